@@ -1,0 +1,78 @@
+"""The size rules that ruff cannot count, and promises of the packaging that nothing else would notice."""
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("netplug_core", "netplug_backends", "netplug_cli")
+MODULE_LINES = 400
+FUNCTION_LINES = 40
+PARAMETERS = 6
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def package_folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, package
+    assert spec.origin is not None, f"{package} has no __init__.py"
+    return Path(spec.origin).parent
+
+
+def modules() -> list[tuple[str, Path]]:
+    """Every module of the three packages: a name to show, and the file."""
+    return [
+        (f"{package}/{path.relative_to(folder)}", path)
+        for package in PACKAGES
+        for folder in [package_folder(package)]
+        for path in sorted(folder.rglob("*.py"))
+    ]
+
+
+def functions(path: Path) -> Iterator[Function]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, Function):
+            yield node
+
+
+def lines_of(function: Function) -> int:
+    """From `def` to the last line; decorators are not counted."""
+    assert function.end_lineno is not None
+    return function.end_lineno - function.lineno + 1
+
+
+def parameters_of(function: Function) -> int:
+    """All that a caller may pass; `self` and `cls` are not passed."""
+    named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    starred = [arg for arg in (function.args.vararg, function.args.kwarg) if arg is not None]
+    return len([arg for arg in named if arg.arg not in {"self", "cls"}]) + len(starred)
+
+
+def test_no_module_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in modules()}
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    lengths = {f"{name}:{f.lineno} {f.name}": lines_of(f) for name, path in modules() for f in functions(path)}
+    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
+
+
+def test_no_function_takes_more_parameters_than_fit_in_a_head() -> None:
+    counts = {f"{name}:{f.lineno} {f.name}": parameters_of(f) for name, path in modules() for f in functions(path)}
+    assert {name: count for name, count in counts.items() if count > PARAMETERS} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_types_are_published(package: str) -> None:
+    assert (package_folder(package) / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_is_created_empty(package: str) -> None:
+    """A package's `__init__` is a map, so it has a docstring at least."""
+    empty = [name for name, path in modules() if name.startswith(package) and not path.read_text().strip()]
+    assert empty == []
