@@ -1,0 +1,101 @@
+"""The only time the core knows: a clock that is handed in, deadlines on it, and the pace of retries.
+
+Wall time is integer nanoseconds since the epoch (block sequence numbers begin with it); waiting is measured on a
+monotonic clock in seconds. Nothing here reads the machine's clock: ``netplug_backends.host`` has the real one,
+``netplug_core.testing`` one that tests move by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from attrs import frozen
+
+__all__ = ["Clock", "Deadline", "Pace", "format_time", "parse_time"]
+
+_SECOND_NS = 1_000_000_000
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now_ns(self) -> int:
+        """Wall-clock time: nanoseconds since 1970-01-01 UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back; only differences mean something."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long."""
+        ...
+
+
+@frozen
+class Deadline:
+    """A moment by which a call must have ended, whatever it is made of."""
+
+    clock: Clock
+    at: float
+
+    @classmethod
+    def after(cls, clock: Clock, seconds: float) -> Deadline:
+        """The deadline that many seconds from now."""
+        return cls(clock, clock.monotonic() + seconds)
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left; 0 when it has passed."""
+        return max(0.0, self.at - self.clock.monotonic())
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether nothing is left of it."""
+        return self.clock.monotonic() >= self.at
+
+    def capped(self, seconds: float) -> Deadline:
+        """This deadline, or the one that many seconds from now if that is earlier."""
+        return Deadline(self.clock, min(self.at, self.clock.monotonic() + seconds))
+
+
+@frozen(kw_only=True)
+class Pace:
+    """How one loop waits between attempts: until a deadline, ever longer, with full jitter.
+
+    ``chance`` returns a number in [0, 1); the wait before attempt *n* is ``chance() * min(longest, first * 2**n)``.
+    Without jitter, writers that collided once collide again.
+    """
+
+    clock: Clock
+    deadline: Deadline
+    chance: Callable[[], float]
+    first_s: float = 0.004
+    longest_s: float = 0.5
+
+    def wait(self, attempt: int) -> None:
+        """Wait before the next attempt; ``attempt`` counts those that failed so far, from 1."""
+        ceiling = min(self.longest_s, self.first_s * 2.0 ** min(attempt, 16))
+        self.clock.sleep(min(self.chance() * ceiling, self.deadline.remaining_s))
+
+
+def format_time(time_ns: int) -> str:
+    """RFC 3339 text of a wall-clock time, in UTC and whole seconds: ``2026-08-20T10:00:00Z``."""
+    return datetime.fromtimestamp(time_ns // _SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> int:
+    """Nanoseconds since the epoch of an RFC 3339 text.
+
+    Raises:
+        ValueError: not such a text.
+    """
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an RFC 3339 time") from None
+    if parsed.tzinfo is None:
+        raise ValueError(f"{text!r} is not an RFC 3339 time: it names no zone")
+    return int(parsed.timestamp()) * _SECOND_NS

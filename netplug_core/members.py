@@ -1,0 +1,126 @@
+"""JSON objects that somebody else wrote, read member by member.
+
+``cni`` reads requests and results through it, ``netconf`` the network configuration, so that every wrong type is
+reported in one form, with the place where it stands. Members nobody asks for are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.errors import DecodeError
+
+__all__ = ["Members"]
+
+_LARGEST_NUMBER = 2**32 - 1
+
+
+@frozen
+class Members:
+    """The members of one JSON object, and where it stands: ``prevResult.ips[0]``. Null counts as absent.
+
+    Each method raises DecodeError, naming the place, when the member is of another type.
+    """
+
+    where: str
+    values: Mapping[str, object]
+
+    @classmethod
+    def of(cls, value: object, where: str) -> Members:
+        """The members of a value that must be an object."""
+        if not isinstance(value, dict):
+            raise DecodeError(where, "must be an object")
+        return cls(where, value)
+
+    def text(self, key: str) -> str:
+        """A string; empty when it is absent."""
+        value = self.values.get(key)
+        return "" if value is None else _string(value, self._at(key))
+
+    def required(self, key: str) -> str:
+        """A string that must not be empty."""
+        text = self.text(key)
+        if not text:
+            raise DecodeError(self._at(key), "is missing or empty")
+        return text
+
+    def number(self, key: str) -> int | None:
+        """An integer of 32 bits without sign, or None."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        # To Python a boolean is an integer; to JSON it is not.
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_NUMBER:
+            raise DecodeError(self._at(key), f"must be an integer from 0 to {_LARGEST_NUMBER}")
+        return value
+
+    def integer(self, key: str) -> int | None:
+        """An integer of any size and sign, or None."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise DecodeError(self._at(key), "must be an integer")
+        return value
+
+    def flag(self, key: str) -> bool | None:
+        """True or false, or None when it is absent."""
+        value = self.values.get(key)
+        if value is None or isinstance(value, bool):
+            return value
+        raise DecodeError(self._at(key), "must be true or false")
+
+    def address(self, key: str) -> Address | None:
+        """A bare address; None when it is absent or empty."""
+        text = self.text(key)
+        if not text:
+            return None
+        try:
+            return Address.parse(text)
+        except ValueError as error:
+            raise DecodeError(self._at(key), str(error)) from None
+
+    def cidr(self, key: str) -> tuple[Address, Prefix]:
+        """The two things that ``address/length`` says: the address, and the prefix it lies in."""
+        text = self.required(key)
+        bare, slash, _ = text.partition("/")
+        try:
+            address, prefix = Address.parse(bare), Prefix.enclosing(text)
+        except ValueError as error:
+            raise DecodeError(self._at(key), str(error)) from None
+        if not slash:
+            raise DecodeError(self._at(key), f"{text!r} has no prefix length; address/length is expected")
+        return address, prefix
+
+    def child(self, key: str) -> Members | None:
+        """An object, or None."""
+        value = self.values.get(key)
+        return None if value is None else Members.of(value, self._at(key))
+
+    def children(self, key: str) -> tuple[Members, ...]:
+        """An array of objects; empty when it is absent."""
+        return tuple(Members.of(item, where) for where, item in self._items(key))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """An array of strings; empty when it is absent."""
+        return tuple(_string(item, where) for where, item in self._items(key))
+
+    def _items(self, key: str) -> tuple[tuple[str, object], ...]:
+        value = self.values.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            raise DecodeError(self._at(key), "must be an array")
+        return tuple((f"{self._at(key)}[{position}]", item) for position, item in enumerate(value))
+
+    def _at(self, key: str) -> str:
+        return f"{self.where}.{key}"
+
+
+def _string(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise DecodeError(where, "must be a string")
+    return value

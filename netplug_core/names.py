@@ -1,0 +1,246 @@
+"""Every name that is computed: endpoints, handles, interfaces, hardware addresses, status files.
+
+Pure functions with known vectors: other programs compute the same names, so none may depend on anything random.
+``workload`` calls them for a CNI call, layouts of datastores for their objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from attrs import frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.errors import ConfigurationError
+
+__all__ = [
+    "HOST_INTERFACE_PREFIX",
+    "HOST_MAC",
+    "LONGEST_NAME",
+    "EndpointIdentity",
+    "NameProblem",
+    "container_mac",
+    "encoded_segment",
+    "endpoint_name",
+    "endpoint_name_prefix",
+    "handle_id",
+    "host_interface_name",
+    "matches_endpoint_name",
+    "parse_endpoint_name",
+    "prefix_to_name",
+    "status_file_name",
+    "workload_endpoint_name",
+]
+
+HOST_INTERFACE_PREFIX = "netp"
+"""What the name of every host end begins with: four characters, so that eleven of a hash fit behind them."""
+
+HOST_MAC = "ee:ee:ee:ee:ee:ee"
+"""The hardware address of every host end; it makes their IPv6 link-local address known in advance."""
+
+LONGEST_NAME = 253
+"""Characters in the name of a resource (a DNS subdomain, RFC 1123)."""
+
+_DEFAULT_INTERFACE = "eth0"
+_SEGMENTS = 4
+_ESCAPED = "--"
+_LETTERS_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_UNESCAPED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+:=@")
+
+
+@frozen
+class NameProblem(ConfigurationError):
+    """A part that a name cannot be made of; ``where`` is which one."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.accepted} (it is {self.value!r})"
+
+
+@frozen(kw_only=True)
+class EndpointIdentity:
+    """The parts of an endpoint's name; an empty one is not known."""
+
+    node: str = ""
+    orchestrator: str = ""
+    pod: str = ""
+    container_id: str = ""
+    workload: str = ""
+    endpoint: str = ""
+
+    @property
+    def segments(self) -> tuple[tuple[str, str], ...]:
+        """The four parts of the name in their order, each with the field it comes from."""
+        third = {
+            "k8s": ("pod", self.pod),
+            "cni": ("containerID", self.container_id),
+            "libnetwork": ("workload", "libnetwork"),
+        }.get(self.orchestrator, ("workload", self.workload))
+        return (("node", self.node), ("orchestrator", self.orchestrator), third, ("endpoint", self.endpoint))
+
+
+def endpoint_name(identity: EndpointIdentity) -> str:
+    """The name of an endpoint: its four parts, every dash in them doubled, joined by single dashes.
+
+    Raises:
+        NameProblem: a part is empty, or begins or ends with a dash.
+    """
+    return "-".join(_escaped(field, text) for field, text in identity.segments)
+
+
+def endpoint_name_prefix(identity: EndpointIdentity) -> str:
+    """What the names of all endpoints with the known parts begin with: a filter, no proof.
+
+    It ends before the first unknown part; the node must be known. ``pod-`` also begins the names of ``pod-1``.
+
+    Raises:
+        NameProblem: the node is empty, or a part begins or ends with a dash.
+    """
+    if not identity.node:
+        raise NameProblem("node", "", "field should be assigned")
+    parts: list[str] = []
+    for field, text in identity.segments:
+        if not text:
+            return "-".join(parts) + "-"
+        parts.append(_escaped(field, text))
+    return "-".join(parts)
+
+
+def matches_endpoint_name(identity: EndpointIdentity, name: str) -> bool:
+    """Whether a name has exactly four parts and each known one is equal."""
+    parts = _split(name)
+    if len(parts) != _SEGMENTS:
+        return False
+    return all(not text or text == part for (_field, text), part in zip(identity.segments, parts, strict=True))
+
+
+def parse_endpoint_name(name: str) -> EndpointIdentity:
+    """The parts of a name, as many as there are. A plain pod name may parse too: never recognise names by this.
+
+    Raises:
+        NameProblem: the text is empty or has more than four parts.
+    """
+    parts = _split(name)
+    if not name or len(parts) > _SEGMENTS:
+        raise NameProblem(
+            "endpoint name", name, "node, orchestrator, workload and endpoint joined by dashes are expected"
+        )
+    node, orchestrator, third, endpoint = (*parts, "", "", "")[:_SEGMENTS]
+    return EndpointIdentity(
+        node=node,
+        orchestrator=orchestrator,
+        pod=third if orchestrator == "k8s" else "",
+        container_id=third if orchestrator == "cni" else "",
+        workload=third if orchestrator not in ("k8s", "cni") else "",
+        endpoint=endpoint,
+    )
+
+
+def workload_endpoint_name(identity: EndpointIdentity) -> str:
+    """The resource name of an endpoint, for all texts that the CNI specification allows.
+
+    Parts that a resource name cannot hold are encoded; a name that would be too long ends in a hash instead.
+    """
+    encoded = EndpointIdentity(
+        node=encoded_segment(identity.node),
+        orchestrator=identity.orchestrator,
+        pod=encoded_segment(identity.pod),
+        container_id=encoded_segment(identity.container_id),
+        workload=encoded_segment(identity.workload),
+        endpoint=encoded_segment(identity.endpoint),
+    )
+    name = endpoint_name(encoded)
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+
+
+def encoded_segment(text: str) -> str:
+    """A text as part of a resource name: itself where it can be, else what is left of it and a hash of all of it."""
+    if not text or _is_subdomain(text):
+        return text
+    kept = "".join(character if character in _LETTERS_DIGITS else "-" for character in text.lower()).strip("-")
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{kept}-{digest}" if kept else digest
+
+
+def handle_id(network: str, container_id: str, interface: str) -> str:
+    """The handle of one attachment: ``network.container`` for eth0, ``network.container.interface`` for any other.
+
+    A text that other parts could give too, because a part has a dot in it (or the interface a tilde), is told apart
+    by ``~`` and 8 digits of a hash of the three parts.
+    """
+    is_default = interface == _DEFAULT_INTERFACE
+    text = f"{network}.{container_id}" if is_default else f"{network}.{container_id}.{interface}"
+    is_plain = "." not in network + container_id and (is_default or not set(interface) & set(".~"))
+    if is_plain:
+        return text
+    # A NUL cannot occur in any of the three.
+    triple = "\0".join((network, container_id, interface)).encode("utf-8", "surrogateescape")
+    return f"{text}~{hashlib.sha256(triple).hexdigest()[:8]}"
+
+
+def host_interface_name(*, pod_namespace: str, pod: str, container_id: str, ifname: str) -> str:
+    """The name of an interface's host end: ``netp`` and 11 hex digits of a SHA-1.
+
+    Hashed is ``namespace.pod`` where both are known, else the container's id; ``.interface`` follows unless it is eth0.
+    """
+    text = f"{pod_namespace}.{pod}" if pod_namespace and pod else container_id
+    if ifname != _DEFAULT_INTERFACE:
+        text = f"{text}.{ifname}"
+    digest = hashlib.sha1(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
+    return f"{HOST_INTERFACE_PREFIX}{digest[:11]}"
+
+
+def container_mac(handle: str) -> str:
+    """The hardware address of a container's end: derived from its handle, unicast and locally administered."""
+    digits = bytearray(hashlib.sha256(handle.encode("utf-8", "surrogateescape")).digest()[:6])
+    digits[0] = digits[0] & 0xFC | 0x02
+    return digits.hex(":")
+
+
+def status_file_name(orchestrator: str, workload: str, endpoint: str) -> str:
+    """The file in which the node process says that an endpoint is programmed: three parts, percent-encoded."""
+    return " ".join(_percent_encoded(part) for part in (orchestrator, workload, endpoint))
+
+
+def prefix_to_name(prefix: Prefix) -> str:
+    """A prefix as (part of) a resource name: ``10.0.0.0/26`` as ``10-0-0-0-26``."""
+    return str(prefix).replace(".", "-").replace(":", "-").replace("/", "-")
+
+
+def _escaped(field: str, text: str) -> str:
+    if not text:
+        raise NameProblem(field, text, "field should be assigned")
+    if text.startswith("-"):
+        raise NameProblem(field, text, "field must not begin with a '-'")
+    if text.endswith("-"):
+        raise NameProblem(field, text, "field must not end with a '-'")
+    return text.replace("-", _ESCAPED)
+
+
+def _split(name: str) -> tuple[str, ...]:
+    """The unescaped parts of a name; a single dash separates, a double one stands for a dash."""
+    parts, current, position = list[str](), name[:1], 1
+    while position < len(name):
+        if name.startswith(_ESCAPED, position):
+            current, position = current + "-", position + 2
+        elif name[position] == "-":
+            parts.append(current)
+            current, position = "", position + 1
+        else:
+            current, position = current + name[position], position + 1
+    return (*parts, current)
+
+
+def _is_subdomain(text: str) -> bool:
+    return all(
+        label and set(label) <= _LETTERS_DIGITS | {"-"} and not label.startswith("-") and not label.endswith("-")
+        for label in text.split(".")
+    )
+
+
+def _percent_encoded(text: str) -> str:
+    return "".join(
+        chr(byte) if chr(byte) in _UNESCAPED else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape")
+    )

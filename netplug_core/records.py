@@ -1,0 +1,410 @@
+"""What stores and rules speak of: typed keys, queries, snapshots, conditional writes and decisions.
+
+A rule is a pure function from a :class:`Snapshot` to a :class:`Decision`; a store answers queries with snapshots
+and applies writes under their conditions. Each kind is declared beside its value (``resources``, ``ipam``); a
+backend maps kinds and paths to its own layout. There is no unconditional write: it cannot be spelled.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Generic, NewType, TypeAlias, TypeVar, cast
+
+from attrs import evolve, field, frozen
+
+from netplug_core.errors import DatastoreError, InvariantBroken, NetplugError, Unavailable
+
+__all__ = [
+    "ABSENT",
+    "Absent",
+    "AlreadyExists",
+    "Change",
+    "CommitError",
+    "Conflict",
+    "Create",
+    "Decision",
+    "Delete",
+    "Get",
+    "Key",
+    "Kind",
+    "List",
+    "Malformed",
+    "NeedMore",
+    "NotFound",
+    "NotSupported",
+    "OutcomeUnknown",
+    "Query",
+    "Record",
+    "Remark",
+    "Require",
+    "RequireUnchanged",
+    "Revision",
+    "Snapshot",
+    "Update",
+    "WatchExpired",
+    "Write",
+    "Written",
+    "keys_of",
+]
+
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)  # a key of pools is a key of something: what carries keys only reads them
+R_co = TypeVar("R_co", covariant=True)
+
+Revision = NewType("Revision", str)
+"""What a store calls one state of one key (or of a kind). Opaque: compared for equality and nothing else."""
+
+
+@frozen
+class Kind(Generic[V_co]):
+    """A sort of record: its name, and what the segments of its keys are called, the widest first."""
+
+    name: str
+    segments: tuple[str, ...] = field(eq=False)
+
+    def key(self, *path: str) -> Key[V_co]:
+        """The key with that path; one segment for each of ``segments``."""
+        if len(path) != len(self.segments):
+            raise InvariantBroken(f"a key of {self.name} has {len(self.segments)} segments, not {path!r}")
+        return Key(self, path)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@frozen(order=True)
+class Key(Generic[V_co]):
+    """The identity of one record: ``IPPool(main)``, ``Block(10.0.0.0/26)``."""
+
+    kind: Kind[V_co] = field(order=str)
+    path: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The last segment: what people call the record."""
+        return self.path[-1]
+
+    def __str__(self) -> str:
+        return f"{self.kind}({'/'.join(self.path)})"
+
+
+@frozen
+class Record(Generic[V_co]):
+    """One stored value as a read found it."""
+
+    key: Key[V_co]
+    value: V_co
+    revision: Revision
+
+
+# --- queries ------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Get(Generic[V_co]):
+    """Ask for one key; that nothing is there is an answer too."""
+
+    key: Key[V_co]
+
+
+@frozen
+class List(Generic[V_co]):
+    """Ask for every record of a kind whose path begins with ``within``, in path order.
+
+    A page is a list with a ``limit`` (0: no limit) and, but for the first page, the opaque ``after`` that the page
+    before ended with. The pages of one list show one revision.
+    """
+
+    kind: Kind[V_co]
+    within: tuple[str, ...] = ()
+    limit: int = 0
+    after: str = ""
+
+
+Query: TypeAlias = Get[object] | List[object]
+
+
+@frozen
+class Answer:
+    """What a store found for one query. ``after`` continues a page; empty when nothing follows."""
+
+    records: tuple[Record[object], ...]
+    after: str = ""
+
+
+@frozen(eq=False)
+class Snapshot:
+    """The answers to some queries, read at one moment (or, after ``merged``, at a few).
+
+    ``revisions`` has one revision for each kind asked for, the oldest where it was read twice: what
+    ``RequireUnchanged`` and a watch start from.
+    """
+
+    answers: Mapping[Query, Answer]
+    revisions: Mapping[Kind[object], Revision]
+
+    @classmethod
+    def empty(cls) -> Snapshot:
+        """A snapshot of nothing asked."""
+        return cls({}, {})
+
+    def has(self, query: Get[V] | List[V]) -> bool:
+        """Whether this was asked; a rule that finds it was not answers :class:`NeedMore`."""
+        return query in self.answers
+
+    def find(self, key: Key[V]) -> Record[V] | None:
+        """The record of a key that was asked for, alone or in a list; None when nothing is there.
+
+        Raises:
+            InvariantBroken: nobody asked for it, so nothing is known about it.
+        """
+        answer = self.answers.get(Get(key))
+        if answer is not None:
+            return cast("Record[V]", answer.records[0]) if answer.records else None
+        for query, listed in self.answers.items():
+            if isinstance(query, List) and query.kind == key.kind and key.path[: len(query.within)] == query.within:
+                for record in listed.records:
+                    if record.key == key:
+                        return cast("Record[V]", record)
+                if not query.limit:
+                    return None
+        raise InvariantBroken(f"{key} was not read")
+
+    def list(self, query: List[V]) -> tuple[Record[V], ...]:
+        """The records a list found, in path order.
+
+        Raises:
+            InvariantBroken: nobody asked for it.
+        """
+        return cast("tuple[Record[V], ...]", self._answer(query).records)
+
+    def after(self, query: List[V]) -> str:
+        """What the next page continues from; empty when this one was the last."""
+        return self._answer(query).after
+
+    def revision(self, kind: Kind[V]) -> Revision:
+        """The revision of a kind: the oldest one that it was read at."""
+        return self.revisions[kind]
+
+    def merged(self, other: Snapshot) -> Snapshot:
+        """This snapshot with the answers of a later read added; its own revisions of kinds stay."""
+        return Snapshot({**self.answers, **other.answers}, {**other.revisions, **self.revisions})
+
+    def _answer(self, query: List[V]) -> Answer:
+        answer = self.answers.get(query)
+        if answer is None:
+            raise InvariantBroken(f"the list of {query.kind} within {query.within!r} was not read")
+        return answer
+
+
+# --- conditional writes --------------------------------------------------------------------------------------------
+
+
+class Absent(enum.Enum):
+    """The state of a key at which nothing is stored."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+
+
+@frozen
+class Written:
+    """The revision that an earlier write of the same commit makes: its position in the list, from 0."""
+
+    index: int
+
+
+@frozen
+class Create(Generic[V_co]):
+    """Store a value where nothing is."""
+
+    key: Key[V_co]
+    value: V_co
+
+
+@frozen
+class Update(Generic[V_co]):
+    """Replace the value that has this revision."""
+
+    key: Key[V_co]
+    value: V_co
+    revision: Revision | Written
+
+
+@frozen
+class Delete(Generic[V_co]):
+    """Remove the value that has this revision."""
+
+    key: Key[V_co]
+    revision: Revision | Written
+
+
+@frozen
+class Require(Generic[V_co]):
+    """Apply the commit only if the key still has this revision, or nothing is there."""
+
+    key: Key[V_co]
+    revision: Revision | Absent
+
+
+@frozen
+class RequireUnchanged(Generic[V_co]):
+    """Apply the commit only if nothing of the kind was created or changed after this revision.
+
+    Deletions do not count: a key that matters is required by itself.
+    """
+
+    kind: Kind[V_co]
+    revision: Revision
+
+
+Write: TypeAlias = Create[object] | Update[object] | Delete[object] | Require[object] | RequireUnchanged[object]
+
+
+@frozen
+class Change(Generic[V_co]):
+    """One event of a watch: the key's value after the change, or None when it was deleted.
+
+    A watch that starts from ``revision`` sees everything after this change.
+    """
+
+    key: Key[V_co]
+    value: V_co | None
+    revision: Revision
+
+
+# --- what a store refuses ------------------------------------------------------------------------------------------
+
+
+@frozen
+class NotSupported(DatastoreError):
+    """The store does not serve this operation on this kind."""
+
+    operation: str
+    kind: Kind[object]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.kind} is not supported: {self.reason}"
+
+
+@frozen
+class Malformed(DatastoreError):
+    """A stored record cannot be understood; nothing is guessed from it."""
+
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the stored record {self.key} is malformed: {self.problem}"
+
+
+@frozen
+class WatchExpired(DatastoreError):
+    """The revision a watch was to start from is no longer kept: list again, then watch from there."""
+
+    revision: Revision
+
+    def __str__(self) -> str:
+        return f"changes after revision {self.revision} are no longer kept; list again"
+
+
+@frozen
+class CommitError(DatastoreError):
+    """A commit that was refused at one of its writes; the first ``applied`` writes are known to be applied.
+
+    ``subject`` is the write's key (for :class:`RequireUnchanged` the kind), ``index`` its position, ``current`` what
+    is stored there now.
+    """
+
+    subject: Key[object] | Kind[object]
+    index: int = 0
+    current: Record[object] | None = None
+    applied: int = 0
+
+
+@frozen
+class Conflict(CommitError):
+    """The condition of an update, a delete or a requirement does not hold."""
+
+    def __str__(self) -> str:
+        return f"{self.subject} was changed by another writer"
+
+
+@frozen
+class NotFound(CommitError):
+    """Nothing is stored at a key that had to exist."""
+
+    def __str__(self) -> str:
+        return f"{self.subject} does not exist"
+
+
+@frozen
+class AlreadyExists(CommitError):
+    """A create met something."""
+
+    def __str__(self) -> str:
+        return f"{self.subject} already exists"
+
+
+@frozen
+class OutcomeUnknown(Unavailable):
+    """The reply to a commit was lost: it may have been applied. Read before compensating.
+
+    ``applied`` counts the writes known to be applied; more may be.
+    """
+
+    applied: int = 0
+
+
+# --- decisions -----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Remark:
+    """Base of what a decision notes about a thing it considered; the members stand beside their rules."""
+
+
+@frozen
+class Decision(Generic[R_co]):
+    """What a rule makes of a snapshot: writes to commit and the result that holds once they are.
+
+    A refusal is a decision too: its result is the error, its writes take back what an earlier try of the same call
+    left. ``repeatable`` is false where the rule could not recognise its own output, so that after a lost reply
+    deciding again would do the thing twice.
+    """
+
+    writes: tuple[Write, ...]
+    result: R_co | NetplugError
+    trace: tuple[Remark, ...] = ()
+    repeatable: bool = True
+
+    def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
+        """This decision with more writes around its own; ``Written`` positions are moved along."""
+        head = tuple(before)
+        moved = tuple(_moved(write, len(head)) for write in self.writes)
+        tail = tuple(_moved(write, len(head) + len(moved)) for write in after)
+        return evolve(self, writes=(*head, *moved, *tail))
+
+
+@frozen
+class NeedMore:
+    """A rule cannot decide before these queries are answered too."""
+
+    queries: tuple[Query, ...]
+
+
+def _moved(write: Write, by: int) -> Write:
+    if isinstance(write, Update | Delete) and isinstance(write.revision, Written):
+        return evolve(write, revision=Written(write.revision.index + by))
+    return write
+
+
+def keys_of(writes: Iterable[Write]) -> Iterator[Key[object]]:
+    """The keys that a commit names, in its order; :class:`RequireUnchanged` names none."""
+    for write in writes:
+        if not isinstance(write, RequireUnchanged):
+            yield write.key
