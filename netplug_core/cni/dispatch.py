@@ -1,0 +1,176 @@
+"""One invocation from beginning to end: text in, text and an exit status out.
+
+The executables (and the node process, for its clients) hand over what they were started with and print what
+comes back. This is the one place where exceptions become the error object, and the only order in which a call
+is judged: flags, variables, standard input, JSON, name, version, command, namespace. VERSION and the flags are
+answered first and touch nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from attrs import field, frozen
+
+from netplug_core.cni.versions import NEWEST, VERSIONS, Command, find_version, printed_version
+from netplug_core.errors import DecodeError, NamespaceError, ReadError, UsageError
+
+# VERSION is asked before every pod: what only the other commands need is imported when one of them comes.
+if TYPE_CHECKING:
+    from netplug_core.cni.request import CNIRequest
+    from netplug_core.cni.result import Result
+
+__all__ = ["Handler", "Invocation", "Plugin", "PluginIdentity", "Reply", "identify", "run"]
+
+Handler: TypeAlias = "Callable[[CNIRequest], Result | None]"
+"""What serves one command; without a result, success prints nothing."""
+
+
+class Plugin(enum.Enum):
+    """The two executables, by the names they are installed under."""
+
+    MAIN = "netplug"
+    IPAM = "netplug-ipam"
+
+
+@frozen(kw_only=True)
+class PluginIdentity:
+    """Which of the two plugins answers, and its release, such as ``3.33.0``."""
+
+    plugin: Plugin
+    version: str
+
+
+@frozen(kw_only=True)
+class Invocation:
+    """What the process was started with.
+
+    ``flags`` are the arguments behind argv[0]. ``stdin`` reads all of standard input when it is called, and
+    raises OSError when it cannot; it is called at most once.
+    """
+
+    identity: PluginIdentity
+    flags: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(repr=False)
+    stdin: Callable[[], str | bytes]
+
+
+@frozen(kw_only=True)
+class Reply:
+    """What the process prints, and its exit status."""
+
+    stdout: str = ""
+    stderr: str = ""
+    status: int = 0
+
+
+def identify(argv0: str) -> Plugin:
+    """Which plugin a file was called as; any name that is not ours means the main one."""
+    return Plugin.IPAM if argv0.rpartition("/")[2] == Plugin.IPAM.value else Plugin.MAIN
+
+
+def run(
+    invocation: Invocation,
+    *,
+    handlers: Mapping[Command, Handler],
+    is_own_namespace: Callable[[str], bool],
+    log: Callable[[str], None],
+) -> Reply:
+    """The reply to an invocation; never raises what a handler raised.
+
+    ``handlers`` has one entry for each command but VERSION. ``is_own_namespace`` says whether a path is the
+    network namespace that we run in; a path that cannot be opened is not. ``log`` is given the last words of
+    a call that failed, to be written at the level of errors, and must not raise.
+    """
+    config: Mapping[str, object] = {}
+    version = NEWEST.text
+    try:
+        reply = _without_request(invocation)
+        if reply is not None:
+            return reply
+        from netplug_core.cni.request import decode_config, make_request, read_environment
+
+        environment = read_environment(invocation.environ)
+        raw = _read(invocation.stdin)
+        config = decode_config(raw)
+        version = printed_version(config.get("cniVersion"))
+        request = make_request(environment, raw=raw, config=config)
+        _refuse_own_namespace(request, is_own_namespace)
+        return _success(handlers[request.command](request), version)
+    except Exception as error:  # noqa: BLE001  whatever it is, a runtime must get one error object
+        return _failure(error, config=config, version=version, log=log)
+
+
+def _without_request(invocation: Invocation) -> Reply | None:
+    unknown = [flag for flag in invocation.flags if flag != "-v"]
+    if unknown:
+        raise UsageError("failed to parse CLI flags", f'unknown argument "{unknown[0]}"; -v is accepted')
+    if invocation.flags:
+        return Reply(stdout=f"{invocation.identity.version}\n")
+    if not any(name.startswith("CNI_") for name in invocation.environ):
+        return Reply(stderr=_about(invocation.identity))
+    if invocation.environ.get("CNI_COMMAND") == Command.VERSION.value:
+        return Reply(stdout=_versions(_asked_version(invocation.stdin)))
+    return None
+
+
+def _about(identity: PluginIdentity) -> str:
+    supported = ", ".join(version.text for version in VERSIONS)
+    return (
+        f"{identity.plugin.value} {identity.version}: a CNI plugin; container runtimes run it\n"
+        f"CNI protocol versions supported: {supported}\n"
+    )
+
+
+def _versions(cni_version: str) -> str:
+    supported = [version.text for version in VERSIONS]
+    return json.dumps({"cniVersion": cni_version, "supportedVersions": supported}, indent=4) + "\n"
+
+
+def _asked_version(stdin: Callable[[], str | bytes]) -> str:
+    # Old runtimes send nothing with VERSION, so no input can be wrong here.
+    try:
+        document: object = json.loads(stdin())
+    except (OSError, ValueError, RecursionError):
+        return NEWEST.text
+    asked = document.get("cniVersion") if isinstance(document, dict) else None
+    return asked if isinstance(asked, str) and find_version(asked) else NEWEST.text
+
+
+def _read(stdin: Callable[[], str | bytes]) -> str:
+    try:
+        text = stdin()
+    except OSError as error:
+        raise ReadError(f"standard input cannot be read: {error}") from error
+    if isinstance(text, str):
+        return text
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("standard input", f"is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _refuse_own_namespace(request: CNIRequest, is_own_namespace: Callable[[str], bool]) -> None:
+    if request.command is not Command.ADD or request.has_netns_override:
+        return
+    if is_own_namespace(request.netns):
+        raise NamespaceError("plugin's netns and netns from CNI_NETNS should not be the same")
+
+
+def _success(result: Result | None, version: str) -> Reply:
+    if result is None:
+        return Reply()
+    from netplug_core.cni.result import render_result
+
+    return Reply(stdout=render_result(result, version))
+
+
+def _failure(error: Exception, *, config: Mapping[str, object], version: str, log: Callable[[str], None]) -> Reply:
+    from netplug_core.cni.errors import describe, find_secrets, render_failure
+
+    failure = describe(error, secrets=find_secrets(config))
+    log(failure.log)
+    return Reply(stdout=render_failure(failure, version), status=1)

@@ -1,0 +1,289 @@
+"""One CNI invocation as a value: the variables and standard input, checked.
+
+``dispatch`` calls the three steps in the order the protocol wants them judged: :func:`read_environment`,
+:func:`decode_config`, :func:`make_request`. This module judges what every plugin shares: variables, CNI_ARGS,
+JSON, ``name`` and ``cniVersion``; every other key of the configuration is ``netconf``'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from string import ascii_letters, digits
+from typing import NoReturn
+
+from attrs import field, frozen
+
+from netplug_core.addressing import Address
+from netplug_core.members import Members
+from netplug_core.cni.versions import Command, negotiate, printed_version, require_command
+from netplug_core.errors import ConfigurationError, DecodeError, RequestError
+
+__all__ = [
+    "CNIArgs",
+    "CNIRequest",
+    "Command",
+    "Environment",
+    "decode_config",
+    "make_request",
+    "read_environment",
+]
+
+_NETCONF = "network configuration"
+
+_ALNUM = frozenset(ascii_letters + digits)
+_NAME_CHARACTERS = _ALNUM | frozenset("_.-")
+_NAME_RULE = "letters, digits, '_', '.' and '-' are accepted, a letter or digit first"
+_LONGEST_IFNAME = 15
+
+_ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
+_REQUIRED: Mapping[Command, tuple[str, ...]] = {
+    Command.ADD: _ATTACHMENT,
+    Command.CHECK: _ATTACHMENT,
+    Command.DEL: ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
+    Command.GC: ("CNI_PATH",),
+    Command.STATUS: ("CNI_PATH",),
+    Command.VERSION: (),
+}
+
+_YES = frozenset({"1", "true"})
+_NO = frozenset({"0", "false"})
+
+
+@frozen(kw_only=True)
+class CNIArgs:
+    """What CNI_ARGS says: the keys we know, and every pair as it was written.
+
+    Where a key stands twice the last one counts. ``ignore_unknown`` is what the caller wrote; unknown keys
+    are accepted either way, because runtimes add keys without asking. Empty text: not given.
+    """
+
+    address: Address | None = None
+    pod_namespace: str = ""
+    pod_name: str = ""
+    pod_infra_container_id: str = ""
+    pod_uid: str = ""
+    ignore_unknown: bool = False
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> CNIArgs:
+        """The arguments that ``K=V;K=V`` names; empty text names none.
+
+        Raises:
+            RequestError: a pair is not two parts around one ``=``, or a known key has an impossible value.
+        """
+        pairs = tuple(_pair(item) for item in text.split(";")) if text else ()
+        values = dict(pairs)
+        return cls(
+            address=_argument_address(values.get("IP", "")),
+            pod_namespace=values.get("K8S_POD_NAMESPACE", ""),
+            pod_name=values.get("K8S_POD_NAME", ""),
+            pod_infra_container_id=values.get("K8S_POD_INFRA_CONTAINER_ID", ""),
+            pod_uid=values.get("K8S_POD_UID", ""),
+            ignore_unknown=_argument_flag("IgnoreUnknown", values.get("IgnoreUnknown", "0")),
+            pairs=pairs,
+        )
+
+
+@frozen(kw_only=True)
+class Environment:
+    """What the CNI variables say, checked; empty where the command has no use for them.
+
+    ``has_netns_override``: the caller vouches for a network namespace that may be the plugin's own.
+    """
+
+    command: Command
+    container_id: str = ""
+    netns: str = ""
+    ifname: str = ""
+    args: CNIArgs = CNIArgs()
+    path: tuple[str, ...] = ()
+    has_netns_override: bool = False
+
+
+@frozen(kw_only=True)
+class CNIRequest:
+    """One call of a runtime: who is asked to do what, to which attachment, with which configuration.
+
+    ``raw`` is the configuration as it came, for delegates; ``config`` is the same text decoded.
+    ``cni_version`` is the negotiated version, ``printed_version`` the one that answers carry. Neither ``raw``
+    nor ``config`` is ever shown: they may hold tokens.
+    """
+
+    command: Command
+    container_id: str
+    netns: str
+    ifname: str
+    args: CNIArgs
+    path: tuple[str, ...]
+    has_netns_override: bool
+    network: str
+    cni_version: str
+    printed_version: str
+    raw: str = field(repr=False)
+    config: Mapping[str, object] = field(repr=False, eq=False)
+
+    @property
+    def orchestrator(self) -> str:
+        """Who schedules the workload: ``k8s`` when the call names a pod with its namespace, else ``cni``."""
+        return "k8s" if self.args.pod_namespace and self.args.pod_name else "cni"
+
+
+def read_environment(environ: Mapping[str, str]) -> Environment:
+    """The CNI variables of a call, as far as its command uses them.
+
+    Raises:
+        RequestError: an unknown command; required variables are missing (one message names them all); or one
+            of them is malformed.
+
+    Source: CNI specification, "Parameters".
+    """
+    command = _command(environ.get("CNI_COMMAND", ""))
+    missing = [name for name in _REQUIRED[command] if not environ.get(name)]
+    if missing:
+        _refuse_missing(missing)
+    path = tuple(part for part in environ.get("CNI_PATH", "").split(":") if part)
+    if "CNI_CONTAINERID" not in _REQUIRED[command]:
+        return Environment(command=command, path=path)
+    return Environment(
+        command=command,
+        container_id=_container_id(environ["CNI_CONTAINERID"]),
+        netns=environ.get("CNI_NETNS", ""),
+        ifname=_ifname(environ["CNI_IFNAME"]),
+        args=CNIArgs.parse(environ.get("CNI_ARGS", "")),
+        path=path,
+        has_netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in _YES,
+    )
+
+
+def decode_config(text: str) -> Mapping[str, object]:
+    """The JSON object that standard input holds.
+
+    Raises:
+        DecodeError: the text is empty, not strict JSON (a key twice and NaN are refused), or not an object.
+    """
+    if not text.strip():
+        raise DecodeError("standard input", f"is empty; a {_NETCONF} is expected, as a JSON object")
+    try:
+        document: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise DecodeError(_NETCONF, "is nested too deeply") from None
+    except ValueError as error:
+        raise DecodeError(_NETCONF, f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise DecodeError(_NETCONF, "must be a JSON object")
+    return document
+
+
+def make_request(environment: Environment, *, raw: str, config: Mapping[str, object]) -> CNIRequest:
+    """The request that variables and configuration make together.
+
+    Judged in this order: ``name``, ``cniVersion``, whether that version has the command.
+
+    Raises:
+        DecodeError: one of the two keys is no string.
+        ConfigurationError: the name is missing or malformed.
+        IncompatibleVersion: the version is not supported, or does not have the command.
+    """
+    members = Members(_NETCONF, config)
+    network = members.text("name")
+    if not _is_name(network):
+        raise ConfigurationError(f"{_NETCONF}.name", network, f"a name is required; {_NAME_RULE}")
+    asked = members.text("cniVersion")
+    version = negotiate(asked)
+    require_command(version, environment.command)
+    return CNIRequest(
+        command=environment.command,
+        container_id=environment.container_id,
+        netns=environment.netns,
+        ifname=environment.ifname,
+        args=environment.args,
+        path=environment.path,
+        has_netns_override=environment.has_netns_override,
+        network=network,
+        cni_version=version.text,
+        printed_version=printed_version(asked),
+        raw=raw,
+        config=config,
+    )
+
+
+# --- variables ----------------------------------------------------------------------------------------------
+
+
+def _command(text: str) -> Command:
+    if not text:
+        _refuse_missing(["CNI_COMMAND"])
+    for command in Command:
+        if command.value == text:
+            return command
+    known = ", ".join(command.value for command in Command)
+    raise RequestError(f"unknown CNI_COMMAND: {text}; {known} are accepted")
+
+
+def _refuse_missing(names: list[str]) -> NoReturn:
+    raise RequestError(f"required env variables [{','.join(names)}] missing")
+
+
+def _container_id(text: str) -> str:
+    if not _is_name(text):
+        raise RequestError(f'CNI_CONTAINERID: "{text}" is not a container id; {_NAME_RULE}')
+    return text
+
+
+def _ifname(text: str) -> str:
+    # Bytes of the environment that are no UTF-8 arrive as surrogates; the kernel counts bytes.
+    length = len(text.encode("utf-8", "surrogateescape"))
+    if length > _LONGEST_IFNAME or text in (".", "..") or any(c in "/:" or c.isspace() for c in text):
+        raise RequestError(
+            f'CNI_IFNAME: "{text}" is not an interface name; 1 to {_LONGEST_IFNAME} bytes without "/", ":"'
+            ' and white space are accepted, but not "." and ".."'
+        )
+    return text
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and text[0] in _ALNUM and _NAME_CHARACTERS.issuperset(text)
+
+
+# --- CNI_ARGS -----------------------------------------------------------------------------------------------
+
+
+def _pair(item: str) -> tuple[str, str]:
+    key, separator, value = item.partition("=")
+    if not separator or "=" in value:
+        raise RequestError(f'ARGS: invalid pair "{item}"; KEY=VALUE is accepted, pairs separated by ";"')
+    return key, value
+
+
+def _argument_address(text: str) -> Address | None:
+    if not text:
+        return None
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise RequestError(f"ARGS: IP: {error}; a bare IPv4 or IPv6 address is accepted") from None
+
+
+def _argument_flag(key: str, text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in _YES | _NO:
+        raise RequestError(f'ARGS: {key}: "{text}" is not accepted; 1, true, 0 and false are')
+    return lowered in _YES
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------
+
+
+def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
+    for key, value in pairs:
+        if key in members:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        members[key] = value
+    return members
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON number")

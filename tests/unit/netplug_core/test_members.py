@@ -1,0 +1,85 @@
+"""What is taken from foreign JSON, and how a wrong type is reported."""
+
+from collections.abc import Callable
+
+import pytest
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.members import Members
+from netplug_core.errors import DecodeError
+
+EMPTY = Members.of({"null": None}, "here")
+
+
+def reading(key: str, value: object) -> Members:
+    return Members.of({key: value}, "here")
+
+
+@pytest.mark.parametrize("key", ["null", "missing"])
+def test_null_and_absence_are_the_same(key: str) -> None:
+    assert EMPTY.text(key) == ""
+    assert EMPTY.number(key) is None
+    assert EMPTY.address(key) is None
+    assert EMPTY.child(key) is None
+    assert EMPTY.children(key) == ()
+    assert EMPTY.texts(key) == ()
+
+
+def test_members_are_read_with_their_place() -> None:
+    top = Members.of({"a": {"b": [{"c": "text"}]}, "n": 0, "t": ["x", "y"], "ip": "fd00::1"}, "top")
+    child = top.child("a")
+    assert child is not None
+    (item,) = child.children("b")
+    assert item == Members("top.a.b[0]", {"c": "text"})
+    assert item.required("c") == "text"
+    assert top.number("n") == 0
+    assert top.texts("t") == ("x", "y")
+    assert top.address("ip") == Address.parse("fd00::1")
+
+
+def test_an_empty_address_is_none() -> None:
+    assert reading("gw", "").address("gw") is None
+
+
+@pytest.mark.parametrize(
+    "text,address,prefix",
+    [
+        ("10.0.0.5/24", "10.0.0.5", "10.0.0.0/24"),
+        ("10.65.0.5/32", "10.65.0.5", "10.65.0.5/32"),
+        ("fd00::5/64", "fd00::5", "fd00::/64"),
+    ],
+)
+def test_a_cidr_is_an_address_and_its_prefix(text: str, address: str, prefix: str) -> None:
+    assert reading("dst", text).cidr("dst") == (Address.parse(address), Prefix.parse(prefix))
+
+
+@pytest.mark.parametrize(
+    "value,read,message",
+    [
+        (1, lambda m: m.text("k"), "here.k: must be a string"),
+        (False, lambda m: m.text("k"), "here.k: must be a string"),
+        ("", lambda m: m.required("k"), "here.k: is missing or empty"),
+        (None, lambda m: m.required("k"), "here.k: is missing or empty"),
+        (True, lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
+        (2.0, lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
+        ("2", lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
+        (-1, lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
+        (2**32, lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
+        ("10.0.0.1/8", lambda m: m.address("k"), "here.k: '10.0.0.1/8' is not an IP address"),
+        (
+            "10.0.0.1",
+            lambda m: m.cidr("k"),
+            "here.k: '10.0.0.1' has no prefix length; address/length is expected",
+        ),
+        ("10.0.0.1/33", lambda m: m.cidr("k"), "here.k: '10.0.0.1/33' is not a CIDR"),
+        ("x/8", lambda m: m.cidr("k"), "here.k: 'x' is not an IP address"),
+        ([], lambda m: m.child("k"), "here.k: must be an object"),
+        ({}, lambda m: m.children("k"), "here.k: must be an array"),
+        ([1], lambda m: m.children("k"), "here.k[0]: must be an object"),
+        (["a", 1], lambda m: m.texts("k"), "here.k[1]: must be a string"),
+    ],
+)
+def test_a_wrong_member_is_refused_by_its_place(value: object, read: Callable[[Members], object], message: str) -> None:
+    with pytest.raises(DecodeError) as refusal:
+        read(reading("k", value))
+    assert str(refusal.value) == message
