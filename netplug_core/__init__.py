@@ -1,7 +1,8 @@
 """The pure core of netplug: values, rules and flows, against abstract datastores and dataplanes.
 
 What a user of the library needs is offered here by name and loaded when it is asked for (PEP 562), so importing the
-package costs nothing: addresses and prefixes, the requests of address assignment, and what opens a backend.
+package costs nothing: addresses, pools, the requests of address assignment, and
+what opens a backend.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from netplug_core.errors import NetplugError
     from netplug_core.ipam.interface import NO_ENDPOINT
     from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest
+    from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.records import Create
     from netplug_core.registry import Registry
     from netplug_core.resources.ippool import IPPool
 
@@ -22,6 +25,8 @@ __all__ = [
     "Address",
     "AssignRequest",
     "Automatic",
+    "Create",
+    "DatastoreSettings",
     "Deadline",
     "Family",
     "IPPool",
@@ -36,6 +41,8 @@ _HOMES = {
     "Address": "addressing",
     "AssignRequest": "ipam.request",
     "Automatic": "ipam.request",
+    "Create": "records",
+    "DatastoreSettings": "netconf.model",
     "Deadline": "clock",
     "Family": "addressing",
     "IPPool": "resources.ippool",

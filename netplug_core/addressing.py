@@ -49,6 +49,7 @@ _WIDTH = {Family.IPV4: 32, Family.IPV6: 128}
 _DEFAULT_BLOCK = {Family.IPV4: 26, Family.IPV6: 122}
 _BLOCK_LENGTHS = {Family.IPV4: (20, 32), Family.IPV6: (116, 128)}
 _TEXT = {Family.IPV4: IPv4Address, Family.IPV6: IPv6Address}
+_LONGEST_LENGTH = len("128")
 
 
 @frozen(order=True)
@@ -122,8 +123,9 @@ class Prefix:
         address = Address.parse(bare)
         if not slash:
             return address.host_prefix
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_LENGTH
         # An IPv4 address in IPv6 spelling would need its length translated; nobody means that.
-        if not (digits.isascii() and digits.isdigit()) or int(digits) > address.family.width or _mapped(bare):
+        if not is_number or int(digits) > address.family.width or _mapped(bare):
             raise ValueError(f"{text!r} is not a CIDR")
         return cls.at(address, int(digits))
 

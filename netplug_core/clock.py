@@ -83,11 +83,11 @@ class Pace:
 
 def format_time(time_ns: int) -> str:
     """RFC 3339 text of a wall-clock time, in UTC and whole seconds: ``2026-08-20T10:00:00Z``."""
-    return datetime.fromtimestamp(time_ns // _SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(time_ns // _SECOND_NS, UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def parse_time(text: str) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 text.
+    """Nanoseconds since the epoch of an RFC 3339 text; fractions of a second are dropped.
 
     Raises:
         ValueError: not such a text.
@@ -98,4 +98,8 @@ def parse_time(text: str) -> int:
         raise ValueError(f"{text!r} is not an RFC 3339 time") from None
     if parsed.tzinfo is None:
         raise ValueError(f"{text!r} is not an RFC 3339 time: it names no zone")
-    return int(parsed.timestamp()) * _SECOND_NS
+    try:
+        moment = parsed.replace(microsecond=0).astimezone(UTC)
+    except OverflowError:  # its zone moves it out of the years 1 to 9999
+        raise ValueError(f"{text!r} is not an RFC 3339 time") from None
+    return int(moment.timestamp()) * _SECOND_NS

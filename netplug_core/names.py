@@ -176,7 +176,7 @@ def handle_id(network: str, container_id: str, interface: str) -> str:
     if is_plain:
         return text
     # A NUL cannot occur in any of the three.
-    triple = "\0".join((network, container_id, interface)).encode("utf-8", "surrogateescape")
+    triple = f"{network}\0{container_id}\0{interface}".encode("utf-8", "surrogateescape")
     return f"{text}~{hashlib.sha256(triple).hexdigest()[:8]}"
 
 

@@ -8,7 +8,7 @@ backend maps kinds and paths to its own layout. There is no unconditional write:
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Generic, NewType, TypeAlias, TypeVar, cast
 
 from attrs import evolve, field, frozen
@@ -45,7 +45,6 @@ __all__ = [
     "WatchExpired",
     "Write",
     "Written",
-    "keys_of",
 ]
 
 V = TypeVar("V")
@@ -137,8 +136,7 @@ class Answer:
 class Snapshot:
     """The answers to some queries, read at one moment (or, after ``merged``, at a few).
 
-    ``revisions`` has one revision for each kind asked for, the oldest where it was read twice: what
-    ``RequireUnchanged`` and a watch start from.
+    ``revisions``: one for each kind asked for, the oldest; ``RequireUnchanged`` and a watch start from it.
     """
 
     answers: Mapping[Query, Answer]
@@ -268,7 +266,7 @@ Write: TypeAlias = Create[object] | Update[object] | Delete[object] | Require[ob
 class Change(Generic[V_co]):
     """One event of a watch: the key's value after the change, or None when it was deleted.
 
-    A watch that starts from ``revision`` sees everything after this change.
+    A watch from ``revision`` sees everything after it.
     """
 
     key: Key[V_co]
@@ -360,9 +358,6 @@ class OutcomeUnknown(Unavailable):
     applied: int = 0
 
 
-# --- decisions -----------------------------------------------------------------------------------------------------
-
-
 @frozen
 class Remark:
     """Base of what a decision notes about a thing it considered; the members stand beside their rules."""
@@ -401,10 +396,3 @@ def _moved(write: Write, by: int) -> Write:
     if isinstance(write, Update | Delete) and isinstance(write.revision, Written):
         return evolve(write, revision=Written(write.revision.index + by))
     return write
-
-
-def keys_of(writes: Iterable[Write]) -> Iterator[Key[object]]:
-    """The keys that a commit names, in its order; :class:`RequireUnchanged` names none."""
-    for write in writes:
-        if not isinstance(write, RequireUnchanged):
-            yield write.key

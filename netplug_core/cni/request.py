@@ -15,9 +15,9 @@ from typing import NoReturn
 from attrs import field, frozen
 
 from netplug_core.addressing import Address
-from netplug_core.members import Members
 from netplug_core.cni.versions import Command, negotiate, printed_version, require_command
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError
+from netplug_core.members import Members
 
 __all__ = [
     "CNIArgs",

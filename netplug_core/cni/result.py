@@ -13,10 +13,10 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.members import Members
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.versions import AddressShape, SpecVersion, find_version, negotiate
 from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.members import Members
 
 __all__ = [
     "DNS",

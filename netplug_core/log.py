@@ -1,0 +1,28 @@
+"""How the core says what it does: a line a phase, to whoever was handed in. Rules never log; flows do.
+
+``netplug_cli.logs`` writes the lines; the levels are those of the network configuration (spec 2.1, ``log_level``).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Protocol
+
+__all__ = ["Level", "Log"]
+
+
+class Level(enum.Enum):
+    """How much a line matters, the least first."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class Log(Protocol):
+    """Takes lines; it never fails, and no line ever holds configuration or tokens."""
+
+    def __call__(self, level: Level, message: str, /, **fields: object) -> None:
+        """Write one line."""
+        ...
