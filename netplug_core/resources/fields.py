@@ -1,0 +1,249 @@
+"""One JSON-like object, read member by member: where errors get their path, and unknown members their fate.
+
+Only the codecs use it. A reader knows which document and which place in it it stands at (``pool.yaml#1 $.spec``), and
+which members were asked for; what nobody asked for is refused when a person wrote it and carried along when a store
+had it. It knows nothing of any kind.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from attrs import frozen
+
+from netplug_core.addressing import Address
+from netplug_core.clock import parse_time
+from netplug_core.errors import ConfigurationError
+
+__all__ = [
+    "Fields",
+    "Json",
+    "MalformedField",
+    "Origin",
+    "UnknownField",
+    "as_address",
+    "as_choice",
+    "as_flag",
+    "as_name",
+    "as_number",
+    "as_text",
+    "as_time",
+    "carried_members",
+    "present",
+]
+
+T = TypeVar("T")
+E = TypeVar("E", bound=enum.Enum)
+Json = dict[str, object]
+
+
+class Origin(enum.Enum):
+    """Who wrote a mapping: a person, whose slips are refused, or a store, whose unknown members are kept."""
+
+    PERSON = "person"
+    STORE = "store"
+
+
+@frozen
+class MalformedField(ConfigurationError):
+    """A field whose value cannot be read; ``accepted`` is what was expected, ``reason`` what is wrong, if known."""
+
+    reason: str = ""
+
+    def __str__(self) -> str:
+        found = "nothing" if self.value is None else repr(self.value)
+        because = f": {self.reason}" if self.reason else ""
+        return f"expected {self.accepted} @ {self.where}, found {found}{because}"
+
+
+class UnknownField(ConfigurationError):
+    """A field that a person wrote and the kind does not have."""
+
+    def __str__(self) -> str:
+        return (
+            f"field in document is not recognized or is in the wrong location: {self.value} @ {self.where}; "
+            f"there are {self.accepted}"
+        )
+
+
+class Fields:
+    """A reader of one object.
+
+    Each ``take`` names a member and how to understand its value; a null counts as a member that is not there.
+    ``finish`` ends the reading.
+    """
+
+    __slots__ = ("_at", "_mapping", "_source", "_taken", "origin")
+
+    def __init__(self, mapping: Mapping[str, object], *, origin: Origin, source: str, at: str = "$") -> None:
+        self.origin = origin
+        self._mapping = mapping
+        self._source = source
+        self._at = at
+        self._taken: set[str] = set()
+
+    def take(self, name: str, read: Callable[[object], T], default: T) -> T:
+        """A member that may be missing.
+
+        Raises:
+            MalformedField: ``read`` refused its value with ``ValueError``, whose text is what was expected.
+        """
+        value = self._next(name)
+        return default if value is None else self._read(name, value, read)
+
+    def need(self, name: str, read: Callable[[object], T]) -> T:
+        """A member that has to be there."""
+        return self._read(name, self._next(name), read)
+
+    def take_each(self, name: str, read: Callable[[object], T]) -> tuple[T, ...]:
+        """The items of a list, each understood by itself; empty when the list is missing."""
+        items = self._items(name)
+        return tuple(self._read(f"{name}[{index}]", item, read) for index, item in enumerate(items))
+
+    def take_objects(self, name: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
+        """The objects of a list, each by a reader of its own."""
+        items = self._items(name)
+        return tuple(read(self._reader(f"{name}[{index}]", item)) for index, item in enumerate(items))
+
+    def take_object(self, name: str) -> Fields:
+        """A reader of an object in this one; of an empty object when it is missing."""
+        value = self._next(name)
+        return self._reader(name, {} if value is None else value)
+
+    def take_texts(self, name: str) -> tuple[tuple[str, str], ...]:
+        """The members of an object of texts, sorted; labels and annotations are such objects."""
+        value = self._next(name)
+        if value is None:
+            return ()
+        if not isinstance(value, Mapping):
+            raise self.refusal(name, "an object of texts", value)
+        for key, text in value.items():
+            if not isinstance(key, str) or not isinstance(text, str):
+                raise self.refusal(f"{name}[{key!r}]", "a text for a text", text)
+        return tuple(sorted(value.items()))
+
+    def drop(self, *names: str) -> None:
+        """Members that are known and mean nothing here."""
+        self._taken.update(names)
+
+    def lenient(self) -> Fields:
+        """This reader, keeping unknown members whoever wrote them."""
+        return Fields(self._mapping, origin=Origin.STORE, source=self._source, at=self._at)
+
+    def finish(self) -> str:
+        """What nobody asked for, as canonical JSON text; empty when there is nothing.
+
+        Raises:
+            UnknownField: there is something, and a person wrote it.
+        """
+        unknown = {name: value for name, value in self._mapping.items() if name not in self._taken}
+        if not unknown:
+            return ""
+        if self.origin is Origin.PERSON:
+            known = ", ".join(sorted(self._taken))
+            raise UnknownField(self.where(), ", ".join(map(str, unknown)), known)
+        return json.dumps(unknown, sort_keys=True, separators=(",", ":"))
+
+    def refusal(self, name: str, expected: str, value: object, reason: str = "") -> MalformedField:
+        """The error that says what a member of this object should have been."""
+        return MalformedField(self.where(name), value, expected, reason)
+
+    def where(self, name: str = "") -> str:
+        """The place of this object, or of a member, in its document."""
+        path = f"{self._at}.{name}" if name else self._at
+        return f"{self._source} {path}" if self._source else path
+
+    def _next(self, name: str) -> object:
+        self._taken.add(name)
+        return self._mapping.get(name)
+
+    def _read(self, name: str, value: object, read: Callable[[object], T]) -> T:
+        try:
+            return read(value)
+        except ValueError as error:
+            raise self.refusal(name, str(error), value) from None
+
+    def _items(self, name: str) -> Sequence[object]:
+        value = self._next(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            raise self.refusal(name, "a list", value)
+        return value
+
+    def _reader(self, name: str, value: object) -> Fields:
+        if not isinstance(value, Mapping):
+            raise self.refusal(name, "an object", value)
+        return Fields(value, origin=self.origin, source=self._source, at=f"{self._at}.{name}")
+
+
+def carried_members(carried: str) -> dict[str, object]:
+    """The members that a ``carried`` text holds."""
+    return dict(json.loads(carried)) if carried else {}
+
+
+def present(**members: object) -> Json:
+    """Those members that are set: false, zero, empty texts and empty lists are left out."""
+    return {name: value for name, value in members.items() if value}
+
+
+# --- single values: each refuses with ``ValueError``, whose text is what it expected ---------------------------------
+
+
+def as_text(value: object) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise ValueError("a text")
+    return value
+
+
+def as_name(value: object) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("a name")
+    return value
+
+
+def as_flag(value: object) -> bool:
+    """A boolean; no word, no number stands for one."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def as_number(value: object) -> int:
+    """A whole number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a whole number of at least 0")
+    return value
+
+
+def as_time(value: object) -> int | None:
+    """Nanoseconds since the epoch of an RFC 3339 text."""
+    try:
+        return parse_time(as_text(value))
+    except ValueError:
+        raise ValueError("a time such as 2026-08-20T10:00:00Z") from None
+
+
+def as_address(value: object) -> Address:
+    """An address without a mask."""
+    try:
+        return Address.parse(as_text(value))
+    except ValueError:
+        raise ValueError("an IP address") from None
+
+
+def as_choice(choices: type[E]) -> Callable[[object], E]:
+    """A reader of the values of an enumeration."""
+
+    def read(value: object) -> E:
+        try:
+            return choices(value)
+        except ValueError:
+            raise ValueError(f"one of {', '.join(str(choice.value) for choice in choices)}") from None
+
+    return read

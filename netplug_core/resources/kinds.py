@@ -1,0 +1,121 @@
+"""The kind table: every user-facing kind, and the words people have for it.
+
+``codec`` looks up what a document claims to be, ``netplugctl`` what a person typed. Nothing here says how a kind
+is printed (``netplug_cli.ctl.tables``) or stored (a backend's layout).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+from attrs import frozen
+
+from netplug_core.errors import ConfigurationError
+from netplug_core.records import Key, Kind
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
+from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+
+__all__ = ["KINDS", "Resource", "ResourceKind", "Scope", "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of"]
+
+Resource: TypeAlias = IPPool | Node | WorkloadEndpoint | ClusterInformation
+
+
+class Scope(enum.Enum):
+    """Whether names of a kind are unique in the cluster or in a namespace."""
+
+    CLUSTER = "cluster"
+    NAMESPACED = "namespaced"
+
+
+@frozen(kw_only=True)
+class ResourceKind:
+    """One row: the stored kind, the class of its values, and its names.
+
+    ``words`` are what a person may type for it, in lower case; ``plural`` is the word that store layouts use.
+    ``fixed_name`` is the one name that its objects can have; empty where any will do.
+    """
+
+    kind: Kind[Resource]
+    value_type: type[Resource]
+    plural: str
+    words: tuple[str, ...]
+    scope: Scope = Scope.CLUSTER
+    fixed_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """The kind as documents spell it."""
+        return self.kind.name
+
+    def key(self, name: str, namespace: str = "") -> Key[Resource]:
+        """The key of the object with that name; the namespace of a kind that has none is ignored."""
+        if self.scope is Scope.CLUSTER:
+            return self.kind.key(name)
+        return self.kind.key(namespace, name)
+
+
+class UnknownKind(ConfigurationError):
+    """A word that names no kind of this release."""
+
+    def __str__(self) -> str:
+        at = f" @ {self.where}" if self.where else ""
+        return f"resource type '{self.value}' is not supported{at}; there are {self.accepted}"
+
+
+KINDS: tuple[ResourceKind, ...] = (
+    ResourceKind(
+        kind=IPPOOL,
+        value_type=IPPool,
+        plural="ippools",
+        words=("ippool", "ippools", "ipp", "ipps", "pool", "pools"),
+    ),
+    ResourceKind(kind=NODE, value_type=Node, plural="nodes", words=("node", "nodes", "no", "nos")),
+    ResourceKind(
+        kind=WORKLOAD_ENDPOINT,
+        value_type=WorkloadEndpoint,
+        plural="workloadendpoints",
+        words=("workloadendpoint", "workloadendpoints", "wep", "weps"),
+        scope=Scope.NAMESPACED,
+    ),
+    ResourceKind(
+        kind=CLUSTER_INFORMATION,
+        value_type=ClusterInformation,
+        plural="clusterinformations",
+        words=("clusterinformation", "clusterinformations", "clusterinfo", "clusterinfos"),
+        fixed_name="default",
+    ),
+)
+"""Every kind of this release."""
+
+_BY_WORD = {word: row for row in KINDS for word in row.words}
+_BY_TYPE = {row.value_type: row for row in KINDS}
+
+
+def find_kind(word: str) -> ResourceKind | None:
+    """The kind that a word names, in any case and number; None when none is called so."""
+    return _BY_WORD.get(word.lower())
+
+
+def get_kind(word: object, *, where: str = "") -> ResourceKind:
+    """The kind that a word names.
+
+    Raises:
+        UnknownKind: none is called so; the error says which there are, and ``where`` the word stood.
+    """
+    row = find_kind(word) if isinstance(word, str) else None
+    if row is None:
+        raise UnknownKind(where, "" if word is None else word, ", ".join(row.name for row in KINDS))
+    return row
+
+
+def kind_of(resource: Resource) -> ResourceKind:
+    """The kind of a value."""
+    return _BY_TYPE[type(resource)]
+
+
+def key_of(resource: Resource) -> Key[Resource]:
+    """Where a value is stored."""
+    return kind_of(resource).key(resource.metadata.name, resource.metadata.namespace)

@@ -1,0 +1,42 @@
+"""What every resource says about itself, whatever its kind.
+
+A resource is a :class:`Metadata` and a spec. ``carried`` fields hold, as canonical JSON text, what a store had and
+this release does not know: a newer release may have put it there, so it is written back unchanged.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+__all__ = ["Labels", "Metadata", "OwnerReference"]
+
+Labels = tuple[tuple[str, str], ...]
+"""Key and value pairs, sorted by key; each key once."""
+
+
+@frozen(kw_only=True)
+class OwnerReference:
+    """Whose deletion removes the resource too (Kubernetes' ``ownerReferences``)."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    carried: str = ""
+
+
+@frozen(kw_only=True)
+class Metadata:
+    """The identity and bookkeeping of one resource. Times are nanoseconds since the epoch; None means not set."""
+
+    name: str
+    namespace: str = ""
+    generate_name: str = ""
+    uid: str = ""
+    creation_time_ns: int | None = None
+    deletion_time_ns: int | None = None
+    labels: Labels = ()
+    annotations: Labels = ()
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+    carried: str = ""

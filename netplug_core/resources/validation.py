@@ -1,0 +1,240 @@
+"""What a user may ask for: a pool by itself, beside its neighbours, and in place of what it was.
+
+``flows.resources`` calls it before anything is written. Whether a document can be read at all is ``codec``'s business;
+what the controllers or an older release wrote is never judged here. Nothing is changed and nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from attrs import frozen
+
+from netplug_core.addressing import Family, Prefix
+from netplug_core.errors import ConfigurationError
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool
+from netplug_core.resources.kinds import key_of
+from netplug_core.resources.metadata import Metadata
+
+__all__ = ["InvalidResource", "Problem", "check_pool", "check_pool_change", "check_pool_neighbours", "pool_warnings"]
+
+_NAME_LENGTH = 253
+_ANNOTATIONS_SIZE = 256 * 1024
+_SELECTOR_LENGTH = 1024
+_EVERYTHING = "all()"
+_LINK_LOCAL = {
+    Family.IPV4: Prefix.parse("169.254.0.0/16"),
+    Family.IPV6: Prefix.parse("fe80::/10"),
+}
+
+
+@frozen
+class Problem:
+    """One field that cannot be accepted, what it holds, and the rule it breaks."""
+
+    field: str
+    value: object
+    rule: str
+
+    def __str__(self) -> str:
+        return f"error with field {self.field} = '{self.value}' ({self.rule})"
+
+
+@frozen
+class InvalidResource(ConfigurationError):
+    """A resource that breaks rules; ``where`` names it, ``problems`` has every rule it breaks."""
+
+    problems: tuple[Problem, ...]
+
+    @classmethod
+    def of(cls, where: str, problems: Iterable[Problem]) -> InvalidResource:
+        """The error for one problem or several."""
+        found = tuple(problems)
+        return cls(where, found[0].value, found[0].rule, found)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {'; '.join(map(str, self.problems))}"
+
+
+def check_pool(pool: IPPool) -> None:
+    """Hold a pool against the rules that need nothing else.
+
+    Raises:
+        InvalidResource: it breaks some; all of them are named.
+    """
+    _raise_any(pool, (problem for rule in _POOL_RULES for problem in rule(pool)))
+
+
+def check_pool_neighbours(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[Prefix] = ()) -> None:
+    """Hold a new pool against the pools there are, and against the blocks that pools before it left.
+
+    Raises:
+        InvalidResource: it overlaps another pool, or a block of another size holds addresses in its range.
+    """
+    prefix, where = pool.spec.prefix, key_of(pool)
+    overlaps = (
+        Problem("spec.cidr", prefix, f"{where} CIDR overlaps with {key_of(other)} CIDR {other.spec.prefix}")
+        for other in others
+        if other.spec.prefix.overlaps(prefix) and other.metadata.name != pool.metadata.name
+    )
+    _raise_any(pool, overlaps)
+    left = (block for block in blocks if block.overlaps(prefix) and block.length != pool.spec.block_length)
+    text = "IPPool blocksSize conflicts with existing allocations that use a different blockSize"
+    _raise_any(pool, (Problem("spec.blockSize", pool.spec.block_length, f"{text}: {block}") for block in left))
+
+
+def check_pool_change(stored: IPPool, wanted: IPPool) -> None:
+    """Hold a change of a pool against what the pool is.
+
+    Raises:
+        InvalidResource: the change touches what cannot be changed.
+    """
+    _raise_any(wanted, _frozen_fields(stored, wanted))
+
+
+def pool_warnings(pool: IPPool) -> tuple[str, ...]:
+    """What a pool asks for that is kept, and that nothing of this release acts upon."""
+    spec = pool.spec
+    warnings = []
+    inert = [
+        *(["natOutgoing"] if spec.has_outgoing_nat else []),
+        *([f"ipipMode {spec.ipip_mode.value}"] if spec.ipip_mode is not Encapsulation.NEVER else []),
+        *([f"vxlanMode {spec.vxlan_mode.value}"] if spec.vxlan_mode is not Encapsulation.NEVER else []),
+    ]
+    if inert:
+        warnings.append(f"{' and '.join(inert)}: stored, but not programmed until there is a node process")
+    unless_named = [
+        *([f"nodeSelector {spec.node_selector!r}"] if spec.node_selector != _EVERYTHING else []),
+        *(
+            [f"namespaceSelector {spec.namespace_selector!r}"]
+            if spec.namespace_selector not in ("", _EVERYTHING)
+            else []
+        ),
+        *(["assignmentMode Manual"] if spec.assignment_mode is AssignmentMode.MANUAL else []),
+    ]
+    if unless_named:
+        rules = " and ".join(unless_named)
+        warnings.append(f"{rules}: stored, but this release passes such a pool over unless a request names it")
+    if AllowedUse.WORKLOAD not in spec.allowed_uses:
+        warnings.append("allowedUses without Workload: stored, but this release assigns no address from such a pool")
+    return tuple(f"{key_of(pool)}: {warning}" for warning in warnings)
+
+
+def _raise_any(pool: IPPool, problems: Iterable[Problem]) -> None:
+    found = tuple(problems)
+    if found:
+        raise InvalidResource.of(str(key_of(pool)), found)
+
+
+# --- one pool by itself --------------------------------------------------------------------------------------------
+
+
+def _metadata(pool: IPPool) -> Iterator[Problem]:
+    name = pool.metadata.name
+    if not _is_subdomain(name):
+        rule = f"at most {_NAME_LENGTH} lower-case letters, digits, '-' and '.', each part between letters or digits"
+        yield Problem("metadata.name", name, rule)
+    if pool.metadata.namespace:
+        yield Problem("metadata.namespace", pool.metadata.namespace, "IPPool is not namespaced")
+    size = _annotations_size(pool.metadata)
+    if size > _ANNOTATIONS_SIZE:
+        yield Problem("metadata.annotations", f"{size} bytes", f"at most {_ANNOTATIONS_SIZE} bytes in total")
+
+
+def _is_subdomain(name: str) -> bool:
+    return len(name) <= _NAME_LENGTH and all(_is_label(label) for label in name.split("."))
+
+
+def _is_label(label: str) -> bool:
+    if not label or label[0] == "-" or label[-1] == "-":
+        return False
+    return all(char in "abcdefghijklmnopqrstuvwxyz0123456789-" for char in label)
+
+
+def _annotations_size(metadata: Metadata) -> int:
+    return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations)
+
+
+def _sizes(pool: IPPool) -> Iterator[Problem]:
+    prefix, length = pool.spec.prefix, pool.spec.block_length
+    shortest, longest = prefix.family.block_lengths
+    if not shortest <= length <= longest:
+        (v4_shortest, v4_longest), (v6_shortest, v6_longest) = (family.block_lengths for family in Family)
+        rule = (
+            f"blockSize must be between {v4_shortest} and {v4_longest} for IPv4 pools, "
+            f"and between {v6_shortest} and {v6_longest} for IPv6 pools"
+        )
+        yield Problem("spec.blockSize", length, rule)
+    elif prefix.length > length and not pool.spec.is_disabled:
+        rule = f"IP pool size is too small: blockSize {length} needs a prefix of at most /{length}"
+        yield Problem("spec.cidr", prefix, rule)
+
+
+def _range(pool: IPPool) -> Iterator[Problem]:
+    reserved = _LINK_LOCAL[pool.spec.prefix.family]
+    if reserved.overlaps(pool.spec.prefix):
+        yield Problem("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the link-local range {reserved}")
+
+
+def _encapsulation(pool: IPPool) -> Iterator[Problem]:
+    spec = pool.spec
+    if spec.ipip_mode is not Encapsulation.NEVER and spec.vxlan_mode is not Encapsulation.NEVER:
+        yield Problem("spec.vxlanMode", spec.vxlan_mode.value, "ipipMode and vxlanMode cannot both be enabled")
+    if spec.ipip_mode is not Encapsulation.NEVER and spec.prefix.family is Family.IPV6:
+        yield Problem("spec.ipipMode", spec.ipip_mode.value, "IPIP is not supported on IPv6 pools")
+
+
+def _load_balancer(pool: IPPool) -> Iterator[Problem]:
+    spec = pool.spec
+    if AllowedUse.LOAD_BALANCER not in spec.allowed_uses:
+        return
+    if set(spec.allowed_uses) != {AllowedUse.LOAD_BALANCER}:
+        uses = ", ".join(use.value for use in spec.allowed_uses)
+        yield Problem("spec.allowedUses", uses, "LoadBalancer cannot be combined with other uses")
+    for field, mode in (("spec.ipipMode", spec.ipip_mode), ("spec.vxlanMode", spec.vxlan_mode)):
+        if mode is not Encapsulation.NEVER:
+            yield Problem(field, mode.value, "must be Never with allowedUses LoadBalancer")
+    if spec.is_bgp_export_disabled:
+        yield Problem("spec.disableBGPExport", "true", "must be false with allowedUses LoadBalancer")
+    if spec.node_selector != _EVERYTHING:
+        yield Problem("spec.nodeSelector", spec.node_selector, "must be all() with allowedUses LoadBalancer")
+
+
+def _selectors(pool: IPPool) -> Iterator[Problem]:
+    spec = pool.spec
+    for field, selector in (
+        ("spec.nodeSelector", spec.node_selector),
+        ("spec.namespaceSelector", spec.namespace_selector),
+    ):
+        if len(selector) > _SELECTOR_LENGTH:
+            yield Problem(field, f"{selector[:20]}...", f"at most {_SELECTOR_LENGTH} characters")
+        if "global(" in selector.replace(" ", "").replace("\t", ""):
+            yield Problem(field, selector, "global() cannot be used in an IPPool")
+    if spec.namespace_selector and AllowedUse.TUNNEL in spec.allowed_uses:
+        rule = "cannot be used with allowedUses Tunnel, which is a default: set allowedUses [Workload]"
+        yield Problem("spec.namespaceSelector", spec.namespace_selector, rule)
+
+
+_POOL_RULES: tuple[Callable[[IPPool], Iterator[Problem]], ...] = (
+    _metadata,
+    _sizes,
+    _range,
+    _encapsulation,
+    _load_balancer,
+    _selectors,
+)
+
+
+# --- a pool in place of what it was --------------------------------------------------------------------------------
+
+
+def _frozen_fields(stored: IPPool, wanted: IPPool) -> Iterator[Problem]:
+    old, new = stored.spec, wanted.spec
+    if old.prefix != new.prefix:
+        yield Problem("spec.cidr", new.prefix, f"IPPool CIDR cannot be modified; it is {old.prefix}")
+    if old.block_length != new.block_length:
+        rule = f"IPPool BlockSize cannot be modified; it is {old.block_length}"
+        yield Problem("spec.blockSize", new.block_length, rule)
+    if (AllowedUse.LOAD_BALANCER in old.allowed_uses) != (AllowedUse.LOAD_BALANCER in new.allowed_uses):
+        uses = ", ".join(use.value for use in new.allowed_uses)
+        yield Problem("spec.allowedUses", uses, "cannot be changed between LoadBalancer and other uses")

@@ -1,0 +1,43 @@
+"""The kind table: words, names, keys."""
+
+import pytest
+
+from netplug_core.resources.kinds import KINDS, Scope, UnknownKind, find_kind, get_kind, key_of, kind_of
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
+
+
+@pytest.mark.parametrize(
+    "word, name",
+    [("ippool", "IPPool"), ("POOLS", "IPPool"), ("IPPool", "IPPool"), ("nos", "Node"), ("wep", "WorkloadEndpoint")],
+)
+def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:
+    assert get_kind(word).name == name
+
+
+def test_no_word_means_two_kinds() -> None:
+    words = [word for row in KINDS for word in row.words]
+    assert len(words) == len(set(words))
+    assert all(row.name.lower() in row.words and row.plural in row.words for row in KINDS)
+
+
+@pytest.mark.parametrize("word", ["somekind", "", None, 5])
+def test_a_word_for_nothing_is_refused(word: object) -> None:
+    with pytest.raises(UnknownKind) as caught:
+        get_kind(word)
+    text = str(caught.value)
+    assert text.startswith(f"resource type '{'' if word is None else word}' is not supported; there are IPPool, Node, ")
+
+
+def test_nothing_found_is_none() -> None:
+    assert find_kind("somekind") is None
+
+
+def test_keys_have_a_namespace_only_where_the_kind_has() -> None:
+    node = Node(metadata=Metadata(name="a", namespace="ignored"))
+    spec = WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0")
+    endpoint = WorkloadEndpoint(metadata=Metadata(name="w", namespace="ns"), spec=spec)
+    assert str(key_of(node)) == "Node(a)"
+    assert str(key_of(endpoint)) == "WorkloadEndpoint(ns/w)"
+    assert kind_of(endpoint).scope is Scope.NAMESPACED

@@ -1,0 +1,29 @@
+"""A document of a person: the value, the resource version it names, and where it stood."""
+
+import pytest
+
+from netplug_core.errors import ConfigurationError
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.manifest import manifest_from_mapping
+
+POOL: dict[str, object] = {
+    "kind": "IPPool",
+    "apiVersion": "projectnetplug.org/v3",
+    "metadata": {"name": "p", "resourceVersion": "12345"},
+    "spec": {"cidr": "10.0.0.0/16"},
+}
+
+
+def test_a_manifest_keeps_its_resource_version_beside_the_value() -> None:
+    manifest = manifest_from_mapping(POOL, source="pool.yaml#1")
+    assert isinstance(manifest.resource, IPPool)
+    assert (manifest.revision, manifest.source) == ("12345", "pool.yaml#1")
+
+
+def test_a_manifest_need_not_name_one() -> None:
+    assert manifest_from_mapping({**POOL, "metadata": {"name": "p"}}, source="x").revision == ""
+
+
+def test_a_resource_version_is_a_text() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected a text @ x \$\.metadata\.resourceVersion, found 5"):
+        manifest_from_mapping({**POOL, "metadata": {"name": "p", "resourceVersion": 5}}, source="x")

@@ -1,0 +1,216 @@
+"""What a user may ask of a pool: alone, beside others, in place of what it was, and what is only kept."""
+
+from collections.abc import Mapping
+
+import pytest
+from attrs import evolve
+
+from netplug_core.addressing import Prefix
+from netplug_core.errors import ConfigurationError
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.validation import (
+    InvalidResource,
+    check_pool,
+    check_pool_change,
+    check_pool_neighbours,
+    pool_warnings,
+)
+
+Json = Mapping[str, object]
+
+LOAD_BALANCER = (AllowedUse.LOAD_BALANCER,)
+
+
+def pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:
+    prefix = Prefix.parse(cidr)
+    usual = IPPoolSpec(prefix=prefix, block_length=prefix.family.default_block_length)
+    return IPPool(metadata=Metadata(name=name), spec=evolve(usual, **spec))  # type: ignore[arg-type] # any field of it
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        pool(),
+        pool("fd00::/48"),
+        pool("10.0.0.0/26"),
+        pool("10.0.0.0/27", is_disabled=True),
+        pool("10.0.0.0/32", block_length=32),
+        pool("fd00::1/128", block_length=128),
+        pool(namespace_selector="a == 'b'", allowed_uses=(AllowedUse.WORKLOAD,)),
+        pool(allowed_uses=LOAD_BALANCER),
+        pool(name="a.b-c.9"),
+        pool(name="a" * 253),
+        pool(node_selector="x" * 1024),
+        pool(vxlan_mode=Encapsulation.ALWAYS),
+        pool("fd00::/48", vxlan_mode=Encapsulation.CROSS_SUBNET),
+    ],
+)
+def test_what_may_be_wanted(good: IPPool) -> None:
+    check_pool(good)
+    assert good.spec.prefix.size
+
+
+@pytest.mark.parametrize(
+    "bad, field, rule",
+    [
+        (
+            pool("10.0.0.0/27"),
+            "spec.cidr = '10.0.0.0/27'",
+            "IP pool size is too small: blockSize 26 needs a prefix of at most /26",
+        ),
+        (pool("fd00::/123"), "spec.cidr = 'fd00::/123'", "IP pool size is too small"),
+        *(
+            (
+                pool(cidr, block_length=length),
+                f"spec.blockSize = '{length}'",
+                "blockSize must be between 20 and 32 for IPv4 pools, and between 116 and 128 for IPv6 pools",
+            )
+            for cidr, length in [("10.0.0.0/16", 19), ("10.0.0.0/16", 33), ("fd00::/64", 115), ("fd00::/64", 26)]
+        ),
+        (pool("169.254.5.0/24"), "spec.cidr", "IPPool CIDR overlaps with the link-local range 169.254.0.0/16"),
+        (pool("128.0.0.0/1"), "spec.cidr", "IPPool CIDR overlaps with the link-local range 169.254.0.0/16"),
+        (pool("fe80::/64"), "spec.cidr", "IPPool CIDR overlaps with the link-local range fe80::/10"),
+        (
+            pool(ipip_mode=Encapsulation.ALWAYS, vxlan_mode=Encapsulation.ALWAYS),
+            "spec.vxlanMode = 'Always'",
+            "ipipMode and vxlanMode cannot both be enabled",
+        ),
+        (
+            pool("fd00::/48", ipip_mode=Encapsulation.ALWAYS),
+            "spec.ipipMode = 'Always'",
+            "IPIP is not supported on IPv6 pools",
+        ),
+        (
+            pool(allowed_uses=(*LOAD_BALANCER, AllowedUse.WORKLOAD)),
+            "spec.allowedUses = 'LoadBalancer, Workload'",
+            "LoadBalancer cannot be combined with other uses",
+        ),
+        (
+            pool(allowed_uses=LOAD_BALANCER, ipip_mode=Encapsulation.ALWAYS),
+            "spec.ipipMode",
+            "must be Never with allowedUses LoadBalancer",
+        ),
+        (pool(allowed_uses=LOAD_BALANCER, vxlan_mode=Encapsulation.ALWAYS), "spec.vxlanMode", "must be Never with"),
+        (pool(allowed_uses=LOAD_BALANCER, is_bgp_export_disabled=True), "spec.disableBGPExport", "must be false with"),
+        (pool(allowed_uses=LOAD_BALANCER, node_selector="a == 'b'"), "spec.nodeSelector", r"must be all() with"),
+        (pool(namespace_selector="a == 'b'"), "spec.namespaceSelector", "set allowedUses [Workload]"),
+        (pool(node_selector="x" * 1025), "spec.nodeSelector = 'xxxxxxxxxxxxxxxxxxxx...'", "at most 1024 characters"),
+        (pool(node_selector="global ()"), "spec.nodeSelector = 'global ()'", "global() cannot be used in an IPPool"),
+        *(
+            (pool(name=name), f"metadata.name = '{name}'", "at most 253 lower-case letters, digits")
+            for name in ["A", "a_b", "-a", "a-", "a..b", ".a", "a" * 254, "ä"]
+        ),
+    ],
+)
+def test_what_may_not_be_wanted_is_refused_with_field_value_and_rule(bad: IPPool, field: str, rule: str) -> None:
+    with pytest.raises(InvalidResource) as caught:
+        check_pool(bad)
+    text = str(caught.value)
+    assert text.startswith(f"IPPool({bad.metadata.name}): error with field {field}")
+    assert rule in text
+    assert isinstance(caught.value, ConfigurationError)
+
+
+def test_a_pool_has_no_namespace_and_bounded_annotations() -> None:
+    metadata = Metadata(name="p", namespace="default", annotations=(("a", "b" * 256 * 1024),))
+    with pytest.raises(InvalidResource) as caught:
+        check_pool(evolve(pool(), metadata=metadata))
+    assert str(caught.value) == (
+        "IPPool(p): error with field metadata.namespace = 'default' (IPPool is not namespaced); "
+        "error with field metadata.annotations = '262145 bytes' (at most 262144 bytes in total)"
+    )
+    assert caught.value.value == "default"
+    assert caught.value.accepted == "IPPool is not namespaced"
+
+
+@pytest.mark.parametrize("cidr", ["1.2.3.0/24", "1.2.0.0/16", "1.2.3.128/25"])
+def test_pools_do_not_overlap(cidr: str) -> None:
+    """S-29 of the catalogue."""
+    first = pool("1.2.3.0/24", name="ippool1")
+    with pytest.raises(InvalidResource) as caught:
+        check_pool_neighbours(pool(cidr, name="ippool2"), [pool("9.0.0.0/8", name="far"), first])
+    assert f"IPPool(ippool2) CIDR overlaps with IPPool(ippool1) CIDR {first.spec.prefix}" in str(caught.value)
+
+
+def test_a_pool_does_not_overlap_itself_nor_the_other_family() -> None:
+    wanted = pool("0.0.0.0/1")
+    check_pool_neighbours(wanted, [wanted, pool("::/1", name="six")], [Prefix.parse("::/122")])
+    assert wanted.spec.prefix.overlaps(wanted.spec.prefix)
+
+
+@pytest.mark.parametrize(
+    "cidr, length, outcome",
+    [
+        ("1.2.3.0/26", 28, "refused"),
+        ("1.2.3.0/26", 26, "accepted"),
+        ("1.2.2.0/23", 28, "refused"),
+        ("1.2.4.0/24", 28, "accepted"),
+    ],
+)
+def test_blocks_that_an_earlier_pool_left_keep_their_size(cidr: str, length: int, outcome: str) -> None:
+    """S-31 of the catalogue."""
+    left = [Prefix.parse("1.2.3.0/26")]
+    wanted = pool(cidr, block_length=length)
+    if outcome == "accepted":
+        check_pool_neighbours(wanted, [], left)
+        return
+    text = "IPPool blocksSize conflicts with existing allocations that use a different blockSize: 1.2.3.0/26"
+    with pytest.raises(InvalidResource) as caught:
+        check_pool_neighbours(wanted, [], left)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wanted, rule",
+    [
+        (pool("1.2.4.0/24"), "IPPool CIDR cannot be modified; it is 1.2.3.0/24"),
+        (pool("1.2.3.0/24", block_length=27), "IPPool BlockSize cannot be modified; it is 26"),
+        (pool("1.2.3.0/24", allowed_uses=LOAD_BALANCER), "cannot be changed between LoadBalancer and other uses"),
+    ],
+)
+def test_some_fields_never_change(wanted: IPPool, rule: str) -> None:
+    """S-30 of the catalogue."""
+    with pytest.raises(InvalidResource) as caught:
+        check_pool_change(pool("1.2.3.0/24"), wanted)
+    assert rule in str(caught.value)
+
+
+def test_networks_are_compared_and_not_their_spelling() -> None:
+    stored = pool("fdf4:0:0::/64")
+    check_pool_change(stored, pool("fdf4::/64", is_disabled=True))
+    assert str(stored.spec.prefix) == "fdf4::/64"
+
+
+@pytest.mark.parametrize(
+    "asked, sentences",
+    [
+        ({}, ()),
+        ({"namespace_selector": "all()"}, ()),
+        (
+            {"has_outgoing_nat": True, "ipip_mode": Encapsulation.ALWAYS, "vxlan_mode": Encapsulation.CROSS_SUBNET},
+            (
+                (
+                    "natOutgoing and ipipMode Always and vxlanMode CrossSubnet: stored, but not programmed "
+                    "until there is a node process"
+                ),
+            ),
+        ),
+        (
+            {"node_selector": "a", "namespace_selector": "b", "assignment_mode": AssignmentMode.MANUAL},
+            (
+                (
+                    "nodeSelector 'a' and namespaceSelector 'b' and assignmentMode Manual: stored, but this release "
+                    "passes such a pool over unless a request names it"
+                ),
+            ),
+        ),
+        (
+            {"allowed_uses": (AllowedUse.TUNNEL,)},
+            ("allowedUses without Workload: stored, but this release assigns no address from such a pool",),
+        ),
+    ],
+)
+def test_what_is_kept_and_not_acted_upon_is_said(asked: Json, sentences: tuple[str, ...]) -> None:
+    wanted = pool(**asked)  # type: ignore[arg-type] # any field of its spec
+    assert pool_warnings(wanted) == tuple(f"IPPool(p): {sentence}" for sentence in sentences)
