@@ -1,0 +1,173 @@
+"""What a list of conditional writes means, for those who write a store: conditions, changes, refusals.
+
+An atomic store folds a commit into the conditions to judge on the state before it and one change per key; an ordered
+one takes the writes one by one. Both refuse with the errors made here, so that a caller cannot tell stores apart.
+Nothing here touches a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias, assert_never
+
+from attrs import frozen
+
+from netplug_core.errors import InvariantBroken
+from netplug_core.records import (
+    ABSENT,
+    Absent,
+    AlreadyExists,
+    CommitError,
+    Conflict,
+    Create,
+    Delete,
+    Key,
+    Kind,
+    NotFound,
+    Record,
+    Require,
+    RequireUnchanged,
+    Revision,
+    Update,
+    Write,
+    Written,
+)
+
+__all__ = [
+    "Condition",
+    "Effect",
+    "Folded",
+    "KeyCondition",
+    "KindCondition",
+    "fold",
+    "named_revision",
+    "refusal",
+]
+
+
+@frozen
+class KeyCondition:
+    """The state in which a commit's write at ``index`` must find its key."""
+
+    index: int
+    key: Key[object]
+    expected: Revision | Absent
+
+
+@frozen
+class KindCondition:
+    """That nothing of a kind was created or changed after a revision, as the write at ``index`` requires."""
+
+    index: int
+    kind: Kind[object]
+    revision: Revision
+
+
+Condition: TypeAlias = KeyCondition | KindCondition
+
+
+@frozen
+class Effect:
+    """The one change that a commit makes to a key: its new value, or None where the key is removed."""
+
+    key: Key[object]
+    value: object | None
+
+
+@frozen
+class Folded:
+    """A commit as an atomic store applies it.
+
+    ``conditions`` stand in the order of the writes. ``effects`` has one change for each changed key. ``sources`` says
+    for each write where its revision comes from: the position of an effect, the revision that a requirement named, or
+    None for writes that cancel each other (a create and the delete of what it made).
+    """
+
+    conditions: tuple[Condition, ...]
+    effects: tuple[Effect, ...]
+    sources: tuple[int | Revision | None, ...]
+
+    def revisions(self, made: Sequence[Revision], now: Revision) -> tuple[Revision, ...]:
+        """One revision for each write, from those that the effects made; ``now`` is the store's own."""
+        return tuple(
+            now if source is None else made[source] if isinstance(source, int) else source for source in self.sources
+        )
+
+
+def fold(writes: Sequence[Write]) -> Folded:
+    """The conditions of a commit, and its writes to one key folded into one change.
+
+    Raises:
+        InvariantBroken: a second write to a key does not go on from the one before it by ``Written``, or a
+            ``Written`` names anything else. An ordered store could not apply such a list.
+    """
+    latest = _latest_writes(writes)
+    conditions = tuple(_conditions(writes))
+    created = {write.key for write in writes if isinstance(write, Create)}
+    effects: list[Effect] = []
+    position: dict[Key[object], int] = {}
+    for key, index in latest.items():
+        write = writes[index]
+        if isinstance(write, Delete) and key in created:
+            continue
+        position[key] = len(effects)
+        effects.append(Effect(key, write.value if isinstance(write, Create | Update) else None))
+    return Folded(conditions, tuple(effects), tuple(_source(write, position) for write in writes))
+
+
+def refusal(write: Write, index: int, current: Record[object] | None, *, applied: int = 0) -> CommitError:
+    """The error of a write whose condition does not hold, given what is stored at its key now."""
+    match write:
+        case RequireUnchanged(kind):
+            return Conflict(kind, index, None, applied)
+        case Create(key):
+            return AlreadyExists(key, index, current, applied)
+        case Update(key) | Delete(key) | Require(key):
+            error = NotFound if current is None else Conflict
+            return error(key, index, current, applied)
+        case _:
+            assert_never(write)
+
+
+def named_revision(write: Require[object] | RequireUnchanged[object]) -> Revision:
+    """What a commit answers for a requirement: the revision it named; an empty text for ``ABSENT``."""
+    return Revision("") if isinstance(write.revision, Absent) else write.revision
+
+
+def _latest_writes(writes: Sequence[Write]) -> dict[Key[object], int]:
+    # The position of the last write to each key, in the order of those last writes.
+    latest: dict[Key[object], int] = {}
+    for index, write in enumerate(writes):
+        if isinstance(write, Require | RequireUnchanged):
+            continue
+        before = latest.pop(write.key, None)
+        if before != _named(write) or (before is not None and isinstance(writes[before], Delete)):
+            raise InvariantBroken(f"write {index} of a commit does not go on from write {before} to {write.key}")
+        latest[write.key] = index
+    return latest
+
+
+def _named(write: Create[object] | Update[object] | Delete[object]) -> int | None:
+    if isinstance(write, Create) or not isinstance(write.revision, Written):
+        return None
+    return write.revision.index
+
+
+def _conditions(writes: Sequence[Write]) -> Iterator[Condition]:
+    for index, write in enumerate(writes):
+        match write:
+            case Create(key):
+                yield KeyCondition(index, key, ABSENT)
+            case RequireUnchanged(kind, revision):
+                yield KindCondition(index, kind, revision)
+            case Update(key, _, revision) | Delete(key, revision) | Require(key, revision):
+                if not isinstance(revision, Written):
+                    yield KeyCondition(index, key, revision)
+            case _:
+                assert_never(write)
+
+
+def _source(write: Write, position: Mapping[Key[object], int]) -> int | Revision | None:
+    if isinstance(write, Require | RequireUnchanged):
+        return named_revision(write)
+    return position.get(write.key)

@@ -1,0 +1,39 @@
+"""A handle: the key under which a workload's addresses are released together.
+
+It counts, for each block, how many addresses it holds there. It is written before the block and removed after it, so
+a count may be too high after a crash, never too low; every release puts its own handle right.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.records import Key, Kind
+
+__all__ = ["HANDLE", "Handle", "handle_key"]
+
+
+@frozen(kw_only=True)
+class Handle:
+    """How many addresses are held in which blocks: pairs sorted by block, each count above 0."""
+
+    blocks: tuple[tuple[Prefix, int], ...] = ()
+    carried: str = ""
+
+    def with_count(self, prefix: Prefix, count: int) -> Handle:
+        """This handle with that count for one block; 0 forgets the block."""
+        others = tuple(pair for pair in self.blocks if pair[0] != prefix)
+        return evolve(self, blocks=tuple(sorted((*others, (prefix, count)))) if count else others)
+
+    def count(self, prefix: Prefix) -> int:
+        """How many addresses it holds in a block; 0 for a block it does not know."""
+        return next((count for known, count in self.blocks if known == prefix), 0)
+
+
+HANDLE: Kind[Handle] = Kind("IPAMHandle", ("id",))
+
+
+def handle_key(handle_id: str) -> Key[Handle]:
+    """The key of the handle with that id."""
+    return HANDLE.key(handle_id)

@@ -1,0 +1,93 @@
+"""The WorkloadEndpoint of a call, and its share of the commit that assigns or releases its addresses.
+
+``flows.add``, ``flows.delete`` and ``flows.gc`` hand these parts to an IPAM; nothing here reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from netplug_core.ipam.interface import EndpointPart
+from netplug_core.ipam.request import Assignment
+from netplug_core.records import Create, Delete, Get, Snapshot, Update, Write
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.workload.identity import Workload
+
+__all__ = ["Birth", "build", "removed", "settled"]
+
+_LABEL_DOMAIN = "projectnetplug.org"
+
+
+@frozen(kw_only=True)
+class Birth:
+    """What a new endpoint is given once: its uid and the time it was made."""
+
+    uid: str
+    time_ns: int
+
+
+def build(workload: Workload, assignment: Assignment, birth: Birth) -> WorkloadEndpoint:
+    """The endpoint of a workload that holds these addresses.
+
+    Without a policy type it has one profile, named like its network.
+    """
+    is_pod = workload.orchestrator == "k8s"
+    return WorkloadEndpoint(
+        metadata=Metadata(
+            name=workload.endpoint_key.name,
+            namespace=workload.namespace,
+            uid=birth.uid,
+            creation_time_ns=birth.time_ns - birth.time_ns % 1_000_000_000,  # stored in whole seconds
+            labels=(
+                (f"{_LABEL_DOMAIN}/namespace", workload.namespace),
+                (f"{_LABEL_DOMAIN}/orchestrator", workload.orchestrator),
+            ),
+        ),
+        spec=WorkloadEndpointSpec(
+            orchestrator=workload.orchestrator,
+            node=workload.node,
+            container_id=workload.container_id,
+            pod=workload.pod if is_pod else "",
+            endpoint=workload.interface,
+            addresses=tuple(assigned.address for assigned in assignment.addresses),
+            profiles=(workload.network,),
+            interface_name=workload.host_interface,
+            mac=workload.mac,
+        ),
+    )
+
+
+def settled(workload: Workload, birth: Birth) -> EndpointPart:
+    """The endpoint's share of an ADD: it is created, or brought to this container and its addresses."""
+    key = workload.endpoint_key
+
+    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...]:
+        wanted = build(workload, assignment or Assignment(addresses=()), birth)
+        stored = snapshot.find(key)
+        if stored is None:
+            return (Create(key, wanted),)
+        # The pod was restarted, or this call is a repetition: identity and what others added to it stay.
+        metadata = evolve(stored.value.metadata, labels=_merged(stored.value.metadata.labels, wanted.metadata.labels))
+        spec = evolve(wanted.spec, carried=stored.value.spec.carried)
+        value = evolve(stored.value, metadata=metadata, spec=spec)
+        return () if value == stored.value else (Update(key, value, stored.revision),)
+
+    return EndpointPart(queries=(Get(key),), writes=writes)
+
+
+def removed(workload: Workload) -> EndpointPart:
+    """The endpoint's share of a DEL: it goes if it is this container's; a restarted pod's endpoint stays."""
+    key = workload.endpoint_key
+
+    def writes(snapshot: Snapshot, _assignment: Assignment | None) -> tuple[Write, ...]:
+        stored = snapshot.find(key)
+        if stored is None or stored.value.spec.container_id != workload.container_id:
+            return ()
+        return (Delete(key, stored.revision),)
+
+    return EndpointPart(queries=(Get(key),), writes=writes)
+
+
+def _merged(stored: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({**dict(stored), **dict(ours)}.items()))
