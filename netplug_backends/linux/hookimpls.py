@@ -1,0 +1,26 @@
+"""Offers the dataplane ``linux``: veth pairs, routes and sysctls of this machine's kernel."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from netplug_core.hookspecs import hookimpl
+from netplug_core.log import Level
+
+if TYPE_CHECKING:
+    from netplug_core.clock import Clock
+    from netplug_core.dataplane.interface import Dataplane
+    from netplug_core.log import Log
+
+__all__ = ["netplug_open_dataplane"]
+
+
+@hookimpl
+def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane] | None:
+    """The kernel's dataplane."""
+    if name != "linux":
+        return None
+    from netplug_backends.linux.dataplane import LinuxDataplane
+
+    return nullcontext(LinuxDataplane(clock=clock, warn=lambda text: log(Level.WARNING, text)))

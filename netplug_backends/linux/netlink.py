@@ -1,0 +1,296 @@
+"""The rtnetlink messages that an attachment takes, as bytes, and the replies to them, as values.
+
+``dataplane`` builds messages here and sends them through ``channel``; nothing here opens a socket. It encodes what
+the plan speaks of and nothing else of the protocol; tests decode each message with pyroute2 and compare.
+
+Source: rtnetlink(7), netlink(7); the numbers are those of the kernel's ``linux/rtnetlink.h`` and its neighbours.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.interface import EndPlan, InterfaceAddress, Link, Neighbour, Route, Scope
+
+__all__ = [
+    "LinkFacts",
+    "Message",
+    "Rivals",
+    "RouteFacts",
+    "add_address",
+    "add_neighbour",
+    "add_route",
+    "attributes",
+    "create_pair",
+    "delete_link",
+    "find_link",
+    "find_namespace_id",
+    "find_route",
+    "link_facts",
+    "list_routes",
+    "namespace_id",
+    "route_facts",
+    "set_up",
+]
+
+_NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
+_NEWADDR = 20
+_NEWROUTE, _GETROUTE = 24, 26
+_NEWNEIGH = 28
+_GETNSID = 90
+
+_REQUEST = 0x1
+_EXCL, _CREATE, _APPEND, _REPLACE = 0x200, 0x400, 0x800, 0x100
+_DUMP = 0x300
+
+_AF_UNSPEC = 0
+_AF = {Family.IPV4: 2, Family.IPV6: 10}
+_FAMILY = {number: family for family, number in _AF.items()}
+
+_IFF_UP = 0x1
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK = 1, 3, 4, 5
+_IFLA_LINKINFO, _IFLA_NET_NS_FD = 18, 28
+_IFLA_NUM_TX_QUEUES, _IFLA_NUM_RX_QUEUES, _IFLA_LINK_NETNSID = 31, 32, 37
+_INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
+
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_NODAD = 1, 2, 0x02
+_NDA_DST, _NDA_LLADDR, _NUD_PERMANENT = 1, 2, 0x80
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY = 1, 4, 5, 6
+_RT_TABLE_MAIN, _RTN_UNICAST, _RTM_F_FIB_MATCH = 254, 1, 0x2000
+_SCOPE = {Scope.GLOBAL: 0, Scope.LINK: 253}
+_NETNSA_NSID, _NETNSA_FD = 1, 3
+
+_ATTRIBUTE = struct.Struct("=HH")
+_U32 = struct.Struct("=I")
+_S32 = struct.Struct("=i")
+_IFINFOMSG = struct.Struct("=BxHiII")
+_IFADDRMSG = struct.Struct("=BBBBI")
+_NDMSG = struct.Struct("=B3xiHBB")
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_RTGENMSG = struct.Struct("=B3x")
+_NESTED = 0x8000
+_TYPE_MASK = 0x3FFF
+
+
+class Rivals(enum.Enum):
+    """Whether a route may join others to the same destination (for IPv4 behind them), or must be the only one."""
+
+    JOINED = "joined"
+    REFUSED = "refused"
+
+
+@frozen
+class Message:
+    """One request: its type, its flags and everything after the netlink header; ``operation`` is for people."""
+
+    type: int
+    flags: int
+    body: bytes
+    operation: str
+
+
+@frozen(kw_only=True)
+class LinkFacts:
+    """An interface as the kernel describes it.
+
+    ``peer`` is the index of the other end in the namespace that ``peer_namespace`` numbers (None: in this one).
+    """
+
+    index: int
+    name: str
+    mac: str
+    mtu: int
+    tx_queues: int
+    rx_queues: int
+    is_up: bool
+    peer: int | None
+    peer_namespace: int | None
+
+
+@frozen(kw_only=True)
+class RouteFacts:
+    """A route as the kernel describes it; ``interface`` is an index, 0 where the route has several."""
+
+    destination: Prefix
+    interface: int
+    metric: int
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+def create_pair(link: Link, container: EndPlan, host: EndPlan, *, host_namespace: int) -> Message:
+    """Make both ends at once, with their final names, in their final namespaces; down.
+
+    To be sent from the container's namespace; ``host_namespace`` is a descriptor of the host's. The length of the
+    transmit queue is left to the kernel: with 0 a workload could not use queueing disciplines.
+    """
+    peer = _link(attributes=_end(link, host) + _u32(_IFLA_NET_NS_FD, host_namespace))
+    info = _text(_INFO_KIND, "veth") + _nested(_INFO_DATA, _attribute(_VETH_PEER, peer))
+    body = _link(attributes=_end(link, container) + _nested(_IFLA_LINKINFO, info))
+    operation = f"creating the interfaces {container.name!r} (in {link.namespace}) and {host.name!r} (on the host)"
+    return Message(_NEWLINK, _REQUEST | _CREATE | _EXCL, body, operation)
+
+
+def find_link(name: str) -> Message:
+    """Ask for the interface of a name."""
+    return Message(_GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"looking for {name!r}")
+
+
+def set_up(index: int, name: str) -> Message:
+    """Bring an interface up."""
+    body = _IFINFOMSG.pack(_AF_UNSPEC, 0, index, _IFF_UP, _IFF_UP)
+    return Message(_NEWLINK, _REQUEST, body, f"bringing up {name!r}")
+
+
+def delete_link(name: str) -> Message:
+    """Remove an interface, and with it its peer."""
+    return Message(_DELLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"removing {name!r}")
+
+
+def find_namespace_id(descriptor: int) -> Message:
+    """Ask which number this namespace knows another one by."""
+    body = _RTGENMSG.pack(_AF_UNSPEC) + _u32(_NETNSA_FD, descriptor)
+    return Message(_GETNSID, _REQUEST, body, "asking for the number of the container's namespace")
+
+
+def add_address(index: int, name: str, held: InterfaceAddress) -> Message:
+    """Give an interface an address; nobody is asked whether it is in use already."""
+    packed = held.address.packed
+    body = _IFADDRMSG.pack(_AF[held.address.family], held.length, _IFA_NODAD, 0, index)
+    body += _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
+    return Message(_NEWADDR, _REQUEST | _CREATE | _EXCL, body, f"adding the address {held} to {name!r}")
+
+
+def add_neighbour(index: int, name: str, neighbour: Neighbour) -> Message:
+    """Say for good which MAC an address has."""
+    body = _NDMSG.pack(_AF[neighbour.address.family], index, _NUD_PERMANENT, 0, 0)
+    body += _attribute(_NDA_DST, neighbour.address.packed) + _attribute(_NDA_LLADDR, _packed_mac(neighbour.mac))
+    return Message(_NEWNEIGH, _REQUEST | _CREATE | _REPLACE, body, f"adding the neighbour {neighbour} to {name!r}")
+
+
+def add_route(index: int, name: str, route: Route, rivals: Rivals) -> Message:
+    """Add a route over an interface; the kernel refuses what is there already."""
+    destination = route.destination
+    body = _RTMSG.pack(
+        _AF[destination.family],
+        destination.length,
+        0,
+        0,
+        _RT_TABLE_MAIN,
+        route.protocol,
+        _SCOPE[route.scope],
+        _RTN_UNICAST,
+        0,
+    )
+    if destination.length:
+        body += _attribute(_RTA_DST, destination.first.packed)
+    body += _u32(_RTA_OIF, index)
+    if route.gateway is not None:
+        body += _attribute(_RTA_GATEWAY, route.gateway.packed)
+    if route.metric:
+        body += _u32(_RTA_PRIORITY, route.metric)
+    flags = _REQUEST | _CREATE | (_APPEND if rivals is Rivals.JOINED else _EXCL)
+    return Message(_NEWROUTE, flags, body, f"adding the route to {route} over {name!r}")
+
+
+def find_route(address: Address) -> Message:
+    """Ask for the route that traffic to an address takes, as it stands in its table."""
+    family = _AF[address.family]
+    body = _RTMSG.pack(family, address.family.width, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH)
+    body += _attribute(_RTA_DST, address.packed)
+    return Message(_GETROUTE, _REQUEST, body, f"asking for the route to {address}")
+
+
+def list_routes(family: Family) -> Message:
+    """Ask for every route of a family."""
+    body = _RTMSG.pack(_AF[family], 0, 0, 0, 0, 0, 0, 0, 0)
+    return Message(_GETROUTE, _REQUEST | _DUMP, body, f"listing {family} routes")
+
+
+def _end(link: Link, end: EndPlan) -> bytes:
+    # The peer inherits none of these, and the kernel's own number of queues is that of the processors.
+    mtu = _u32(_IFLA_MTU, link.mtu) if link.mtu else b""
+    queues = _u32(_IFLA_NUM_TX_QUEUES, link.queues) + _u32(_IFLA_NUM_RX_QUEUES, link.queues)
+    return _text(_IFLA_IFNAME, end.name) + _attribute(_IFLA_ADDRESS, _packed_mac(end.mac)) + mtu + queues
+
+
+def _link(*, attributes: bytes) -> bytes:
+    return _IFINFOMSG.pack(_AF_UNSPEC, 0, 0, 0, 0) + attributes
+
+
+def _attribute(kind: int, payload: bytes) -> bytes:
+    return _ATTRIBUTE.pack(4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
+
+
+def _nested(kind: int, payload: bytes) -> bytes:
+    return _attribute(kind | _NESTED, payload)
+
+
+def _u32(kind: int, number: int) -> bytes:
+    return _attribute(kind, _U32.pack(number))
+
+
+def _text(kind: int, text: str) -> bytes:
+    return _attribute(kind, text.encode() + b"\0")
+
+
+def _packed_mac(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+# --- replies -------------------------------------------------------------------------------------------------------
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and payload of each attribute in a row of them."""
+    offset = 0
+    while offset + 4 <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, offset)
+        yield kind & _TYPE_MASK, data[offset + 4 : offset + length]
+        offset += max(length + 3 & ~3, 4)
+
+
+def link_facts(body: bytes) -> LinkFacts:
+    """What the reply to :func:`find_link` says."""
+    _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
+    found = dict(attributes(body[_IFINFOMSG.size :]))
+    peer, namespace = found.get(_IFLA_LINK), found.get(_IFLA_LINK_NETNSID)
+    return LinkFacts(
+        index=index,
+        name=found[_IFLA_IFNAME].rstrip(b"\0").decode(),
+        mac=found.get(_IFLA_ADDRESS, b"").hex(":"),
+        mtu=_number(found[_IFLA_MTU]),
+        tx_queues=_number(found[_IFLA_NUM_TX_QUEUES]),
+        rx_queues=_number(found[_IFLA_NUM_RX_QUEUES]),
+        is_up=bool(flags & _IFF_UP),
+        peer=None if peer is None else _number(peer),
+        peer_namespace=None if namespace is None else _number(namespace),
+    )
+
+
+def namespace_id(body: bytes) -> int:
+    """What the reply to :func:`find_namespace_id` says; negative when the other namespace has no number here."""
+    return _number(dict(attributes(body[_RTGENMSG.size :]))[_NETNSA_NSID])
+
+
+def route_facts(body: bytes) -> RouteFacts:
+    """What the reply to :func:`find_route`, or one of those to :func:`list_routes`, says."""
+    number, length, *_ = _RTMSG.unpack_from(body)
+    family = _FAMILY[number]
+    found = dict(attributes(body[_RTMSG.size :]))
+    return RouteFacts(
+        destination=Prefix(family, int.from_bytes(found.get(_RTA_DST, b""), "big"), length),
+        interface=_number(found[_RTA_OIF]) if _RTA_OIF in found else 0,
+        metric=_number(found[_RTA_PRIORITY]) if _RTA_PRIORITY in found else 0,
+    )
+
+
+def _number(data: bytes) -> int:
+    (number,) = _S32.unpack(data)
+    return int(number)

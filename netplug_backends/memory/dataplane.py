@@ -1,0 +1,324 @@
+"""A kernel's worth of namespaces, links, addresses and routes in memory, and a dataplane over them.
+
+Tests of flows and the simulator call it in the place of a node. It is strict: what the kernel refuses, it refuses, in
+the kernel's words. A script given as ``before`` is told of every effect before it happens and may raise: an error of
+ours stands for a kernel that refuses, anything that is no :class:`Exception` for a process that dies there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from attrs import define, field, frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.delta import EndState, FoundRoute, State, differences
+from netplug_core.dataplane.interface import (
+    AttachmentPlan,
+    Difference,
+    EndPlan,
+    InterfaceAddress,
+    KernelRefused,
+    Link,
+    LinkExists,
+    Neighbour,
+    Presence,
+    Route,
+    RouteTaken,
+    Scope,
+    Sysctl,
+    TimedOut,
+)
+from netplug_core.errors import NamespaceError
+
+__all__ = ["OWN_NAMESPACE", "Interface", "MemoryDataplane"]
+
+OWN_NAMESPACE = "/proc/thread-self/ns/net"
+"""The path of the host's own namespace."""
+
+_HOST = OWN_NAMESPACE
+_DEFAULT_MTU = 1500
+_SMALLEST_MTU, _LARGEST_MTU = 68, 65535
+_FOREIGN_MAC = "02:00:00:00:00:01"
+_STATIC = 4
+
+
+@frozen
+class _Entry:
+    """A route as a table holds it; a lower metric wins, and among equals the older one."""
+
+    destination: Prefix
+    gateway: str
+    protocol: int
+    metric: int
+
+
+@define(eq=False)
+class Interface:
+    """An interface and everything that hangs on it; ``namespace`` is a path."""
+
+    name: str
+    namespace: str
+    mac: str = _FOREIGN_MAC
+    mtu: int = _DEFAULT_MTU
+    queues: int = 1
+    is_up: bool = False
+    peer: Interface | None = field(default=None, repr=False)
+    addresses: list[InterfaceAddress] = field(factory=list)
+    neighbours: list[Neighbour] = field(factory=list)
+    routes: list[_Entry] = field(factory=list)
+    settings: dict[str, str] = field(factory=dict)
+
+
+def _nothing(effect: str) -> None:
+    del effect
+
+
+@define(eq=False)
+class MemoryDataplane:
+    """A dataplane without a kernel. Its namespaces, apart from the host's, are made by ``add_namespace``."""
+
+    before: Callable[[str], None] = _nothing
+    _namespaces: dict[str, dict[str, Interface]] = field(factory=lambda: {_HOST: {}}, init=False)
+
+    # --- the dataplane ---------------------------------------------------------------------------------------------
+
+    def find(self, link: Link) -> Presence:
+        """Whether the interface is in the namespace."""
+        if link.namespace not in self._namespaces:
+            return Presence.NAMESPACE_GONE
+        return Presence.PRESENT if self.interface(link.name, link.namespace) else Presence.ABSENT
+
+    def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
+        """Make the plan true, or leave nothing of it."""
+        if plan.link.namespace not in self._namespaces:
+            raise NamespaceError(f"CNI_NETNS: {plan.link.namespace!r} is not a network namespace")
+        kept = self._make_room(plan)
+        with ExitStack() as undo:
+            if kept is None:
+                self._create(plan)
+                undo.enter_context(self._taken_back(plan))
+            if deadline.has_passed:
+                raise TimedOut(f"attaching {plan.link.name!r} in {plan.link.namespace}")
+            container = self._get(plan.link.name, plan.link.namespace)
+            host = self._get(plan.link.host_name, _HOST)
+            for interface, end in ((host, plan.host), (container, plan.container)):
+                self._configure(interface, end)
+            for route in plan.container.routes:
+                self._add_container_route(container, route)
+            for route in plan.host.routes:
+                self._add_host_route(host, route)
+
+    def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
+        """What is not as planned."""
+        del deadline  # nothing here takes time
+        container = self.interface(plan.link.name, plan.link.namespace)
+        host = self.interface(plan.link.host_name, _HOST)
+        return differences(
+            plan,
+            State(
+                container=None if container is None else self._state(container, plan.container),
+                host=None if host is None else self._state(host, plan.host),
+                is_pair=container is not None and container.peer is host,
+            ),
+        )
+
+    def remove(self, link: Link, *, deadline: Deadline) -> None:
+        """Remove the interface from the namespace, and its peer with it."""
+        found = self.interface(link.name, link.namespace)
+        if found is None:
+            return
+        if deadline.has_passed:
+            raise TimedOut(f"removing {link.name!r} from the namespace {link.namespace}")
+        self.before(f"removing {link.name!r}")
+        self.delete_link(link.name, link.namespace)
+
+    def namespace_is_own(self, path: str) -> bool:
+        """Whether the path is the host's own namespace."""
+        return path == OWN_NAMESPACE
+
+    # --- the world around it: what a runtime, a person or another program does -------------------------------------
+
+    def add_namespace(self, path: str) -> None:
+        """A new namespace without interfaces."""
+        self._namespaces[path] = {}
+
+    def remove_namespace(self, path: str) -> None:
+        """A namespace goes, and its interfaces with their peers."""
+        for name in tuple(self._namespaces.get(path, ())):
+            self.delete_link(name, path)
+        self._namespaces.pop(path, None)
+
+    def interface(self, name: str, namespace: str = OWN_NAMESPACE) -> Interface | None:
+        """The interface of a name, to look at and to spoil; on the host unless a namespace is named."""
+        return self._namespaces.get(namespace, {}).get(name)
+
+    def names(self, namespace: str = OWN_NAMESPACE) -> tuple[str, ...]:
+        """The names of all interfaces of a namespace, sorted."""
+        return tuple(sorted(self._namespaces.get(namespace, ())))
+
+    def host_routes(self) -> tuple[tuple[Prefix, str], ...]:
+        """Destination and interface of every route of the host, sorted by their texts."""
+        found = [(entry.destination, link.name) for link in self._namespaces[_HOST].values() for entry in link.routes]
+        return tuple(sorted(found, key=str))
+
+    def add_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
+        """An interface that is not ours: up, without a peer."""
+        self._register(Interface(name, namespace, is_up=True))
+
+    def delete_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
+        """An interface goes, with its routes and its peer."""
+        link = self._get(name, namespace)
+        for end in (link, link.peer):
+            if end is not None:
+                del self._namespaces[end.namespace][end.name]
+
+    def add_route(self, destination: Prefix, name: str, metric: int = 0) -> None:
+        """A route of the host that is not ours."""
+        self._get(name, _HOST).routes.append(_Entry(destination, "", _STATIC, metric))
+
+    # --- what the kernel does, and refuses -------------------------------------------------------------------------
+
+    def _make_room(self, plan: AttachmentPlan) -> Interface | None:
+        """The container's end of a pair that is there and as planned; otherwise both names are free afterwards."""
+        mine = self.interface(plan.link.name, plan.link.namespace)
+        theirs = self.interface(plan.link.host_name, _HOST)
+        if mine is not None:
+            if theirs is None or mine.peer is not theirs:
+                raise LinkExists(plan.link.name, plan.link.namespace)
+            if _is_planned(plan, plan.container, mine) and _is_planned(plan, plan.host, theirs):
+                return mine
+        if theirs is not None:
+            self.before(f"removing {theirs.name!r}")
+            self.delete_link(theirs.name)
+        return None
+
+    def _create(self, plan: AttachmentPlan) -> None:
+        link = plan.link
+        operation = f"creating the interfaces {link.name!r} (in {link.namespace}) and {link.host_name!r} (on the host)"
+        self.before(operation)
+        if link.mtu and not _SMALLEST_MTU <= link.mtu <= _LARGEST_MTU:
+            raise KernelRefused(operation, "Invalid argument")
+        mtu = link.mtu or _DEFAULT_MTU
+        inner = Interface(link.name, link.namespace, mac=plan.container.mac, mtu=mtu, queues=link.queues)
+        outer = Interface(link.host_name, _HOST, mac=plan.host.mac, mtu=mtu, queues=link.queues)
+        inner.peer, outer.peer = outer, inner
+        self._register(inner)
+        self._register(outer)
+
+    @contextmanager
+    def _taken_back(self, plan: AttachmentPlan) -> Iterator[None]:
+        """Remove the pair if the block fails; a process that dies removes nothing."""
+        try:
+            yield
+        except Exception:
+            if self.interface(plan.link.name, plan.link.namespace) is not None:
+                self.delete_link(plan.link.name, plan.link.namespace)
+            raise
+
+    def _register(self, link: Interface) -> None:
+        if link.namespace not in self._namespaces:
+            raise KernelRefused(f"creating {link.name!r} in {link.namespace}", "Invalid argument")
+        if link.name in self._namespaces[link.namespace]:
+            raise KernelRefused(f"creating {link.name!r}", "File exists")
+        self._namespaces[link.namespace][link.name] = link
+
+    def _get(self, name: str, namespace: str) -> Interface:
+        link = self.interface(name, namespace)
+        if link is None:
+            raise KernelRefused(f"looking for {name!r}", "No such device")
+        return link
+
+    def _configure(self, link: Interface, end: EndPlan) -> None:
+        for setting in end.sysctls:
+            self._set(link, setting)
+        self.before(f"bringing up {link.name!r}")
+        link.is_up = True
+        for neighbour in end.neighbours:
+            self.before(f"adding the neighbour {neighbour} to {link.name!r}")
+            link.neighbours[:] = [*(n for n in link.neighbours if n.address != neighbour.address), neighbour]
+        for held in end.addresses:
+            if held not in link.addresses:
+                self._add_address(link, held)
+
+    def _set(self, link: Interface, setting: Sysctl) -> None:
+        self.before(f"setting {setting}")
+        link.settings[setting.path] = setting.value
+
+    def _add_address(self, link: Interface, held: InterfaceAddress) -> None:
+        operation = f"adding the address {held} to {link.name!r}"
+        self.before(operation)
+        if any(other.address == held.address for other in link.addresses):
+            raise KernelRefused(operation, "File exists")
+        link.addresses.append(held)
+
+    def _add_container_route(self, link: Interface, route: Route) -> None:
+        entry = _entry(route)
+        if entry not in link.routes:
+            self._add_entry(link, entry, route)
+
+    def _add_host_route(self, link: Interface, route: Route) -> None:
+        entry = _entry(route)
+        rivals = [
+            (other.metric, owner.name)
+            for owner in self._namespaces[_HOST].values()
+            for other in owner.routes
+            if owner is not link and other.destination == route.destination and other.metric <= route.metric
+        ]
+        if rivals:
+            raise RouteTaken(route.destination, link.name, min(rivals)[1])
+        if entry not in link.routes:
+            self._add_entry(link, entry, route)
+
+    def _add_entry(self, link: Interface, entry: _Entry, route: Route) -> None:
+        operation = f"adding the route to {route} over {link.name!r}"
+        self.before(operation)
+        if link.name not in self._namespaces.get(link.namespace, {}):
+            raise KernelRefused(operation, "No such device")
+        if not link.is_up:
+            raise KernelRefused(operation, "Network is down")
+        if not _is_reachable(link, route):
+            raise KernelRefused(operation, "Network is unreachable")
+        link.routes.append(entry)
+
+    def _state(self, link: Interface, end: EndPlan) -> EndState:
+        planned = {route.destination: route.metric for route in end.routes}
+        return EndState(
+            mac=link.mac,
+            mtu=link.mtu,
+            is_up=link.is_up,
+            addresses=frozenset(link.addresses),
+            neighbours=frozenset(link.neighbours),
+            routes=frozenset(
+                FoundRoute(destination=entry.destination, gateway=entry.gateway, protocol=entry.protocol)
+                for entry in link.routes
+            ),
+            settings=dict(link.settings),
+            taken={
+                entry.destination: owner.name
+                for owner in self._namespaces[link.namespace].values()
+                for entry in owner.routes
+                if owner is not link and link.namespace == _HOST and entry.metric < planned.get(entry.destination, 0)
+            },
+        )
+
+
+def _is_planned(plan: AttachmentPlan, end: EndPlan, found: Interface) -> bool:
+    return (found.mac, found.mtu, found.queues) == (end.mac, plan.link.mtu or found.mtu, plan.link.queues)
+
+
+def _entry(route: Route) -> _Entry:
+    return _Entry(route.destination, str(route.gateway or ""), route.protocol.value, route.metric)
+
+
+def _is_reachable(link: Interface, route: Route) -> bool:
+    """Whether the gateway, if there is one, is on the link: link-local addresses are, others need a route."""
+    gateway = route.gateway
+    if gateway is None or route.scope is Scope.LINK or _LINK_LOCAL.contains(gateway):
+        return True
+    return any(entry.destination.contains(gateway) and not entry.gateway for entry in link.routes)
+
+
+_LINK_LOCAL = Prefix.parse("fe80::/10")

@@ -1,0 +1,139 @@
+"""A plan and what was found to the differences between them. Pure; dataplanes call it for ``verify``.
+
+Only what the attachment needs is compared: a chained plugin or the workload itself may have added addresses, routes
+and settings of its own, and those are nobody's business here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attrs import frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.dataplane.interface import (
+    AttachmentPlan,
+    Difference,
+    EndPlan,
+    InterfaceAddress,
+    Need,
+    Neighbour,
+    Route,
+)
+
+__all__ = ["EndState", "FoundRoute", "State", "differences"]
+
+
+@frozen(kw_only=True)
+class FoundRoute:
+    """A route over one end, as it was found; any protocol may have made it."""
+
+    destination: Prefix
+    gateway: str = ""
+    protocol: int
+
+    def __str__(self) -> str:
+        via = f" via {self.gateway}" if self.gateway else ""
+        return f"{self.destination}{via} (protocol {self.protocol})"
+
+
+@frozen(kw_only=True)
+class EndState:
+    """One end of the link as it was found.
+
+    ``settings`` has the value of each setting of the plan that exists. ``taken`` names, for each planned destination
+    that the kernel reaches through another interface, that interface.
+    """
+
+    mac: str
+    mtu: int
+    is_up: bool
+    addresses: frozenset[InterfaceAddress]
+    neighbours: frozenset[Neighbour]
+    routes: frozenset[FoundRoute]
+    settings: Mapping[str, str]
+    taken: Mapping[Prefix, str]
+
+
+@frozen(kw_only=True)
+class State:
+    """What was found of an attachment: each end (None: no such interface), and whether they are one pair."""
+
+    container: EndState | None
+    host: EndState | None
+    is_pair: bool
+
+
+def differences(plan: AttachmentPlan, state: State) -> tuple[Difference, ...]:
+    """What is not as planned, the container first."""
+    return tuple(_differences(plan, state))
+
+
+def _differences(plan: AttachmentPlan, state: State) -> Iterator[Difference]:
+    inside = f"interface {plan.container.name!r} in {plan.link.namespace}"
+    outside = f"interface {plan.host.name!r} on the host"
+    for label, end, found in ((inside, plan.container, state.container), (outside, plan.host, state.host)):
+        if found is None:
+            yield Difference(label, "an interface", "none")
+            continue
+        yield from _link_differences(label, end, plan.link.mtu, found)
+        yield from _missing(f"{label}: address", end.addresses, found.addresses)
+        yield from _missing(f"{label}: neighbour", end.neighbours, found.neighbours)
+    if state.container is not None:
+        yield from _container_routes(inside, plan, state.container)
+    if state.host is not None:
+        yield from _host_routes(outside, plan.host, state.host)
+        yield from _settings(plan.host, state.host)
+    if state.container is not None and state.host is not None and not state.is_pair:
+        yield Difference(outside, f"the peer of {plan.container.name!r}", "an interface with another peer")
+
+
+def _link_differences(label: str, end: EndPlan, mtu: int, found: EndState) -> Iterator[Difference]:
+    if not found.is_up:
+        yield Difference(f"{label}: state", "up", "down")
+    if found.mac != end.mac:
+        yield Difference(f"{label}: MAC", end.mac, found.mac)
+    if mtu and found.mtu != mtu:
+        yield Difference(f"{label}: MTU", str(mtu), str(found.mtu))
+
+
+def _missing(
+    thing: str,
+    expected: tuple[InterfaceAddress, ...] | tuple[Neighbour, ...],
+    found: frozenset[InterfaceAddress] | frozenset[Neighbour],
+) -> Iterator[Difference]:
+    for item in expected:
+        if item not in found:
+            yield Difference(thing, str(item), ", ".join(sorted(map(str, found))) or "none")
+
+
+def _container_routes(label: str, plan: AttachmentPlan, found: EndState) -> Iterator[Difference]:
+    there = {(route.destination, route.gateway) for route in found.routes}
+    for route in plan.container.routes:
+        # Routes that the configuration asked for may have been changed by a later plugin of the chain.
+        if route.gateway is not None and plan.link.routes is not None:
+            continue
+        if (route.destination, str(route.gateway or "")) not in there:
+            yield Difference(f"{label}: route", str(route), _routes_to(route, found))
+
+
+def _host_routes(label: str, end: EndPlan, found: EndState) -> Iterator[Difference]:
+    there = {(route.destination, route.protocol) for route in found.routes}
+    for route in end.routes:
+        if (route.destination, route.protocol.value) not in there:
+            yield Difference(f"{label}: route", str(route), _routes_to(route, found))
+        elif route.destination in found.taken:
+            owner = found.taken[route.destination]
+            yield Difference(f"{label}: route", str(route), f"one over the interface {owner!r} that wins")
+
+
+def _routes_to(route: Route, found: EndState) -> str:
+    others = sorted(str(other) for other in found.routes if other.destination == route.destination)
+    return ", ".join(others) or "none"
+
+
+def _settings(end: EndPlan, found: EndState) -> Iterator[Difference]:
+    for sysctl in end.sysctls:
+        value = found.settings.get(sysctl.path, "no such setting")
+        if sysctl.need is Need.REQUIRED and value != sysctl.value:
+            yield Difference(f"setting {sysctl.path} on the host", sysctl.value, value)

@@ -1,0 +1,176 @@
+"""A workload endpoint and a link to an attachment plan. Pure: it asks the kernel nothing and repairs nothing.
+
+Flows call :func:`plan` on ADD (to apply it) and on CHECK (to verify it). All that differs between the families
+stands in one table; a link of both is the sum of the two.
+
+The container sends everything to a next hop that is the same for every workload, whatever its addresses: for IPv4
+169.254.1.1, which nobody owns (a permanent neighbour entry names the host end's MAC, so that no answer to an ARP
+request, and no default route of the host, is needed), for IPv6 the link-local address that follows from that MAC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.interface import (
+    AttachmentPlan,
+    EndPlan,
+    Forwarding,
+    InterfaceAddress,
+    Link,
+    Need,
+    Neighbour,
+    Route,
+    RouteProtocol,
+    Scope,
+    Sysctl,
+)
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+
+__all__ = ["HOST_MAC", "HOST_ROUTE_METRIC", "AttachmentPlan", "next_hop", "plan"]
+
+HOST_MAC = "ee:ee:ee:ee:ee:ee"
+"""The MAC of every host end: a container may keep its next hop's address for ever."""
+
+HOST_ROUTE_METRIC = 10
+"""The metric of host routes: better than what a routing daemon learns (IPv6's default is 1024)."""
+
+_LINK_LOCAL = Prefix.parse("fe80::/64")
+
+
+def _link_local(mac: str) -> Address:
+    """The link-local address with the modified EUI-64 of a MAC. Source: RFC 4291, appendix A."""
+    octets = bytes.fromhex(mac.replace(":", ""))
+    identifier = bytes((octets[0] ^ 2, *octets[1:3], 0xFF, 0xFE, *octets[3:]))
+    return _LINK_LOCAL.nth(int.from_bytes(identifier, "big"))
+
+
+@frozen(kw_only=True)
+class _Traits:
+    """How a family is attached. In the paths of settings, ``{}`` stands for the interface."""
+
+    next_hop: Address
+    next_hop_is_owned: bool
+    host_scope: Scope
+    host_sysctls: tuple[Sysctl, ...]
+    container_sysctls: tuple[Sysctl, ...]
+    forwarding: str
+
+
+# A delay must be gone before ARP is proxied (some kernels crashed otherwise); duplicate addresses are not looked
+# for, because nobody else can have these and a workload would wait a second for it.
+_TRAITS = {
+    Family.IPV4: _Traits(
+        next_hop=Address.parse("169.254.1.1"),
+        next_hop_is_owned=False,
+        host_scope=Scope.LINK,
+        host_sysctls=(
+            Sysctl(path="net/ipv4/conf/{}/route_localnet", value="1"),
+            Sysctl(path="net/ipv4/neigh/{}/proxy_delay", value="0", need=Need.WANTED),
+            Sysctl(path="net/ipv4/conf/{}/proxy_arp", value="1"),
+            Sysctl(path="net/ipv4/conf/{}/forwarding", value="1"),
+        ),
+        container_sysctls=(),
+        forwarding="net/ipv4/ip_forward",
+    ),
+    Family.IPV6: _Traits(
+        next_hop=_link_local(HOST_MAC),
+        next_hop_is_owned=True,
+        host_scope=Scope.GLOBAL,
+        host_sysctls=(
+            Sysctl(path="net/ipv6/conf/{}/accept_dad", value="0"),
+            Sysctl(path="net/ipv6/conf/{}/disable_ipv6", value="0"),
+            Sysctl(path="net/ipv6/conf/{}/proxy_ndp", value="1"),
+            Sysctl(path="net/ipv6/conf/{}/forwarding", value="1"),
+        ),
+        container_sysctls=(
+            Sysctl(path="net/ipv6/conf/{}/accept_dad", value="0"),
+            Sysctl(path="net/ipv6/conf/all/disable_ipv6", value="0"),
+            Sysctl(path="net/ipv6/conf/default/disable_ipv6", value="0"),
+            Sysctl(path="net/ipv6/conf/lo/disable_ipv6", value="0"),
+        ),
+        forwarding="net/ipv6/conf/all/forwarding",
+    ),
+}
+
+# Also for workloads without IPv6: a router advertisement from a container must never move the host's routes.
+_NO_ADVERTISEMENTS = Sysctl(path="net/ipv6/conf/{}/accept_ra", value="0", need=Need.WANTED)
+
+
+def next_hop(family: Family) -> Address:
+    """The gateway that a container uses for a family."""
+    return _TRAITS[family].next_hop
+
+
+def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
+    """What attaches the endpoint with its addresses and its MAC to the node over that link.
+
+    Source: spec 2.1 (container_settings, num_queues).
+    """
+    addresses = tuple(dict.fromkeys(endpoint.spec.addresses))
+    present = {address.family for address in addresses}
+    families = tuple(family for family in Family if family in present)
+    return AttachmentPlan(
+        link=link,
+        container=EndPlan(
+            name=link.name,
+            mac=endpoint.spec.mac,
+            sysctls=_for(link.name, _container_sysctls(families, link.forwarding)),
+            neighbours=tuple(
+                Neighbour(next_hop(family), HOST_MAC) for family in families if not _TRAITS[family].next_hop_is_owned
+            ),
+            routes=tuple(route for family in families for route in _container_routes(family, link)),
+            addresses=tuple(InterfaceAddress(address, address.family.width) for address in addresses),
+        ),
+        host=EndPlan(
+            name=link.host_name,
+            mac=HOST_MAC,
+            sysctls=_for(link.host_name, _host_sysctls(families)),
+            routes=tuple(_host_route(address) for address in addresses),
+            addresses=tuple(
+                InterfaceAddress(next_hop(family), _LINK_LOCAL.length)
+                for family in families
+                if _TRAITS[family].next_hop_is_owned
+            ),
+        ),
+    )
+
+
+def _container_sysctls(families: tuple[Family, ...], forwarding: Forwarding) -> Iterator[Sysctl]:
+    value = "1" if forwarding is Forwarding.ENABLED else "0"
+    for family in families:
+        yield from _TRAITS[family].container_sysctls
+        # Said either way: a new namespace may inherit the host's setting.
+        yield Sysctl(path=_TRAITS[family].forwarding, value=value)
+
+
+def _host_sysctls(families: tuple[Family, ...]) -> Iterator[Sysctl]:
+    for family in families:
+        yield from _TRAITS[family].host_sysctls
+    yield _NO_ADVERTISEMENTS
+
+
+def _for(interface: str, sysctls: Iterator[Sysctl]) -> tuple[Sysctl, ...]:
+    return tuple(Sysctl(path=s.path.replace("{}", interface), value=s.value, need=s.need) for s in sysctls)
+
+
+def _container_routes(family: Family, link: Link) -> Iterator[Route]:
+    gateway = next_hop(family)
+    if not _TRAITS[family].next_hop_is_owned:
+        yield Route(destination=gateway.host_prefix, scope=Scope.LINK, protocol=RouteProtocol.BOOT)
+    everything = Prefix(family, 0, 0)
+    for destination in dict.fromkeys((everything,) if link.routes is None else link.routes):
+        if destination.family is family and destination != gateway.host_prefix:
+            yield Route(destination=destination, gateway=gateway, scope=Scope.GLOBAL, protocol=RouteProtocol.BOOT)
+
+
+def _host_route(address: Address) -> Route:
+    return Route(
+        destination=address.host_prefix,
+        scope=_TRAITS[address.family].host_scope,
+        protocol=RouteProtocol.NETPLUG,
+        metric=HOST_ROUTE_METRIC,
+    )

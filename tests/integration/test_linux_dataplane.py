@@ -1,0 +1,663 @@
+"""The Linux dataplane on a real kernel: the conformance suite, and the checks that only a kernel can answer.
+
+The test's host is a network namespace of its own, and containers are namespaces that a child process holds open for
+as long as a pipe to it is, so nothing outlives the tests, however they end.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from attrs import define, evolve, field
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.linux import netlink, netns
+from netplug_backends.linux.channel import Channel
+from netplug_backends.linux.dataplane import LinuxDataplane
+from netplug_backends.linux.lookups import interface_name
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.interface import (
+    AttachmentPlan,
+    EndPlan,
+    Forwarding,
+    InterfaceAddress,
+    KernelRefused,
+    Link,
+    Need,
+    Presence,
+    RouteTaken,
+    Sysctl,
+    TimedOut,
+)
+from netplug_core.dataplane.plan import plan
+from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.dataplane import DATAPLANE_CASES, DataplaneCase
+from netplug_core.testing.dataplane_bench import endpoint, link_to
+
+pytestmark = pytest.mark.netns
+
+CLONE_NEWNET = 0x40000000
+DUAL = ("10.65.0.5", "fd65::5")
+HOST_NAME = "netp0123456789a"
+
+
+def python(code: str) -> tuple[str, ...]:
+    """A command that runs code of ours in a process of its own; its arguments follow."""
+    return (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n{code}")
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+@define
+class LinuxBench:
+    """The bench of the conformance suite over the kernel. Whatever runs here runs in the test's host namespace."""
+
+    folder: Path
+    clock: SystemClock = field(factory=SystemClock)
+    warnings: list[str] = field(factory=list)
+    holders: dict[str, "subprocess.Popen[str]"] = field(factory=dict)
+
+    @property
+    def dataplane(self) -> LinuxDataplane:
+        return LinuxDataplane(clock=self.clock, warn=self.warnings.append)
+
+    @property
+    def own_namespace(self) -> str:
+        return f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net"
+
+    def make_namespace(self) -> str:
+        holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo ready; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        path = f"/proc/{holder.pid}/ns/net"
+        self.holders[path] = holder
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        return path
+
+    def remove_namespace(self, path: str) -> None:
+        """The kernel takes a namespace's links away some time after its last process."""
+        left = len(self.links()) - len([link for link in self.show("link", path) if "link_netnsid" in link])
+        self.release(self.holders.pop(path))
+        give_up = time.monotonic() + 10
+        while len(self.links()) > left:
+            assert time.monotonic() < give_up, "the links of a namespace that is gone are still there"
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        for holder in self.holders.values():
+            self.release(holder)
+
+    @staticmethod
+    def release(holder: "subprocess.Popen[str]") -> None:
+        with holder:
+            assert holder.stdin is not None
+            holder.stdin.close()
+
+    def make_file(self) -> str:
+        file = self.folder / "file"
+        file.write_text("not a namespace")
+        return str(file)
+
+    def make_link(self, name: str, namespace: str | None = None) -> None:
+        self.ip("link", "add", name, "type", "bridge", namespace=namespace)
+        self.ip("link", "set", name, "up", namespace=namespace)
+
+    def delete_link(self, name: str, namespace: str | None = None) -> None:
+        self.ip("link", "del", name, namespace=namespace)
+
+    def make_host_route(self, destination: Prefix, name: str) -> None:
+        self.ip("route", "add", str(destination), "dev", name, "metric", "1")
+
+    def delete_route(self, destination: Prefix, name: str, namespace: str | None = None) -> None:
+        family = f"-{destination.family.value}"
+        self.ip(family, "route", "del", str(destination), "dev", name, namespace=namespace)
+
+    def delete_address(self, held: InterfaceAddress, name: str, namespace: str | None = None) -> None:
+        self.ip("address", "del", str(held), "dev", name, namespace=namespace)
+
+    def delete_neighbour(self, address: Address, name: str, namespace: str) -> None:
+        self.ip("neigh", "del", str(address), "dev", name, namespace=namespace)
+
+    def write_setting(self, path: str, value: str) -> None:
+        Path("/proc/sys", path).write_text(value)
+
+    def set_down(self, name: str, namespace: str | None = None) -> None:
+        self.ip("link", "set", name, "down", namespace=namespace)
+
+    def set_mtu(self, mtu: int, name: str, namespace: str | None = None) -> None:
+        self.ip("link", "set", name, "mtu", str(mtu), namespace=namespace)
+
+    def links(self, namespace: str | None = None) -> frozenset[str]:
+        return frozenset(str(link["ifname"]) for link in self.show("link", namespace)) - {"lo"}
+
+    def host_routes(self) -> frozenset[tuple[Prefix, str]]:
+        found = [*self.show("route"), *self.show("route", None, "-6")]
+        return frozenset(
+            (Prefix.parse(str(route["dst"])), str(route["dev"]))
+            for route in found
+            if "/" not in str(route["dst"]) and route["dst"] != "default" and route["dev"] != "lo"
+        )
+
+    # --- beyond the suite ------------------------------------------------------------------------------------------
+
+    def ip(self, *arguments: str, namespace: str | None = None) -> str:
+        enter = ("nsenter", f"--net={namespace}") if namespace else ()
+        return run(*enter, "ip", *arguments)
+
+    def show(self, what: str, namespace: str | None = None, *options: str) -> list[dict[str, object]]:
+        shown: list[dict[str, object]] = json.loads(self.ip(*options, "-d", "-j", what, "show", namespace=namespace))
+        return shown
+
+    def setting(self, path: str, namespace: str | None = None) -> str:
+        enter = ("nsenter", f"--net={namespace}") if namespace else ()
+        return run(*enter, "cat", f"/proc/sys/net/{path}").strip()
+
+    def apply(self, wanted: AttachmentPlan) -> AttachmentPlan:
+        self.dataplane.apply(wanted, deadline=self.deadline())
+        return wanted
+
+    def attach(self, link: Link, *addresses: str) -> AttachmentPlan:
+        return self.apply(plan(endpoint(*addresses), link))
+
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 30)
+
+
+def switch(libc: ctypes.CDLL, outcome: int) -> None:
+    if outcome != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[LinuxBench]:
+    """A host of its own, which the thread of the test is in: with an address, forwarding, and no default route."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    home = os.open(netns.OWN, os.O_RDONLY | os.O_CLOEXEC)
+    made = LinuxBench(tmp_path)
+    try:
+        try:
+            switch(libc, libc.unshare(CLONE_NEWNET))
+        except PermissionError:
+            pytest.skip("making network namespaces needs root, or a user namespace")
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "address", "add", "10.240.0.1/32", "dev", "lo")
+        run("ip", "address", "add", "fd24::1/128", "dev", "lo", "nodad")
+        made.write_setting("net/ipv6/conf/all/forwarding", "1")
+        yield made
+    finally:
+        switch(libc, libc.setns(home, CLONE_NEWNET))
+        os.close(home)
+        made.close()
+
+
+@pytest.mark.parametrize("case", DATAPLANE_CASES, ids=lambda case: case.__name__)
+def test_conformance(case: DataplaneCase, bench: LinuxBench) -> None:
+    case(bench)
+
+
+# --- the numbered checks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mtu", [0, 1280, 3000, 9000])
+def test_check_29_both_ends_have_the_mtu(bench: LinuxBench, mtu: int) -> None:
+    link = evolve(link_to(bench.make_namespace()), mtu=mtu)
+    bench.attach(link, "10.65.0.5")
+    inside = {str(found["ifname"]): found["mtu"] for found in bench.show("link", link.namespace)}
+    outside = {str(found["ifname"]): found["mtu"] for found in bench.show("link")}
+    assert (inside["eth0"], outside[HOST_NAME]) == (mtu or 1500, mtu or 1500)
+
+
+@pytest.mark.parametrize("queues", [1, 4])
+def test_check_30_both_ends_have_the_queues(bench: LinuxBench, queues: int) -> None:
+    link = evolve(link_to(bench.make_namespace()), queues=queues)
+    bench.attach(link, "10.65.0.5")
+    found = [*bench.show("link", link.namespace), *bench.show("link")]
+    ends = [(end["num_rx_queues"], end["num_tx_queues"]) for end in found if end["ifname"] != "lo"]
+    assert ends == [(queues, queues)] * 2
+
+
+def test_check_41_host_end(bench: LinuxBench) -> None:
+    bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
+    found = {
+        name: bench.setting(f"ipv4/{path}")
+        for name, path in {
+            "proxy_arp": f"conf/{HOST_NAME}/proxy_arp",
+            "proxy_delay": f"neigh/{HOST_NAME}/proxy_delay",
+            "forwarding": f"conf/{HOST_NAME}/forwarding",
+            "route_localnet": f"conf/{HOST_NAME}/route_localnet",
+        }.items()
+    }
+    assert found == {"proxy_arp": "1", "proxy_delay": "0", "forwarding": "1", "route_localnet": "1"}
+    assert bench.setting(f"ipv6/conf/{HOST_NAME}/accept_ra") == "0"
+    assert bench.ip("-d", "-4", "route", "show", "table", "all", "dev", HOST_NAME).split() == (
+        ["unicast", "10.65.0.5", "table", "main", "proto", "78", "scope", "link", "metric", "10"]
+    )
+    (end,) = [link for link in bench.show("link") if link["ifname"] == HOST_NAME]
+    assert end["operstate"] == "UP"
+    assert end["address"] == "ee:ee:ee:ee:ee:ee"
+    assert int(str(end["txqlen"])) > 0
+
+
+def test_the_host_end_counts_as_named_by_us(bench: LinuxBench) -> None:
+    """A MAC that the kernel made up would be replaced by the device manager of many distributions."""
+    link = link_to(bench.make_namespace())
+    bench.attach(link, *DUAL)
+    given = 3
+    # sysfs shows the namespace that it was mounted in, so the answer comes from one of its own.
+    shown = run(
+        "unshare", "--mount", "sh", "-c", f"mount -t sysfs s /sys; cat /sys/class/net/{HOST_NAME}/addr_assign_type"
+    )
+    assert int(shown) == given
+
+
+def test_ipv6_host_end(bench: LinuxBench) -> None:
+    bench.attach(link_to(bench.make_namespace()), "fd65::5")
+    names = ("accept_dad", "disable_ipv6", "proxy_ndp", "forwarding", "accept_ra")
+    found = [bench.setting(f"ipv6/conf/{HOST_NAME}/{name}") for name in names]
+    assert found == ["0", "0", "1", "1", "0"]
+    assert "fd65::5 proto 78 metric 10" in " ".join(bench.ip("-6", "route", "show", "dev", HOST_NAME).split())
+    # What IPv4 alone needs is left alone.
+    assert bench.setting(f"ipv4/conf/{HOST_NAME}/proxy_arp") == "0"
+
+
+def test_check_42_routes_of_the_container(bench: LinuxBench) -> None:
+    link = link_to(bench.make_namespace())
+    bench.attach(link, "10.65.0.5")
+    routes = bench.ip("-d", "route", "show", namespace=link.namespace).splitlines()
+    assert [" ".join(route.split()) for route in routes] == [
+        "unicast default via 169.254.1.1 dev eth0 proto boot scope global",
+        "unicast 169.254.1.1 dev eth0 proto boot scope link",
+    ]
+    assert bench.ip("neigh", "show", namespace=link.namespace).split() == (
+        ["169.254.1.1", "dev", "eth0", "lladdr", "ee:ee:ee:ee:ee:ee", "PERMANENT"]
+    )
+    assert bench.setting("ipv4/ip_forward", link.namespace) == "0"
+
+
+def test_ipv6_routes_of_the_container_and_no_wait_for_duplicates(bench: LinuxBench) -> None:
+    """In a namespace that would switch IPv6 off and look for duplicates."""
+    link = link_to(bench.make_namespace())
+    for path in ("all/disable_ipv6", "default/disable_ipv6", "lo/disable_ipv6", "default/accept_dad"):
+        run("nsenter", f"--net={link.namespace}", "sh", "-c", f"echo 1 > /proc/sys/net/ipv6/conf/{path}")
+    bench.attach(link, "fd65::5")
+    shown = bench.ip("-6", "address", "show", "dev", "eth0", "scope", "global", namespace=link.namespace)
+    assert "fd65::5/128" in shown
+    assert "tentative" not in shown
+    # The kernel's own link-local address is usable once its worker has run; looking for duplicates takes a second.
+    started = time.monotonic()
+    while "tentative" in bench.ip("-6", "address", "show", "dev", "eth0", namespace=link.namespace):
+        assert time.monotonic() - started < 0.5
+    default = bench.ip("-d", "-6", "route", "show", "default", namespace=link.namespace)
+    assert " ".join(default.split()).startswith(
+        "unicast default via fe80::ecee:eeff:feee:eeee dev eth0 proto boot scope global metric 1024"
+    )
+    for path in ("eth0/accept_dad", "all/disable_ipv6", "default/disable_ipv6", "lo/disable_ipv6", "all/forwarding"):
+        assert bench.setting(f"ipv6/conf/{path}", link.namespace) == "0"
+
+
+@pytest.mark.parametrize("forwarding,value", [(Forwarding.ENABLED, "1"), (Forwarding.DISABLED, "0")])
+def test_check_45_forwarding_in_the_container(bench: LinuxBench, forwarding: Forwarding, value: str) -> None:
+    link = evolve(link_to(bench.make_namespace()), forwarding=forwarding)
+    preset = "0" if value == "1" else "1"
+    for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+        run("nsenter", f"--net={link.namespace}", "sh", "-c", f"echo {preset} > /proc/sys/net/{path}")
+    bench.attach(link, *DUAL)
+    found = [bench.setting(path, link.namespace) for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding")]
+    assert found == [value, value]
+
+
+def test_check_46_a_leftover_veth_of_the_host_name_is_replaced(bench: LinuxBench) -> None:
+    bench.ip("link", "add", HOST_NAME, "type", "veth", "peer", "name", "leftover")
+    wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
+    assert bench.links() == {HOST_NAME}
+    assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
+
+
+# --- traffic -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strange", ["", "default/addr_gen_mode=3", "default/addr_gen_mode=1", "all/accept_dad=1"])
+def test_workloads_and_host_reach_each_other_at_once(bench: LinuxBench, strange: str) -> None:
+    """Also where the machine makes other link-local addresses, or none, or waits for duplicates."""
+    if strange:
+        path, _, value = strange.partition("=")
+        bench.write_setting(f"net/ipv6/conf/{path}", value)
+    bench.write_setting("net/ipv4/ip_forward", "1")
+    one, two = link_to(bench.make_namespace()), link_to(bench.make_namespace(), host_name="netpbcdefabcdef")
+    bench.attach(one, *DUAL)
+    bench.attach(two, "10.65.0.6", "fd65::6")
+    ping = ("ping", "-c", "1", "-W", "2")
+    for address in ("10.65.0.6", "fd65::6", "10.240.0.1", "fd24::1"):
+        assert "1 received" in run("nsenter", f"--net={one.namespace}", *ping, address)
+    for address in DUAL:
+        assert "1 received" in run(*ping, address)
+
+
+# --- the rest of what only a kernel can answer ---------------------------------------------------------------------
+
+
+def test_applying_again_tells_nobody_of_any_change(bench: LinuxBench) -> None:
+    """Two attachments of one container, each made true twice: not one index, route or address is new."""
+    first = link_to(bench.make_namespace())
+    second = link_to(first.namespace, "eth1", "netpbcdefabcdef")
+
+    def everything() -> list[str]:
+        shown = [("-o", "link"), ("-o", "address"), ("route",), ("-6", "route"), ("neigh", "show", "nud", "permanent")]
+        return [bench.ip(*what, namespace=where) for what in shown for where in (None, first.namespace)]
+
+    bench.attach(first, *DUAL)
+    bench.attach(second, "10.65.0.6", "fd65::6")
+    before = everything()
+    bench.attach(first, *DUAL)
+    bench.attach(second, "10.65.0.6", "fd65::6")
+    assert everything() == before
+
+
+def test_the_first_interface_keeps_the_default_route(bench: LinuxBench) -> None:
+    first = link_to(bench.make_namespace())
+    bench.attach(first, *DUAL)
+    bench.attach(link_to(first.namespace, "eth1", "netpbcdefabcdef"), "10.65.0.6", "fd65::6")
+    for target in ("192.0.2.1", "2001:db8::1"):
+        assert " dev eth0 " in bench.ip("route", "get", target, namespace=first.namespace)
+    bench.dataplane.remove(first, deadline=bench.deadline())
+    for target in ("192.0.2.1", "2001:db8::1"):
+        assert " dev eth1 " in bench.ip("route", "get", target, namespace=first.namespace)
+
+
+def test_a_learned_route_with_a_worse_metric_is_no_obstacle(bench: LinuxBench) -> None:
+    bench.make_link("uplink")
+    bench.ip("route", "add", "10.65.0.5/32", "dev", "uplink", "metric", "32")
+    bench.ip("route", "add", "fd65::5/128", "dev", "uplink")
+    wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
+    assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
+
+
+def test_a_route_of_our_own_metric_over_another_interface_is_named(bench: LinuxBench) -> None:
+    bench.make_link("uplink")
+    bench.ip("route", "add", "fd65::5/128", "dev", "uplink", "metric", "10")
+    with pytest.raises(RouteTaken, match=r"fd65::5/128.*'netp0123456789a'.*'uplink'"):
+        bench.attach(link_to(bench.make_namespace()), *DUAL)
+    assert bench.links() == {"uplink"}
+
+
+def test_an_address_of_the_host_itself_is_taken(bench: LinuxBench) -> None:
+    with pytest.raises(RouteTaken, match="'lo'"):
+        bench.attach(link_to(bench.make_namespace()), "10.240.0.1")
+
+
+def test_routes_over_several_interfaces_have_no_one_owner(bench: LinuxBench) -> None:
+    for name, address in (("one", "192.0.2.1/30"), ("two", "192.0.2.5/30")):
+        bench.make_link(name)
+        bench.ip("address", "add", address, "dev", name)
+    hops = ("nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.2.6")
+    bench.ip("route", "add", "10.65.0.5/32", *hops)
+    with pytest.raises(RouteTaken, match=interface_name(0)):
+        bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
+
+
+def test_a_host_without_ipv6_forwarding_is_told_once_and_only_for_ipv6(bench: LinuxBench) -> None:
+    bench.write_setting("net/ipv6/conf/all/forwarding", "0")
+    bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
+    assert bench.warnings == []
+    bench.attach(link_to(bench.make_namespace()), *DUAL)
+    (warning,) = bench.warnings
+    assert "net.ipv6.conf.all.forwarding is 0" in warning
+
+
+def with_setting(wanted: AttachmentPlan, end: EndPlan, setting: Sysctl) -> AttachmentPlan:
+    changed = evolve(end, sysctls=(*end.sysctls, setting))
+    return evolve(wanted, host=changed) if end is wanted.host else evolve(wanted, container=changed)
+
+
+@pytest.mark.parametrize("side", ["host", "container"])
+def test_a_setting_that_must_be_made_fails_the_attachment(bench: LinuxBench, side: str) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+    end = wanted.host if side == "host" else wanted.container
+    with pytest.raises(
+        KernelRefused, match=r"setting net/ipv4/no_such = 1 (on the host|in /proc/.*): No such file or directory"
+    ):
+        bench.apply(with_setting(wanted, end, Sysctl(path="net/ipv4/no_such", value="1")))
+    assert bench.links() == frozenset()
+    assert bench.dataplane.find(wanted.link) is Presence.ABSENT
+
+
+def test_a_setting_that_is_only_wanted_warns(bench: LinuxBench) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+    setting = Sysctl(path="net/ipv4/no_such", value="1", need=Need.WANTED)
+    bench.apply(with_setting(wanted, wanted.host, setting))
+    assert bench.warnings == ["setting net/ipv4/no_such = 1 on the host: No such file or directory"]
+    assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
+
+
+@define
+class Meddler(SystemClock):
+    """A clock that replaces the interface, as soon as it is there, by one that cannot be removed; then time is up."""
+
+    bench: LinuxBench
+    namespace: str
+
+    def monotonic(self) -> float:
+        if "eth0" not in self.bench.links(self.namespace):
+            return 0
+        for change in (("del", "eth0"), ("set", "lo", "name", "eth0")):
+            self.bench.ip("link", *change, namespace=self.namespace)
+        return 1
+
+
+def test_a_taking_back_that_fails_is_a_warning_and_the_reason_stays(bench: LinuxBench) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+    with pytest.raises(TimedOut, match="timed out attaching 'eth0'"):
+        bench.dataplane.apply(wanted, deadline=Deadline(Meddler(bench, wanted.link.namespace), 1))
+    assert bench.warnings == [
+        "the attachment failed and could not be taken back: removing 'eth0': Operation not supported"
+    ]
+
+
+@define
+class Renamer(SystemClock):
+    """A clock that gives the host end another MAC as soon as it is there: a device manager with rules of its own."""
+
+    bench: LinuxBench
+
+    def monotonic(self) -> float:
+        if HOST_NAME in self.bench.links():
+            self.bench.ip("link", "set", HOST_NAME, "address", "02:00:00:00:00:09")
+        return 0
+
+
+def test_a_mac_that_did_not_stay_fails_the_attachment(bench: LinuxBench) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+    with pytest.raises(KernelRefused, match=r"giving 'netp.*' the MAC ee:.*: another program changed it to 02:00:00:"):
+        bench.dataplane.apply(wanted, deadline=Deadline(Renamer(bench), 1))
+    assert bench.links() == frozenset()
+
+
+def test_the_kernels_own_words_reach_the_reader(bench: LinuxBench) -> None:
+    wanted = plan(endpoint("10.65.0.5"), link_to(bench.make_namespace()))
+    wrong = InterfaceAddress(Address.parse("10.65.0.5"), 64)
+    with pytest.raises(
+        KernelRefused, match=r"10\.65\.0\.5/64 to 'eth0': Invalid argument \(ipv4: Invalid prefix length\)"
+    ):
+        bench.apply(evolve(wanted, container=evolve(wanted.container, addresses=(wrong,))))
+    assert bench.links() == frozenset()
+
+
+def test_an_interface_that_cannot_be_removed_is_an_error(bench: LinuxBench) -> None:
+    with pytest.raises(KernelRefused, match="removing 'lo': Operation not supported"):
+        bench.dataplane.remove(link_to(bench.make_namespace(), "lo"), deadline=bench.deadline())
+
+
+def test_a_path_that_may_not_be_opened_is_an_error_and_not_a_namespace_that_is_gone(bench: LinuxBench) -> None:
+    loop = bench.folder / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(KernelRefused, match=r"entering the namespace .*: Too many levels of symbolic links"):
+        bench.dataplane.find(link_to(str(loop)))
+
+
+def test_listing_and_asking_on_one_channel(bench: LinuxBench) -> None:
+    """A listing is many replies and one end."""
+    for number in range(200):
+        bench.ip("route", "add", f"fd00:{number:x}::/64", "dev", "lo")
+    with Channel.open() as channel:
+        listed = channel.ask(netlink.list_routes(Family.IPV6)).accept().replies
+        found = {netlink.route_facts(reply).destination for reply in listed}
+        assert {Prefix.parse(f"fd00:{number:x}::/64") for number in range(200)} <= found
+        assert channel.ask(netlink.find_link("lo")).accept().replies
+
+
+def test_errors_of_a_batch_belong_to_their_messages(bench: LinuxBench) -> None:
+    bench.make_link("here")
+    names = ("lo", "absent", "here", "gone")
+    with Channel.open() as channel:
+        outcomes = channel.send([netlink.find_link(name) for name in names])
+    assert [os.strerror(outcome.error) for outcome in outcomes] == [
+        "Success",
+        "No such device",
+        "Success",
+        "No such device",
+    ]
+    assert [netlink.link_facts(outcomes[n].reply).name for n in (0, 2)] == ["lo", "here"]
+    with pytest.raises(KernelRefused, match="looking for 'absent': No such device"):
+        outcomes[1].accept()
+
+
+def test_the_thread_is_back_where_it_was_whatever_happens(bench: LinuxBench) -> None:
+    link = link_to(bench.make_namespace())
+    own = os.stat(netns.OWN).st_ino
+    wanted = plan(endpoint(*DUAL), link)
+    bench.apply(wanted)
+    bench.dataplane.verify(wanted, deadline=bench.deadline())
+    bench.dataplane.find(link)
+    with suppress(RuntimeError), netns.entered(link.namespace):
+        assert os.stat(netns.OWN).st_ino != own
+        raise RuntimeError
+    assert os.stat(netns.OWN).st_ino == own
+
+
+LOST = """
+import os, sys
+from netplug_backends.linux.netns import entered
+with entered(sys.argv[1]) as namespaces:
+    os.close(namespaces.home)
+print("went on")
+"""
+
+
+def test_a_process_that_cannot_return_ends(bench: LinuxBench) -> None:
+    command = (*python(LOST), bench.make_namespace())
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (-6, "")
+    assert "cannot return to the node's network namespace: [Errno 9]" in ended.stderr
+
+
+IMPORTS = """
+import sys
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.linux.dataplane import LinuxDataplane
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.plan import plan
+from netplug_core.testing.dataplane_bench import endpoint, link_to
+clock, link = SystemClock(), link_to(sys.argv[1])
+dataplane = LinuxDataplane(clock=clock, warn=print)
+dataplane.find(link)
+dataplane.apply(plan(endpoint("10.65.0.5", "fd65::5"), link), deadline=Deadline.after(clock, 30))
+dataplane.remove(link, deadline=Deadline.after(clock, 30))
+print([name for name in ("pyroute2", "socket", "asyncio", "logging", "re") if name in sys.modules])
+"""
+
+
+def test_attaching_and_detaching_load_no_netlink_library(bench: LinuxBench) -> None:
+    shown = run(*python(IMPORTS), bench.make_namespace())
+    assert "pyroute2" not in shown
+    assert "asyncio" not in shown
+
+
+NO_RIGHT = """
+import sys
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.linux.dataplane import LinuxDataplane
+from netplug_core.dataplane.interface import KernelRefused
+from netplug_core.testing.dataplane_bench import link_to
+dataplane = LinuxDataplane(clock=SystemClock(), warn=print)
+print(dataplane.find(link_to("/etc/hostname")).value)
+try:
+    dataplane.find(link_to(sys.argv[1]))
+except KernelRefused as refused:
+    print(refused)
+"""
+
+
+def test_without_the_right_to_enter_there_is_an_error_and_the_process_goes_on(bench: LinuxBench) -> None:
+    """Whoever may not enter may not return either; that must not be taken for being lost."""
+    path = bench.make_namespace()
+    unprivileged = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+    shown = run(*unprivileged, *python(NO_RIGHT), path)
+    assert shown == f"namespace gone\nentering the namespace {path}: Operation not permitted\n"
+
+
+NO_IPV6 = """
+import sys
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.linux.dataplane import LinuxDataplane
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.plan import plan
+from netplug_core.testing.dataplane_bench import endpoint, link_to
+clock = SystemClock()
+dataplane = LinuxDataplane(clock=clock, warn=lambda text: print("warning:", text))
+for addresses in (("10.65.0.5",), ("10.65.0.5", "fd65::5")):
+    wanted = plan(endpoint(*addresses), link_to(sys.argv[1]))
+    try:
+        dataplane.apply(wanted, deadline=Deadline.after(clock, 30))
+        print(dataplane.verify(wanted, deadline=Deadline.after(clock, 30)))
+    except Exception as error:
+        print(type(error).__name__, str(error).partition(" in /")[0])
+    dataplane.remove(wanted.link, deadline=Deadline.after(clock, 30))
+"""
+
+
+def test_a_kernel_without_ipv6_attaches_ipv4_in_silence(bench: LinuxBench) -> None:
+    """Such a kernel has no settings of IPv6: here others are mounted in their place."""
+    settings = [f"conf/{HOST_NAME}/{name}" for name in ("route_localnet", "proxy_arp", "forwarding")]
+    for setting in (*settings, f"neigh/{HOST_NAME}/proxy_delay", "ip_forward"):
+        file = bench.folder / "net" / "ipv4" / setting
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    mount = f'mount --bind {bench.folder}/net /proc/sys/net && exec "$@"'
+    shown = run("unshare", "--mount", "sh", "-c", mount, "sh", *python(NO_IPV6), bench.make_namespace())
+    assert shown.splitlines() == ["()", "KernelRefused setting net/ipv6/conf/eth0/accept_dad = 0"]
+
+
+def test_verifying_waits_for_what_settles(bench: LinuxBench) -> None:
+    """And no longer than a second; the clock is moved by hand."""
+    wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
+
+    class Healing(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.elapsed_ns >= self.healed_ns:
+                bench.apply(wanted)
+
+        healed_ns = 10**9 // 2
+
+    for healed_ns, count in ((10**9 // 2, 0), (2 * 10**9, 1)):
+        bench.delete_route(Prefix.parse("10.65.0.5/32"), HOST_NAME)
+        clock = Healing()
+        clock.healed_ns = healed_ns
+        found = LinuxDataplane(clock=clock, warn=print).verify(wanted, deadline=Deadline.after(clock, 30))
+        assert (len(found), clock.elapsed_ns <= 1.1 * 10**9) == (count, True)
+        bench.apply(wanted)

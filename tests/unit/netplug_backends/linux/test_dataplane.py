@@ -1,0 +1,39 @@
+"""Waiting for what some kernels never finish. The rest needs a kernel: ``tests/integration``."""
+
+import threading
+
+import pytest
+
+from netplug_backends.linux.dataplane import bounded
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.interface import TimedOut
+from netplug_core.testing.clock import ManualClock
+
+
+def deadline(seconds: float) -> Deadline:
+    return Deadline.after(ManualClock(), seconds)
+
+
+def test_work_that_ends_in_time_is_done_when_the_call_returns() -> None:
+    done: list[str] = []
+    bounded(lambda: done.append("done"), deadline=deadline(20), operation="working")
+    assert done == ["done"]
+
+
+def test_what_the_work_raises_is_raised_where_it_is_waited_for() -> None:
+    def work() -> None:
+        raise ProcessLookupError("gone")
+
+    with pytest.raises(ProcessLookupError, match="gone"):
+        bounded(work, deadline=deadline(20), operation="working")
+
+
+def test_work_that_hangs_is_given_up() -> None:
+    hanging = threading.Event()
+
+    def work() -> None:
+        hanging.wait(10)
+
+    with pytest.raises(TimedOut, match="timed out removing 'eth0'"):
+        bounded(work, deadline=deadline(0), operation="removing 'eth0'")
+    hanging.set()

@@ -1,0 +1,245 @@
+"""Every message of the encoder as pyroute2 reads it, and replies that pyroute2 wrote as the decoder reads them."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
+from pyroute2.netlink.rtnl.nsidmsg import nsidmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
+from netplug_backends.linux import netlink
+from netplug_backends.linux.netlink import Message, Rivals
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.interface import (
+    EndPlan,
+    InterfaceAddress,
+    Link,
+    Neighbour,
+    Route,
+    RouteProtocol,
+    Scope,
+)
+
+LINK = Link(namespace="/run/netns/one", name="eth0", host_name="netp1", mtu=1450, queues=4)
+CONTAINER = EndPlan(name="eth0", mac="02:65:00:00:00:05")
+HOST = EndPlan(name="netp1", mac="ee:ee:ee:ee:ee:ee")
+HEADER = struct.Struct("=IHHII")
+
+REQUEST, ACK, DUMP, REPLACE, EXCL, CREATE, APPEND = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400, 0x800
+FAMILIES = {Family.IPV4: 2, Family.IPV6: 10}
+
+
+def decoded(message: Message, kind: Callable[..., Any]) -> Any:  # noqa: ANN401  pyroute2 has no types
+    """The message as pyroute2 reads it, once everything in it was read."""
+    data = HEADER.pack(HEADER.size + len(message.body), message.type, message.flags, 1, 0) + message.body
+    found = kind(data)
+    found.decode()
+    assert found["header"]["length"] == len(data)
+    return found
+
+
+def attributes(found: Any) -> dict[str, Any]:  # noqa: ANN401  pyroute2 has no types
+    return {attribute[0]: attribute[1] for attribute in found["attrs"]}
+
+
+def test_the_pair_is_made_in_one_message() -> None:
+    message = netlink.create_pair(LINK, CONTAINER, HOST, host_namespace=7)
+    found = decoded(message, ifinfmsg)
+    assert (message.type, message.flags) == (16, REQUEST | CREATE | EXCL)
+    assert (found["family"], found["index"], found["flags"], found["change"]) == (0, 0, 0, 0)
+    own = attributes(found)
+    info = attributes(own.pop("IFLA_LINKINFO"))
+    assert own == {
+        "IFLA_IFNAME": "eth0",
+        "IFLA_ADDRESS": "02:65:00:00:00:05",
+        "IFLA_MTU": 1450,
+        "IFLA_NUM_TX_QUEUES": 4,
+        "IFLA_NUM_RX_QUEUES": 4,
+    }
+    assert info["IFLA_INFO_KIND"] == "veth"
+    peer = attributes(info["IFLA_INFO_DATA"])["VETH_INFO_PEER"]
+    assert (peer["index"], peer["flags"], peer["change"]) == (0, 0, 0)
+    assert attributes(peer) == {
+        "IFLA_IFNAME": "netp1",
+        "IFLA_ADDRESS": "ee:ee:ee:ee:ee:ee",
+        "IFLA_MTU": 1450,
+        "IFLA_NUM_TX_QUEUES": 4,
+        "IFLA_NUM_RX_QUEUES": 4,
+        "IFLA_NET_NS_FD": 7,
+    }
+    assert "'eth0' (in /run/netns/one) and 'netp1' (on the host)" in message.operation
+
+
+def test_an_mtu_of_nothing_is_left_to_the_kernel() -> None:
+    link = Link(namespace="", name="eth0", host_name="netp1")
+    own = attributes(decoded(netlink.create_pair(link, CONTAINER, HOST, host_namespace=7), ifinfmsg))
+    assert "IFLA_MTU" not in own
+    assert own["IFLA_NUM_TX_QUEUES"] == 1
+
+
+@pytest.mark.parametrize(
+    "message,type,flags",
+    [(netlink.find_link("eth0"), 18, REQUEST), (netlink.delete_link("eth0"), 17, REQUEST)],
+)
+def test_links_are_named(message: Message, type: int, flags: int) -> None:  # noqa: A002  it is the field's name
+    found = decoded(message, ifinfmsg)
+    assert (message.type, message.flags) == (type, flags)
+    assert (found["index"], attributes(found)) == (0, {"IFLA_IFNAME": "eth0"})
+
+
+def test_bringing_up_changes_that_flag_alone() -> None:
+    message = netlink.set_up(12, "eth0")
+    found = decoded(message, ifinfmsg)
+    assert (message.type, message.flags) == (16, REQUEST)
+    assert (found["index"], found["flags"], found["change"], found["attrs"]) == (12, 1, 1, [])
+
+
+@pytest.mark.parametrize("text,length", [("10.65.0.5", 32), ("fd65::5", 128), ("fe80::1", 64)])
+def test_addresses_are_not_looked_for(text: str, length: int) -> None:
+    address = Address.parse(text)
+    message = netlink.add_address(12, "eth0", InterfaceAddress(address, length))
+    found = decoded(message, ifaddrmsg)
+    assert (message.type, message.flags) == (20, REQUEST | CREATE | EXCL)
+    assert (found["family"], found["prefixlen"], found["index"]) == (FAMILIES[address.family], length, 12)
+    assert (found["flags"], found["scope"]) == (0x02, 0)
+    assert attributes(found) == {"IFA_LOCAL": text, "IFA_ADDRESS": text}
+
+
+@pytest.mark.parametrize("text", ["169.254.1.1", "fe80::1"])
+def test_neighbours_are_permanent(text: str) -> None:
+    address = Address.parse(text)
+    message = netlink.add_neighbour(12, "eth0", Neighbour(address, "ee:ee:ee:ee:ee:ee"))
+    found = decoded(message, ndmsg)
+    assert (message.type, message.flags) == (28, REQUEST | CREATE | REPLACE)
+    assert (found["family"], found["ifindex"], found["state"]) == (FAMILIES[address.family], 12, 0x80)
+    assert attributes(found) == {"NDA_DST": text, "NDA_LLADDR": "ee:ee:ee:ee:ee:ee"}
+
+
+@pytest.mark.parametrize(
+    "route,scope,expected",
+    [
+        (
+            Route(
+                destination=Prefix.parse("10.65.0.5/32"), scope=Scope.LINK, protocol=RouteProtocol.NETPLUG, metric=10
+            ),
+            253,
+            {"RTA_DST": "10.65.0.5", "RTA_OIF": 12, "RTA_PRIORITY": 10},
+        ),
+        (
+            Route(
+                destination=Prefix.parse("0.0.0.0/0"),
+                gateway=Address.parse("169.254.1.1"),
+                scope=Scope.GLOBAL,
+                protocol=RouteProtocol.BOOT,
+            ),
+            0,
+            {"RTA_OIF": 12, "RTA_GATEWAY": "169.254.1.1"},
+        ),
+        (
+            Route(
+                destination=Prefix.parse("fd96::/64"),
+                gateway=Address.parse("fe80::1"),
+                scope=Scope.GLOBAL,
+                protocol=RouteProtocol.BOOT,
+            ),
+            0,
+            {"RTA_DST": "fd96::", "RTA_OIF": 12, "RTA_GATEWAY": "fe80::1"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("rivals,flag", [(Rivals.JOINED, APPEND), (Rivals.REFUSED, EXCL)])
+def test_routes(route: Route, scope: int, expected: dict[str, object], rivals: Rivals, flag: int) -> None:
+    message = netlink.add_route(12, "eth0", route, rivals)
+    found = decoded(message, rtmsg)
+    assert (message.type, message.flags) == (24, REQUEST | CREATE | flag)
+    assert (found["family"], found["dst_len"]) == (FAMILIES[route.destination.family], route.destination.length)
+    assert (found["src_len"], found["tos"], found["flags"]) == (0, 0, 0)
+    assert (found["table"], found["proto"], found["scope"], found["type"]) == (254, route.protocol, scope, 1)
+    assert attributes(found) == expected
+
+
+@pytest.mark.parametrize("text,width", [("10.65.0.5", 32), ("fd65::5", 128)])
+def test_a_route_is_asked_for_as_it_stands_in_its_table(text: str, width: int) -> None:
+    message = netlink.find_route(Address.parse(text))
+    found = decoded(message, rtmsg)
+    assert (message.type, message.flags) == (26, REQUEST)
+    assert (found["dst_len"], found["flags"], attributes(found)) == (width, 0x2000, {"RTA_DST": text})
+
+
+@pytest.mark.parametrize("family", Family)
+def test_routes_are_listed_by_family(family: Family) -> None:
+    message = netlink.list_routes(family)
+    found = decoded(message, rtmsg)
+    assert (message.type, message.flags) == (26, REQUEST | DUMP)
+    assert (found["family"], found["attrs"]) == (FAMILIES[family], [])
+
+
+def test_a_namespace_is_asked_for_by_descriptor() -> None:
+    message = netlink.find_namespace_id(9)
+    found = decoded(message, nsidmsg)
+    assert (message.type, message.flags, attributes(found)) == (90, REQUEST, {"NETNSA_FD": 9})
+
+
+def encoded(kind: Callable[..., Any], fields: dict[str, object]) -> bytes:
+    """What the kernel would send, by pyroute2's encoder; without the netlink header."""
+    message = kind()
+    for name, value in fields.items():
+        message[name] = value
+    message.encode()
+    return bytes(message.data[HEADER.size :])
+
+
+def link_reply(*more: tuple[str, object]) -> bytes:
+    always = [
+        ("IFLA_IFNAME", "netp1"),
+        ("IFLA_ADDRESS", "ee:ee:ee:ee:ee:ee"),
+        ("IFLA_MTU", 1450),
+        ("IFLA_NUM_TX_QUEUES", 4),
+        ("IFLA_NUM_RX_QUEUES", 2),
+    ]
+    return encoded(ifinfmsg, {"index": 7, "flags": 1, "attrs": [*always, *more]})
+
+
+def test_an_interface_is_read() -> None:
+    found = netlink.link_facts(link_reply(("IFLA_LINK", 3), ("IFLA_LINK_NETNSID", 5)))
+    assert (found.index, found.name, found.mac, found.mtu) == (7, "netp1", "ee:ee:ee:ee:ee:ee", 1450)
+    assert (found.tx_queues, found.rx_queues, found.is_up) == (4, 2, True)
+    assert (found.peer, found.peer_namespace) == (3, 5)
+
+
+def test_an_interface_without_a_peer_is_read() -> None:
+    found = netlink.link_facts(link_reply())
+    assert (found.peer, found.peer_namespace) == (None, None)
+
+
+@pytest.mark.parametrize("number", [4, -1])
+def test_the_number_of_a_namespace_is_read(number: int) -> None:
+    body = struct.pack("=B3x", 0) + struct.pack("=HHi", 8, 1, number)
+    assert netlink.namespace_id(body) == number
+
+
+@pytest.mark.parametrize(
+    "family,length,attrs,destination,interface",
+    [
+        (2, 32, [("RTA_DST", "10.65.0.5"), ("RTA_OIF", 7)], "10.65.0.5/32", 7),
+        (10, 128, [("RTA_DST", "fd65::5"), ("RTA_OIF", 7)], "fd65::5/128", 7),
+        (2, 0, [("RTA_OIF", 7)], "0.0.0.0/0", 7),
+        (10, 64, [("RTA_DST", "fd65::")], "fd65::/64", 0),
+    ],
+)
+def test_a_route_is_read(family: int, length: int, attrs: list[object], destination: str, interface: int) -> None:
+    found = netlink.route_facts(encoded(rtmsg, {"family": family, "dst_len": length, "attrs": attrs}))
+    assert (str(found.destination), found.interface) == (destination, interface)
+
+
+def test_attributes_end_where_the_data_does() -> None:
+    padded = struct.pack("=HH", 5, 1) + b"a\0\0\0" + struct.pack("=HH", 0x8000 | 4, 2)[:0]
+    assert list(netlink.attributes(padded + struct.pack("=HH", 4, 0x8002) + b"\0\0")) == [(1, b"a"), (2, b"")]
+
+
+def test_an_attribute_of_no_length_does_not_hold_the_reader_up() -> None:
+    assert len(list(netlink.attributes(bytes(8)))) == 2

@@ -1,0 +1,213 @@
+"""The fake kernel: it passes the conformance suite, and it refuses what a kernel refuses."""
+
+from itertools import count
+
+import pytest
+from attrs import define, evolve, field
+
+from netplug_backends.memory.dataplane import OWN_NAMESPACE, Interface, MemoryDataplane
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.interface import AttachmentPlan, InterfaceAddress, KernelRefused, RouteTaken, TimedOut
+from netplug_core.dataplane.plan import plan
+from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.dataplane import DATAPLANE_CASES, DataplaneCase
+from netplug_core.testing.dataplane_bench import endpoint, link_to
+
+NAMESPACE = "/run/netns/one"
+
+
+class Died(BaseException):
+    pass
+
+
+@define
+class MemoryBench:
+    """The bench of the conformance suite over the fake kernel."""
+
+    dataplane: MemoryDataplane = field(factory=MemoryDataplane)
+    clock: ManualClock = field(factory=ManualClock)
+    own_namespace: str = OWN_NAMESPACE
+    numbers: "count[int]" = field(factory=count)
+
+    def make_namespace(self) -> str:
+        path = f"/run/netns/{next(self.numbers)}"
+        self.dataplane.add_namespace(path)
+        return path
+
+    def remove_namespace(self, path: str) -> None:
+        self.dataplane.remove_namespace(path)
+
+    def make_file(self) -> str:
+        return "/etc/hostname"
+
+    def make_link(self, name: str, namespace: str | None = None) -> None:
+        self.dataplane.add_link(name, namespace or OWN_NAMESPACE)
+
+    def delete_link(self, name: str, namespace: str | None = None) -> None:
+        self.dataplane.delete_link(name, namespace or OWN_NAMESPACE)
+
+    def make_host_route(self, destination: Prefix, name: str) -> None:
+        self.dataplane.add_route(destination, name)
+
+    def delete_route(self, destination: Prefix, name: str, namespace: str | None = None) -> None:
+        routes = self.interface(name, namespace).routes
+        routes[:] = [entry for entry in routes if entry.destination != destination]
+
+    def delete_address(self, held: InterfaceAddress, name: str, namespace: str | None = None) -> None:
+        self.interface(name, namespace).addresses.remove(held)
+
+    def delete_neighbour(self, address: Address, name: str, namespace: str) -> None:
+        neighbours = self.interface(name, namespace).neighbours
+        neighbours[:] = [entry for entry in neighbours if entry.address != address]
+
+    def write_setting(self, path: str, value: str) -> None:
+        interface = self.interface(path.split("/")[3])
+        assert path in interface.settings
+        interface.settings[path] = value
+
+    def set_down(self, name: str, namespace: str | None = None) -> None:
+        interface = self.interface(name, namespace)
+        interface.is_up = False
+        interface.routes.clear()
+        addresses = interface.addresses
+        addresses[:] = [held for held in addresses if held.address.family is Family.IPV4]
+
+    def set_mtu(self, mtu: int, name: str, namespace: str | None = None) -> None:
+        self.interface(name, namespace).mtu = mtu
+
+    def links(self, namespace: str | None = None) -> frozenset[str]:
+        return frozenset(self.dataplane.names(namespace or OWN_NAMESPACE))
+
+    def host_routes(self) -> frozenset[tuple[Prefix, str]]:
+        return frozenset(self.dataplane.host_routes())
+
+    def interface(self, name: str, namespace: str | None = None) -> Interface:
+        found = self.dataplane.interface(name, namespace or OWN_NAMESPACE)
+        assert found is not None
+        return found
+
+
+@pytest.mark.parametrize("case", DATAPLANE_CASES, ids=lambda case: case.__name__)
+def test_conformance(case: DataplaneCase) -> None:
+    case(MemoryBench())
+
+
+def deadline(seconds: float = 30) -> Deadline:
+    return Deadline.after(ManualClock(), seconds)
+
+
+def dual() -> AttachmentPlan:
+    return plan(endpoint("10.65.0.5", "fd65::5"), link_to(NAMESPACE))
+
+
+def effects() -> list[str]:
+    """Every effect of a dual-stack attachment, in order."""
+    seen: list[str] = []
+    dataplane = MemoryDataplane(before=seen.append)
+    dataplane.add_namespace(NAMESPACE)
+    dataplane.apply(dual(), deadline=deadline())
+    return seen
+
+
+def test_a_kernel_that_refuses_any_effect_leaves_nothing() -> None:
+    for refused in effects():
+
+        def script(effect: str, refused: str = refused) -> None:
+            if effect == refused:
+                raise KernelRefused(effect, "No buffer space available")
+
+        dataplane = MemoryDataplane(before=script)
+        dataplane.add_namespace(NAMESPACE)
+        with pytest.raises(KernelRefused, match="No buffer space available"):
+            dataplane.apply(dual(), deadline=deadline())
+        assert (dataplane.names(), dataplane.names(NAMESPACE), dataplane.host_routes()) == ((), (), ())
+
+
+def test_a_process_that_dies_leaves_what_it_made_and_the_next_call_finishes_it() -> None:
+    for last in effects()[1:]:
+
+        def script(effect: str, last: str = last) -> None:
+            if effect == last:
+                raise Died
+
+        dataplane = MemoryDataplane(before=script)
+        dataplane.add_namespace(NAMESPACE)
+        with pytest.raises(Died):
+            dataplane.apply(dual(), deadline=deadline())
+        assert dataplane.names(NAMESPACE) == ("eth0",)
+        dataplane.before = lambda effect: None
+        dataplane.apply(dual(), deadline=deadline())
+        assert dataplane.verify(dual(), deadline=deadline()) == ()
+        dataplane.remove(dual().link, deadline=deadline())
+        assert (dataplane.names(), dataplane.names(NAMESPACE)) == ((), ())
+
+
+def test_a_removal_that_has_no_time_left_is_refused() -> None:
+    dataplane = MemoryDataplane()
+    dataplane.add_namespace(NAMESPACE)
+    dataplane.apply(dual(), deadline=deadline())
+    with pytest.raises(TimedOut, match="timed out removing 'eth0' from the namespace /run/netns/one"):
+        dataplane.remove(dual().link, deadline=deadline(0))
+    assert dataplane.names(NAMESPACE) == ("eth0",)
+
+
+def test_a_namespace_that_goes_in_the_middle_is_the_error_that_shows() -> None:
+    dataplane = MemoryDataplane()
+    dataplane.before = lambda effect: dataplane.remove_namespace(NAMESPACE) if "route" in effect else None
+    dataplane.add_namespace(NAMESPACE)
+    with pytest.raises(KernelRefused, match="No such device"):
+        dataplane.apply(dual(), deadline=deadline())
+    assert dataplane.names() == ()
+
+
+def test_a_route_over_a_link_that_went_down_is_refused() -> None:
+    bench = MemoryBench()
+    bench.dataplane.add_namespace(NAMESPACE)
+    bench.dataplane.before = lambda effect: bench.set_down("eth0", NAMESPACE) if "route" in effect else None
+    with pytest.raises(KernelRefused, match="Network is down"):
+        bench.dataplane.apply(dual(), deadline=deadline())
+
+
+def test_a_gateway_that_no_route_leads_to_is_refused() -> None:
+    wanted = dual()
+    wanted = evolve(wanted, container=evolve(wanted.container, routes=wanted.container_routes))
+    dataplane = MemoryDataplane()
+    dataplane.add_namespace(NAMESPACE)
+    with pytest.raises(KernelRefused, match="Network is unreachable"):
+        dataplane.apply(wanted, deadline=deadline())
+
+
+def test_an_address_twice_on_one_interface_is_refused() -> None:
+    wanted = dual()
+    twice = (*wanted.container.addresses, InterfaceAddress(Address.parse("10.65.0.5"), 24))
+    wanted = evolve(wanted, container=evolve(wanted.container, addresses=twice))
+    dataplane = MemoryDataplane()
+    dataplane.add_namespace(NAMESPACE)
+    with pytest.raises(KernelRefused, match=r"10\.65\.0\.5/24 to 'eth0': File exists"):
+        dataplane.apply(wanted, deadline=deadline())
+
+
+def test_a_worse_route_of_another_interface_is_no_obstacle() -> None:
+    dataplane = MemoryDataplane()
+    dataplane.add_namespace(NAMESPACE)
+    dataplane.add_link("uplink")
+    dataplane.add_route(Prefix.parse("10.65.0.5/32"), "uplink", metric=32)
+    dataplane.apply(dual(), deadline=deadline())
+    assert dataplane.verify(dual(), deadline=deadline()) == ()
+    dataplane.add_route(Prefix.parse("fd65::5/128"), "uplink", metric=10)
+    dataplane.remove(dual().link, deadline=deadline())
+    with pytest.raises(RouteTaken, match="fd65::5/128"):
+        dataplane.apply(dual(), deadline=deadline())
+
+
+def test_interfaces_need_a_namespace_and_a_free_name() -> None:
+    dataplane = MemoryDataplane()
+    dataplane.add_link("one")
+    with pytest.raises(KernelRefused, match="creating 'one': File exists"):
+        dataplane.add_link("one")
+    with pytest.raises(KernelRefused, match="creating 'one' in /gone: Invalid argument"):
+        dataplane.add_link("one", "/gone")
+    with pytest.raises(KernelRefused, match="looking for 'two': No such device"):
+        dataplane.delete_link("two")
+    assert dataplane.names() == ("one",)

@@ -1,0 +1,150 @@
+"""Endpoint and link in, plan out: every part of it, in both families and in one."""
+
+import pytest
+from attrs import evolve
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.dataplane.interface import (
+    AttachmentPlan,
+    Forwarding,
+    InterfaceAddress,
+    Link,
+    Need,
+    Neighbour,
+    Route,
+    RouteProtocol,
+    Scope,
+)
+from netplug_core.dataplane.plan import HOST_MAC, next_hop, plan
+from netplug_core.testing.dataplane_bench import endpoint
+
+LINK = Link(namespace="/run/netns/one", name="eth0.1", host_name="netp0123456789a")
+LINK_LOCAL = Address.parse("fe80::ecee:eeff:feee:eeee")
+
+
+def planned(*addresses: str) -> AttachmentPlan:
+    return plan(endpoint(*addresses), LINK)
+
+
+def settings(of: AttachmentPlan, side: str) -> list[tuple[str, str]]:
+    return [(setting.path, setting.value) for setting in getattr(of, side).sysctls]
+
+
+IPV4_HOST = [
+    ("net/ipv4/conf/netp0123456789a/route_localnet", "1"),
+    ("net/ipv4/neigh/netp0123456789a/proxy_delay", "0"),
+    ("net/ipv4/conf/netp0123456789a/proxy_arp", "1"),
+    ("net/ipv4/conf/netp0123456789a/forwarding", "1"),
+]
+IPV6_HOST = [
+    ("net/ipv6/conf/netp0123456789a/accept_dad", "0"),
+    ("net/ipv6/conf/netp0123456789a/disable_ipv6", "0"),
+    ("net/ipv6/conf/netp0123456789a/proxy_ndp", "1"),
+    ("net/ipv6/conf/netp0123456789a/forwarding", "1"),
+]
+ALWAYS_HOST = [("net/ipv6/conf/netp0123456789a/accept_ra", "0")]
+IPV4_CONTAINER = [("net/ipv4/ip_forward", "0")]
+IPV6_CONTAINER = [
+    ("net/ipv6/conf/eth0.1/accept_dad", "0"),
+    ("net/ipv6/conf/all/disable_ipv6", "0"),
+    ("net/ipv6/conf/default/disable_ipv6", "0"),
+    ("net/ipv6/conf/lo/disable_ipv6", "0"),
+    ("net/ipv6/conf/all/forwarding", "0"),
+]
+
+
+@pytest.mark.parametrize(
+    "addresses,host,container",
+    [
+        (("10.65.0.5",), IPV4_HOST + ALWAYS_HOST, IPV4_CONTAINER),
+        (("fd65::5",), IPV6_HOST + ALWAYS_HOST, IPV6_CONTAINER),
+        (("fd65::5", "10.65.0.5"), IPV4_HOST + IPV6_HOST + ALWAYS_HOST, IPV4_CONTAINER + IPV6_CONTAINER),
+        ((), ALWAYS_HOST, []),
+    ],
+)
+def test_settings_follow_the_families(
+    addresses: tuple[str, ...], host: list[tuple[str, str]], container: list[tuple[str, str]]
+) -> None:
+    assert settings(planned(*addresses), "host") == host
+    assert settings(planned(*addresses), "container") == container
+
+
+def test_only_two_settings_may_fail() -> None:
+    wanted = [s.path for s in planned("10.65.0.5", "fd65::5").host.sysctls if s.need is Need.WANTED]
+    assert wanted == ["net/ipv4/neigh/netp0123456789a/proxy_delay", "net/ipv6/conf/netp0123456789a/accept_ra"]
+
+
+def test_forwarding_is_said_either_way() -> None:
+    forwarding = plan(endpoint("10.65.0.5", "fd65::5"), evolve(LINK, forwarding=Forwarding.ENABLED))
+    assert ("net/ipv4/ip_forward", "1") in settings(forwarding, "container")
+    assert ("net/ipv6/conf/all/forwarding", "1") in settings(forwarding, "container")
+
+
+def test_each_end_has_its_name_and_its_mac() -> None:
+    found = planned("10.65.0.5")
+    assert (found.container.name, found.container.mac) == ("eth0.1", "02:65:00:00:00:05")
+    assert (found.host.name, found.host.mac) == ("netp0123456789a", "ee:ee:ee:ee:ee:ee")
+    assert found.mtu == 0
+    assert plan(endpoint("10.65.0.5"), evolve(LINK, mtu=1450)).mtu == 1450
+
+
+def test_next_hops_are_the_same_for_every_workload() -> None:
+    assert str(next_hop(Family.IPV4)) == "169.254.1.1"
+    assert next_hop(Family.IPV6) == LINK_LOCAL
+
+
+def test_ipv4_reaches_everything_through_a_neighbour_that_needs_no_answer() -> None:
+    found = planned("10.65.0.5")
+    gateway = Address.parse("169.254.1.1")
+    assert found.container.neighbours == (Neighbour(gateway, HOST_MAC),)
+    assert found.container.routes == (
+        Route(destination=Prefix.parse("169.254.1.1"), scope=Scope.LINK, protocol=RouteProtocol.BOOT),
+        Route(destination=Prefix.parse("0.0.0.0/0"), gateway=gateway, scope=Scope.GLOBAL, protocol=RouteProtocol.BOOT),
+    )
+    assert found.host.addresses == ()
+
+
+def test_ipv6_reaches_everything_through_the_host_ends_own_address() -> None:
+    found = planned("fd65::5")
+    assert found.container.neighbours == ()
+    assert found.container.routes == (
+        Route(destination=Prefix.parse("::/0"), gateway=LINK_LOCAL, scope=Scope.GLOBAL, protocol=RouteProtocol.BOOT),
+    )
+    assert found.host.addresses == (InterfaceAddress(LINK_LOCAL, 64),)
+
+
+def test_every_address_is_one_of_its_own_and_has_a_host_route() -> None:
+    found = planned("10.65.0.5", "fd65::5", "10.65.0.5", "10.65.0.6")
+    assert [str(held) for held in found.container.addresses] == ["10.65.0.5/32", "fd65::5/128", "10.65.0.6/32"]
+    assert [(str(r.destination), r.scope, r.protocol, r.metric) for r in found.host.routes] == [
+        ("10.65.0.5/32", Scope.LINK, 78, 10),
+        ("fd65::5/128", Scope.GLOBAL, 78, 10),
+        ("10.65.0.6/32", Scope.LINK, 78, 10),
+    ]
+    assert found.families == (Family.IPV4, Family.IPV6)
+
+
+def test_a_result_reports_the_routes_that_have_a_gateway() -> None:
+    found = [(str(route.destination), str(route.gateway)) for route in planned("10.65.0.5", "fd65::5").container_routes]
+    assert found == [("0.0.0.0/0", "169.254.1.1"), ("::/0", "fe80::ecee:eeff:feee:eeee")]
+
+
+@pytest.mark.parametrize(
+    "routes,expected",
+    [
+        ((), []),
+        (("10.96.0.0/12", "10.96.0.0/12"), ["10.96.0.0/12"]),
+        (("fd96::/64",), []),
+        (("169.254.1.1/32", "10.0.0.0/8"), ["10.0.0.0/8"]),
+    ],
+)
+def test_routes_of_the_configuration_replace_the_default_route(routes: tuple[str, ...], expected: list[str]) -> None:
+    link = evolve(LINK, routes=tuple(map(Prefix.parse, routes)))
+    found = plan(endpoint("10.65.0.5"), link)
+    assert [str(route.destination) for route in found.container_routes] == expected
+    assert str(found.container.routes[0].destination) == "169.254.1.1/32"
+
+
+def test_planning_twice_gives_one_plan() -> None:
+    assert planned("10.65.0.5", "fd65::5") == planned("10.65.0.5", "fd65::5")
+    assert hash(planned("10.65.0.5")) == hash(planned("10.65.0.5"))
