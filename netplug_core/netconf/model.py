@@ -1,0 +1,138 @@
+"""The network configuration as values: every key of spec 2.1 to 2.3 and what practice adds, defaults filled in.
+
+``load`` makes them; flows and wiring read them. Wire spellings that mislead (string booleans, deprecated keys) exist
+only there. Empty texts and tuples mean not set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from netplug_core.log import Level
+
+__all__ = [
+    "DEFAULT_AUTHORITY",
+    "DEFAULT_ENDPOINT",
+    "DEFAULT_SQLITE_PATH",
+    "LARGEST_MTU",
+    "MOST_QUEUES",
+    "ContainerSettings",
+    "DatastoreSettings",
+    "FeatureControl",
+    "IPAMConf",
+    "KubernetesAccess",
+    "LogSettings",
+    "NetConf",
+]
+
+DEFAULT_AUTHORITY = "127.0.0.1:2379"
+DEFAULT_ENDPOINT = f"http://{DEFAULT_AUTHORITY}"
+DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"
+LARGEST_MTU = 0xFFFF
+MOST_QUEUES = 4096  # the kernel refuses more for any link
+
+
+@frozen(kw_only=True)
+class KubernetesAccess:
+    """How to reach the orchestrator's API: spec 2.3 and the deprecated keys of ``policy``."""
+
+    kubeconfig: str = ""
+    api_root: str = ""
+    node_name: str = ""
+    token: str = field(default="", repr=False)
+    certificate: str = ""
+    key: str = field(default="", repr=False)
+    certificate_authority: str = ""
+
+
+@frozen(kw_only=True)
+class DatastoreSettings:
+    """Which datastore, and how to reach it. User and password exist only in the tool's settings."""
+
+    type: str = "etcdv3"
+    sqlite_path: str = DEFAULT_SQLITE_PATH
+    etcd_endpoints: tuple[str, ...] = (DEFAULT_ENDPOINT,)
+    etcd_discovery_srv: str = ""
+    etcd_key_file: str = ""
+    etcd_cert_file: str = ""
+    etcd_ca_cert_file: str = ""
+    etcd_username: str = ""
+    etcd_password: str = field(default="", repr=False)
+    kubernetes: KubernetesAccess = KubernetesAccess()
+    api_group: str = ""
+    qps: int = 0
+    burst: int = 0
+
+
+@frozen(kw_only=True)
+class LogSettings:
+    """Where log lines go besides standard error: no file without a path. Sizes in MB, ages in days."""
+
+    level: Level = Level.INFO
+    file_path: str = ""
+    max_size_mb: int = 100
+    max_age_days: int = 30
+    max_count: int = 10
+
+
+@frozen(kw_only=True)
+class IPAMConf:
+    """The ``ipam`` object (spec 2.2); pools are names or CIDRs in the order to try them."""
+
+    type: str = ""
+    assign_ipv4: bool = True
+    assign_ipv6: bool = False
+    ipv4_pools: tuple[str, ...] = ()
+    ipv6_pools: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class ContainerSettings:
+    """Settings inside the container's namespace."""
+
+    allow_ip_forwarding: bool = False
+
+
+@frozen(kw_only=True)
+class FeatureControl:
+    """Features that are off unless asked for."""
+
+    ip_addrs_no_ipam: bool = False
+    floating_ips: bool = False
+
+
+@frozen(kw_only=True)
+class NetConf:
+    """One network configuration, as a plugin is handed it.
+
+    ``valid_attachments`` is GC's list of container and interface; None when the runtime sent none. ``raw`` has
+    every key that speaks to us as it came, also those that nothing here reads; it is never shown.
+    """
+
+    type: str = ""
+    nodename: str = ""
+    hostname: str = ""
+    nodename_file: str = "/var/lib/netplug/nodename"
+    nodename_file_optional: bool = True
+    datastore: DatastoreSettings = DatastoreSettings()
+    log: LogSettings = LogSettings()
+    ipam: IPAMConf = IPAMConf()
+    container_settings: ContainerSettings = ContainerSettings()
+    feature_control: FeatureControl = FeatureControl()
+    policy_type: str = ""
+    readiness_gates: tuple[str, ...] = ()
+    num_queues: int = 1
+    mtu: int = 0
+    mtu_file: str = "/var/lib/netplug/mtu"
+    require_mtu_file: bool = False
+    include_default_routes: bool = False
+    policy_setup_timeout_s: int = 0
+    endpoint_status_dir: str = "/var/run/netplug/endpoint-status"
+    ipam_lock_file: str = "/var/run/netplug/ipam.lock"
+    annotation_prefix: str = "cni.projectnetplug.org"
+    device_type: str = "veth"
+    dataplane_type: str = ""
+    valid_attachments: frozenset[tuple[str, str]] | None = None
+    raw: Mapping[str, object] = field(factory=dict, repr=False, eq=False)

@@ -1,0 +1,85 @@
+"""What this release does not serve yet: ADD and STATUS refuse such a setting, DEL and GC never do.
+
+A line of the tables goes when its setting starts to work; when both are empty the module goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from netplug_core.errors import ConfigurationError, NotYetSupported
+from netplug_core.netconf.model import NetConf
+
+__all__ = ["refuse_unsupported"]
+
+_WHERE = "network configuration"
+_IPAM_TYPE: Final = "netplug-ipam"
+_RAW_KEYS = ("etcd_endpoints", "etcd_discovery_srv", "etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file",
+             "etcd_authority", "etcd_scheme", "kubernetes", "netplug_api_group", "qps", "burst")  # fmt: skip
+_HOST_LOCAL_KEYS = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
+_MESOS = "org.apache.mesos"
+_POLICY_KEYS = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
+                "k8s_certificate_authority")  # fmt: skip
+_HIDDEN = "…"
+
+
+def refuse_unsupported(netconf: NetConf) -> None:
+    """Return if every setting is one that works.
+
+    Raises:
+        NotYetSupported: one is set to anything but its default and does not work yet.
+        ConfigurationError: a dataplane that nobody offers is named.
+    """
+    if netconf.dataplane_type:
+        raise ConfigurationError(
+            f"{_WHERE}.dataplane_options.type", netconf.dataplane_type, "invalid dataplane type: leave it out for linux"
+        )
+    for where, value, accepted in _found(netconf):
+        raise NotYetSupported(f"{_WHERE}.{where}", value, accepted)
+
+
+def _found(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
+    """Every setting that does not work yet: where it stands, what it is, what would do."""
+    default = NetConf()
+    leave_out = "leave it out"
+    if netconf.ipam.type != _IPAM_TYPE:
+        yield "ipam.type", netconf.ipam.type, f"{_IPAM_TYPE!r} is"
+    for where, value, expected in (
+        ("log_file_max_size", netconf.log.max_size_mb, default.log.max_size_mb),
+        ("log_file_max_age", netconf.log.max_age_days, default.log.max_age_days),
+        ("log_file_max_count", netconf.log.max_count, default.log.max_count),
+        ("readiness_gates", list(netconf.readiness_gates), []),
+        ("policy.type", netconf.policy_type, default.policy_type),
+        ("feature_control.ip_addrs_no_ipam", netconf.feature_control.ip_addrs_no_ipam, False),
+        ("feature_control.floating_ips", netconf.feature_control.floating_ips, False),
+        ("include_default_routes", netconf.include_default_routes, False),
+        ("policy_setup_timeout_seconds", netconf.policy_setup_timeout_s, 0),
+        ("endpoint_status_dir", netconf.endpoint_status_dir, default.endpoint_status_dir),
+        ("device_type", netconf.device_type, default.device_type),
+    ):
+        if value != expected:
+            yield where, value, leave_out
+    for key in _RAW_KEYS:
+        if netconf.raw.get(key):
+            yield key, _shown(netconf.raw[key]), leave_out
+    yield from _foreign(netconf)
+
+
+def _foreign(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
+    ipam, args, policy = (netconf.raw.get(key) for key in ("ipam", "args", "policy"))
+    if isinstance(ipam, dict):
+        for key in _HOST_LOCAL_KEYS:
+            if ipam.get(key):
+                yield f"ipam.{key}", ipam[key], "it belongs to host-local"
+    if isinstance(args, dict) and args.get(_MESOS):
+        yield f"args[{_MESOS!r}]", _HIDDEN, "leave it out"
+    if isinstance(policy, dict):
+        for key in _POLICY_KEYS:
+            if policy.get(key):
+                yield f"policy.{key}", _HIDDEN, "leave it out"
+
+
+def _shown(value: object) -> object:
+    """What of a value may stand in an error: objects may hold tokens, and URLs passwords."""
+    return _HIDDEN if isinstance(value, dict) or "@" in str(value) else value

@@ -1,0 +1,142 @@
+"""Laws of computed names.
+
+1. Parts become a name from which exactly they are read again, so two endpoints never share a name.
+2. A name begins with every prefix of its parts, and matches exactly the identities whose known parts are its own.
+3. Whatever CNI allows becomes a valid resource name; different texts give different ones.
+4. Different attachments have different handles, however their parts are dotted.
+5. A status file's three parts can be read back, and it is one file name.
+"""
+
+from string import ascii_letters, ascii_lowercase, digits
+from urllib.parse import unquote_to_bytes
+
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from netplug_core.names import (
+    LONGEST_NAME,
+    EndpointIdentity,
+    container_mac,
+    encoded_segment,
+    endpoint_name,
+    endpoint_name_prefix,
+    handle_id,
+    matches_endpoint_name,
+    parse_endpoint_name,
+    status_file_name,
+    workload_endpoint_name,
+)
+
+_EDGE = st.sampled_from(ascii_lowercase + digits)
+
+# Dashes abound: they are what separates parts.
+PARTS = st.builds("{}{}{}".format, _EDGE, st.text("a-.0", max_size=6), _EDGE) | _EDGE
+
+# What the CNI specification lets a runtime send.
+CNI_NAMES = st.builds("{}{}".format, st.sampled_from(ascii_letters + digits), st.text("aA0_.-", max_size=8))
+INTERFACES = st.text(
+    st.characters(codec="utf-8", exclude_characters="/:\0") | st.sampled_from("eth0.~-E"), min_size=1, max_size=5
+).filter(lambda text: not any(c.isspace() for c in text) and text not in (".", ".."))
+
+
+@st.composite
+def identities(draw: st.DrawFn) -> EndpointIdentity:
+    orchestrator = draw(st.sampled_from(("k8s", "cni", "libnetwork")) | PARTS)
+    third = "libnetwork" if orchestrator == "libnetwork" else draw(PARTS)
+    return EndpointIdentity(
+        node=draw(PARTS),
+        orchestrator=orchestrator,
+        pod=third if orchestrator == "k8s" else "",
+        container_id=third if orchestrator == "cni" else "",
+        workload=third if orchestrator not in ("k8s", "cni") else "",
+        endpoint=draw(PARTS),
+    )
+
+
+@given(identities())
+def test_a_name_is_read_back(identity: EndpointIdentity) -> None:
+    assert parse_endpoint_name(endpoint_name(identity)) == identity
+
+
+@given(identities(), st.integers(0, 3))
+def test_a_name_begins_with_its_prefixes_and_matches(identity: EndpointIdentity, known: int) -> None:
+    parts = [text for _field, text in identity.segments]
+    partial = EndpointIdentity(
+        node=parts[0],
+        orchestrator=parts[1] if known > 0 else "",
+        pod=identity.pod if known > 1 else "",
+        container_id=identity.container_id if known > 1 else "",
+        workload=identity.workload if known > 1 else "",
+        endpoint=parts[3] if known > 2 else "",
+    )
+    name = endpoint_name(identity)
+    assert name.startswith(endpoint_name_prefix(partial))
+    assert matches_endpoint_name(partial, name)
+
+
+@given(identities(), identities())
+def test_a_match_is_equality_of_all_parts(one: EndpointIdentity, other: EndpointIdentity) -> None:
+    assert matches_endpoint_name(one, endpoint_name(other)) is (one == other)
+
+
+def _is_resource_name(name: str) -> bool:
+    labels = name.split(".")
+    letters = set(ascii_lowercase + digits)
+    return len(name) <= LONGEST_NAME and all(
+        label and set(label) <= letters | {"-"} and label[0] in letters and label[-1] in letters for label in labels
+    )
+
+
+@given(CNI_NAMES | INTERFACES, CNI_NAMES | INTERFACES)
+@example("net_1", "net-1")
+@example("Eth0", "eth0")
+@example("abc-", "abc")
+def test_encoded_parts_are_valid_and_different(one: str, other: str) -> None:
+    assume(one != other)
+    assert _is_resource_name(encoded_segment(one))
+    assert encoded_segment(one) != encoded_segment(other)
+
+
+@given(st.tuples(PARTS, CNI_NAMES, INTERFACES), st.tuples(PARTS, CNI_NAMES, INTERFACES))
+def test_whatever_cni_allows_has_a_name_of_its_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    names = [
+        workload_endpoint_name(
+            EndpointIdentity(node=node, orchestrator="cni", container_id=container, endpoint=interface)
+        )
+        for node, container, interface in (one, other)
+    ]
+    assert all(map(_is_resource_name, names))
+    assert (names[0] == names[1]) is (one == other)
+
+
+@given(st.text("ab-.", min_size=1, max_size=300).map(lambda text: f"p{text}p"))
+def test_long_names_stay_valid(pod: str) -> None:
+    assert _is_resource_name(
+        workload_endpoint_name(EndpointIdentity(node="n", orchestrator="k8s", pod=pod, endpoint="eth0"))
+    )
+
+
+TRIPLES = st.tuples(CNI_NAMES, CNI_NAMES, st.just("eth0") | INTERFACES)
+
+
+@given(TRIPLES, TRIPLES)
+@example(("net", "a.b", "eth0"), ("net.a", "b", "eth0"))
+@example(("net", "a", "b"), ("net", "a.b", "eth0"))
+@example(("net", "a.b", "c"), ("net", "a", "b.c"))
+def test_attachments_have_handles_of_their_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    assert (handle_id(*one) == handle_id(*other)) is (one == other)
+
+
+@given(TRIPLES)
+def test_a_mac_is_unicast_and_locally_administered(triple: tuple[str, str, str]) -> None:
+    octets = bytes.fromhex(container_mac(handle_id(*triple)).replace(":", ""))
+    assert len(octets) == 6
+    assert octets[0] & 0b11 == 0b10
+
+
+@given(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=8)] * 3))
+def test_a_status_file_is_read_back(parts: tuple[str, str, str]) -> None:
+    name = status_file_name(*parts)
+    assert "/" not in name
+    assert "\0" not in name
+    assert tuple(unquote_to_bytes(part).decode() for part in name.split(" ")) == parts

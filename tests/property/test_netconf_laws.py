@@ -1,0 +1,156 @@
+"""Laws of the network configuration.
+
+1. Whatever the JSON object is, it becomes a configuration or one of two errors of ours, in either role.
+2. A teardown reads every configuration that a setup accepts, what it uses of it as the same values; beyond that, only
+   a wrong JSON type or another plugin's configuration stops it.
+3. Null is absence, and keys that nobody knows change nothing.
+4. Under another main plugin a key inside ``ipam`` means what it means at netplug's own top level, and what stands at
+   that plugin's top level is nobody's business, but for the shared keys.
+"""
+
+from collections.abc import Mapping
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.netconf.load import Purpose, Role, load
+from netplug_core.netconf.model import NetConf
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+TEXTS = st.sampled_from(("", "a", "/x/y", "http://a:1,http://b", "node-1"))
+FLAGS = st.booleans()
+NUMBERS = st.integers(-2, 70_000)
+
+GOOD: Mapping[str, st.SearchStrategy[object]] = {
+    **dict.fromkeys(("nodename", "hostname", "nodename_file", "datastore_type", "sqlite_path"), TEXTS),
+    **dict.fromkeys(("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme", "etcd_key_file"), TEXTS),
+    **dict.fromkeys(("log_file_path", "mtu_file", "endpoint_status_dir", "ipam_lock_file", "annotation_prefix"), TEXTS),
+    **dict.fromkeys(("nodename_file_optional", "require_mtu_file", "include_default_routes"), FLAGS),
+    **dict.fromkeys(("log_file_max_size", "log_file_max_age", "log_file_max_count", "num_queues", "mtu"), NUMBERS),
+    **dict.fromkeys(("policy_setup_timeout_seconds", "qps", "burst"), NUMBERS),
+    "log_level": st.sampled_from(("", "debug", "WARN", "Error", "loud")),
+    "device_type": st.sampled_from(("", "veth", "netkit", "bogus")),
+    "readiness_gates": st.lists(st.sampled_from(("http://a/b", "https://c", "ftp://d", "")), max_size=2),
+    "policy": st.fixed_dictionaries({}, optional={"type": st.sampled_from(("", "k8s", "foo")), "k8s_api_root": TEXTS}),
+    "kubernetes": st.dictionaries(st.sampled_from(("kubeconfig", "k8s_api_root", "node_name")), TEXTS),
+    "container_settings": st.dictionaries(st.just("allow_ip_forwarding"), FLAGS),
+    "feature_control": st.dictionaries(st.sampled_from(("ip_addrs_no_ipam", "floating_ips")), FLAGS),
+    "dataplane_options": st.dictionaries(st.just("type"), TEXTS),
+}
+IPAM_KEYS: Mapping[str, st.SearchStrategy[object]] = {
+    "type": st.sampled_from(("", "netplug-ipam", "host-local", "a/b")),
+    "assign_ipv4": st.sampled_from(("", "true", "false", "yes")),
+    "assign_ipv6": st.sampled_from(("", "true", "false", "no")),
+    "ipv4_pools": st.lists(TEXTS, max_size=2),
+    "ipv6_pools": st.lists(TEXTS, max_size=2),
+}
+ATTACHMENTS = st.lists(
+    st.fixed_dictionaries({"containerID": TEXTS, "ifname": TEXTS}) | JUNK.map(lambda junk: {"ifname": junk}), max_size=2
+)
+LISTS: Mapping[str, st.SearchStrategy[object]] = dict.fromkeys(
+    ("cni.dev/valid-attachments", "cni.dev/attachments"), st.none() | ATTACHMENTS
+)
+
+
+def _objects(keys: Mapping[str, st.SearchStrategy[object]]) -> st.SearchStrategy[dict[str, object]]:
+    """Some of the keys, each with a value of its kind."""
+    return st.fixed_dictionaries({}, optional=dict(keys))
+
+
+def _spoilt(keys: Mapping[str, st.SearchStrategy[object]]) -> st.SearchStrategy[dict[str, object]]:
+    """The same, and now and then a value of any kind."""
+    return _objects({key: st.one_of(value, value, value, JUNK) for key, value in keys.items()})
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> dict[str, object]:
+    """Configurations of netplug, most of which are fine."""
+    ipam = {"type": "netplug-ipam"} | draw(_objects(IPAM_KEYS))
+    return {"name": "net1", "type": "netplug", "ipam": ipam} | draw(_objects({**GOOD, **LISTS}))
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> dict[str, object]:
+    ipam = draw(st.one_of(_spoilt(IPAM_KEYS), _spoilt({**IPAM_KEYS, **GOOD}), JUNK))
+    top = {"type": draw(st.sampled_from(("netplug", "netplug", "bridge", 1, None))), "ipam": ipam}
+    return top | draw(_spoilt({**GOOD, **LISTS}))
+
+
+def accepted(config: Mapping[str, object], role: Role, purpose: Purpose = Purpose.SETUP) -> NetConf | None:
+    """The configuration, None where it is refused; any other exception is a failure."""
+    try:
+        return load(config, role, purpose)
+    except (ConfigurationError, DecodeError):
+        return None
+
+
+@given(anything(), st.sampled_from(Role), st.sampled_from(Purpose))
+def test_whatever_it_is_it_is_read_or_refused(config: dict[str, object], role: Role, purpose: Purpose) -> None:
+    netconf = accepted(config, role, purpose)
+    if netconf is None:
+        return
+    assert netconf.num_queues >= 1
+    assert 0 <= netconf.mtu <= 65535
+    assert netconf.policy_setup_timeout_s >= 0
+    assert netconf.ipam.assign_ipv6 or netconf.ipam.ipv6_pools == ()
+    assert netconf.policy_type in ("", "k8s")
+
+
+def used(netconf: NetConf) -> tuple[object, ...]:
+    names = (netconf.nodename, netconf.nodename_file, netconf.hostname, netconf.type, netconf.ipam.type)
+    return (*names, netconf.datastore.type, netconf.datastore.sqlite_path, netconf.log, netconf.ipam_lock_file)
+
+
+@given(configurations(), st.sampled_from(Role))
+def test_a_teardown_reads_what_a_setup_reads(config: dict[str, object], role: Role) -> None:
+    setup = accepted(config, role)
+    assume(setup is not None)
+    assert setup is not None
+    assert used(load(config, role, Purpose.TEARDOWN)) == used(setup)
+
+
+@given(anything())
+def test_only_wrong_types_stop_a_teardown(config: dict[str, object]) -> None:
+    try:
+        load(config | {"type": "netplug"}, Role.MAIN, Purpose.TEARDOWN)
+    except DecodeError:
+        return
+
+
+@given(configurations(), st.dictionaries(st.text(min_size=1, max_size=5).map("x-{}".format), JUNK, max_size=3))
+def test_unknown_keys_and_nulls_change_nothing(config: dict[str, object], unknown: dict[str, object]) -> None:
+    nulls = {key: None for key in (*GOOD, *LISTS) if key not in config}
+    assert accepted({**config, **unknown, **nulls}, Role.MAIN) == accepted(config, Role.MAIN)
+
+
+@given(_objects(GOOD), _objects(IPAM_KEYS))
+def test_keys_inside_ipam_mean_the_same(keys: dict[str, object], ipam: dict[str, object]) -> None:
+    ipam = {"type": "netplug-ipam"} | ipam
+    own = accepted({"type": "netplug", "ipam": ipam} | keys, Role.MAIN)
+    under_another = accepted({"type": "netplug", "ipam": ipam | keys}, Role.IPAM)
+    assert under_another == own
+
+
+@given(_objects(GOOD))
+def test_the_other_plugins_keys_are_its_own(keys: dict[str, object]) -> None:
+    theirs = {key: value for key, value in keys.items() if key in _NOT_SHARED}
+    config = {"type": "bridge", "ipam": {"type": "netplug-ipam"}}
+    assert load(config | theirs, Role.IPAM) == load(config, Role.IPAM)
+
+
+_NOT_SHARED = (
+    "mtu",
+    "qps",
+    "burst",
+    "num_queues",
+    "policy",
+    "kubernetes",
+    "device_type",
+    "readiness_gates",
+    "mtu_file",
+)

@@ -1,0 +1,134 @@
+"""Which datastore is meant: etcd's three ways of being named, Kubernetes access, and the environment."""
+
+import pytest
+
+from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.members import Members
+from netplug_core.netconf.datastores import datastore_settings, datastore_settings_from_environment
+from netplug_core.netconf.model import DEFAULT_ENDPOINT, DatastoreSettings, KubernetesAccess
+
+TOKEN, PASSWORD = "t0ken", "passw0rd"
+
+
+def settings(**keys: object) -> DatastoreSettings:
+    return datastore_settings(Members("network configuration", keys), is_strict=True)
+
+
+def test_nothing_configured_is_etcd_on_this_machine() -> None:
+    assert settings() == DatastoreSettings()
+    assert settings().etcd_endpoints == (DEFAULT_ENDPOINT,) == ("http://127.0.0.1:2379",)
+    assert datastore_settings_from_environment({}) == DatastoreSettings()
+
+
+@pytest.mark.parametrize(
+    "keys,endpoints",
+    [
+        ({"etcd_endpoints": "http://a:1, https://b:2,,"}, ("http://a:1", "https://b:2")),
+        ({"etcd_endpoints": "http://a:1", "etcd_authority": "dead:1"}, ("http://a:1",)),
+        ({"etcd_discovery_srv": "example.org"}, ()),
+        ({"etcd_authority": "10.0.0.1:2379"}, ("http://10.0.0.1:2379",)),
+        ({"etcd_authority": "10.0.0.1:2379", "etcd_scheme": "https"}, ("https://10.0.0.1:2379",)),
+        ({"etcd_scheme": "https"}, ("https://127.0.0.1:2379",)),
+        ({"etcd_endpoints": ""}, (DEFAULT_ENDPOINT,)),
+    ],
+)
+def test_check_25_endpoints_go_before_srv_before_the_deprecated_pair(
+    keys: dict[str, object], endpoints: tuple[str, ...]
+) -> None:
+    assert settings(**keys).etcd_endpoints == endpoints
+
+
+def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        settings(etcd_endpoints="http://a", etcd_discovery_srv="b.org")
+    assert str(refusal.value) == (
+        "network configuration.etcd_endpoints: 'http://a' is not accepted; "
+        "it excludes etcd_discovery_srv ('b.org'); give one of the two"
+    )
+
+
+def test_a_teardown_lets_the_endpoints_win() -> None:
+    keys = Members("network configuration", {"etcd_endpoints": "http://a", "etcd_discovery_srv": "b.org"})
+    found = datastore_settings(keys, is_strict=False)
+    assert found.etcd_endpoints == ("http://a",)
+
+
+def test_every_key_arrives() -> None:
+    assert settings(
+        datastore_type="kubernetes",
+        sqlite_path="/db",
+        etcd_key_file="/k",
+        etcd_cert_file="/c",
+        etcd_ca_cert_file="/ca",
+        netplug_api_group="projectnetplug.org/v3",
+        qps=7,
+        burst=8,
+        kubernetes={"kubeconfig": "/kc", "k8s_api_root": "https://api", "node_name": "n"},
+    ) == DatastoreSettings(
+        type="kubernetes",
+        sqlite_path="/db",
+        etcd_key_file="/k",
+        etcd_cert_file="/c",
+        etcd_ca_cert_file="/ca",
+        api_group="projectnetplug.org/v3",
+        qps=7,
+        burst=8,
+        kubernetes=KubernetesAccess(kubeconfig="/kc", api_root="https://api", node_name="n"),
+    )
+
+
+def test_deprecated_keys_of_the_policy_fill_gaps() -> None:
+    policy = {
+        "k8s_api_root": "https://old:6443/api/v1/",
+        "k8s_auth_token": TOKEN,
+        "k8s_client_certificate": "/c",
+        "k8s_client_key": "/k",
+        "k8s_certificate_authority": "/ca",
+    }
+    filled = KubernetesAccess(
+        api_root="https://old:6443", token=TOKEN, certificate="/c", key="/k", certificate_authority="/ca"
+    )
+    assert settings(policy=policy).kubernetes == filled
+    assert settings(policy=policy, kubernetes={"k8s_api_root": "https://new"}).kubernetes.api_root == "https://new"
+
+
+@pytest.mark.parametrize(
+    "key,value", [("etcd_endpoints", []), ("datastore_type", 1), ("qps", "7"), ("kubernetes", "x")]
+)
+def test_wrong_types_are_refused(key: str, value: object) -> None:
+    with pytest.raises(DecodeError, match=f"^network configuration.{key}: must be "):
+        settings(**{key: value})
+
+
+def test_the_environment_has_one_variable_for_each_key() -> None:
+    environ = {
+        "DATASTORE_TYPE": "sqlite",
+        "SQLITE_PATH": "/db",
+        "ETCD_ENDPOINTS": "http://a,http://b",
+        "ETCD_KEY_FILE": "/k",
+        "ETCD_CERT_FILE": "/c",
+        "ETCD_CA_CERT_FILE": "/ca",
+        "ETCD_USERNAME": "u",
+        "ETCD_PASSWORD": PASSWORD,
+        "KUBECONFIG": "/kc",
+        "ETCD_DISCOVERY_SRV": "",
+        "HOME": "/root",
+    }
+    found = datastore_settings_from_environment(environ)
+    assert found == DatastoreSettings(
+        type="sqlite",
+        sqlite_path="/db",
+        etcd_endpoints=("http://a", "http://b"),
+        etcd_key_file="/k",
+        etcd_cert_file="/c",
+        etcd_ca_cert_file="/ca",
+        etcd_username="u",
+        etcd_password=PASSWORD,
+        kubernetes=KubernetesAccess(kubeconfig="/kc"),
+    )
+    assert PASSWORD not in repr(found)
+
+
+def test_the_environment_is_judged_too() -> None:
+    with pytest.raises(ConfigurationError, match="it excludes etcd_discovery_srv"):
+        datastore_settings_from_environment({"ETCD_ENDPOINTS": "http://a", "ETCD_DISCOVERY_SRV": "b"})

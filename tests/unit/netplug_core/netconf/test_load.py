@@ -1,0 +1,377 @@
+"""The network configuration: defaults, deprecated keys, what is refused, and what a teardown puts up with."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.log import Level
+from netplug_core.netconf.load import Purpose, Role, load, node_name
+from netplug_core.netconf.model import (
+    ContainerSettings,
+    DatastoreSettings,
+    FeatureControl,
+    IPAMConf,
+    LogSettings,
+    NetConf,
+)
+
+MINIMAL: Mapping[str, object] = {
+    "name": "any-net",
+    "cniVersion": "1.0.0",
+    "type": "netplug",
+    "ipam": {"type": "netplug-ipam"},
+}
+A_PLUGIN = "the name of an IPAM plugin is expected, such as netplug-ipam"
+NOT_NEGATIVE = "a number of at least 0 is expected"
+BRIDGE: Mapping[str, object] = {"name": "any-net", "cniVersion": "1.0.0", "type": "bridge"}
+
+
+def with_keys(**keys: object) -> dict[str, object]:
+    return {**MINIMAL, **keys}
+
+
+def with_ipam(**keys: object) -> dict[str, object]:
+    return {**MINIMAL, "ipam": {"type": "netplug-ipam", **keys}}
+
+
+def refusal(config: Mapping[str, object]) -> str:
+    with pytest.raises((ConfigurationError, DecodeError)) as refused:
+        load(config, Role.MAIN)
+    assert str(refused.value).startswith("network configuration.")
+    return f"{refused.value.code} {str(refused.value).removeprefix('network configuration.')}"
+
+
+# --- what is read --------------------------------------------------------------------------------------------------
+
+
+def test_check_15_the_minimal_configuration_is_all_defaults() -> None:
+    assert load(MINIMAL, Role.MAIN) == NetConf(type="netplug", ipam=IPAMConf(type="netplug-ipam"))
+
+
+def test_every_key_arrives() -> None:
+    config = {
+        **MINIMAL,
+        "nodename": "node-1",
+        "hostname": "old",
+        "nodename_file": "/n",
+        "nodename_file_optional": False,
+        "datastore_type": "sqlite",
+        "sqlite_path": "/db",
+        "log_level": "debug",
+        "log_file_path": "/log",
+        "log_file_max_size": 1,
+        "log_file_max_age": 2,
+        "log_file_max_count": 3,
+        "ipam": {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true", "ipv6_pools": ["p", "q"]},
+        "container_settings": {"allow_ip_forwarding": True},
+        "feature_control": {"ip_addrs_no_ipam": True, "floating_ips": True},
+        "policy": {"type": "k8s"},
+        "readiness_gates": ["http://localhost:9099/ready"],
+        "num_queues": 4,
+        "mtu": 1450,
+        "mtu_file": "/m",
+        "require_mtu_file": True,
+        "include_default_routes": True,
+        "policy_setup_timeout_seconds": 3,
+        "endpoint_status_dir": "/s",
+        "ipam_lock_file": "/l",
+        "annotation_prefix": "example.org",
+        "device_type": "netkit",
+        "dataplane_options": {"type": "other"},
+        "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}],
+    }
+    assert load(config, Role.MAIN) == NetConf(
+        type="netplug",
+        nodename="node-1",
+        hostname="old",
+        nodename_file="/n",
+        nodename_file_optional=False,
+        datastore=DatastoreSettings(type="sqlite", sqlite_path="/db"),
+        log=LogSettings(level=Level.DEBUG, file_path="/log", max_size_mb=1, max_age_days=2, max_count=3),
+        ipam=IPAMConf(type="netplug-ipam", assign_ipv4=False, assign_ipv6=True, ipv6_pools=("p", "q")),
+        container_settings=ContainerSettings(allow_ip_forwarding=True),
+        feature_control=FeatureControl(ip_addrs_no_ipam=True, floating_ips=True),
+        policy_type="k8s",
+        readiness_gates=("http://localhost:9099/ready",),
+        num_queues=4,
+        mtu=1450,
+        mtu_file="/m",
+        require_mtu_file=True,
+        include_default_routes=True,
+        policy_setup_timeout_s=3,
+        endpoint_status_dir="/s",
+        ipam_lock_file="/l",
+        annotation_prefix="example.org",
+        device_type="netkit",
+        dataplane_type="other",
+        valid_attachments=frozenset({("c1", "eth0")}),
+    )
+
+
+def test_null_and_zero_mean_the_default() -> None:
+    nothing = dict.fromkeys(("mtu", "log_level", "nodename", "policy", "readiness_gates", "log_file_max_size"))
+    config = with_keys(**nothing, log_file_max_age=0, log_file_max_count=0, policy_setup_timeout_seconds=0)
+    assert load(config, Role.MAIN) == load(MINIMAL, Role.MAIN)
+
+
+def test_unknown_keys_are_left_alone_and_kept() -> None:
+    config = with_keys(runtimeConfig={"portMappings": []}, windows_use_single_network=True)
+    netconf = load(config, Role.MAIN)
+    assert netconf == load(MINIMAL, Role.MAIN)
+    assert netconf.raw == config
+
+
+def test_a_configuration_never_shows_its_secrets() -> None:
+    hidden = ("s3cr3t", "k3y", "0ther")
+    netconf = load(with_keys(policy={"k8s_auth_token": hidden[0], "k8s_client_key": hidden[1]}, x=hidden[2]), Role.MAIN)
+    assert (netconf.datastore.kubernetes.token, netconf.datastore.kubernetes.key) == hidden[:2]
+    assert all(text not in repr(netconf) for text in hidden)
+
+
+@pytest.mark.parametrize("number,queues", [(None, 1), (4, 4), (1, 1), (0, 1), (-3, 1)])
+def test_check_30_there_is_at_least_one_queue(number: int | None, queues: int) -> None:
+    assert load(with_keys(num_queues=number), Role.MAIN).num_queues == queues
+
+
+@pytest.mark.parametrize(
+    "text,level",
+    [
+        ("ERROR", Level.ERROR),
+        ("warning", Level.WARNING),
+        ("Warn", Level.WARNING),
+        ("info", Level.INFO),
+        ("dEbUg", Level.DEBUG),
+        ("", Level.INFO),
+    ],
+)
+def test_check_35_levels_are_read_in_any_case(text: str, level: Level) -> None:
+    assert load(with_keys(log_level=text), Role.MAIN).log.level is level
+
+
+def test_check_19_pools_of_a_family_that_is_off_are_not_read() -> None:
+    assert load(with_ipam(ipv6_pools=["nowhere"]), Role.MAIN).ipam.ipv6_pools == ()
+    assert load(with_ipam(ipv6_pools=["p"], assign_ipv6="true"), Role.MAIN).ipam.ipv6_pools == ("p",)
+
+
+@pytest.mark.parametrize(
+    "keys,attachments",
+    [
+        ({}, None),
+        ({"cni.dev/valid-attachments": None}, None),
+        ({"cni.dev/valid-attachments": []}, frozenset()),
+        ({"cni.dev/attachments": []}, frozenset()),
+        ({"cni.dev/valid-attachments": None, "cni.dev/attachments": []}, frozenset()),
+        (
+            {"cni.dev/attachments": [{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c1", "ifname": "b"}]},
+            {("c1", "eth0"), ("c1", "b")},
+        ),
+    ],
+)
+def test_no_list_of_attachments_is_not_an_empty_one(keys: dict[str, object], attachments: object) -> None:
+    assert load(with_keys(**keys), Role.MAIN).valid_attachments == attachments
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config,text",
+    [
+        ({"type": "bridge", "ipam": {}}, "7 type: 'bridge' is not accepted; \"netplug\" is expected"),
+        ({"ipam": {}}, "7 type: '' is not accepted; \"netplug\" is expected"),
+        (
+            {"type": "netplug"},
+            '7 ipam: None is not accepted; an object such as {"type": "netplug-ipam"} is expected',
+        ),
+        (with_keys(ipam="netplug-ipam"), "6 ipam: must be an object"),
+        (with_keys(ipam={}), f"7 ipam.type: '' is not accepted; {A_PLUGIN}"),
+        (with_keys(ipam={"type": "a/b"}), f"7 ipam.type: 'a/b' is not accepted; {A_PLUGIN}"),
+        (
+            with_keys(log_level="Loud"),
+            "7 log_level: 'Loud' is not accepted; ERROR, WARNING, INFO and DEBUG are accepted",
+        ),
+        (with_keys(log_file_max_size=-1), f"7 log_file_max_size: -1 is not accepted; {NOT_NEGATIVE}"),
+        (
+            with_keys(policy={"type": "foo"}),
+            "7 policy.type: 'foo' is not accepted; \"k8s\" is the one policy type there is",
+        ),
+        (
+            with_keys(policy_setup_timeout_seconds=-1),
+            f"7 policy_setup_timeout_seconds: -1 is not accepted; {NOT_NEGATIVE}",
+        ),
+        (
+            with_keys(device_type="bogus"),
+            '7 device_type: \'bogus\' is not accepted; supported: "veth", "netkit"',
+        ),
+        (with_keys(mtu=-1), "7 mtu: -1 is not accepted; a number from 0 to 65535 is expected"),
+        (with_keys(mtu=65536), "7 mtu: 65536 is not accepted; a number from 0 to 65535 is expected"),
+        (with_keys(mtu=1450.0), "6 mtu: must be an integer"),
+        (with_keys(mtu="1450"), "6 mtu: must be an integer"),
+        (with_keys(num_queues=4097), "7 num_queues: 4097 is not accepted; at most 4096 are possible"),
+        (with_keys(num_queues=True), "6 num_queues: must be an integer"),
+        (with_keys(nodename=1), "6 nodename: must be a string"),
+        (with_keys(require_mtu_file="true"), "6 require_mtu_file: must be true or false"),
+        (
+            with_keys(container_settings={"allow_ip_forwarding": "true"}),
+            "6 container_settings.allow_ip_forwarding: must be true or false",
+        ),
+        (with_keys(dataplane_options=[]), "6 dataplane_options: must be an object"),
+        (
+            with_keys(**{"cni.dev/valid-attachments": [{"containerID": "c1"}]}),
+            "6 cni.dev/valid-attachments[0].ifname: is missing or empty",
+        ),
+        (with_keys(**{"cni.dev/attachments": {}}), "6 cni.dev/attachments: must be an array"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_place(config: Mapping[str, object], text: str) -> None:
+    assert refusal(config) == text
+
+
+def test_check_16_a_json_boolean_is_no_string_boolean() -> None:
+    assert refusal(with_ipam(assign_ipv4=True)) == "6 ipam.assign_ipv4: must be a string"
+
+
+@pytest.mark.parametrize("key", ["assign_ipv4", "assign_ipv6"])
+@pytest.mark.parametrize("text", ["yes", "True", "1"])
+def test_a_string_boolean_is_one_of_two_strings(key: str, text: str) -> None:
+    assert refusal(with_ipam(**{key: text})) == (
+        f'7 ipam.{key}: {text!r} is not accepted; the string "true" or "false" is expected'
+    )
+
+
+def test_check_96_gates_are_a_list() -> None:
+    assert refusal(with_keys(readiness_gates="http://x")) == ("6 readiness_gates: must be an array")
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "",
+        "localhost:9099/x",
+        "/abs",
+        "ftp://x",
+        "http://",
+        "http:///x",
+        "http://a b/c",
+        "http://:80/",
+        "http://u@/",
+        "http://?x",
+        "http://a\tb",
+    ],
+)
+def test_check_96_a_gate_is_a_url_with_a_host(gate: str) -> None:
+    assert refusal(with_keys(readiness_gates=["https://fine", gate])) == (
+        f"7 readiness_gates[1]: {gate!r} is not accepted; an http or https URL with a host is expected"
+    )
+
+
+# --- a teardown ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"type": "netplug"},
+        with_keys(ipam={"type": "a/b", "assign_ipv4": "yes"}),
+        with_keys(log_level="LOUD", log_file_max_size=-1, mtu=-1, policy_setup_timeout_seconds=-1),
+        with_keys(policy={"type": "foo"}, device_type="bogus", readiness_gates=["x"]),
+        with_keys(etcd_endpoints="http://a", etcd_discovery_srv="b"),
+    ],
+)
+def test_a_teardown_takes_a_bad_value_for_none(config: dict[str, object]) -> None:
+    refusal(config)
+    netconf = load(config, Role.MAIN, Purpose.TEARDOWN)
+    default = NetConf()
+    assert (netconf.log, netconf.mtu, netconf.device_type) == (default.log, default.mtu, default.device_type)
+    assert (netconf.policy_type, netconf.ipam.assign_ipv4) == ("", True)
+
+
+@pytest.mark.parametrize("ipam", [{"type": "netplug-ipam", "assign_ipv4": True}, "netplug-ipam"])
+def test_a_teardown_does_not_look_at_keys_that_it_has_no_use_for(ipam: object) -> None:
+    config = with_keys(mtu="1450", readiness_gates="x", container_settings=[], nodename="n1", ipam=ipam)
+    with pytest.raises(DecodeError):
+        load(config, Role.MAIN)
+    assert load(config, Role.MAIN, Purpose.TEARDOWN).nodename == "n1"
+
+
+def test_a_teardown_refuses_wrong_json_types_in_keys_that_it_uses() -> None:
+    with pytest.raises(DecodeError, match=r"sqlite_path: must be a string"):
+        load(with_keys(sqlite_path=1), Role.MAIN, Purpose.TEARDOWN)
+
+
+# --- under another main plugin -------------------------------------------------------------------------------------
+
+
+def test_keys_inside_ipam_speak_to_netplug_ipam_and_win() -> None:
+    config = {
+        **BRIDGE,
+        "nodename": "outside",
+        "datastore_type": "sqlite",
+        "sqlite_path": "/outside",
+        "ipam": {"type": "netplug-ipam", "nodename": "inside", "sqlite_path": "/inside", "log_level": "ERROR"},
+    }
+    netconf = load(config, Role.IPAM)
+    assert netconf.type == "bridge"
+    assert netconf.nodename == "inside"
+    assert netconf.datastore == DatastoreSettings(type="sqlite", sqlite_path="/inside")
+    assert netconf.log.level is Level.ERROR
+
+
+def test_null_inside_ipam_hides_nothing() -> None:
+    config = {**BRIDGE, "nodename": "outside", "ipam": {"type": "netplug-ipam", "nodename": None}}
+    assert load(config, Role.IPAM).nodename == "outside"
+
+
+@pytest.mark.parametrize("gate", ["HTTP://h/", "https://[fd00::1]:80/x", "http://user@h?x"])
+def test_a_gate_may_be_any_url_of_its_schemes(gate: str) -> None:
+    assert load(with_keys(readiness_gates=[gate]), Role.MAIN).readiness_gates == (gate,)
+
+
+def test_keys_of_the_other_plugin_are_not_ours() -> None:
+    config = {
+        **BRIDGE,
+        "mtu": "as bridge likes it",
+        "kubernetes": "something of its own",
+        "readiness_gates": 1,
+        "etcd_endpoints": "http://10.0.0.1:2379",
+        "ipam": {"type": "netplug-ipam"},
+    }
+    netconf = load(config, Role.IPAM)
+    assert netconf.mtu == 0
+    assert netconf.readiness_gates == ()
+    assert netconf.datastore.etcd_endpoints == ("http://10.0.0.1:2379",)
+    assert netconf.raw == {"etcd_endpoints": "http://10.0.0.1:2379", "type": "netplug-ipam", "ipam": config["ipam"]}
+
+
+def test_netplug_ipam_reads_a_configuration_of_netplug_itself() -> None:
+    netconf = load(with_keys(nodename="node-1"), Role.IPAM)
+    assert (netconf.type, netconf.nodename, netconf.ipam.type) == ("netplug", "node-1", "netplug-ipam")
+
+
+# --- the node's name -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keys,file_text,name",
+    [
+        ({"nodename": "a", "hostname": "b"}, "filenode\n", "a"),
+        ({"hostname": "named-hostname.somewhere"}, None, "named-hostname.somewhere"),
+        ({"hostname": "b"}, "filenode\n", "filenode"),
+        ({}, "filenode\n", "filenode"),
+        ({"hostname": "b"}, " \n", "b"),
+        ({}, None, "machine.example"),
+    ],
+)
+def test_check_32_the_first_name_that_is_not_empty_counts(
+    keys: dict[str, object], file_text: str | None, name: str
+) -> None:
+    netconf = load(with_keys(**keys), Role.MAIN)
+    assert node_name(netconf, file_text=file_text, host_name=" Machine.Example\n") == name
+
+
+def test_a_configuration_is_read_as_json_has_it() -> None:
+    text = '{"type": "netplug", "ipam": {"type": "netplug-ipam", "assign_ipv6": "true"}, "mtu": 9000}'
+    netconf = load(json.loads(text), Role.MAIN)
+    assert (netconf.mtu, netconf.ipam.assign_ipv6) == (9000, True)

@@ -1,0 +1,283 @@
+"""Computed names: known vectors that other programs share, and what cannot be made into a name."""
+
+import hashlib
+
+import pytest
+
+from netplug_core.addressing import Prefix
+from netplug_core.names import (
+    HOST_INTERFACE_PREFIX,
+    LONGEST_NAME,
+    EndpointIdentity,
+    NameProblem,
+    container_mac,
+    encoded_segment,
+    endpoint_name,
+    endpoint_name_prefix,
+    handle_id,
+    host_interface_name,
+    matches_endpoint_name,
+    parse_endpoint_name,
+    prefix_to_name,
+    status_file_name,
+    workload_endpoint_name,
+)
+
+POD = EndpointIdentity(node="node-1", orchestrator="k8s", pod="pod-name", endpoint="eth0")
+CONTAINER = EndpointIdentity(node="node-1", orchestrator="cni", container_id="abcdefa0123456", endpoint="eth0")
+
+
+# --- endpoints -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "identity,name",
+    [
+        (POD, "node--1-k8s-pod--name-eth0"),
+        (CONTAINER, "node--1-cni-abcdefa0123456-eth0"),
+        (
+            EndpointIdentity(node="node-1", orchestrator="libnetwork", endpoint="abcdefgh"),
+            "node--1-libnetwork-libnetwork-abcdefgh",
+        ),
+        (
+            EndpointIdentity(node="node-1", orchestrator="foo", workload="foo-foo", endpoint="abcdefgh"),
+            "node--1-foo-foo--foo-abcdefgh",
+        ),
+    ],
+)
+def test_check_104_names_have_four_parts(identity: EndpointIdentity, name: str) -> None:
+    assert endpoint_name(identity) == name
+    assert endpoint_name_prefix(identity) == name
+    assert matches_endpoint_name(identity, name)
+
+
+@pytest.mark.parametrize(
+    "identity,message",
+    [
+        (
+            EndpointIdentity(node="node-1", pod="p", endpoint="eth0"),
+            "orchestrator: field should be assigned (it is '')",
+        ),
+        (
+            EndpointIdentity(node="node-1", orchestrator="k8s", endpoint="eth0"),
+            "pod: field should be assigned (it is '')",
+        ),
+        (
+            EndpointIdentity(node="node-1", orchestrator="cni", container_id="-abc", endpoint="eth0"),
+            "containerID: field must not begin with a '-' (it is '-abc')",
+        ),
+        (
+            EndpointIdentity(node="node-1", orchestrator="foo", workload="foo-foo-", endpoint="eth0"),
+            "workload: field must not end with a '-' (it is 'foo-foo-')",
+        ),
+        (EndpointIdentity(orchestrator="k8s", pod="p", endpoint="eth0"), "node: field should be assigned (it is '')"),
+    ],
+)
+def test_check_105_a_bad_part_is_named(identity: EndpointIdentity, message: str) -> None:
+    with pytest.raises(NameProblem) as problem:
+        endpoint_name(identity)
+    assert str(problem.value) == message
+    assert problem.value.code == 7
+
+
+@pytest.mark.parametrize(
+    "identity,prefix",
+    [
+        (EndpointIdentity(node="node-1", orchestrator="k8s"), "node--1-k8s-"),
+        (EndpointIdentity(node="node-1"), "node--1-"),
+        (EndpointIdentity(node="node-1", orchestrator="k8s", pod="p"), "node--1-k8s-p-"),
+        (POD, "node--1-k8s-pod--name-eth0"),
+    ],
+)
+def test_check_105_a_prefix_ends_before_the_first_unknown_part(identity: EndpointIdentity, prefix: str) -> None:
+    assert endpoint_name_prefix(identity) == prefix
+
+
+def test_check_105_a_prefix_needs_the_node() -> None:
+    with pytest.raises(NameProblem, match=r"^node: field should be assigned"):
+        endpoint_name_prefix(EndpointIdentity(orchestrator="k8s"))
+
+
+def test_check_105_a_prefix_has_no_bad_part_either() -> None:
+    with pytest.raises(NameProblem, match=r"^pod: field must not begin with a '-'"):
+        endpoint_name_prefix(EndpointIdentity(node="n", orchestrator="k8s", pod="-p"))
+
+
+@pytest.mark.parametrize(
+    "identity,name,is_match",
+    [
+        (
+            EndpointIdentity(node="node-1", orchestrator="cni", endpoint="eth0"),
+            "node--1-cni-orchestratorid-eth0",
+            True,
+        ),
+        (
+            EndpointIdentity(node="node-1", orchestrator="cni", container_id="abcde", endpoint="eth0"),
+            "node--1-cni-abcdef-eth0",
+            False,
+        ),
+        (EndpointIdentity(node="node"), "node-cni-abc", False),
+        (EndpointIdentity(node="node"), "node-cni-abc-eth0-more", False),
+        (EndpointIdentity(node="node", endpoint="eth"), "node-cni-abc-eth0", False),
+        (EndpointIdentity(node="node1", orchestrator="k8s", pod="mypod"), "node1-k8s-mypod--1-eth0", False),
+        (EndpointIdentity(), "node1-k8s-mypod-eth0", True),
+    ],
+)
+def test_check_106_a_match_compares_part_by_part(identity: EndpointIdentity, name: str, *, is_match: bool) -> None:
+    assert matches_endpoint_name(identity, name) is is_match
+
+
+@pytest.mark.parametrize(
+    "name,identity",
+    [
+        ("node-", EndpointIdentity(node="node")),
+        ("node", EndpointIdentity(node="node")),
+        ("node-k8s-pod--name-", EndpointIdentity(node="node", orchestrator="k8s", pod="pod-name")),
+        (
+            "node-foo--orch-workload-eth0",
+            EndpointIdentity(node="node", orchestrator="foo-orch", workload="workload", endpoint="eth0"),
+        ),
+        ("node--1-cni-abcdefa0123456-eth0", CONTAINER),
+        (
+            "coredns-668d6bf9bc-bxhr6",
+            EndpointIdentity(node="coredns", orchestrator="668d6bf9bc", workload="bxhr6"),
+        ),
+    ],
+)
+def test_check_106_a_name_is_parsed_as_far_as_it_goes(name: str, identity: EndpointIdentity) -> None:
+    assert parse_endpoint_name(name) == identity
+
+
+@pytest.mark.parametrize("name", ["", "netplug-kube-controllers-7946b84856-2fwwq"])
+def test_check_106_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(NameProblem, match=r"^endpoint name: node, orchestrator, workload and endpoint joined by"):
+        parse_endpoint_name(name)
+
+
+# --- every text that CNI allows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "abc123", "eth0", "eth0.100", "a-b.c-d", "0"])
+def test_a_part_that_a_resource_name_can_hold_stays(text: str) -> None:
+    assert encoded_segment(text) == text
+
+
+@pytest.mark.parametrize(
+    "text,kept",
+    [
+        ("Eth0", "eth0-"),
+        ("net_1", "net-1-"),
+        ("abc-", "abc-"),
+        ("a..b", "a--b-"),
+        ("a.-b", "a--b-"),
+        ("äöü", ""),
+        ("\udcff", ""),
+    ],
+)
+def test_any_other_part_is_marked_by_its_hash(text: str, kept: str) -> None:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    assert encoded_segment(text) == f"{kept}{digest}"
+
+
+def test_texts_that_would_look_alike_get_different_names() -> None:
+    alike = ("net_1", "Net_1", "net-1", "NET-1")
+    assert len({encoded_segment(text) for text in alike}) == len(alike)
+
+
+def test_plain_texts_give_the_plain_name() -> None:
+    assert workload_endpoint_name(POD) == endpoint_name(POD)
+
+
+def test_a_long_name_ends_in_a_hash() -> None:
+    long = EndpointIdentity(node="n" * 63, orchestrator="k8s", pod="p" * 253, endpoint="eth0")
+    name = workload_endpoint_name(long)
+    digest = hashlib.sha256(endpoint_name(long).encode()).hexdigest()[:16]
+    assert len(name) == LONGEST_NAME
+    assert name.startswith("n" * 63 + "-k8s-ppp")
+    assert name.endswith(f"p-{digest}")
+
+
+def test_a_long_name_is_cut_where_a_resource_name_may_end() -> None:
+    dashes = EndpointIdentity(node="n", orchestrator="k8s", pod="p" + "-" * 200 + "p", endpoint="eth0")
+    name = workload_endpoint_name(dashes)
+    assert name.startswith("n-k8s-p-")
+    assert len(name) == len("n-k8s-p-") + 16
+
+
+# --- handles -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "triple,handle",
+    [
+        (("net1", "badbeef", "eth0"), "net1.badbeef"),
+        (("net1", "badbeef", "net0"), "net1.badbeef.net0"),
+        (("net.1", "badbeef", "eth0"), "net.1.badbeef~9ee3a4cf"),
+        (("net", "1.badbeef", "eth0"), "net.1.badbeef~f3d2a5c0"),
+        (("net1", "badbeef", "eth0.1"), "net1.badbeef.eth0.1~dff50f1f"),
+        (("net1", "badbeef", "a~b"), "net1.badbeef.a~b~05269ada"),
+    ],
+)
+def test_a_handle_names_network_container_and_interface(triple: tuple[str, str, str], handle: str) -> None:
+    assert handle_id(*triple) == handle
+
+
+def test_handles_that_could_be_read_two_ways_are_told_apart() -> None:
+    assert handle_id("net", "a.b", "eth0") != handle_id("net.a", "b", "eth0")
+    assert handle_id("net", "a", "b") != handle_id("net", "a.b", "eth0")
+
+
+# --- interfaces ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pod_namespace,pod,container_id,ifname,digits",
+    [
+        ("default", "nginx", "abc123", "eth0", "c440f455693"),
+        ("test", "test-pod-1", "abc123", "eth0", "618a041cd51"),
+        ("default", "nginx-6c8b449b8f-abcde", "abc123", "eth0", "bd37e2e16c8"),
+        ("test", "test-pod-1", "abc123", "net1", "b9956a37986"),
+        ("", "", "abc123", "eth0", "6367c48dd19"),
+        ("", "", "abc123", "net1", "ae756419f3b"),
+        ("test", "", "abc123", "eth0", "6367c48dd19"),
+        ("", "test-pod-1", "abc123", "eth0", "6367c48dd19"),
+    ],
+)
+def test_a_host_interface_is_named_by_a_hash(
+    pod_namespace: str, pod: str, container_id: str, ifname: str, digits: str
+) -> None:
+    name = host_interface_name(pod_namespace=pod_namespace, pod=pod, container_id=container_id, ifname=ifname)
+    assert name == HOST_INTERFACE_PREFIX + digits
+    assert len(name) == 15
+
+
+def test_a_mac_follows_from_the_handle() -> None:
+    digest = hashlib.sha256(b"net1.abc123").digest()
+    mac = bytes.fromhex(container_mac("net1.abc123").replace(":", ""))
+    assert mac[1:] == digest[1:6]
+    assert mac[0] & 0b11 == 0b10, "unicast, locally administered"
+    assert mac[0] >> 2 == digest[0] >> 2
+
+
+# --- files and prefixes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "parts,name",
+    [
+        (("k8s", "default/testpod1", "eth0"), "k8s default%2Ftestpod1 eth0"),
+        (("k8/s", "defaul/t/testp/od1", "eth/0"), "k8%2Fs defaul%2Ft%2Ftestp%2Fod1 eth%2F0"),
+        (("k8s", "default/t est pod1", "eth0"), "k8s default%2Ft%20est%20pod1 eth0"),
+        (("k8s", "-_.~$&+:=@", "ä%"), "k8s -_.~$&+:=@ %C3%A4%25"),
+    ],
+)
+def test_check_107_status_files_have_three_encoded_parts(parts: tuple[str, str, str], name: str) -> None:
+    assert status_file_name(*parts) == name
+
+
+@pytest.mark.parametrize(
+    "prefix,name",
+    [("10.0.0.0/26", "10-0-0-0-26"), ("fd00:65::/122", "fd00-65---122"), ("0.0.0.0/0", "0-0-0-0-0")],
+)
+def test_a_prefix_as_part_of_a_name(prefix: str, name: str) -> None:
+    assert prefix_to_name(Prefix.parse(prefix)) == name
