@@ -1,0 +1,42 @@
+"""STATUS: whether an ADD could be served now (CNI specification, "STATUS")."""
+
+from __future__ import annotations
+
+from netplug_core.clock import Deadline
+from netplug_core.cni.request import CNIRequest
+from netplug_core.errors import AllocationError, DatastoreError, UnhealthyStatus
+from netplug_core.flows.context import mtu_of, node_of, require_nodename_file, wanted_of
+from netplug_core.flows.world import World
+from netplug_core.ipam.request import AssignRequest, Shortfall
+from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.support import refuse_unsupported
+
+__all__ = ["STATUS_S", "status", "status_addresses"]
+
+STATUS_S = 2.0
+"""The longest the store may take to answer."""
+
+
+def status(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """Return if an ADD could be served.
+
+    Raises:
+        UnhealthyStatus: it could not; the reason is in the text.
+        ConfigurationError: the configuration itself cannot be served.
+    """
+    mtu_of(world, netconf)
+    status_addresses(world, request, netconf)
+
+
+def status_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """The same for ``netplug-ipam``, which makes no interfaces."""
+    refuse_unsupported(netconf)
+    node = node_of(world, netconf)
+    # No container id begins with a dash, so nothing is held under this handle.
+    handle = f"{request.network}.-status"
+    try:
+        require_nodename_file(world, netconf)
+        wish = AssignRequest(handle=handle, node=node, wanted=wanted_of(netconf), shortfall=Shortfall.REFUSE)
+        world.ipam.probe(wish, deadline=Deadline.after(world.clock, STATUS_S))
+    except (AllocationError, DatastoreError) as error:
+        raise UnhealthyStatus(str(error)) from error

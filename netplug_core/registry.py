@@ -1,0 +1,98 @@
+"""A configured name to a live backend, behind typed functions.
+
+The catalog (a static table of names to modules) is asked first, so that an ADD scans nothing; entry points
+(group ``netplug.backends``) only for a name that it lacks. Exactly the backends that are named get registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from attrs import define, field
+from pluggy import PluginManager
+
+from netplug_core import hookspecs
+from netplug_core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from netplug_core.clock import Clock
+    from netplug_core.dataplane.interface import Dataplane
+    from netplug_core.datastore.interface import Datastore
+    from netplug_core.ipam.interface import IPAM
+    from netplug_core.log import Log
+    from netplug_core.netconf.model import DatastoreSettings
+
+__all__ = ["ENTRY_POINTS", "Catalog", "Registry"]
+
+ENTRY_POINTS = "netplug.backends"
+"""The group in which a distribution of somebody else names its backend modules."""
+
+Catalog = Mapping[str, Mapping[str, str]]
+"""For each of ``datastore``, ``ipam`` and ``dataplane``: a backend's name to the module of its hooks."""
+
+_KEYS = {"datastore": "datastore_type", "ipam": "ipam.type", "dataplane": "dataplane_options.type"}
+
+T = TypeVar("T")
+
+
+@define
+class Registry:
+    """The backends of one process, registered as they are named."""
+
+    catalog: Catalog
+    _manager: PluginManager = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._manager = PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+
+    def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> AbstractContextManager[Datastore]:
+        """The datastore of that name.
+
+        Raises:
+            ConfigurationError: nobody offers it; the names that are offered are listed.
+        """
+        self._register("datastore", name)
+        opened = self._manager.hook.netplug_open_datastore(name=name, settings=settings, clock=clock)
+        return self._checked(cast("AbstractContextManager[Datastore] | None", opened), "datastore", name)
+
+    def open_ipam(self, name: str, datastore: Datastore, clock: Clock) -> AbstractContextManager[IPAM]:
+        """The IPAM of that name; errors as for ``open_datastore``."""
+        self._register("ipam", name)
+        opened = self._manager.hook.netplug_open_ipam(name=name, datastore=datastore, clock=clock)
+        return self._checked(cast("AbstractContextManager[IPAM] | None", opened), "ipam", name)
+
+    def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
+        """The dataplane of that name; errors as for ``open_datastore``."""
+        self._register("dataplane", name)
+        opened = self._manager.hook.netplug_open_dataplane(name=name, clock=clock, log=log)
+        return self._checked(cast("AbstractContextManager[Dataplane] | None", opened), "dataplane", name)
+
+    def _register(self, sort: str, name: str) -> None:
+        module = self.catalog[sort].get(name) or _entry_point(name)
+        if module is None:
+            raise self._unknown(sort, name)
+        backend = import_module(module)
+        if not self._manager.is_registered(backend):
+            self._manager.register(backend)
+
+    def _checked(self, opened: T | None, sort: str, name: str) -> T:
+        if opened is None:
+            raise self._unknown(sort, name)
+        return opened
+
+    def _unknown(self, sort: str, name: str) -> ConfigurationError:
+        return ConfigurationError(_KEYS[sort], name, f"registered: {', '.join(sorted(self.catalog[sort]))}")
+
+
+def _entry_point(name: str) -> str | None:
+    """The module that an installed distribution names for a backend; None when none does."""
+    # Only here: walking every installed distribution costs more than all else that an ADD does.
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS, name=name):
+        return point.module
+    return None
