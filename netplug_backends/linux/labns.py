@@ -6,6 +6,7 @@ namespaces are the runtime's business.
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import errno
 import os
@@ -96,6 +97,15 @@ class PinnedNamespaces:
             for address in addresses:
                 held = InterfaceAddress(address, address.family.width)
                 channel.ask(netlink.add_address(index, "lo", held)).accept(errno.EEXIST)
+
+    def interfaces(self, path: str) -> tuple[str, ...]:
+        """The names of a namespace's interfaces, the loopback aside.
+
+        Raises:
+            NamespaceRefused: it is gone, or cannot be entered.
+        """
+        with _translated("looking into the network namespace", path), _inside(path):
+            return tuple(name for _, name in _socket.if_nameindex() if name != "lo")
 
     @contextmanager
     def enter(self, path: str) -> Iterator[None]:

@@ -1,0 +1,19 @@
+"""Built-in backend names and the modules that offer their hooks: a static table, so that an ADD scans nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["CATALOG"]
+
+CATALOG: Mapping[str, Mapping[str, str]] = {
+    "datastore": {
+        "memory": "netplug_backends.memory.hookimpls",
+        "sqlite": "netplug_backends.sqlite.hookimpls",
+    },
+    "ipam": {"netplug-ipam": "netplug_backends.blocks.hookimpls"},
+    "dataplane": {
+        "linux": "netplug_backends.linux.hookimpls",
+        "memory": "netplug_backends.memory.hookimpls",
+    },
+}

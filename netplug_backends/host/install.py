@@ -1,0 +1,141 @@
+"""Puts the executables on a host as files of three lines, and takes them away again.
+
+A runtime runs them from the host's file system, once per pod, so they name the interpreter and the libraries of the
+environment that installs them, skip ``site`` (``-IS``: it would cost more than the program), and everything they load
+is byte-compiled here: without that a call takes several times as long. Called by ``netplugctl install host``.
+"""
+
+from __future__ import annotations
+
+import compileall
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from attrs import frozen
+
+from netplug_core.errors import ConfigurationError, Unavailable
+
+__all__ = ["EXECUTABLES", "SHEBANG_LIMIT", "Installed", "install", "uninstall"]
+
+EXECUTABLES = ("netplug", "netplug-ipam")
+
+SHEBANG_LIMIT = 127
+"""Bytes of a ``#!`` line that every Linux kernel reads; older ones cut what is longer without a word."""
+
+_TRIAL_S = 60.0
+
+_MARK = "from netplug_cli.cni.main import main"
+
+# What an ADD loads beside netplug itself. Byte-compiled whole: which part is loaded is not ours to know.
+_LIBRARIES = ("attr", "attrs", "cattr", "cattrs", "pluggy", "netplug_core", "netplug_backends", "netplug_cli")
+
+
+@frozen(kw_only=True)
+class Installed:
+    """What an installation did: the files written, and the packages that are byte-compiled."""
+
+    files: tuple[str, ...]
+    compiled: tuple[str, ...]
+
+
+def install(bin_dir: str, say: Callable[[str], None]) -> Installed:
+    """Write the executables into a folder and see both answer.
+
+    Each file is written beside its place and renamed, so that a runtime never runs half of one.
+
+    Raises:
+        ConfigurationError: the interpreter's path does not fit into a ``#!`` line.
+        Unavailable: the folder cannot be written, or what was written does not run.
+    """
+    interpreter = sys.executable
+    shebang = f"#!{interpreter} -IS"
+    if len(os.fsencode(shebang)) > SHEBANG_LIMIT or " " in interpreter:
+        raise ConfigurationError(
+            "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
+        )
+    compiled = tuple(_compile(name, say) for name in _LIBRARIES)
+    # A process that lives for a tenth of a second leaves its garbage to the kernel; collecting costs a tenth of that.
+    start = f"import gc, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
+    text = f"{shebang}\n{start}\n{_MARK}; sys.exit(main())\n"
+    folder = Path(bin_dir).absolute()
+    files = tuple(_write(folder / name, text) for name in EXECUTABLES)
+    for file in files:
+        _try(file)
+        say(f"installed {file}")
+    return Installed(files=files, compiled=compiled)
+
+
+def uninstall(bin_dir: str, say: Callable[[str], None]) -> tuple[str, ...]:
+    """Remove the executables from a folder; what is not ours is left alone and said.
+
+    Raises:
+        Unavailable: a file cannot be removed.
+    """
+    removed = []
+    for name in EXECUTABLES:
+        file = Path(bin_dir) / name
+        try:
+            if not file.exists():
+                say(f"not there: {file}")
+                continue
+            if _MARK not in file.read_text(errors="replace"):
+                say(f"left alone, not written by netplugctl: {file}")
+                continue
+            file.unlink()
+        except OSError as error:
+            raise Unavailable(str(file), error.strerror or str(error)) from error
+        removed.append(str(file))
+        say(f"removed {file}")
+    return tuple(removed)
+
+
+def _library_folders() -> list[str]:
+    """The folders that hold what the executables import; ``-IS`` adds none by itself."""
+    return list(dict.fromkeys(str(_location(name).parent) for name in _LIBRARIES))
+
+
+def _location(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise Unavailable(package, "the package is not installed in this environment")
+    return Path(spec.origin).resolve().parent
+
+
+def _compile(package: str, say: Callable[[str], None]) -> str:
+    folder = _location(package)
+    if not compileall.compile_dir(str(folder), quiet=2):
+        # A read-only install with its bytecode present is fine; one without is slow, and the user must know.
+        say(f"warning: {folder} could not be byte-compiled; every call will be several times slower")
+    return str(folder)
+
+
+def _write(file: Path, text: str) -> str:
+    beside = file.with_name(f".{file.name}.new")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text)
+        beside.chmod(0o755)
+        beside.rename(file)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise Unavailable(str(file), error.strerror or str(error)) from error
+    return str(file)
+
+
+def _try(file: str) -> None:
+    """Ask the file for its version, as a runtime would."""
+    try:
+        done = subprocess.run(
+            [file], input=b"", capture_output=True, env={"CNI_COMMAND": "VERSION"}, timeout=_TRIAL_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(file, f"it does not run: {error}") from error
+    if done.returncode or b"supportedVersions" not in done.stdout:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()
+        raise Unavailable(file, f"it does not run: {reason[-1] if reason else done.stdout!r}")

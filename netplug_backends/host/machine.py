@@ -1,0 +1,70 @@
+"""This machine: its clock, its name, its small files and its locks. Opened by ``netplug_cli.wiring``."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["HostMachine", "SystemClock"]
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now_ns(self) -> int:
+        """Wall-clock time: nanoseconds since 1970-01-01 UTC."""
+        return time.time_ns()
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long."""
+        time.sleep(seconds)
+
+
+class HostMachine:
+    """What flows need of this machine."""
+
+    def host_name(self) -> str:
+        """The machine's own name, as the kernel has it."""
+        return os.uname().nodename
+
+    def find_text(self, path: str) -> str | None:
+        """The content of a small file; None when there is none.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    @contextmanager
+    def lock(self, path: str) -> Iterator[None]:
+        """Hold an exclusive lock on a file; the kernel drops it with the process, however that ends.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def new_uid(self) -> str:
+        """A fresh random UUID (RFC 9562, version 4)."""
+        digits = bytearray(os.urandom(16))
+        digits[6] = digits[6] & 0x0F | 0x40
+        digits[8] = digits[8] & 0x3F | 0x80
+        text = digits.hex()
+        return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

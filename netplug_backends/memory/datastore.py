@@ -1,0 +1,225 @@
+"""A datastore in the memory of one process: for tests, simulation and as the model of what a store is.
+
+It is no kinder than a real one: revisions are compared, deadlines are honoured, history is forgotten. Opened as
+ordered it behaves like a store without transactions. It counts its calls, so a test can hold a flow to its round
+trips.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from heapq import merge
+from itertools import islice
+from threading import Lock
+
+from attrs import define, frozen
+
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.commits import Condition, KindCondition, fold, named_revision, refusal
+from netplug_core.datastore.interface import Atomicity, DatastoreDescription
+from netplug_core.errors import Unavailable
+from netplug_core.records import (
+    ABSENT,
+    Answer,
+    Change,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Query,
+    Record,
+    Require,
+    RequireUnchanged,
+    Revision,
+    Snapshot,
+    WatchExpired,
+    Write,
+)
+
+__all__ = ["Calls", "MemoryDatastore"]
+
+_WATCH_POLL_S = 0.1
+
+
+@define
+class Calls:
+    """How often a store was asked; what a test of round trips compares."""
+
+    reads: int = 0
+    commits: int = 0
+
+
+@frozen
+class _Event:
+    # One change, and what stood there before it: pages of an older revision are made from that.
+    number: int
+    change: Change[object]
+    before: Record[object] | None
+
+
+class MemoryDatastore:
+    """All records of one process, lost with it.
+
+    ``clock`` is what a watch waits on; ``keep_changes`` is how many changes a watch, or the next page of a list, can
+    look back on.
+    """
+
+    def __init__(self, atomicity: Atomicity = Atomicity.ATOMIC, *, clock: Clock, keep_changes: int = 10_000) -> None:
+        self.calls = Calls()
+        self._clock = clock
+        self.description = DatastoreDescription(name="memory", atomicity=atomicity, location="this process")
+        self._records: dict[Key[object], Record[object]] = {}
+        self._paths: dict[Kind[object], list[tuple[str, ...]]] = {}
+        self._newest: dict[Kind[object], int] = {}
+        self._events: deque[_Event] = deque(maxlen=keep_changes)
+        self._number = 0
+        self._lock = Lock()
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Answer all queries from one moment; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        with self._turn(deadline):
+            self.calls.reads += 1
+            now = Revision(str(self._number))
+            kinds = (query.key.kind if isinstance(query, Get) else query.kind for query in queries)
+            return Snapshot({query: self._answer(query) for query in queries}, dict.fromkeys(kinds, now))
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        with self._turn(deadline):
+            self.calls.commits += 1
+            if self.description.atomicity is Atomicity.ORDERED:
+                return self._apply_in_order(writes)
+            return self._apply_at_once(writes)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        seen = {kind: _number_of(revision) for kind, revision in start.items()}
+        while True:
+            with self._lock:
+                events = self._events_after(min(seen.values(), default=self._number))
+                number = self._number
+            if events is None:
+                raise WatchExpired(min(start.values(), key=_number_of))
+            for event in events:
+                if event.number > seen.get(event.change.key.kind, number):
+                    yield event.change
+            seen = {kind: max(number, before) for kind, before in seen.items()}
+            if deadline.has_passed:
+                return
+            self._clock.sleep(min(_WATCH_POLL_S, deadline.remaining_s))
+
+    @contextmanager
+    def _turn(self, deadline: Deadline) -> Iterator[None]:
+        if deadline.has_passed:
+            raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
+        with self._lock:
+            yield
+
+    # --- answers; the lock is held ---------------------------------------------------------------------------------
+
+    def _answer(self, query: Query) -> Answer:
+        if isinstance(query, Get):
+            record = self._records.get(query.key)
+            return Answer((record,) if record else ())
+        number, last = _read_after(query.after) if query.after else (self._number, ())
+        events = self._events_after(number)
+        if events is None:
+            raise Unavailable(f"the list of {query.kind}", "the revision of its first page is no longer kept")
+        # What was changed since the first page is shown as it was then.
+        was: dict[Key[object], Record[object] | None] = {}
+        for event in events:
+            was.setdefault(event.change.key, event.before)
+        still = (record for record in self._records_after(query, last) if record.key not in was)
+        then = (record for record in was.values() if record and _is_asked(record.key, query) and record.key.path > last)
+        in_order = merge(still, sorted(then, key=_path), key=_path)
+        found = tuple(islice(in_order, query.limit + 1 if query.limit else None))
+        if not query.limit or len(found) <= query.limit:
+            return Answer(found)
+        page = found[: query.limit]
+        return Answer(page, json.dumps([number, *page[-1].key.path]))
+
+    def _records_after(self, query: List[object], last: tuple[str, ...]) -> Iterator[Record[object]]:
+        paths = self._paths.get(query.kind, [])
+        first = bisect_right(paths, last) if last else bisect_left(paths, query.within)
+        for position in range(first, len(paths)):
+            key = Key(query.kind, paths[position])
+            if not _is_asked(key, query):
+                return
+            yield self._records[key]
+
+    def _events_after(self, number: int) -> tuple[_Event, ...] | None:
+        # Event numbers have no gaps, so a subtraction finds the place. None: not kept, or not of this store.
+        skipped = len(self._events) - (self._number - number)
+        if not 0 <= skipped <= len(self._events):
+            return None
+        return tuple(islice(self._events, skipped, None))
+
+    # --- changes; the lock is held ---------------------------------------------------------------------------------
+
+    def _apply_at_once(self, writes: Sequence[Write]) -> tuple[Revision, ...]:
+        folded = fold(writes)
+        for condition in folded.conditions:
+            self._judge(writes, condition)
+        made = [self._change(effect.key, effect.value) for effect in folded.effects]
+        return folded.revisions(made, Revision(str(self._number)))
+
+    def _apply_in_order(self, writes: Sequence[Write]) -> tuple[Revision, ...]:
+        folded = fold(writes)
+        conditions = {condition.index: condition for condition in folded.conditions}
+        made: list[Revision] = []
+        for index, write in enumerate(writes):
+            if isinstance(write, Require | RequireUnchanged):
+                made.append(named_revision(write))
+                continue
+            if index in conditions:  # a write that goes on from an earlier one of the list finds what that one made
+                self._judge(writes, conditions[index], applied=index)
+            made.append(self._change(write.key, None if isinstance(write, Delete) else write.value))
+        return tuple(made)
+
+    def _judge(self, writes: Sequence[Write], condition: Condition, *, applied: int = 0) -> None:
+        current: Record[object] | None = None
+        if isinstance(condition, KindCondition):
+            holds = self._newest.get(condition.kind, 0) <= _number_of(condition.revision) <= self._number
+        else:
+            current = self._records.get(condition.key)
+            holds = condition.expected == (current.revision if current else ABSENT)
+        if not holds:
+            raise refusal(writes[condition.index], condition.index, current, applied=applied)
+
+    def _change(self, key: Key[object], value: object | None) -> Revision:
+        self._number += 1
+        revision = Revision(str(self._number))
+        before = self._records.pop(key, None)
+        if value is not None:
+            self._records[key] = Record(key, value, revision)
+            self._newest[key.kind] = self._number
+        paths = self._paths.setdefault(key.kind, [])
+        if before is None:
+            insort(paths, key.path)
+        elif value is None:
+            del paths[bisect_left(paths, key.path)]
+        self._events.append(_Event(self._number, Change(key, value, revision), before))
+        return revision
+
+
+def _is_asked(key: Key[object], query: List[object]) -> bool:
+    return key.kind == query.kind and key.path[: len(query.within)] == query.within
+
+
+def _path(record: Record[object]) -> tuple[str, ...]:
+    return record.key.path
+
+
+def _number_of(revision: Revision) -> int:
+    # A revision that this store never gave is older than everything, so nothing is concluded from it.
+    return int(revision) if revision.isascii() and revision.isdigit() else -1
+
+
+def _read_after(after: str) -> tuple[int, tuple[str, ...]]:
+    number, *last = json.loads(after)
+    return number, tuple(last)

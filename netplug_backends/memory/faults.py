@@ -1,0 +1,164 @@
+"""The mishaps a store suffers, by script.
+
+The n-th commit loses its race, its request or its reply, the process dies around it, or another actor comes first.
+Tests wrap any datastore in :class:`FaultyDatastore` and let flows run over it. A fault happens once, at the commit it
+is written for; every other call passes through unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias, assert_never
+
+from attrs import frozen
+
+from netplug_core.clock import Deadline
+from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
+from netplug_core.errors import InvariantBroken, Unavailable
+from netplug_core.records import (
+    Change,
+    CommitError,
+    Conflict,
+    Get,
+    Kind,
+    OutcomeUnknown,
+    Query,
+    RequireUnchanged,
+    Revision,
+    Snapshot,
+    Write,
+)
+
+__all__ = [
+    "Death",
+    "Fault",
+    "FaultyDatastore",
+    "LostRace",
+    "LostReply",
+    "LostRequest",
+    "Meanwhile",
+    "ProcessDied",
+]
+
+_WHAT = "the scripted datastore"
+
+
+class ProcessDied(BaseException):
+    """The process ended here, as by ``kill -9``; no handler of ours may catch it."""
+
+
+@frozen
+class LostRace:
+    """Another writer was first at the write ``applied``: ``Conflict``; those before it are applied (ordered stores)."""
+
+    applied: int = 0
+
+
+@frozen
+class LostRequest:
+    """The request of the write ``applied`` never arrived; those before it are applied (ordered stores)."""
+
+    applied: int = 0
+
+
+@frozen
+class LostReply:
+    """The reply never came, though the store did what was asked.
+
+    ``applied`` is how many writes reached the store, the last of them unanswered; None is all of them.
+    """
+
+    applied: int | None = None
+
+
+@frozen
+class Death:
+    """The process dies after ``applied`` writes: 0 is before the commit, None after the whole of it."""
+
+    applied: int | None
+
+
+@frozen
+class Meanwhile:
+    """Another actor does something, from beginning to end, just before this commit arrives."""
+
+    act: Callable[[], object]
+
+
+Fault: TypeAlias = LostRace | LostRequest | LostReply | Death | Meanwhile
+
+
+class FaultyDatastore:
+    """A datastore around another one; ``script`` says what happens to the n-th commit, counted from 1."""
+
+    def __init__(self, inner: Datastore, script: Mapping[int, Fault]) -> None:
+        self.commits = 0
+        self._inner = inner
+        self._script = dict(script)
+
+    @property
+    def description(self) -> DatastoreDescription:
+        """What the store inside says of itself."""
+        return self._inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Answer all queries; never disturbed."""
+        return self._inner.read(queries, deadline=deadline)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        """Changes after the revisions given; never disturbed."""
+        return self._inner.watch(start, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Apply conditional writes, or suffer what the script has for this commit.
+
+        Raises:
+            ProcessDied: the script says so.
+        """
+        self.commits += 1
+        match self._script.get(self.commits):
+            case None:
+                return self._inner.commit(writes, deadline=deadline)
+            case Meanwhile(act):
+                act()
+                return self._inner.commit(writes, deadline=deadline)
+            case Death(applied):
+                with suppress(CommitError):  # whatever the answer was, nobody is left to hear it
+                    self._send(writes, applied, deadline)
+                raise ProcessDied
+            case LostReply(applied):
+                with suppress(CommitError):
+                    self._send(writes, applied, deadline)
+                sent = len(writes) if applied is None else applied
+                known = 0 if self._is_atomic else max(0, sent - 1)
+                raise OutcomeUnknown(_WHAT, "the reply was lost", known)
+            case LostRequest(applied) | LostRace(applied) if applied >= len(writes):
+                return self._inner.commit(writes, deadline=deadline)  # the commit has no such write to lose
+            case LostRequest(0):
+                raise Unavailable(_WHAT, "the request was lost")
+            case LostRequest(applied):
+                self._send(writes, applied, deadline)
+                raise OutcomeUnknown(_WHAT, f"the request of write {applied} was lost", applied)
+            case LostRace(applied):
+                self._send(writes, applied, deadline)
+                raise self._lost_race(writes[applied], applied, deadline)
+            case unexpected:
+                assert_never(unexpected)
+
+    @property
+    def _is_atomic(self) -> bool:
+        return self.description.atomicity is Atomicity.ATOMIC
+
+    def _send(self, writes: Sequence[Write], applied: int | None, deadline: Deadline) -> None:
+        count = len(writes) if applied is None else applied
+        if self._is_atomic and 0 < count < len(writes):
+            raise InvariantBroken(f"the script wants {count} of {len(writes)} writes applied by an atomic store")
+        if count:
+            self._inner.commit(writes[:count], deadline=deadline)
+
+    def _lost_race(self, write: Write, index: int, deadline: Deadline) -> Conflict:
+        if isinstance(write, RequireUnchanged):
+            return Conflict(write.kind, index, None, index)
+        current = self._inner.read((Get(write.key),), deadline=deadline).find(write.key)
+        return Conflict(write.key, index, current, index)

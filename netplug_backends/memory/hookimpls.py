@@ -1,0 +1,41 @@
+"""Offers the datastore and the dataplane ``memory``: complete fakes for one process, for tests and simulation."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from netplug_core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from netplug_core.clock import Clock
+    from netplug_core.dataplane.interface import Dataplane
+    from netplug_core.datastore.interface import Datastore
+    from netplug_core.log import Log
+    from netplug_core.netconf.model import DatastoreSettings
+
+__all__ = ["netplug_open_dataplane", "netplug_open_datastore"]
+
+
+@hookimpl
+def netplug_open_datastore(
+    name: str, settings: DatastoreSettings, clock: Clock
+) -> AbstractContextManager[Datastore] | None:
+    """A fresh, empty store that ends with the process."""
+    del settings  # it has none
+    if name != "memory":
+        return None
+    from netplug_backends.memory.datastore import MemoryDatastore
+
+    return nullcontext(MemoryDatastore(clock=clock))
+
+
+@hookimpl
+def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane] | None:
+    """A dataplane without a kernel."""
+    del clock, log  # it neither waits nor warns
+    if name != "memory":
+        return None
+    from netplug_backends.memory.dataplane import MemoryDataplane
+
+    return nullcontext(MemoryDataplane())

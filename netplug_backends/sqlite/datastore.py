@@ -1,0 +1,283 @@
+"""The datastore in one sqlite file: read, commit and watch, for as many processes as like.
+
+The first call opens the file; constructing costs nothing. Reads never wait for writers. Nothing else in the tree
+imports sqlite3, and none of its exceptions leaves this module.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock
+
+from netplug_backends.sqlite.schema import open_database
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.commits import Condition, Effect, KindCondition, fold, refusal
+from netplug_core.datastore.encoding import STORED_JSON, ValueCodec
+from netplug_core.datastore.interface import Atomicity, DatastoreDescription
+from netplug_core.errors import InvariantBroken, Unavailable
+from netplug_core.records import (
+    ABSENT,
+    Answer,
+    Change,
+    Get,
+    Key,
+    Kind,
+    OutcomeUnknown,
+    Query,
+    Record,
+    Revision,
+    Snapshot,
+    WatchExpired,
+    Write,
+)
+
+__all__ = ["SqliteDatastore"]
+
+_WATCH_POLL_S = 0.1
+_SEPARATOR = "\x1f"
+_AFTER_SEPARATOR = "\x20"
+
+_CAUSES = {
+    sqlite3.SQLITE_BUSY: "another process kept it locked until the deadline",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "it is damaged",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk failed",
+    sqlite3.SQLITE_NOTADB: "it is not a database",
+    sqlite3.SQLITE_READONLY: "it cannot be written",
+}
+# What a COMMIT may fail with when it is certain that nothing was written.
+_UNWRITTEN = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL))
+
+_Row = tuple[str, int, bytes]  # path, revision, value
+
+
+class SqliteDatastore:
+    """All records of one host, in the file at ``path``.
+
+    ``codec`` turns values into bytes, ``clock`` is what a watch waits on, ``keep_changes`` (at least 1) is how many
+    changes it can look back on.
+    """
+
+    def __init__(self, path: str, *, clock: Clock, codec: ValueCodec = STORED_JSON, keep_changes: int = 10_000) -> None:
+        self.description = DatastoreDescription(name="sqlite", atomicity=Atomicity.ATOMIC, location=path)
+        self._path = path
+        self._clock = clock
+        self._codec = codec
+        self._keep_changes = keep_changes
+        self._connection: sqlite3.Connection | None = None
+        self._lock = Lock()
+        # Grows when this store opens the file and when it writes: sqlite only tells of the writes of others.
+        self._epoch = 0
+
+    def close(self) -> None:
+        """Give up the connection; a later call would open a new one."""
+        with self._lock:
+            self._disconnect()
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Answer all queries from one moment; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        with self._connected(deadline) as connection:
+            connection.execute("BEGIN")
+            now = Revision(str(_newest(connection)))
+            found = [(query, _find(connection, query)) for query in queries]
+            connection.execute("COMMIT")
+        answers = {query: Answer(tuple(self._record(_kind_of(query), row) for row in rows)) for query, rows in found}
+        return Snapshot(answers, {_kind_of(query): now for query in queries})
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        folded = fold(writes)
+        encoded = [self._encoded(effect) for effect in folded.effects]
+        with self._connected(deadline) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            newest = _newest(connection)
+            for condition in folded.conditions:
+                self._judge(connection, writes[condition.index], condition, newest)
+            for revision, (kind, path, value) in enumerate(encoded, newest + 1):
+                _write(connection, revision, kind, path, value)
+            last = newest + len(encoded)
+            connection.execute("DELETE FROM change WHERE revision <= ?", (last - self._keep_changes,))
+            self._finish(connection)
+            self._epoch += 1
+        made = [Revision(str(revision)) for revision in range(newest + 1, last + 1)]
+        return folded.revisions(made, Revision(str(last)))
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        kinds = {kind.name: kind for kind in start}
+        seen = {kind.name: _number_of(revision) for kind, revision in start.items()}
+        mark: object = None
+        while True:
+            # The last look may come after the deadline: it misses nothing, and gets a moment for its answer.
+            grace = Deadline.after(self._clock, max(deadline.remaining_s, _WATCH_POLL_S))
+            with self._connected(grace) as connection:
+                before, mark = mark, (self._epoch, connection.execute("PRAGMA data_version").fetchone())
+                newest, changes = _changes(connection, seen) if mark != before else (0, ())
+            if changes is None:
+                raise WatchExpired(min(start.values(), key=_number_of))
+            for revision, kind, path, value in changes:
+                if revision > seen.get(kind, newest):
+                    key = _key(kinds[kind], path)
+                    decoded = None if value is None else self._codec.decode(key, value)
+                    yield Change(key, decoded, Revision(str(revision)))
+            seen = {kind: max(newest, number) for kind, number in seen.items()}
+            if deadline.has_passed:
+                return
+            self._clock.sleep(min(_WATCH_POLL_S, deadline.remaining_s))
+
+    # --- the connection --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _connected(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+        # One caller at a time. Whatever sqlite or the file system raises inside leaves as an error of ours, and a
+        # connection that failed is not used again.
+        if deadline.has_passed or not self._lock.acquire(timeout=deadline.remaining_s):
+            raise Unavailable(self._what, "the deadline passed before it could be asked")
+        try:
+            yield self._connect(deadline)
+        except sqlite3.Error as error:
+            self._disconnect()
+            raise Unavailable(self._what, _cause(error)) from error
+        except OSError as error:
+            raise Unavailable(self._what, f"it cannot be made: {error}") from error
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._lock.release()
+
+    def _connect(self, deadline: Deadline) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = open_database(self._path, deadline=deadline)
+            self._epoch += 1
+        else:
+            self._connection.execute(f"PRAGMA busy_timeout={round(deadline.remaining_s * 1000)}")
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _roll_back(self) -> None:
+        if self._connection is not None and self._connection.in_transaction:
+            with suppress(sqlite3.Error):  # what sqlite cannot roll back, closing does
+                self._connection.execute("ROLLBACK")
+                return
+            self._disconnect()
+
+    def _finish(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if _primary(error) in _UNWRITTEN:
+                raise
+            self._disconnect()
+            raise OutcomeUnknown(self._what, _cause(error)) from error
+
+    @property
+    def _what(self) -> str:
+        return f"sqlite store {self._path}"
+
+    # --- records ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, connection: sqlite3.Connection, write: Write, condition: Condition, newest: int) -> None:
+        current: Record[object] | None = None
+        if isinstance(condition, KindCondition):
+            since = _number_of(condition.revision)
+            holds = 0 <= since <= newest and not _has_newer(connection, condition.kind, since)
+        else:
+            rows = _find(connection, Get(condition.key))
+            holds = condition.expected == (Revision(str(rows[0][1])) if rows else ABSENT)
+            if rows and not holds:
+                current = self._record(condition.key.kind, rows[0])
+        if not holds:
+            raise refusal(write, condition.index, current)
+
+    def _record(self, kind: Kind[object], row: _Row) -> Record[object]:
+        path, revision, value = row
+        key = _key(kind, path)
+        return Record(key, self._codec.decode(key, value), Revision(str(revision)))
+
+    def _encoded(self, effect: Effect) -> tuple[str, str, bytes | None]:
+        value = None if effect.value is None else self._codec.encode(effect.key, effect.value)
+        return effect.key.kind.name, _joined(effect.key.path), value
+
+
+def _newest(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT revision FROM change ORDER BY revision DESC LIMIT 1").fetchone()
+    return row[0] if row else 0
+
+
+def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
+    # A list comes in one page, whatever its limit: the reader has it all at once, and its revision is one.
+    columns = "SELECT path, revision, value FROM record WHERE kind = ?"
+    if isinstance(query, Get):
+        found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, _joined(query.key.path)))
+    elif not query.within:
+        found = connection.execute(f"{columns} ORDER BY path", (query.kind.name,))
+    else:
+        # Nothing sorts between a path and its continuation but the separator.
+        prefix = _joined(query.within)
+        bounds = (query.kind.name, prefix, prefix + _AFTER_SEPARATOR)
+        found = connection.execute(f"{columns} AND path >= ? AND path < ? ORDER BY path", bounds)
+    return found.fetchall()
+
+
+def _has_newer(connection: sqlite3.Connection, kind: Kind[object], since: int) -> bool:
+    newer = "SELECT 1 FROM record WHERE kind = ? AND revision > ? LIMIT 1"
+    return connection.execute(newer, (kind.name, since)).fetchone() is not None
+
+
+def _write(connection: sqlite3.Connection, revision: int, kind: str, path: str, value: bytes | None) -> None:
+    if value is None:
+        connection.execute("DELETE FROM record WHERE kind = ? AND path = ?", (kind, path))
+    else:
+        connection.execute("REPLACE INTO record VALUES (?, ?, ?, ?)", (kind, path, revision, value))
+    connection.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (revision, kind, path, value))
+
+
+def _changes(
+    connection: sqlite3.Connection, seen: Mapping[str, int]
+) -> tuple[int, list[tuple[int, str, str, bytes | None]] | None]:
+    # The newest revision, and every change after the oldest one seen; None when some are no longer kept. Revisions
+    # have no gaps, so counting tells. It tells too when a revision is not of this file.
+    connection.execute("BEGIN")
+    newest = _newest(connection)
+    oldest = min(seen.values(), default=newest)
+    columns = "SELECT revision, kind, path, value FROM change WHERE revision > ? ORDER BY revision"
+    changes = connection.execute(columns, (oldest,)).fetchall()
+    connection.execute("COMMIT")
+    return newest, changes if len(changes) == newest - oldest else None
+
+
+def _kind_of(query: Query) -> Kind[object]:
+    return query.key.kind if isinstance(query, Get) else query.kind
+
+
+def _joined(path: tuple[str, ...]) -> str:
+    if min("".join(path), default=_AFTER_SEPARATOR) <= _SEPARATOR:
+        raise InvariantBroken(f"a key's path cannot hold control characters: {path!r}")
+    return _SEPARATOR.join(path)
+
+
+def _key(kind: Kind[object], path: str) -> Key[object]:
+    return Key(kind, tuple(path.split(_SEPARATOR)))
+
+
+def _number_of(revision: Revision) -> int:
+    # A revision that this store never gave is older than everything, so nothing is concluded from it.
+    return int(revision) if revision.isascii() and revision.isdigit() else -1
+
+
+def _primary(error: sqlite3.Error) -> int:
+    # Errors that the module itself raises have no code.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _cause(error: sqlite3.Error) -> str:
+    known = _CAUSES.get(_primary(error))
+    return f"{known} ({error})" if known else str(error)

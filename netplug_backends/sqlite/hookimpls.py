@@ -1,0 +1,29 @@
+"""Offers the datastore ``sqlite``: one file on one host, no server."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from netplug_core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from netplug_core.clock import Clock
+    from netplug_core.datastore.interface import Datastore
+    from netplug_core.netconf.model import DatastoreSettings
+
+__all__ = ["netplug_open_datastore"]
+
+
+@hookimpl
+def netplug_open_datastore(
+    name: str, settings: DatastoreSettings, clock: Clock
+) -> AbstractContextManager[Datastore] | None:
+    """The store in the file that ``sqlite_path`` names; nothing is opened before the first call."""
+    if name != "sqlite":
+        return None
+    from contextlib import closing
+
+    from netplug_backends.sqlite.datastore import SqliteDatastore
+
+    return closing(SqliteDatastore(settings.sqlite_path, clock=clock))

@@ -1,0 +1,57 @@
+"""Every datastore of ours is the datastore of the interface.
+
+Laws: commits are applied or refused as conditions say, all or a prefix; every read, list and page shows one moment;
+of the writers that hold one revision one succeeds; a watch from a revision tells every later change exactly once, in
+order per key.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.faults import FaultyDatastore
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_core.clock import Clock
+from netplug_core.datastore.interface import Atomicity, Datastore
+from netplug_core.testing.bench import SAMPLE_CODEC, Make
+from netplug_core.testing.datastore import datastore_conformance
+from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
+
+
+def memory(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:
+    return nullcontext(MemoryDatastore(atomicity, clock=clock))
+
+
+def faultless(clock: Clock) -> AbstractContextManager[Datastore]:
+    return nullcontext(FaultyDatastore(MemoryDatastore(clock=clock), {}))
+
+
+@contextmanager
+def sqlite(clock: Clock) -> Iterator[Datastore]:
+    with (
+        TemporaryDirectory() as folder,
+        closing(SqliteDatastore(f"{folder}/store.db", clock=clock, codec=SAMPLE_CODEC)) as store,
+    ):
+        yield store
+
+
+STORES: dict[str, Make] = {
+    "memory-atomic": partial(memory, atomicity=Atomicity.ATOMIC),
+    "memory-ordered": partial(memory, atomicity=Atomicity.ORDERED),
+    "memory-faultless": faultless,
+    "sqlite": sqlite,
+}
+
+TestMemoryAtomic = datastore_conformance(STORES["memory-atomic"]).TestCase
+TestMemoryOrdered = datastore_conformance(STORES["memory-ordered"]).TestCase
+TestSqlite = datastore_conformance(sqlite).TestCase
+
+
+@pytest.mark.parametrize("check", DATASTORE_CHECKS)
+@pytest.mark.parametrize("make", STORES.values(), ids=STORES.keys())
+def test_example(make: Make, check: DatastoreCheck) -> None:
+    check(make)

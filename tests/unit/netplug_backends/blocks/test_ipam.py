@@ -1,0 +1,387 @@
+"""The block allocator over a store: round trips, endpoints in the commit, faults, races."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.blocks import ipam as blocks
+from netplug_backends.blocks.ipam import BlockIPAM
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.faults import Death, Fault, LostRace, LostReply, LostRequest, Meanwhile, ProcessDied
+from netplug_core.datastore.interface import Atomicity
+from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
+from netplug_core.ipam.interface import NO_ENDPOINT, EndpointPart
+from netplug_core.ipam.request import Assignment, Attachment, Automatic, ReleaseRequest, Shortfall
+from netplug_core.ipam.trace import PoolsExhausted
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Kind,
+    Snapshot,
+    Write,
+)
+from netplug_core.testing.clock import ManualClock
+from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
+
+POOL, SIX = "10.0.0.0/24", "fd00::/120"
+NOTE: Kind[str] = Kind("Note", ("name",))
+
+
+def part(key_name: str = "n") -> EndpointPart:
+    """An endpoint that notes what it was told; idempotent."""
+    key = NOTE.key(key_name)
+
+    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...]:
+        found = snapshot.find(key)
+        if assignment is None:
+            return (Delete(key, found.revision),) if found else ()
+        text = " ".join(str(assigned.address) for assigned in assignment.addresses)
+        return () if found else (Create(key, text),)
+
+    return EndpointPart(queries=(Get(key),), writes=writes)
+
+
+def refusing(error: NetplugError) -> EndpointPart:
+    return EndpointPart(queries=(), writes=lambda _snapshot, _assignment: error)
+
+
+def cluster(atomicity: Atomicity = Atomicity.ATOMIC) -> Bench:
+    """A cluster with one pool of each family, four blocks each."""
+    clock = ManualClock()
+    made = Bench(clock=clock, store=MemoryDatastore(atomicity, clock=clock))
+    made.add_pool("main", POOL)
+    made.add_pool("six", SIX)
+    made.spent()
+    return made
+
+
+@pytest.fixture(params=Atomicity)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """The cluster over a store of either sort."""
+    return cluster(request.param)
+
+
+# --- round trips -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", [(v4(),), (v6(),), (v4(), v6())])
+def test_a_nodes_first_assignment_takes_two_reads_and_one_commit(bench: Bench, wanted: tuple[Automatic, ...]) -> None:
+    bench.assign(evolve(request("h"), wanted=wanted))
+    assert bench.spent() == (2, 1)
+
+
+def test_an_assignment_from_its_own_block_takes_two_reads_and_one_commit(bench: Bench) -> None:
+    bench.take("h1", v4(), v6())
+    bench.spent()
+    bench.assign(request("h2", v4(), v6()), part=part())
+    assert bench.spent() == (2, 1)
+
+
+def test_an_assignment_beyond_its_own_block_takes_three_reads_and_one_commit(bench: Bench) -> None:
+    bench.take("h1", v4(64))
+    bench.spent()
+    bench.take("h2")
+    assert bench.spent() == (3, 1)
+
+
+def test_a_release_takes_two_reads_and_one_commit(bench: Bench) -> None:
+    bench.take("h1", v4(65), v6())
+    bench.spent()
+    bench.ipam().release(ReleaseRequest(handle="h1"), part(), deadline=bench.deadline)
+    assert bench.spent() == (2, 1)
+
+
+# --- the endpoint ------------------------------------------------------------------------------------------------
+
+
+def test_addresses_and_endpoint_are_settled_in_one_commit(bench: Bench) -> None:
+    assert bench.assign(request("h"), part=part()) == ["10.0.0.0"]
+    assert bench.get(NOTE.key("n")) == "10.0.0.0"
+    assert bench.spent() == (3, 1)  # one of the reads is this test's
+    bench.ipam().release(ReleaseRequest(handle="h"), part(), deadline=bench.deadline)
+    assert bench.find(NOTE.key("n")) is None
+    assert bench.held() == {}
+
+
+def test_an_endpoint_is_settled_where_the_addresses_were_held_already(bench: Bench) -> None:
+    bench.take("h")
+    assert bench.assign(request("h"), part=part()) == ["10.0.0.0"]
+    assert bench.get(NOTE.key("n")) == "10.0.0.0"
+    bench.release("h")
+    bench.ipam().release(ReleaseRequest(handle="h"), part(), deadline=bench.deadline)
+    assert bench.find(NOTE.key("n")) is None
+
+
+def test_an_endpoint_that_refuses_keeps_everything_as_it_was(bench: Bench) -> None:
+    refusal = ConfigurationError("endpoint", "x", "y")
+    with pytest.raises(ConfigurationError):
+        bench.assign(request("h"), part=refusing(refusal))
+    assert bench.held() == {}
+    bench.take("h")
+    with pytest.raises(ConfigurationError):
+        bench.ipam().release(ReleaseRequest(handle="h"), refusing(refusal), deadline=bench.deadline)
+    assert bench.held() == {"10.0.0.0": "h"}
+
+
+def test_a_shortfall_leaves_the_endpoint_alone(bench: Bench) -> None:
+    with pytest.raises(PoolsExhausted):
+        bench.assign(request("h", v4(257)), part=part())
+    assert bench.find(NOTE.key("n")) is None
+
+
+# --- locked while a commit is on its way -------------------------------------------------------------------------
+
+
+def lock(bench: Bench) -> dict[int, Fault]:
+    return {1: Meanwhile(lambda: bench.set_ready(is_ready=False))}
+
+
+def test_a_lock_that_comes_between_read_and_commit_is_seen() -> None:
+    bench = cluster()
+    bench.take("held")
+    wish, gone = request("h"), ReleaseRequest(handle="held")
+    calls: tuple[Callable[[BlockIPAM], object], ...] = (
+        lambda ipam: ipam.assign(wish, NO_ENDPOINT, deadline=bench.deadline),
+        lambda ipam: ipam.assign(request("held"), part(), deadline=bench.deadline),
+        lambda ipam: ipam.release(gone, NO_ENDPOINT, deadline=bench.deadline),
+        lambda ipam: ipam.release(ReleaseRequest(handle="h"), part("old"), deadline=bench.deadline),
+    )
+    bench.put(NOTE.key("old"), "an endpoint without addresses")
+    for call in calls:
+        bench.set_ready(is_ready=True)
+        with pytest.raises(Unavailable, match="pod networking is locked"):
+            call(bench.ipam(lock(bench)))
+    assert bench.held() == {"10.0.0.0": "held"}
+    assert (bench.find(NOTE.key("n")), bench.find(NOTE.key("old"))) == (None, "an endpoint without addresses")
+
+
+def test_a_pool_that_goes_between_read_and_commit_gives_nothing() -> None:
+    bench = cluster()
+    with pytest.raises(NetplugError, match="is disabled"):
+        bench.assign(request("h"), {1: Meanwhile(lambda: bench.disable_pool("main"))})
+    assert (bench.blocks(), bench.handles()) == ({}, [])
+
+
+# --- questions ---------------------------------------------------------------------------------------------------
+
+
+def test_what_a_handle_holds_is_told_though_the_cluster_is_locked(bench: Bench) -> None:
+    bench.take("h", v4(2), v6())
+    bench.set_ready(is_ready=False)
+    bench.spent()
+    held = bench.ipam().held("h", deadline=bench.deadline)
+    assert [str(address) for address in held.addresses] == ["10.0.0.0", "10.0.0.1", "fd00::"]
+    assert bench.ipam().held("unknown", deadline=bench.deadline).addresses == ()
+    assert bench.spent() == (3, 0)
+
+
+def test_a_probe_writes_nothing_and_says_what_an_assignment_would(bench: Bench) -> None:
+    ipam = bench.ipam()
+    ipam.probe(request("h"), deadline=bench.deadline)
+    with pytest.raises(PoolsExhausted):
+        ipam.probe(evolve(request("h", v4(257)), shortfall=Shortfall.RETURN), deadline=bench.deadline)
+    bench.leave_handle("h", b0=1)
+    with pytest.raises(PoolsExhausted):
+        ipam.probe(request("h", v4(257)), deadline=bench.deadline)
+    assert bench.handles() == ["h"]
+    bench.set_ready(is_ready=False)
+    with pytest.raises(Unavailable):
+        ipam.probe(request("h"), deadline=bench.deadline)
+
+
+def test_attachments_are_found_in_all_blocks_page_by_page() -> None:
+    bench = cluster()
+    bench.add_pool("narrow", "11.0.0.0/20", 32)
+    owner = (("container", "c1"), ("interface", "eth0"), ("network", "net"))
+    bench.assign(evolve(request("h1", v4(1, "narrow")), owner=owner))
+    for number in range(1, blocks.PAGE):
+        bench.leave_block(f"11.0.{number // 256}.{number % 256}/32", node=OTHER)
+    second = (("container", "c2"), ("interface", "eth0"), ("network", "net"))
+    bench.assign(evolve(request("h2", v6()), owner=second))
+    bench.spent()
+    found = bench.ipam().attachments(node=NODE, network="net", deadline=bench.deadline)
+    assert found == (
+        Attachment(container_id="c1", interface="eth0", handle="h1"),
+        Attachment(container_id="c2", interface="eth0", handle="h2"),
+    )
+    assert bench.spent() == (2, 0)
+    assert bench.ipam().attachments(node=OTHER, network="net", deadline=bench.deadline) == ()
+
+
+# --- faults ------------------------------------------------------------------------------------------------------
+
+
+def faults(bench: Bench, count: int) -> Iterator[Fault]:
+    """Everything that may happen to a commit of so many writes."""
+    cuts = range(count + 1) if bench.store.description.atomicity is Atomicity.ORDERED else (0, count)
+    for applied in cuts:
+        yield Death(applied)
+        yield LostReply(applied) if applied else LostRequest()
+        if applied < count:
+            yield LostRequest(applied)
+            yield LostRace(applied)
+
+
+def writes_of_a_first_assignment(bench: Bench) -> int:
+    """Those of both families, and one for the endpoint."""
+    return len(bench.decision(request("h", v4(), v6())).writes) + 1
+
+
+@pytest.mark.parametrize("atomicity", Atomicity)
+def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity: Atomicity) -> None:
+    wish = request("h", v4(), v6())
+    count = writes_of_a_first_assignment(cluster(atomicity))
+    for fault in faults(cluster(atomicity), count):
+        bench = cluster(atomicity)
+        try:
+            bench.assign(wish, {1: fault}, part=part())
+        except (ProcessDied, Unavailable):
+            pass
+        else:
+            assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}, fault
+        bench.ipam().release(ReleaseRequest(handle="h"), part(), deadline=bench.deadline)
+        assert (bench.held(), bench.handles(), bench.find(NOTE.key("n"))) == ({}, [], None), fault
+        # What is left of the claims serves the node's next pod.
+        assert bench.take("h2", v4(), v6())[0].startswith("10.0.0."), fault
+        assert set(bench.claims().values()) == {"confirmed"}, fault
+        assert {(NODE, block) for block in bench.blocks()} == set(bench.claims()), fault
+
+
+@pytest.mark.parametrize("atomicity", Atomicity)
+def test_whatever_happens_to_a_release_the_next_one_ends_it(atomicity: Atomicity) -> None:
+    for fault in faults(cluster(atomicity), 4):
+        bench = cluster(atomicity)
+        bench.assign(request("h", v4(), v6()))
+        bench.take("other", v4(), v6())
+        try:
+            bench.release("h", {1: fault})
+        except (ProcessDied, Unavailable):
+            bench.release("h")
+        assert bench.held() == {"10.0.0.1": "other", "fd00::1": "other"}, fault
+        assert bench.handles() == ["other"], fault
+
+
+def test_a_lost_reply_gives_the_same_addresses_once(bench: Bench) -> None:
+    assert bench.assign(request("h", v4(2), v6()), {1: LostReply()}) == ["10.0.0.0", "10.0.0.1", "fd00::"]
+    assert len(bench.held()) == 3
+
+
+def test_an_assignment_cut_in_the_middle_goes_on_where_it_was() -> None:
+    bench = cluster(Atomicity.ORDERED)
+    count = writes_of_a_first_assignment(bench)
+    assert bench.assign(request("h", v4(), v6()), {1: LostReply(count - 2)}) == ["10.0.0.0", "fd00::"]
+    assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
+
+
+def test_a_lost_reply_of_a_release_is_a_release_of_nothing(bench: Bench) -> None:
+    bench.take("h")
+    assert bench.release("h", {1: LostReply()}) == []
+    assert bench.held() == {}
+
+
+# --- races -------------------------------------------------------------------------------------------------------
+
+
+def test_who_loses_the_race_for_an_address_gets_the_next(bench: Bench) -> None:
+    rival = {1: Meanwhile(lambda: bench.take("rival"))}
+    assert bench.assign(request("h"), rival) == ["10.0.0.1"]
+    assert len(bench.blocks()) == 1
+
+
+def test_who_loses_the_race_for_a_block_gets_another(bench: Bench) -> None:
+    rival = {1: Meanwhile(lambda: bench.take("rival", node=OTHER))}
+    assert bench.assign(request("h"), rival) == ["10.0.0.64"]
+    assert bench.claims() == {(OTHER, "10.0.0.0/26"): "confirmed", (NODE, "10.0.0.64/26"): "confirmed"}
+
+
+def test_two_calls_for_one_handle_get_the_same_addresses(bench: Bench) -> None:
+    rival = {1: Meanwhile(lambda: bench.take("h"))}
+    assert bench.assign(request("h"), rival) == ["10.0.0.0"]
+    assert bench.held() == {"10.0.0.0": "h"}
+
+
+def test_who_loses_the_race_for_the_last_block_leaves_no_claim(bench: Bench) -> None:
+    for number in range(3):
+        bench.take(f"h{number}", node=f"node-{number}")
+    rival = {1: Meanwhile(lambda: bench.take("rival", node=OTHER))}
+    with pytest.raises(PoolsExhausted):
+        bench.assign(request("h"), rival)
+    assert NODE not in {node for node, _block in bench.claims()}
+    assert "h" not in bench.handles()
+
+
+def test_a_release_that_meets_an_assignment_of_its_handle_leaves_one_of_the_two(bench: Bench) -> None:
+    bench.take("h")
+    bench.release("h", {1: Meanwhile(lambda: bench.take("h", v4(3)))})
+    assert (bench.held(), bench.handles()) == ({}, [])
+    bench.take("h")
+    bench.assign(request("h", v4(2)), {1: Meanwhile(lambda: bench.release("h"))})
+    assert set(bench.held().values()) == {"h"}
+    assert sum(bench.counts("h").values()) == len(bench.held()) == 2
+
+
+@contextmanager
+def eager_switches() -> Iterator[None]:
+    """Threads take turns far more often than they do by themselves."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def settle(jobs: list[Callable[[], list[str]]]) -> list[list[str] | NetplugError]:
+    """Run jobs in threads; their answers in order."""
+
+    def run(job: Callable[[], list[str]]) -> list[str] | NetplugError:
+        try:
+            return job()
+        except NetplugError as error:
+            return error
+
+    with eager_switches(), ThreadPoolExecutor(max_workers=8) as pool:
+        return list(pool.map(run, jobs))
+
+
+def test_many_at_once_on_one_node_get_an_address_each(bench: Bench) -> None:
+    answers = settle([partial(bench.take, f"h{number}", v4(), v6()) for number in range(40)])
+    given = [address for answer in answers if isinstance(answer, list) for address in answer]
+    assert len(given) == len(set(given)) == 80
+    assert len(bench.held()) == 80
+    assert set(bench.claims().values()) == {"confirmed"}
+    assert {(NODE, block) for block in bench.blocks()} == set(bench.claims())
+
+
+def test_twenty_nodes_on_four_blocks_are_served_or_refused(bench: Bench) -> None:
+    names = [f"node-{number}" for number in range(20)]
+    answers = settle([partial(bench.take, f"h-{name}", node=name) for name in names])
+    served = [answer for answer in answers if isinstance(answer, list)]
+    assert len(served) == 4
+    assert all(isinstance(answer, PoolsExhausted) for answer in answers if not isinstance(answer, list))
+    assert len(bench.held()) == len(bench.handles()) == len(bench.blocks()) == len(bench.claims()) == 4
+    assert {f"host:{node}" for node, _block in bench.claims()} == set(bench.blocks().values())
+
+
+def test_assigning_and_releasing_at_once_leaves_the_books_balanced(bench: Bench) -> None:
+    def churn(number: int) -> list[str]:
+        node, given = f"node-{number % 3}", []
+        for turn in range(5):
+            given = bench.take(f"h{number}-{turn}", v4(2), node=node)
+            if turn < 4:
+                bench.release(f"h{number}-{turn}")
+        return given
+
+    answers = settle([partial(churn, number) for number in range(8)])
+    given = [address for answer in answers if isinstance(answer, list) for address in answer]
+    assert sorted(given) == sorted(bench.held())
+    assert len(given) == 16
+    assert bench.handles() == [f"h{number}-4" for number in range(8)]

@@ -1,0 +1,325 @@
+"""What the sqlite datastore does beyond the conformance suite: its file, its locks, its errors, its waiting."""
+
+import resource
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.interface import Atomicity
+from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
+from netplug_core.records import (
+    AlreadyExists,
+    Conflict,
+    Create,
+    Get,
+    Key,
+    List,
+    Malformed,
+    OutcomeUnknown,
+    RequireUnchanged,
+    Revision,
+    Update,
+    WatchExpired,
+)
+from netplug_core.testing.bench import FRUIT, SAMPLE_CODEC, TOOL, TextCodec
+from netplug_core.testing.clock import ManualClock
+
+APPLE = FRUIT.key("green", "apple")
+PEAR = FRUIT.key("green", "pear")
+FRUITS = List(FRUIT)
+
+
+@define
+class EventfulClock(ManualClock):
+    """A manual clock on which things happen while somebody sleeps: the n-th event during the n-th sleep."""
+
+    events: list[Callable[[], object]] = field(factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        ManualClock.sleep(self, seconds)
+        if self.events:
+            self.events.pop(0)()
+
+
+@pytest.fixture
+def clock() -> EventfulClock:
+    return EventfulClock()
+
+
+@pytest.fixture
+def deadline(clock: EventfulClock) -> Deadline:
+    return Deadline.after(clock, 5.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "netplug.db"
+
+
+@pytest.fixture
+def store(path: Path, clock: EventfulClock) -> Iterator[SqliteDatastore]:
+    with opened(path, clock) as store:
+        yield store
+
+
+@contextmanager
+def opened(path: Path, clock: Clock, keep_changes: int = 10_000) -> Iterator[SqliteDatastore]:
+    store = SqliteDatastore(str(path), clock=clock, codec=SAMPLE_CODEC, keep_changes=keep_changes)
+    with closing(store):
+        yield store
+
+
+def soon() -> Deadline:
+    return Deadline.after(SystemClock(), 0.05)
+
+
+# --- the file ------------------------------------------------------------------------------------------------------
+
+
+def test_it_says_what_it_is_and_touches_nothing_before_the_first_call(store: SqliteDatastore, path: Path) -> None:
+    description = store.description
+    assert (description.name, description.atomicity, description.location) == ("sqlite", Atomicity.ATOMIC, str(path))
+    assert not path.exists()
+
+
+def test_a_read_makes_the_file(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
+    snapshot = store.read((FRUITS,), deadline=deadline)
+    assert (snapshot.list(FRUITS), snapshot.revision(FRUIT)) == ((), "0")
+    assert path.exists()
+
+
+def test_records_outlive_the_store(path: Path, clock: EventfulClock, deadline: Deadline) -> None:
+    with opened(path, clock) as first:
+        revision = first.commit((Create(APPLE, "a"),), deadline=deadline)[0]
+    with opened(path, clock) as second:
+        record = second.read((Get(APPLE),), deadline=deadline).find(APPLE)
+        assert record is not None
+        assert (record.value, record.revision) == ("a", revision)
+
+
+def test_a_closed_store_opens_again_when_it_is_asked(store: SqliteDatastore, deadline: Deadline) -> None:
+    store.commit((Create(APPLE, "a"),), deadline=deadline)
+    store.close()
+    store.close()
+    assert len(store.read((FRUITS,), deadline=deadline).list(FRUITS)) == 1
+
+
+def test_two_stores_on_one_file_race_for_one_revision(
+    store: SqliteDatastore, path: Path, clock: EventfulClock, deadline: Deadline
+) -> None:
+    revision = store.commit((Create(APPLE, "a"),), deadline=deadline)[0]
+    with opened(path, clock) as other:
+        other.commit((Update(APPLE, "theirs", revision),), deadline=deadline)
+    with pytest.raises(Conflict) as caught:
+        store.commit((Update(APPLE, "ours", revision),), deadline=deadline)
+    assert caught.value.current is not None
+    assert caught.value.current.value == "theirs"
+
+
+def test_the_order_of_paths_is_that_of_tuples_whatever_the_names(store: SqliteDatastore, deadline: Deadline) -> None:
+    paths = [
+        ("a", "z"),
+        ("a b", "a"),
+        ("a", ""),
+        ("a!", "b"),
+        ("é", "a"),
+        ("\U0001f34e", "a"),
+        ("\uffee", "a"),
+        ("", "a"),
+    ]
+    store.commit([Create(FRUIT.key(*path), "x") for path in paths], deadline=deadline)
+    within = List(FRUIT, ("a",))
+    snapshot = store.read((FRUITS, within), deadline=deadline)
+    assert [record.key.path for record in snapshot.list(FRUITS)] == sorted(paths)
+    assert [record.key.path for record in snapshot.list(within)] == [("a", ""), ("a", "z")]
+
+
+@pytest.mark.parametrize("name", ["a\x1fb", "a\x00", "\n"])
+def test_a_path_with_control_characters_is_our_mistake(store: SqliteDatastore, deadline: Deadline, name: str) -> None:
+    with pytest.raises(InvariantBroken, match="cannot hold control characters"):
+        store.read((Get(FRUIT.key("green", name)),), deadline=deadline)
+
+
+def test_a_stored_record_that_makes_no_sense_is_named(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
+    store.commit((Create(APPLE, "a"), Create(PEAR, "p")), deadline=deadline)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE record SET value = '5' WHERE path LIKE '%apple'")
+    with pytest.raises(Malformed, match=r"the stored record Fruit\(green/apple\) is malformed"):
+        store.read((FRUITS,), deadline=deadline)
+    with pytest.raises(Malformed):
+        store.commit((Create(APPLE, "again"),), deadline=deadline)
+    assert store.commit((Create(TOOL.key("saw"), "s"),), deadline=deadline) == ("3",)
+
+
+# --- locks and errors ----------------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_stays_makes_others_give_up_at_their_deadline(store: SqliteDatastore, path: Path) -> None:
+    store.read((FRUITS,), deadline=Deadline.after(SystemClock(), 5.0))
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        begun = SystemClock().monotonic()
+        with pytest.raises(Unavailable, match=f"sqlite store {path}: another process kept it locked") as caught:
+            store.commit((Create(APPLE, "a"),), deadline=soon())
+        assert SystemClock().monotonic() - begun < 1.0
+        assert type(caught.value) is Unavailable
+        assert store.read((FRUITS,), deadline=soon()).list(FRUITS) == ()
+    assert store.commit((Create(APPLE, "a"),), deadline=soon()) == ("1",)
+
+
+class SlowCodec(TextCodec):
+    """Decodes when it is allowed to."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.allowed = threading.Event()
+
+    def decode(self, key: Key[object], data: bytes) -> object:
+        self.begun.set()
+        self.allowed.wait(5.0)
+        return super().decode(key, data)
+
+
+def test_a_thread_that_stays_makes_others_give_up_at_their_deadline(path: Path) -> None:
+    codec = SlowCodec()
+    refusals: list[AlreadyExists] = []
+    with closing(SqliteDatastore(str(path), clock=SystemClock(), codec=codec)) as store:
+        long = Deadline.after(SystemClock(), 5.0)
+        store.commit((Create(APPLE, "a"),), deadline=long)
+
+        def create_again() -> None:
+            with pytest.raises(AlreadyExists) as caught:
+                store.commit((Create(APPLE, "b"),), deadline=long)
+            refusals.append(caught.value)
+
+        thread = threading.Thread(target=create_again)
+        thread.start()
+        codec.begun.wait(5.0)
+        with pytest.raises(Unavailable, match="the deadline passed before it could be asked"):
+            store.read((FRUITS,), deadline=soon())
+        codec.allowed.set()
+        thread.join()
+    assert len(refusals) == 1
+
+
+@pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 100, b"short"])
+def test_a_file_that_is_no_database_is_unavailable_by_name(
+    store: SqliteDatastore, path: Path, deadline: Deadline, content: bytes
+) -> None:
+    path.write_bytes(content)
+    with pytest.raises(Unavailable, match=f"sqlite store {path}: it is not a database"):
+        store.read((FRUITS,), deadline=deadline)
+    assert path.read_bytes() == content
+
+
+def test_a_folder_in_the_place_of_the_file_is_unavailable(
+    store: SqliteDatastore, path: Path, deadline: Deadline
+) -> None:
+    path.mkdir()
+    with pytest.raises(Unavailable, match="it cannot be opened"):
+        store.read((FRUITS,), deadline=deadline)
+
+
+def test_a_file_in_the_place_of_the_folder_is_unavailable(path: Path, clock: EventfulClock, deadline: Deadline) -> None:
+    path.touch()
+    with opened(path / "netplug.db", clock) as store, pytest.raises(Unavailable, match="it cannot be made: "):
+        store.read((FRUITS,), deadline=deadline)
+
+
+def test_a_newer_file_is_refused_by_every_call(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version=9")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="this release reads version 1"):
+            store.read((FRUITS,), deadline=deadline)
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_fails_in_the_middle_of_a_commit_leaves_it_unknown(
+    store: SqliteDatastore, path: Path, deadline: Deadline
+) -> None:
+    store.commit((Create(APPLE, "a"),), deadline=deadline)
+    size = (path.parent / "netplug.db-wal").stat().st_size
+    with (
+        largest_file(size + 100),
+        pytest.raises(OutcomeUnknown, match=f"sqlite store {path}: the disk failed") as caught,
+    ):
+        store.commit((Create(PEAR, "p"),), deadline=deadline)
+    assert caught.value.applied == 0
+    assert store.read((Get(PEAR),), deadline=deadline).find(PEAR) is None
+    assert store.commit((Create(PEAR, "p"),), deadline=deadline) == ("2",)
+
+
+# --- waiting -------------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_wakes_for_own_and_foreign_writes_and_tells_each_once(
+    store: SqliteDatastore, path: Path, clock: EventfulClock, deadline: Deadline
+) -> None:
+    with opened(path, clock) as other:
+        clock.events = [
+            lambda: None,
+            lambda: store.commit((Create(APPLE, "own"),), deadline=deadline),
+            lambda: None,
+            lambda: other.commit((Create(PEAR, "foreign"),), deadline=deadline),
+            store.close,
+            lambda: store.commit((Create(TOOL.key("saw"), "not asked for"),), deadline=deadline),
+        ]
+        told = list(store.watch({FRUIT: Revision("0")}, deadline=Deadline.after(clock, 1.0)))
+    assert [(change.key, change.value, change.revision) for change in told] == [
+        (APPLE, "own", "1"),
+        (PEAR, "foreign", "2"),
+    ]
+
+
+def test_a_watch_polls_every_tenth_of_a_second(store: SqliteDatastore, clock: EventfulClock) -> None:
+    times: list[float] = []
+    clock.events = [lambda: times.append(clock.monotonic())] * 9
+    assert list(store.watch({FRUIT: Revision("0")}, deadline=Deadline.after(clock, 0.25))) == []
+    assert times == pytest.approx([0.1, 0.2, 0.25])
+
+
+def test_changes_beyond_those_kept_are_an_expired_watch(path: Path, clock: EventfulClock, deadline: Deadline) -> None:
+    with opened(path, clock, keep_changes=2) as store:
+        store.commit([Create(TOOL.key(name), "x") for name in ("axe", "saw", "vice")], deadline=deadline)
+        with pytest.raises(WatchExpired, match="after revision 0 are no longer kept"):
+            next(store.watch({FRUIT: Revision("2"), TOOL: Revision("0")}, deadline=deadline))
+        assert next(store.watch({TOOL: Revision("1")}, deadline=deadline)).key == TOOL.key("saw")
+
+
+def test_a_watch_that_falls_behind_expires(path: Path, clock: EventfulClock, deadline: Deadline) -> None:
+    with opened(path, clock, keep_changes=2) as store:
+        store.commit((Create(APPLE, "a"),), deadline=deadline)
+        watch = store.watch({FRUIT: Revision("0")}, deadline=deadline)
+        assert next(watch).key == APPLE
+        store.commit([Create(TOOL.key(name), "x") for name in ("axe", "saw", "vice")], deadline=deadline)
+        with pytest.raises(WatchExpired):
+            next(watch)
+
+
+@pytest.mark.parametrize("revision", ["4", "uid/4", ""])
+def test_nothing_is_concluded_from_a_revision_of_another_store(
+    store: SqliteDatastore, deadline: Deadline, revision: str
+) -> None:
+    store.commit((Create(APPLE, "a"),), deadline=deadline)
+    with pytest.raises(WatchExpired):
+        next(store.watch({FRUIT: Revision(revision)}, deadline=deadline))
+    with pytest.raises(Conflict):
+        store.commit((RequireUnchanged(FRUIT, Revision(revision)),), deadline=deadline)

@@ -1,0 +1,91 @@
+"""The database file: made with care, checked at every opening, left alone when it is not ours."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.sqlite.schema import SCHEMA_VERSION, open_database
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError
+from netplug_core.testing.clock import ManualClock
+
+
+@pytest.fixture
+def deadline() -> Deadline:
+    return Deadline.after(ManualClock(), 5.0)
+
+
+def pragma(path: Path, name: str) -> object:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def test_file_and_logs_are_for_their_owner_alone(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "lib" / "netplug" / "netplug.db"
+    with closing(open_database(str(path), deadline=deadline)):
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert modes == {"netplug.db": 0o600, "netplug.db-wal": 0o600, "netplug.db-shm": 0o600}
+
+
+def test_a_fresh_file_has_the_mode_and_the_version_of_this_release(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "netplug.db"
+    with closing(open_database(str(path), deadline=deadline)) as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert (pragma(path, "journal_mode"), pragma(path, "user_version")) == ("wal", SCHEMA_VERSION)
+    assert [file.name for file in tmp_path.iterdir()] == ["netplug.db"]
+
+
+def test_a_relative_path_is_in_the_working_folder(
+    tmp_path: Path, deadline: Deadline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_database("netplug.db", deadline=deadline).close()
+    assert (tmp_path / "netplug.db").exists()
+
+
+def test_an_empty_file_becomes_a_store(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "netplug.db"
+    path.touch()
+    open_database(str(path), deadline=deadline).close()
+    assert pragma(path, "user_version") == SCHEMA_VERSION
+
+
+def test_a_creation_that_was_killed_is_completed(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "netplug.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    open_database(str(path), deadline=deadline).close()
+    assert pragma(path, "user_version") == SCHEMA_VERSION
+
+
+def test_a_second_opening_changes_nothing(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "netplug.db"
+    open_database(str(path), deadline=deadline).close()
+    before = path.read_bytes()
+    open_database(str(path), deadline=deadline).close()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, -1])
+def test_another_schema_version_is_refused_by_name(tmp_path: Path, deadline: Deadline, version: int) -> None:
+    path = tmp_path / "netplug.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version={version}")
+    with pytest.raises(ConfigurationError) as caught:
+        open_database(str(path), deadline=deadline)
+    assert str(caught.value) == (
+        f"sqlite store {path}, schema version: {version} is not accepted; this release reads version 1"
+    )
+
+
+def test_the_database_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE songs (title)")
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match=r"sqlite_path: .*other\.db.* holds the database of something else"):
+        open_database(str(path), deadline=deadline)
+    assert path.read_bytes() == before

@@ -1,0 +1,63 @@
+"""Every name in the catalog is one that its module opens, and no other."""
+
+import ast
+import importlib
+import importlib.util
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from netplug_backends.catalog import CATALOG
+from netplug_core.log import Level
+from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.registry import Registry
+from netplug_core.testing.clock import ManualClock
+
+CLOCK = ManualClock()
+ENTRIES = [(sort, name) for sort, names in CATALOG.items() for name in names]
+
+
+def say_nothing(level: Level, message: str, /, **fields: object) -> None:
+    """A log for whom nothing matters."""
+
+
+def opened(sort: str, name: str, settings: DatastoreSettings) -> AbstractContextManager[object]:
+    registry = Registry(CATALOG)
+    if sort == "datastore":
+        return registry.open_datastore(name, settings, CLOCK)
+    if sort == "dataplane":
+        return registry.open_dataplane(name, CLOCK, say_nothing)
+    with registry.open_datastore("memory", settings, CLOCK) as store:
+        return registry.open_ipam(name, store, CLOCK)
+
+
+@pytest.mark.parametrize("sort,name", ENTRIES)
+def test_a_name_opens(sort: str, name: str, tmp_path: Path) -> None:
+    with opened(sort, name, DatastoreSettings(sqlite_path=str(tmp_path / "netplug.db"))) as backend:
+        assert backend is not None
+    assert list(tmp_path.iterdir()) == [], "nothing is made before the first call"
+
+
+@pytest.mark.parametrize("sort,name", ENTRIES)
+def test_a_module_answers_to_its_own_name_only(sort: str, name: str) -> None:
+    module = importlib.import_module(CATALOG[sort][name])
+    hook = getattr(module, f"netplug_open_{sort}")
+    given = {"settings": DatastoreSettings(), "clock": CLOCK, "log": say_nothing, "datastore": None}
+    wanted = hook.__code__.co_varnames[1 : hook.__code__.co_argcount]
+    assert cast("object", hook("another", **{key: given[key] for key in wanted})) is None
+    assert f"netplug_open_{sort}" in module.__all__
+
+
+@pytest.mark.parametrize("module", sorted({module for names in CATALOG.values() for module in names.values()}))
+def test_registering_imports_no_client(module: str) -> None:
+    """Outside its hooks a module of hooks imports nothing but the standard library and the core."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            assert node.module is not None
+            assert node.module.split(".")[0] in {"__future__", "collections", "contextlib", "typing", "netplug_core"}
+        assert not isinstance(node, ast.Import)
