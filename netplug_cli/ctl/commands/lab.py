@@ -1,0 +1,127 @@
+"""``netplugctl lab``: a node with pods in namespaces of this machine, made, shown and removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+
+import click
+
+from netplug_cli.ctl.session import session_of
+from netplug_cli.lab.folder import Folder, Hold, claimed, default_folder
+from netplug_cli.lab.inspection import look
+from netplug_cli.lab.lifecycle import Means, down, up
+from netplug_cli.lab.model import MOST_PODS
+from netplug_cli.lab.report import matrix_lines, pod_lines, problem_lines, progress_on, way_in_lines
+
+__all__ = ["lab"]
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
+
+
+def _checked_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise click.BadParameter("at most 30 small letters, digits and dashes, none of them at an end")
+    return value
+
+
+_NAMED = click.option(
+    "--name", default="lab", show_default=True, callback=_checked_name, help="Which lab; several can be up at once."
+)
+_DIR = click.option(
+    "--dir",
+    "path",
+    metavar="DIR",
+    help="The lab's folder, made and removed with it. Default: netplug-NAME in /run, or where a user may write.",
+)
+
+
+@click.group()
+def lab() -> None:
+    """Run a node with pods in namespaces of this machine.
+
+    Nothing outside the lab's namespaces and its folder is touched. Root is needed, or a user namespace:
+    unshare --user --map-root-user --net --mount.
+    """
+
+
+@lab.command("up")
+@click.option("--pods", type=click.IntRange(1, MOST_PODS), default=3, show_default=True, help="How many pods.")
+@_NAMED
+@_DIR
+@click.pass_context
+def lab_up(context: click.Context, *, pods: int, name: str, path: str | None) -> None:
+    """Make a node and its pods, with addresses from the lab's own pools; an earlier lab is removed first."""
+    means, folder = _means(context), _folder(name, path)
+    made = up(means, folder, name=name, pod_count=pods)
+    click.echo(f"The lab is up: {pods} pods on {made.node_name}. To look around:")
+    _print(way_in_lines(made, folder))
+
+
+@lab.command("status")
+@_NAMED
+@_DIR
+@click.pass_context
+def lab_status(context: click.Context, *, name: str, path: str | None) -> int:
+    """Show the pods, who reaches whom, and the addresses held; exit status 1 if somebody cannot be reached."""
+    from netplug_cli.ctl.commands.ipam import show
+
+    means, folder = _means(context), _folder(name, path)
+    with claimed(folder, Hold.SHARED, clock=means.session.clock, say=means.progress.warn) as held:
+        made = folder.find_lab() if held is not None else None
+        if made is None:
+            raise click.ClickException(f"no lab is up in {folder.path}; netplugctl lab up makes one")
+        with means.progress.working("asking everybody from everybody"):
+            seen = look(means, folder, made)
+        click.echo(f"Lab {made.name} in {folder.path}: node {made.node_name}, {len(made.pods)} pods\n")
+        _print(pod_lines(made, folder))
+        click.echo("\nWho reaches whom (a UDP packet there and back):\n")
+        _print(matrix_lines(seen.matrix))
+        click.echo("\nThe pools, their blocks and the addresses held (netplugctl ipam show --show-blocks):\n")
+        context.obj = means.session_of(folder)
+        context.invoke(show, with_blocks=True)
+    problems = problem_lines(seen)
+    if not made.is_complete:
+        problems.append("the lab is not complete: lab up was interrupted")
+    for problem in problems:
+        means.progress.warn(problem)
+    if not problems:
+        count = len(seen.matrix.crossings)
+        click.echo(f"\nAll {count} ways work.")
+    return 1 if problems else 0
+
+
+@lab.command("down")
+@_NAMED
+@_DIR
+@click.pass_context
+def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
+    """Detach the pods and remove everything of the lab; nothing to remove is fine."""
+    means, folder = _means(context), _folder(name, path)
+    removal = down(means, folder)
+    for problem in removal.problems:
+        means.progress.warn(problem)
+    click.echo(f"{folder.path} is removed" if removal.was_there else f"no lab in {folder.path}: nothing to remove")
+    return 1 if removal.problems else 0
+
+
+def _means(context: click.Context) -> Means:
+    from netplug_cli import wiring
+
+    return Means(
+        namespaces=wiring.pinned_namespaces(),
+        install=wiring.install_executables,
+        session=session_of(context),
+        progress=progress_on(sys.stdout.isatty()),
+    )
+
+
+def _folder(name: str, path: str | None) -> Folder:
+    return default_folder(name, os.environ) if path is None else Folder(os.path.realpath(path))
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line.rstrip())

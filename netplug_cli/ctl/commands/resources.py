@@ -1,0 +1,256 @@
+"""``create``, ``apply``, ``get`` and ``delete``: command lines to values, values to flows, outcomes to lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import cast
+
+import click
+from attrs import frozen
+
+from netplug_cli.ctl.report import Report, Verb, complain
+from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.tables import Width, resource_table
+from netplug_core.datastore.interface import Datastore
+from netplug_core.errors import ConfigurationError, NetplugError
+from netplug_core.flows import resources as flows
+from netplug_core.records import Key, Record
+from netplug_core.resources.codec import API_VERSION, to_mapping
+from netplug_core.resources.kinds import Resource, ResourceKind, Scope, UnknownKind, get_kind, key_of, kind_of
+from netplug_core.resources.manifest import Manifest, manifest_from_mapping
+
+__all__ = ["apply", "create", "delete", "get"]
+
+_DEFAULT_NAMESPACE = "default"
+_EVERY_NAMESPACE = "*"
+
+_FILES = click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="A file of YAML or JSON; - is standard input."
+)
+_KIND = click.argument("kind", default="", metavar="[KIND]")
+_NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
+
+
+class _Refused(ConfigurationError):
+    """A command that was not begun; ``where`` says what failed, ``accepted`` why."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.accepted}"
+
+
+@frozen(kw_only=True)
+class _Question:
+    """A ``get`` as it was meant.
+
+    ``row`` is the kind that was named, None for files; ``keys`` what was named, None for all of the kind, in one
+    ``namespace`` or (empty) in every.
+    """
+
+    row: ResourceKind | None
+    keys: tuple[Key[Resource], ...] | None
+    namespace: str = ""
+
+
+# --- the commands --------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@_FILES
+@click.pass_context
+def create(context: click.Context, files: tuple[str, ...]) -> int:
+    """Create the resources of some files, each in turn."""
+    session = session_of(context)
+
+    def act(store: Datastore, manifest: Manifest) -> flows.Outcome:
+        return flows.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
+
+    return _change(session, Verb.CREATE, files, act)
+
+
+@click.command()
+@_FILES
+@click.pass_context
+def apply(context: click.Context, files: tuple[str, ...]) -> int:
+    """Create the resources of some files, or give stored ones the labels, annotations and spec that stand there."""
+    session = session_of(context)
+
+    def act(store: Datastore, manifest: Manifest) -> flows.Outcome:
+        return flows.apply(store, manifest, pace=session.pace(), new_uid=session.new_uid)
+
+    return _change(session, Verb.APPLY, files, act)
+
+
+@click.command()
+@_KIND
+@_NAMES
+@_FILES
+@click.pass_context
+def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tuple[str, ...]) -> int:
+    """Delete resources: those of a KIND with some NAMEs, or those of some files."""
+    if bool(names) == bool(files) or bool(kind) == bool(files):
+        raise click.UsageError("Give either a KIND and at least one NAME, or files.")
+    session = session_of(context)
+
+    def act(store: Datastore, manifest: Manifest) -> flows.Outcome:
+        return flows.delete(store, key_of(manifest.resource), revision=manifest.revision, pace=session.pace())
+
+    if files:
+        return _change(session, Verb.DELETE, files, act)
+    keys = _named(_kind_called(kind, "delete"), names, _DEFAULT_NAMESPACE)
+    report = Report(Verb.DELETE)
+    with session.store() as store:
+        for key in keys:
+            with report.of(key.kind.name):
+                report.succeed(flows.delete(store, key, pace=session.pace()))
+    return report.close()
+
+
+@click.command()
+@_KIND
+@_NAMES
+@_FILES
+@click.option("-o", "--output", type=click.Choice(["ps", "wide", "yaml", "json"]), default="ps", show_default=True)
+@click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
+@click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_EVERY_NAMESPACE, help="Every namespace.")
+@click.pass_context
+def get(
+    context: click.Context,
+    kind: str,
+    names: tuple[str, ...],
+    files: tuple[str, ...],
+    output: str,
+    namespace: str | None,
+) -> int:
+    """Show resources: all of a KIND, those with some NAMEs, or those of some files."""
+    if bool(kind) == bool(files):
+        raise click.UsageError("Give either a KIND or files.")
+    session = session_of(context)
+    if files:
+        keys = tuple(key_of(manifest.resource) for manifest in _manifests(files))
+        question = _Question(row=None, keys=keys)
+    else:
+        question = _question(_kind_called(kind, "get"), names, namespace)
+    found, missing = _answer(session, question)
+    if output in ("yaml", "json"):
+        _print_objects(question, found, output)
+    else:
+        _print_tables(question, found, Width(output))
+    for key in missing:
+        complain(f"resource does not exist: {key}")
+    return 1 if missing else 0
+
+
+# --- what was typed, as values -------------------------------------------------------------------------------------
+
+
+def _kind_called(word: str, verb: str) -> ResourceKind:
+    try:
+        return get_kind(word)
+    except UnknownKind as error:
+        raise _Refused(f"failed to {verb} resources", word, str(error)) from error
+
+
+def _named(row: ResourceKind, names: Iterable[str], namespace: str) -> tuple[Key[Resource], ...]:
+    if not all(names):
+        raise click.UsageError("A NAME must not be empty.")
+    return tuple(row.key(name, namespace) for name in names)
+
+
+def _question(row: ResourceKind, names: Sequence[str], namespace: str | None) -> _Question:
+    if namespace is not None and row.scope is Scope.CLUSTER:
+        raise _Refused("failed to get resources", namespace, f"{row.name} is not namespaced")
+    if not names:
+        within = "" if namespace == _EVERY_NAMESPACE else namespace or _DEFAULT_NAMESPACE
+        return _Question(row=row, keys=None, namespace=within if row.scope is Scope.NAMESPACED else "")
+    if namespace == _EVERY_NAMESPACE:
+        raise click.UsageError("A NAME is looked for in one namespace.")
+    return _Question(row=row, keys=_named(row, names, namespace or _DEFAULT_NAMESPACE))
+
+
+def _manifests(files: Sequence[str]) -> tuple[Manifest, ...]:
+    """What the files hold; nothing is begun before all of it could be read.
+
+    Raises:
+        _Refused: some of it could not.
+    """
+    from netplug_cli.ctl.documents import UnreadableFile, read_documents
+
+    manifests: list[Manifest] = []
+    problems: list[NetplugError] = []
+    try:
+        for document in read_documents(files):
+            try:
+                manifests.append(manifest_from_mapping(document.mapping, source=document.source))
+            except ConfigurationError as error:
+                problems.append(error)
+    except UnreadableFile as error:
+        problems.append(error)
+    if problems:
+        raise _Refused("failed to execute command", None, "; ".join(map(str, problems)))
+    if not manifests:
+        raise _Refused("failed to execute command", None, "no resources specified in file")
+    return tuple(manifests)
+
+
+# --- changing ------------------------------------------------------------------------------------------------------
+
+
+def _change(
+    session: Session, verb: Verb, files: Sequence[str], act: Callable[[Datastore, Manifest], flows.Outcome]
+) -> int:
+    if not files:
+        raise click.UsageError("Give at least one file: -f FILE.")
+    manifests = _manifests(files)
+    report = Report(verb)
+    with session.store() as store:
+        if verb is not Verb.DELETE:
+            flows.ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
+        for manifest in manifests:
+            with report.of(kind_of(manifest.resource).name, manifest.source):
+                report.succeed(act(store, manifest))
+    return report.close()
+
+
+# --- showing -------------------------------------------------------------------------------------------------------
+
+
+def _answer(session: Session, question: _Question) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
+    with session.store() as store:
+        if question.keys is not None:
+            records = flows.find(store, question.keys, deadline=session.deadline())
+            missing = [key for key, record in zip(question.keys, records, strict=True) if record is None]
+            return [record for record in records if record is not None], missing
+        row = cast("ResourceKind", question.row)
+        return list(flows.list_all(store, row, namespace=question.namespace, deadline=session.deadline())), []
+
+
+def _print_tables(question: _Question, found: Sequence[Record[Resource]], width: Width) -> None:
+    if question.row is not None and question.keys is None and not found:
+        _print_lines(resource_table(question.row, (), width))
+    is_everywhere = question.keys is None and not question.namespace
+    for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
+        row = get_kind(kind.name)
+        first = ("NAMESPACE",) if is_everywhere and row.scope is Scope.NAMESPACED else ()
+        if position:
+            click.echo()
+        _print_lines(resource_table(row, (record.value for record in records), width, first=first))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _print_objects(question: _Question, found: Sequence[Record[Resource]], output: str) -> None:
+    from netplug_cli.ctl.documents import render_json, render_yaml
+
+    objects = [to_mapping(record.value, revision=record.revision) for record in found]
+    shown: object = objects
+    if question.keys is not None and len(question.keys) == 1:
+        if not objects:
+            return
+        shown = objects[0]
+    elif question.row is not None:
+        shown = {"kind": f"{question.row.name}List", "apiVersion": API_VERSION, "items": objects}
+    click.echo(render_yaml(shown) if output == "yaml" else render_json(shown), nl=False)

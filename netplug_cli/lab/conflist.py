@@ -1,0 +1,104 @@
+"""The lab's CNI configuration as a runtime finds it on disk, and what a runtime says to a plugin because of it.
+
+Everything the plugins touch is named here and lies in the lab's folder. ``runtime`` runs the plugins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from netplug_cli.lab.folder import Folder
+from netplug_cli.lab.model import CNI_VERSION, IFNAME, POD_NAMESPACE, Lab, LabError
+from netplug_core.errors import DecodeError
+from netplug_core.members import Members
+
+__all__ = ["Call", "Conflist", "environment", "read_conflist", "render_conflist"]
+
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@frozen(kw_only=True)
+class Conflist:
+    """A configuration list: its network's name, and its plugins' objects as they stand in it."""
+
+    network: str
+    cni_version: str
+    plugins: tuple[Mapping[str, object], ...]
+
+    def request(self, position: int, previous: str) -> str:
+        """What a plugin is handed on standard input; ``previous`` is the JSON of the result before, or empty.
+
+        Source: CNI specification, "Deriving request configuration from plugin configuration".
+        """
+        request = {"name": self.network, "cniVersion": self.cni_version, **self.plugins[position]}
+        if previous:
+            request["prevResult"] = json.loads(previous)
+        return json.dumps(request)
+
+
+@frozen(kw_only=True)
+class Call:
+    """One command about one pod: the namespace its interface is in, and where the plugins are."""
+
+    command: str
+    pod: str
+    netns: str
+    bin_dir: str
+
+
+def environment(call: Call) -> dict[str, str]:
+    """The variables of a call, those of the kubelet's runtimes included (CNI specification, "Parameters")."""
+    arguments = {
+        "IgnoreUnknown": "1",
+        "K8S_POD_NAMESPACE": POD_NAMESPACE,
+        "K8S_POD_NAME": call.pod,
+        "K8S_POD_INFRA_CONTAINER_ID": call.pod,
+    }
+    return {
+        "PATH": _PATH,
+        "CNI_COMMAND": call.command,
+        "CNI_CONTAINERID": call.pod,
+        "CNI_NETNS": call.netns,
+        "CNI_IFNAME": IFNAME,
+        "CNI_ARGS": ";".join(f"{key}={value}" for key, value in arguments.items()),
+        "CNI_PATH": call.bin_dir,
+    }
+
+
+def render_conflist(lab: Lab, folder: Folder) -> str:
+    """The text of the lab's configuration list."""
+    netplug = {
+        "type": "netplug",
+        "nodename": lab.node_name,
+        "nodename_file": folder.nodename_file,
+        "datastore_type": "sqlite",
+        "sqlite_path": folder.store_file,
+        "log_level": "INFO",
+        "log_file_path": folder.log_file,
+        "mtu_file": folder.mtu_file,
+        "ipam_lock_file": folder.ipam_lock_file,
+        "ipam": {"type": "netplug-ipam", "assign_ipv4": "true", "assign_ipv6": "true"},
+    }
+    return json.dumps({"cniVersion": CNI_VERSION, "name": lab.name, "plugins": [netplug]}, indent=2) + "\n"
+
+
+def read_conflist(text: str, where: str) -> Conflist:
+    """The configuration list that a text is; ``where`` begins the messages.
+
+    Raises:
+        LabError: it is none.
+    """
+    try:
+        top = Members.of(json.loads(text), where)
+        return Conflist(
+            network=top.required("name"),
+            cni_version=top.required("cniVersion"),
+            plugins=tuple(plugin.values for plugin in top.children("plugins")),
+        )
+    except ValueError as error:
+        raise LabError(f"{where}: not JSON: {error}") from error
+    except DecodeError as error:
+        raise LabError(f"not a configuration list: {error}") from error

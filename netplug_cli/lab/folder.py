@@ -1,0 +1,264 @@
+"""Where a lab keeps everything: one folder of its own, with a lock on it and a record in it.
+
+The record is written before what it speaks of is made, so that whoever finds the folder can remove all of it. The lock
+is the kernel's, on the folder itself; plugins that a command starts inherit it, so that a command that was killed still
+holds it while a plugin of its is at work.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from attrs import define, frozen
+
+from netplug_cli.lab.model import Lab, LabError
+from netplug_cli.lab.state import read_lab, render_lab
+from netplug_core.clock import Clock, Deadline
+
+__all__ = ["Claimed", "Folder", "Hold", "claimed", "claimed_new", "default_folder"]
+
+_RECORD = "lab.json"
+_HALF_RECORD = f".{_RECORD}.new"
+_PARTS = ("bin", "conf", "log", "netns", "run", "store")
+_PATIENCE_S = 90.0
+_POLL_S = 0.05
+
+
+@frozen
+class Folder:
+    """The paths of one lab."""
+
+    path: str
+
+    @property
+    def record_file(self) -> str:
+        """What the lab consists of."""
+        return self._at(_RECORD)
+
+    @property
+    def bin_dir(self) -> str:
+        """The plugin executables."""
+        return self._at("bin")
+
+    @property
+    def conflist_file(self) -> str:
+        """The configuration list."""
+        return self._at("conf", "10-netplug.conflist")
+
+    @property
+    def pools_file(self) -> str:
+        """The IP pools, as ``netplugctl create -f`` takes them."""
+        return self._at("conf", "pools.yaml")
+
+    @property
+    def store_file(self) -> str:
+        """The datastore."""
+        return self._at("store", "netplug.db")
+
+    @property
+    def log_file(self) -> str:
+        """What the plugins logged."""
+        return self._at("log", "cni.log")
+
+    @property
+    def nodename_file(self) -> str:
+        """Where a node process would write the node's name; a lab has none."""
+        return self._at("run", "nodename")
+
+    @property
+    def mtu_file(self) -> str:
+        """Where a node process would write the MTU."""
+        return self._at("run", "mtu")
+
+    @property
+    def ipam_lock_file(self) -> str:
+        """The lock between the plugins of this node."""
+        return self._at("run", "ipam.lock")
+
+    @property
+    def netns_dir(self) -> str:
+        """The files that namespaces are pinned over."""
+        return self._at("netns")
+
+    def netns(self, name: str) -> str:
+        """The namespace of the node or of a pod."""
+        return self._at("netns", name)
+
+    def store_environment(self) -> Mapping[str, str]:
+        """What makes ``netplugctl`` use the lab's store."""
+        return {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": self.store_file}
+
+    def is_there(self) -> bool:
+        """Whether the folder exists and is ours."""
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+    def find_lab(self) -> Lab | None:
+        """The lab that the folder holds; None when it is empty.
+
+        Raises:
+            LabError: it holds something else.
+        """
+        try:
+            with open(self.record_file, encoding="utf-8") as file:
+                return read_lab(file.read(), self.record_file)
+        except FileNotFoundError:
+            others = sorted(set(os.listdir(self.path)) - {_HALF_RECORD})
+        if others:
+            raise LabError(f"{self.path} holds no lab but {', '.join(others)}; choose another folder with --dir")
+        return None
+
+    def _at(self, *names: str) -> str:
+        return os.path.join(self.path, *names)
+
+
+@define
+class Claimed:
+    """A folder that is locked, and so this command's alone. ``descriptor`` is for the plugins to inherit."""
+
+    folder: Folder
+    descriptor: int
+
+    def write_lab(self, lab: Lab) -> None:
+        """Write the record down, whole or not at all, and to the disk before anything it speaks of is made."""
+        half = os.path.join(self.folder.path, _HALF_RECORD)
+        with open(half, "w", encoding="utf-8") as file:
+            file.write(render_lab(lab))
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(half, self.folder.record_file)
+
+    def make_parts(self) -> None:
+        """Make the folders inside."""
+        for part in _PARTS:
+            os.mkdir(os.path.join(self.folder.path, part), 0o755)
+
+    def clear(self) -> tuple[str, ...]:
+        """Remove everything of the lab, the record last; what is not the lab's stays and is named."""
+        for part in _PARTS:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(os.path.join(self.folder.path, part))
+        for name in (_HALF_RECORD, _RECORD):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder.path, name))
+        return tuple(sorted(os.listdir(self.folder.path)))
+
+    def remove(self) -> tuple[str, ...]:
+        """The same, and then the folder."""
+        left = self.clear()
+        try:
+            os.rmdir(self.folder.path)
+        except OSError as error:
+            # EBUSY: somebody mounted a file system here, and the empty folder is theirs.
+            if error.errno not in {errno.ENOTEMPTY, errno.EBUSY}:
+                raise
+        return left
+
+
+class Hold(enum.Enum):
+    """Whether a command needs the folder for itself."""
+
+    ALONE = fcntl.LOCK_EX
+    SHARED = fcntl.LOCK_SH
+
+
+def default_folder(name: str, environ: Mapping[str, str]) -> Folder:
+    """Where a lab of that name is, or where a new one goes when it is nowhere: the first place that can be written."""
+    # Not the tempfile module's folder: it finds that by writing a file, which a kill could leave there.
+    candidates = ("/run", environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR") or "/tmp")  # noqa: S108 - owner checked
+    bases = [os.path.realpath(base) for base in candidates if base]
+    folders = [Folder(os.path.join(base, f"netplug-{name}")) for base in bases]
+    writable = [folder for folder, base in zip(folders, bases, strict=True) if os.access(base, os.W_OK)]
+    there = [folder for folder in folders if folder.is_there()]
+    return next(iter((*there, *writable, *folders)))
+
+
+@contextmanager
+def claimed(folder: Folder, hold: Hold, *, clock: Clock, say: Callable[[str], None]) -> Iterator[Claimed | None]:
+    """The folder, locked until the block ends; None when it is not there.
+
+    Raises:
+        LabError: it is somebody else's, or another command does not let go of it.
+    """
+    deadline = Deadline.after(clock, _PATIENCE_S)
+    while True:
+        descriptor = _open(folder)
+        if descriptor is None:
+            yield None
+            return
+        try:
+            _lock(descriptor, hold, folder, deadline, say)
+            # Between opening and locking, the holder before us may have removed it.
+            if _is_same(descriptor, folder.path):
+                yield Claimed(folder, descriptor)
+                return
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def claimed_new(folder: Folder, *, clock: Clock, say: Callable[[str], None]) -> Iterator[Claimed]:
+    """The folder, made if it is not there, locked until the block ends.
+
+    Raises:
+        LabError: it cannot be made, or as for :func:`claimed`.
+    """
+    while True:
+        try:
+            os.mkdir(folder.path, 0o700)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise LabError(f"{folder.path} cannot be made: {error.strerror}; choose a folder with --dir") from error
+        with claimed(folder, Hold.ALONE, clock=clock, say=say) as held:
+            if held is not None:
+                yield held
+                return
+
+
+def _open(folder: Folder) -> int | None:
+    try:
+        descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LabError(f"{folder.path}: {error.strerror}; choose another folder with --dir") from error
+    if os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise LabError(f"{folder.path} belongs to another user; choose another folder with --dir")
+    return descriptor
+
+
+def _lock(descriptor: int, hold: Hold, folder: Folder, deadline: Deadline, say: Callable[[str], None]) -> None:
+    has_said = False
+    while True:
+        try:
+            fcntl.flock(descriptor, hold.value | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if deadline.has_passed:
+                raise LabError(f"{folder.path}: another command has been at work there for {_PATIENCE_S:g} s") from None
+            if not has_said:
+                say(f"another command is at work in {folder.path}: waiting for it to end")
+            has_said = True
+            deadline.clock.sleep(_POLL_S)
+        else:
+            return
+
+
+def _is_same(descriptor: int, path: str) -> bool:
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)

@@ -1,0 +1,102 @@
+"""What a lab consists of, as values. Its ranges are private ones that nothing outside the lab's namespaces sees."""
+
+from __future__ import annotations
+
+from attrs import evolve, field, frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.cni.result import Result
+from netplug_core.errors import NetplugError
+
+__all__ = [
+    "CNI_VERSION",
+    "IFNAME",
+    "MOST_PODS",
+    "NODE",
+    "NODE_ADDRESSES",
+    "POD_NAMESPACE",
+    "POOLS",
+    "Lab",
+    "LabError",
+    "Pod",
+    "Pool",
+    "planned",
+]
+
+CNI_VERSION = "1.0.0"
+IFNAME = "eth0"
+POD_NAMESPACE = "lab"
+NODE = "node"
+"""What the node's namespace is called beside those of the pods."""
+
+MOST_PODS = 100
+
+
+@frozen
+class Pool:
+    """An IP pool of the lab; ``block_length`` is the prefix length of its blocks."""
+
+    name: str
+    prefix: Prefix
+    block_length: int
+
+
+POOLS = (
+    Pool("lab-ipv4", Prefix.parse("10.98.0.0/24"), 26),
+    # A unique local prefix (RFC 4193) of our own; the pool is its first /64.
+    Pool("lab-ipv6", Prefix.parse("fd98:6e70:6c67::/64"), 122),
+)
+
+NODE_ADDRESSES = (Address.parse("10.98.1.1"), Address.parse("fd98:6e70:6c67:1::1"))
+"""What the node itself answers on: beside the pools, as on a real node."""
+
+
+class LabError(NetplugError):
+    """A lab that cannot be made, shown or removed; the sentence says why."""
+
+
+@frozen(kw_only=True)
+class Pod:
+    """A pod of the lab. ``answer`` is what its ADD printed, empty before; ``result`` is what that says."""
+
+    name: str
+    answer: str = ""
+    result: Result = field(default=Result(), eq=False)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether its ADD has succeeded."""
+        return bool(self.answer)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """What it got."""
+        return tuple(ip.address for ip in self.result.ips)
+
+    @property
+    def host_interface(self) -> str:
+        """The node's end of its interface; empty before it is attached."""
+        return next((interface.name for interface in self.result.interfaces if not interface.sandbox), "")
+
+
+@frozen(kw_only=True)
+class Lab:
+    """What a lab is made of; written down before any of it is made."""
+
+    name: str
+    pods: tuple[Pod, ...]
+    is_complete: bool = False
+
+    @property
+    def node_name(self) -> str:
+        """The name that the lab's node is registered under."""
+        return f"{self.name}-node"
+
+    def with_pod(self, pod: Pod) -> Lab:
+        """The same lab with the pod of that name replaced."""
+        return evolve(self, pods=tuple(pod if other.name == pod.name else other for other in self.pods))
+
+
+def planned(name: str, pod_count: int) -> Lab:
+    """A lab of which nothing is made yet."""
+    return Lab(name=name, pods=tuple(Pod(name=f"pod-{number}") for number in range(1, pod_count + 1)))

@@ -1,0 +1,107 @@
+"""The lines and tables that a person sees of a lab, and the progress of making one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from attrs import define
+
+from netplug_cli.ctl.tables import columns
+from netplug_cli.lab.folder import Folder
+from netplug_cli.lab.inspection import Look
+from netplug_cli.lab.model import Lab
+from netplug_cli.lab.reachability import Matrix
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Lines", "matrix_lines", "pod_lines", "problem_lines", "progress_on", "way_in_lines"]
+
+_SELF = "-"
+_NONE = "none"
+
+
+@define
+class Lines:
+    """Progress as lines; on a terminal also a spinner beside what is being done."""
+
+    _console: Console | None = None
+
+    def say(self, text: str) -> None:
+        """A line on standard output."""
+        if self._console is not None:
+            # Through the console, which moves the spinner out of the way.
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            return
+        try:
+            click.echo(text)
+        except BrokenPipeError:
+            # Whoever read along has seen enough; a lab is made, or removed, to its end all the same.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def warn(self, text: str) -> None:
+        """A line on standard error."""
+        click.echo(f"netplugctl: {text}", err=True)
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """Show that something is being done, where somebody watches."""
+        if self._console is None:
+            yield
+            return
+        with self._console.status(text):
+            yield
+
+
+def progress_on(stream_is_terminal: bool) -> Lines:  # noqa: FBT001 - the one thing that there is to say
+    """Progress for a terminal, or for a file or a pipe."""
+    if not stream_is_terminal:
+        return Lines()
+    from rich.console import Console
+
+    return Lines(Console())
+
+
+def pod_lines(lab: Lab, folder: Folder) -> list[str]:
+    """The table of the pods: what each got, and where it is."""
+    rows = (
+        (pod.name, ", ".join(map(str, pod.addresses)) or _NONE, pod.host_interface or _NONE, folder.netns(pod.name))
+        for pod in lab.pods
+    )
+    return columns(("POD", "ADDRESSES", "HOST INTERFACE", "NAMESPACE"), rows)
+
+
+def matrix_lines(matrix: Matrix) -> list[str]:
+    """The table of who reaches whom; a cell has the families over which packets came back."""
+    reached = matrix.families()
+
+    def cell(source: str, target: str) -> str:
+        if source == target:
+            return _SELF
+        return "+".join(map(str, reached.get((source, target), ()))) or _NONE
+
+    rows = ((source, *(cell(source, target) for target in matrix.names)) for source in matrix.names)
+    return columns(("FROM / TO", *matrix.names), rows)
+
+
+def problem_lines(seen: Look) -> list[str]:
+    """What is not as it should be, a sentence each."""
+    crossings = (f"{crossing}: {reason}" for crossing, reason in seen.matrix.problems)
+    return [*seen.missing, *crossings]
+
+
+def way_in_lines(lab: Lab, folder: Folder) -> list[str]:
+    """How to look around in a lab by hand."""
+    store = " ".join(f"{name}={value}" for name, value in folder.store_environment().items())
+    first, last = lab.pods[0], lab.pods[-1]
+    address = last.addresses[-1] if last.addresses else ""
+    return [
+        f"  nsenter --net={folder.netns(first.name)} ping -c 1 {address}",
+        f"  {store} netplugctl get ippools",
+        f"  less {folder.log_file}",
+    ]

@@ -1,0 +1,105 @@
+"""What a container runtime does: runs the plugin executables of a configuration list, one command at a time.
+
+They run as files in the node's network namespace, with environment and standard input as the specification says;
+nothing of netplug is called directly.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from netplug_cli.lab.conflist import Call, Conflist, environment
+from netplug_cli.lab.folder import Claimed
+from netplug_cli.lab.model import NODE, LabError, Pod
+from netplug_cli.lab.namespaces import Namespaces
+from netplug_cli.lab.state import pod_attached
+
+__all__ = ["PluginFailed", "Runtime"]
+
+_LONGEST_S = 120.0
+
+
+@frozen
+class PluginFailed(LabError):
+    """A plugin ended with an error."""
+
+    pod: str
+    command: str
+    plugin: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.pod}: {self.command} of plugin {self.plugin} failed: {self.reason}"
+
+
+@frozen(kw_only=True)
+class Runtime:
+    """Attaches and detaches the pods of one lab."""
+
+    namespaces: Namespaces
+    conflist: Conflist
+    held: Claimed
+
+    def add(self, pod: Pod) -> Pod:
+        """Run every plugin of the list, each with the result of the one before.
+
+        Raises:
+            PluginFailed: one of them failed; the interface is not complete.
+        """
+        call = self._call("ADD", pod)
+        answer = ""
+        for position in range(len(self.conflist.plugins)):
+            answer = self._run(position, call, answer)
+        return pod_attached(pod.name, answer)
+
+    def delete(self, pod: Pod) -> None:
+        """Run every plugin in reverse, each with the result of ADD as far as it is known.
+
+        Raises:
+            PluginFailed: one of them failed; those after it were not run.
+        """
+        call = self._call("DEL", pod)
+        for position in reversed(range(len(self.conflist.plugins))):
+            self._run(position, call, pod.answer)
+
+    def _call(self, command: str, pod: Pod) -> Call:
+        folder = self.held.folder
+        return Call(command=command, pod=pod.name, netns=folder.netns(pod.name), bin_dir=folder.bin_dir)
+
+    def _run(self, position: int, call: Call, previous: str) -> str:
+        plugin = str(self.conflist.plugins[position].get("type"))
+        try:
+            with self.namespaces.enter(self.held.folder.netns(NODE)):
+                done = subprocess.run(
+                    [f"{call.bin_dir}/{plugin}"],
+                    input=self.conflist.request(position, previous).encode(),
+                    capture_output=True,
+                    env=environment(call),
+                    # The lock goes with it: whoever cleans up after us waits until it has ended.
+                    pass_fds=(self.held.descriptor,),
+                    timeout=_LONGEST_S,
+                    check=False,
+                )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise PluginFailed(call.pod, call.command, plugin, str(error)) from error
+        if done.returncode:
+            reason = _reason(done.stdout, done.stderr) or f"exit status {done.returncode}"
+            raise PluginFailed(call.pod, call.command, plugin, reason)
+        return done.stdout.decode("utf-8", "replace")
+
+
+def _reason(stdout: bytes, stderr: bytes) -> str:
+    """What the error object says, or failing that the last line of the log."""
+    try:
+        said: object = json.loads(stdout)
+    except ValueError:
+        said = None
+    if not isinstance(said, Mapping):
+        lines = stderr.decode("utf-8", "replace").splitlines()
+        return lines[-1] if lines else ""
+    details = said.get("details")
+    return f"{said.get('msg')} (code {said.get('code')}{f'; {details}' if details else ''})"

@@ -1,0 +1,71 @@
+"""Where log lines go: standard error always, and a file when one is configured (spec 2.1).
+
+A line is ``2026-01-02 03:04:05.678 [INFO][4711] cni-plugin: message key="value"``, fields sorted, one write for each
+record; what could end a value or a line is escaped in values. The log is never the reason for a failure: a file that
+cannot be written is said once on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from netplug_core.log import Level
+
+__all__ = ["Logger"]
+
+_ESCAPES = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
+    ord("\n"): "\\n",
+    ord('"'): '\\"',
+    ord("\\"): "\\\\",
+}
+_ORDER = (Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR)
+
+
+class Logger:
+    """Writes log lines of one process; a :class:`netplug_core.log.Log`.
+
+    It starts on standard error at INFO, until ``configure`` says what the configuration wants.
+    """
+
+    def __init__(self, component: str) -> None:
+        self._component = component
+        self._level = Level.INFO
+        self._file = -1
+
+    def configure(self, level: Level, path: str) -> None:
+        """Write lines of that level or worse, also into a file if a path is given; its folder is made."""
+        self._level = level
+        if not path:
+            return
+        try:
+            os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            self(Level.WARNING, "the log file cannot be opened", path=path, cause=str(error))
+
+    def __call__(self, level: Level, message: str, /, **fields: object) -> None:
+        """Write one line, if the level is wanted."""
+        if _ORDER.index(level) < _ORDER.index(self._level):
+            return
+        line = self._line(level, message, fields).encode("utf-8", "backslashreplace")
+        # Closed before we started, its number may by now belong to a file of ours.
+        if sys.stderr is not None:
+            self._write(sys.stderr.fileno(), line)
+        if self._file >= 0:
+            self._write(self._file, line)
+
+    def _line(self, level: Level, message: str, fields: dict[str, object]) -> str:
+        now = time.time()
+        stamp = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))}.{int(now * 1000) % 1000:03d}"
+        shown = "".join(f' {key}="{str(value).translate(_ESCAPES)}"' for key, value in sorted(fields.items()))
+        flat = message.replace("\n", "\n    ")
+        return f"{stamp} [{level.value}][{os.getpid()}] {self._component}: {flat}{shown}\n"
+
+    def _write(self, descriptor: int, line: bytes) -> None:
+        try:
+            os.write(descriptor, line)
+        except OSError:
+            # A full disk or a closed standard error: there is nowhere left to say so.
+            self._file = -1 if descriptor == self._file else self._file

@@ -1,0 +1,103 @@
+"""The composition root: settings to opened interfaces. The only module of the executables that names a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from netplug_backends.catalog import CATALOG
+from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_core.errors import NotYetSupported
+from netplug_core.flows.world import World
+from netplug_core.log import Log
+from netplug_core.registry import Registry
+
+if TYPE_CHECKING:
+    from netplug_backends.linux.labns import PinnedNamespaces
+    from netplug_core.datastore.interface import Datastore
+    from netplug_core.netconf.model import DatastoreSettings, NetConf
+
+__all__ = [
+    "LATER",
+    "install_executables",
+    "open_datastore",
+    "open_store",
+    "open_world",
+    "pinned_namespaces",
+    "system_clock",
+    "uninstall_executables",
+]
+
+LATER = {"datastore_type": ("etcdv3", "kubernetes"), "ipam.type": ("host-local",)}
+"""Names of the specification whose backends come with a later release."""
+
+
+@contextmanager
+def open_world(netconf: NetConf, log: Log) -> Iterator[World]:
+    """Everything that a CNI command acts through, opened for as long as the context lasts.
+
+    Raises:
+        ConfigurationError: a name that nobody offers.
+    """
+    registry, clock = Registry(CATALOG), SystemClock()
+    with ExitStack() as stack:
+        _refuse_later("datastore_type", netconf.datastore.type)
+        store = stack.enter_context(registry.open_datastore(netconf.datastore.type, netconf.datastore, clock))
+        ipam = stack.enter_context(registry.open_ipam("netplug-ipam", store, clock))
+        dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
+        yield World(ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
+
+
+@contextmanager
+def open_datastore(environ: Mapping[str, str]) -> Iterator[Datastore]:
+    """The datastore that the environment names (``DATASTORE_TYPE``, ``SQLITE_PATH``, …), for ``netplugctl``.
+
+    Raises:
+        ConfigurationError: a name that nobody offers.
+    """
+    from netplug_core.netconf.datastores import datastore_settings_from_environment
+
+    settings = datastore_settings_from_environment(environ)
+    with open_store(settings) as store:
+        yield store
+
+
+@contextmanager
+def open_store(settings: DatastoreSettings) -> Iterator[Datastore]:
+    """The datastore with those settings."""
+    _refuse_later("datastore_type", settings.type)
+    with Registry(CATALOG).open_datastore(settings.type, settings, system_clock()) as store:
+        yield store
+
+
+def install_executables(bin_dir: str, say: Callable[[str], None]) -> None:
+    """Write the CNI executables into a folder of this host and see them run."""
+    from netplug_backends.host.install import install
+
+    install(bin_dir, say)
+
+
+def uninstall_executables(bin_dir: str, say: Callable[[str], None]) -> None:
+    """Remove the CNI executables from a folder of this host."""
+    from netplug_backends.host.install import uninstall
+
+    uninstall(bin_dir, say)
+
+
+def pinned_namespaces() -> PinnedNamespaces:
+    """The network namespaces of this machine that outlive a process, for the lab."""
+    from netplug_backends.linux.labns import PinnedNamespaces
+
+    return PinnedNamespaces()
+
+
+def system_clock() -> SystemClock:
+    """The machine's own time."""
+    return SystemClock()
+
+
+def _refuse_later(where: str, name: str) -> None:
+    if name in LATER[where]:
+        offered = ", ".join(sorted(CATALOG["datastore"]))
+        raise NotYetSupported(where, name, f"registered: {offered}")

@@ -1,0 +1,97 @@
+"""Files to mappings: formats, positions, lists, and what is refused in which words."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from netplug_cli.ctl.documents import UnreadableFile, read_documents, render_json, render_yaml
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "in.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def read(folder: Path, text: str) -> list[tuple[str, object]]:
+    file = write(folder, text)
+    return [(document.source.removeprefix(file), document.mapping) for document in read_documents([file])]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("a: 1", [("#1", {"a": 1})]),
+        ("a: 1\n---\n---\nb: 2\n", [("#1", {"a": 1}), ("#3", {"b": 2})]),
+        ('{"a": 18446744073709551615}', [("#1", {"a": 2**64 - 1})]),
+        ('\t{\t"a":\t1}', [("#1", {"a": 1})]),
+        ("{a: 1}", [("#1", {"a": 1})]),
+        ("{kind: List, items: [{a: 1}, {b: 2}]}", [("#1[0]", {"a": 1}), ("#1[1]", {"b": 2})]),
+        ("kind: IPPoolList\nmetadata: {}\nitems: []", []),
+        ("kind: L\nitems: []", [("#1", {"kind": "L", "items": []})]),
+        ("kind: AllowList", [("#1", {"kind": "AllowList"})]),
+        ("kind: List\nitems: [{kind: XList, items: [{a: 1}]}]", [("#1[0][0]", {"a": 1})]),
+        ("t: 2026-08-20T10:00:00Z\nd: 2026-08-20", [("#1", {"t": "2026-08-20T10:00:00Z", "d": "2026-08-20"})]),
+        ("a: &x {b: 1}\nc: *x", [("#1", {"a": {"b": 1}, "c": {"b": 1}})]),
+        ("", []),
+    ],
+)
+def test_every_object_with_its_place(tmp_path: Path, text: str, expected: object) -> None:
+    assert read(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("a: [", ": neither YAML nor JSON, line 1, column 5: expected the node content"),
+        ('{"a": 1,, "b": 2}', ": neither YAML nor JSON, line 1, column 9: "),
+        ("a: 1\na: 2", ": neither YAML nor JSON, line 2, column 1: 'a' is given twice"),
+        ("a: {b: 1, b: 2}", ": neither YAML nor JSON, line 1, column 11: 'b' is given twice"),
+        ("? [x]\n: 1", ": neither YAML nor JSON, line 1, column 3: found unhashable key"),
+        (
+            "a: !!python/object:os.system x",
+            ": neither YAML nor JSON, line 1, column 4: could not determine",
+        ),
+        ("a: \x01", ": neither YAML nor JSON: unacceptable character #x0001: special characters are not allowed"),
+        ("[" * 5000, ": neither YAML nor JSON"),
+        ("- a", "#1: expected an object, found ['a']"),
+        ("a: 1\n---\nb", "#2: expected an object, found 'b'"),
+        (
+            "kind: List\nitems: {}",
+            "#1: a List has apiVersion, kind, metadata and a list of items; items are {}",
+        ),
+        (
+            "kind: List\nitems: []\nspec: 1",
+            "#1: a List has apiVersion, kind, metadata and a list of items; there is also spec",
+        ),
+        ("kind: List\nitems: [5]", "#1[0]: expected an object, found 5"),
+    ],
+)
+def test_what_is_no_document_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UnreadableFile) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).removeprefix(str(tmp_path / "in.yaml")).startswith(words)
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"a: \xff")
+    with pytest.raises(UnreadableFile, match=r"not UTF-8 text: invalid start byte at byte 3$"):
+        list(read_documents([str(path)]))
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFile, match=r": Is a directory$"):
+        list(read_documents([str(tmp_path)]))
+
+
+def test_standard_input_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a: 1"))
+    assert [document.source for document in read_documents(["-"])] == ["standard input#1"]
+
+
+def test_objects_are_printed_in_their_own_order() -> None:
+    value = {"kind": "x", "a": ["ä", None]}
+    assert render_yaml(value) == "kind: x\na:\n- ä\n- null\n"
+    assert render_json(value) == '{\n  "kind": "x",\n  "a": [\n    "ä",\n    null\n  ]\n}\n'

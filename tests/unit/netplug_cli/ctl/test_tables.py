@@ -1,0 +1,72 @@
+"""Aligned columns, and that every kind has a table, narrow and wide."""
+
+import pytest
+
+from netplug_cli.ctl.tables import Width, columns, resource_table
+from netplug_core.addressing import Address
+from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
+from netplug_core.resources.kinds import KINDS, Resource, kind_of
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.workloadendpoint import AddressMapping, WorkloadEndpoint, WorkloadEndpointSpec
+
+NAMES = (OrchestratorName(orchestrator="k8s", name="a"), OrchestratorName(orchestrator="other", name="b"))
+NODE = Node(metadata=Metadata(name="node-a"), spec=NodeSpec(orchestrator_names=NAMES))
+ENDPOINT = WorkloadEndpoint(
+    metadata=Metadata(name="w", namespace="ns"),
+    spec=WorkloadEndpointSpec(
+        orchestrator="k8s",
+        node="node-a",
+        endpoint="eth0",
+        pod="web-0",
+        addresses=(Address.parse("10.0.0.1"), Address.parse("fd00::1")),
+        address_mappings=(AddressMapping(internal=Address.parse("10.0.0.1"), external=Address.parse("192.0.2.9")),),
+        profiles=("kns.default", "ksa.default.default"),
+        interface_name="netp1",
+    ),
+)
+CLUSTER = ClusterInformation(metadata=Metadata(name="default"), spec=ClusterInformationSpec(is_datastore_ready=False))
+
+
+def test_cells_are_padded_by_three_and_to_five_at_least() -> None:
+    assert columns(("A", "LONGER"), [("b", ""), ("", "x")]) == ["A    LONGER   ", "b             ", "     x        "]
+
+
+@pytest.mark.parametrize("width", Width)
+def test_every_kind_has_a_table(width: Width) -> None:
+    for row in KINDS:
+        (header,) = resource_table(row, (), width)
+        assert header.split()
+
+
+@pytest.mark.parametrize(
+    "resource, width, cells",
+    [
+        (NODE, Width.NARROW, ["node-a"]),
+        (NODE, Width.WIDE, ["node-a", "k8s:a,other:b"]),
+        (ENDPOINT, Width.NARROW, ["web-0", "node-a", "10.0.0.1/32,fd00::1/128", "netp1"]),
+        (
+            ENDPOINT,
+            Width.WIDE,
+            [
+                "w",
+                "web-0",
+                "node-a",
+                "10.0.0.1/32,fd00::1/128",
+                "netp1",
+                "kns.default,ksa.default.default",
+                "10.0.0.1:192.0.2.9",
+            ],
+        ),
+        (CLUSTER, Width.NARROW, ["default", "false"]),
+    ],
+)
+def test_the_cells_of_a_resource(resource: Resource, width: Width, cells: list[str]) -> None:
+    header, line = resource_table(kind_of(resource), [resource], width)
+    assert line.split() == cells
+    assert len(header) == len(line)
+
+
+def test_columns_may_be_put_in_front() -> None:
+    _, line = resource_table(kind_of(ENDPOINT), [ENDPOINT], Width.NARROW, first=("NAMESPACE",))
+    assert line.split()[:2] == ["ns", "web-0"]

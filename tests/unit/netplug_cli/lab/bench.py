@@ -1,0 +1,150 @@
+"""A lab without a kernel: namespaces that are kept in memory, and plugins that are scripts of a few lines."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import Factory, define, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_cli.ctl.session import Session
+from netplug_cli.lab.folder import Folder
+from netplug_cli.lab.lifecycle import Means
+from netplug_core.addressing import Address
+from netplug_core.datastore.interface import Datastore
+from netplug_core.errors import DataplaneError
+from netplug_core.testing.clock import ManualClock
+
+__all__ = ["ANSWER", "Bench", "KernelGone"]
+
+ANSWER = {
+    "cniVersion": "1.0.0",
+    "interfaces": [{"name": "netp0123"}, {"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": "/x"}],
+    "ips": [{"address": "10.98.0.1/32", "interface": 1}, {"address": "fd98::1/128", "interface": 1}],
+}
+
+# Keeps what it is told: a line of its variables and a line of its standard input for each call.
+_PLUGIN = """#!/bin/sh
+echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME $CNI_ARGS $CNI_PATH" >> '{calls}'
+cat >> '{calls}'
+echo >> '{calls}'
+if [ "$CNI_COMMAND $CNI_CONTAINERID" = "{fails_at}" ]; then
+    echo '{{"cniVersion":"1.0.0","code":11,"msg":"the store is away","details":"try later"}}'
+    exit 1
+fi
+[ "$CNI_COMMAND" = DEL ] || echo '{answer}'
+"""
+
+
+class KernelGone(DataplaneError):
+    """What the namespaces raise when they are told to fail."""
+
+    def __str__(self) -> str:
+        return "the kernel would not"
+
+
+@define
+class FakeNamespaces:
+    """Strict: nothing is made twice, and nothing that is not there is entered."""
+
+    made: list[str] = Factory(list)
+    forwarding: dict[str, tuple[Address, ...]] = Factory(dict)
+    left: tuple[str, ...] = ()
+    entered: list[str] = Factory(list)
+    refuses: str = ""
+
+    def make(self, path: str) -> None:
+        if self.refuses and path.endswith(self.refuses):
+            raise KernelGone
+        Path(path).touch(exist_ok=False)
+        assert path not in self.made
+        self.made.append(path)
+
+    def remove(self, path: str) -> None:
+        self.made.remove(path)
+        Path(path).unlink()
+
+    def find_below(self, folder: str) -> tuple[str, ...]:
+        return tuple(sorted(path for path in self.made if path.startswith(f"{folder}/")))
+
+    def configure_node(self, path: str, addresses: Iterable[Address]) -> None:
+        assert path in self.made
+        self.forwarding[path] = tuple(addresses)
+
+    def interfaces(self, path: str) -> tuple[str, ...]:
+        assert path in self.made
+        return self.left
+
+    @contextmanager
+    def enter(self, path: str) -> Iterator[None]:
+        assert path in self.made
+        self.entered.append(path)
+        yield
+
+
+@define
+class Spoken:
+    """Progress that is kept."""
+
+    lines: list[str] = Factory(list)
+    warnings: list[str] = Factory(list)
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        yield
+
+
+@define
+class Bench:
+    """One lab's surroundings. ``fails_at`` is a command and a pod whose plugin call fails, such as ``ADD pod-2``."""
+
+    home: Path
+    fails_at: str = ""
+    clock: ManualClock = Factory(ManualClock)
+    namespaces: FakeNamespaces = Factory(FakeNamespaces)
+    spoken: Spoken = Factory(Spoken)
+    environs: list[Mapping[str, str]] = Factory(list)
+    store: MemoryDatastore = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.store = MemoryDatastore(clock=self.clock)
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(str(self.home / "lab"))
+
+    @property
+    def calls(self) -> list[tuple[str, dict[str, object]]]:
+        """What the plugins were told: variables as one line, and the request."""
+        file = self.home / "calls"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(lines[at], json.loads(lines[at + 1])) for at in range(0, len(lines), 2)]
+
+    def means(self) -> Means:
+        session = Session(
+            environ={},
+            open_store=self.open_store,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            new_uid=lambda: "00000000-0000-4000-8000-000000000001",
+        )
+        return Means(namespaces=self.namespaces, install=self.install, session=session, progress=self.spoken)
+
+    @contextmanager
+    def open_store(self, environ: Mapping[str, str]) -> Iterator[Datastore]:
+        self.environs.append(environ)
+        yield self.store
+
+    def install(self, bin_dir: str, say: Callable[[str], None]) -> None:
+        file = Path(bin_dir) / "netplug"
+        text = _PLUGIN.format(calls=self.home / "calls", fails_at=self.fails_at, answer=json.dumps(ANSWER))
+        file.write_text(text)
+        file.chmod(0o755)
+        say(f"installed {file}")

@@ -1,0 +1,47 @@
+"""The configuration list of a lab, and what a chain of plugins is handed because of one."""
+
+import json
+
+import pytest
+
+from netplug_cli.lab.conflist import Conflist, read_conflist, render_conflist
+from netplug_cli.lab.folder import Folder
+from netplug_cli.lab.model import LabError, planned
+from netplug_core.netconf.load import Purpose, Role, load
+from netplug_core.netconf.support import refuse_unsupported
+
+
+def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
+    lab, folder = planned("lab", 1), Folder("/run/netplug-lab")
+    conflist = read_conflist(render_conflist(lab, folder), "conflist")
+    netconf = load(json.loads(conflist.request(0, "")), Role.MAIN, Purpose.SETUP)
+    refuse_unsupported(netconf)
+    assert netconf.nodename == "lab-node"
+    assert netconf.datastore.type == "sqlite"
+    assert (netconf.ipam.assign_ipv4, netconf.ipam.assign_ipv6) == (True, True)
+    paths = (
+        netconf.nodename_file,
+        netconf.mtu_file,
+        netconf.ipam_lock_file,
+        netconf.datastore.sqlite_path,
+        netconf.log.file_path,
+    )
+    assert [path for path in paths if not path.startswith("/run/netplug-lab/")] == []
+
+
+def test_a_plugin_gets_its_own_object_with_name_version_and_the_result_before() -> None:
+    conflist = Conflist(network="net", cni_version="1.0.0", plugins=({"type": "a"}, {"type": "b", "x": 1}))
+    assert json.loads(conflist.request(0, "")) == {"name": "net", "cniVersion": "1.0.0", "type": "a"}
+    assert json.loads(conflist.request(1, '{"ips": []}')) == {
+        "name": "net",
+        "cniVersion": "1.0.0",
+        "type": "b",
+        "x": 1,
+        "prevResult": {"ips": []},
+    }
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"name": "n"}', '{"name": "n", "cniVersion": "1.0.0", "plugins": 3}'])
+def test_what_is_no_configuration_list(text: str) -> None:
+    with pytest.raises(LabError, match="conflist"):
+        read_conflist(text, "conflist")

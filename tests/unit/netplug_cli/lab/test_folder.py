@@ -1,0 +1,58 @@
+"""Where a lab goes when nobody says where."""
+
+from pathlib import Path
+
+import pytest
+
+from netplug_cli.lab.folder import Folder, Hold, claimed, default_folder
+from netplug_cli.lab.model import LabError
+from netplug_core.testing.clock import ManualClock
+
+
+def test_the_place_where_a_lab_is_wins(tmp_path: Path) -> None:
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    (tmp_path / "netplug-some-test").mkdir()
+    assert default_folder("some-test", environ) == Folder(str(tmp_path / "netplug-some-test"))
+
+
+def test_a_symbolic_link_is_no_lab(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "lab").symlink_to("there")
+    assert not Folder(str(tmp_path / "lab")).is_there()
+    folder = Folder(str(tmp_path / "lab"))
+    with pytest.raises(LabError), claimed(folder, Hold.ALONE, clock=ManualClock(), say=print):
+        pass
+
+
+def test_a_file_is_no_lab(tmp_path: Path) -> None:
+    (tmp_path / "lab").touch()
+    folder = Folder(str(tmp_path / "lab"))
+    assert not folder.is_there()
+    with (
+        pytest.raises(LabError, match="Not a directory; choose another folder with --dir"),
+        claimed(folder, Hold.ALONE, clock=ManualClock(), say=print),
+    ):
+        pass
+
+
+def test_a_folder_that_is_not_there_is_not_claimed(tmp_path: Path) -> None:
+    with claimed(Folder(str(tmp_path / "lab")), Hold.SHARED, clock=ManualClock(), say=print) as held:
+        assert held is None
+
+
+def test_a_folder_that_is_removed_while_we_wait_for_it_is_not_claimed(tmp_path: Path) -> None:
+    """The one who holds it removes it: the lock that we get then is on nothing."""
+    folder, clock = Folder(str(tmp_path / "lab")), ManualClock()
+    Path(folder.path).mkdir()
+    with claimed(folder, Hold.ALONE, clock=clock, say=print) as first:
+        assert first is not None
+
+        def remove_it(_line: str) -> None:
+            first.remove()
+            # Letting go is what ends the wait.
+            import fcntl
+
+            fcntl.flock(first.descriptor, fcntl.LOCK_UN)
+
+        with claimed(folder, Hold.ALONE, clock=clock, say=remove_it) as second:
+            assert second is None
