@@ -1,0 +1,73 @@
+"""One process, measured from outside, and many of them, summed up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
+
+from attrs import define, field, frozen
+
+__all__ = ["Sample", "Series", "report", "run"]
+
+
+@frozen(kw_only=True)
+class Sample:
+    """What one process took: seconds on the clock, seconds of CPU (its own and its children's), and how it ended."""
+
+    wall_s: float
+    cpu_s: float
+    status: int
+    output: str
+
+
+@define
+class Series:
+    """The samples of one command of one plugin."""
+
+    name: str
+    verb: str
+    samples: list[Sample] = field(factory=list)
+
+    def wall_ms(self) -> float:
+        """The median on the clock."""
+        return median(sample.wall_s for sample in self.samples) * 1e3
+
+    def cpu_ms(self) -> float:
+        """The median of CPU."""
+        return median(sample.cpu_s for sample in self.samples) * 1e3
+
+    def p95_ms(self) -> float:
+        """The slowest of twenty, on the clock."""
+        return quantiles((sample.wall_s for sample in self.samples), n=20)[-1] * 1e3
+
+
+def run(command: Sequence[str], stdin: bytes, environ: Mapping[str, str]) -> Sample:
+    """Run a process to its end, as a runtime would."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
+        given.write(stdin)
+        given.seek(0)
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdin=given, stdout=printed, stderr=printed, env=dict(environ))
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        printed.seek(0)
+        output = printed.read().decode(errors="replace")
+    return Sample(wall_s=wall, cpu_s=usage.ru_utime + usage.ru_stime, status=process.returncode, output=output)
+
+
+def report(series: Sequence[Series]) -> str:
+    """A table: medians, the 95th percentile, and ratios to the first series of the same command."""
+    lines = [f"{'':22} {'':4} {'wall ms':>8} {'p95':>7} {'CPU ms':>8} {'wall ratio':>11} {'CPU ratio':>10}  n"]
+    for row in series:
+        reference = next(other for other in series if other.verb == row.verb)
+        wall, cpu = row.wall_ms() / reference.wall_ms(), row.cpu_ms() / reference.cpu_ms()
+        lines.append(
+            f"{row.name:22} {row.verb:4} {row.wall_ms():8.1f} {row.p95_ms():7.1f} {row.cpu_ms():8.1f} "
+            f"{wall:11.2f} {cpu:10.2f}  {len(row.samples)}"
+        )
+    return "\n".join(lines)
