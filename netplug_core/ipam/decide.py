@@ -7,6 +7,7 @@ after a lost reply finds its addresses and writes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 
 from attrs import evolve
@@ -42,7 +43,7 @@ from netplug_core.records import (
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 
-__all__ = ["decide", "locked", "queries"]
+__all__ = ["decide", "locked", "queries", "still_ready"]
 
 
 def queries(request: AssignRequest) -> tuple[Query, ...]:
@@ -79,8 +80,9 @@ def decide(
     trace = tuple(chain.from_iterable(supply.trace for supply in supplies))
     for supply in supplies:
         if supply.refusal is not None and not _is_tolerated(supply.refusal, request):
-            return Decision(_take_back(snapshot, request), supply.refusal, trace)
-    return Decision(_writes(snapshot, request, supplies, now_ns), _assignment(supplies), trace)
+            return Decision(_take_back(snapshot, request, supplies), supply.refusal, trace)
+    writes = _writes(snapshot, request, supplies, now_ns) or _take_back(snapshot, request, supplies)
+    return Decision(writes, _assignment(supplies), trace)
 
 
 def locked(snapshot: Snapshot) -> NetplugError | None:
@@ -89,6 +91,12 @@ def locked(snapshot: Snapshot) -> NetplugError | None:
     if information is None or not information.value.is_locked:
         return None
     return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
+
+
+def still_ready(snapshot: Snapshot) -> Write:
+    """The condition that nothing was locked since the snapshot; it belongs to every commit that writes."""
+    information = snapshot.find(CLUSTER_INFORMATION_KEY)
+    return Require(CLUSTER_INFORMATION_KEY, information.revision if information else ABSENT)
 
 
 def _assignment(supplies: list[Supply]) -> Assignment:
@@ -109,12 +117,17 @@ def _is_tolerated(refusal: NetplugError, request: AssignRequest) -> bool:
     return isinstance(refusal, PoolsExhausted) and request.shortfall is Shortfall.RETURN
 
 
-def _take_back(snapshot: Snapshot, request: AssignRequest) -> tuple[Write, ...]:
-    """Deletes a handle that an earlier try of this call wrote and that holds nothing."""
+def _take_back(snapshot: Snapshot, request: AssignRequest, supplies: list[Supply]) -> tuple[Write, ...]:
+    """Undoes what an earlier try of this call wrote in vain: claims that others won, a handle that holds nothing."""
+    writes: list[Write] = list(_stale(supplies))
     handle = snapshot.find(handle_key(request.handle))
-    if handle is None or any(_holds(snapshot, prefix, request.handle) for prefix, _count in handle.value.blocks):
-        return ()
-    return (Delete(handle.key, handle.revision),)
+    if handle is not None and not any(_holds(snapshot, prefix, handle.key.name) for prefix, _ in handle.value.blocks):
+        writes.append(Delete(handle.key, handle.revision))
+    return (still_ready(snapshot), *writes) if writes else ()
+
+
+def _stale(supplies: list[Supply]) -> Iterator[Write]:
+    return (Delete(stale.key, stale.revision) for supply in supplies for stale in supply.stale)
 
 
 def _holds(snapshot: Snapshot, prefix: Prefix, handle: str) -> bool:
@@ -128,7 +141,7 @@ def _writes(snapshot: Snapshot, request: AssignRequest, supplies: list[Supply], 
     if not holds:
         return ()
     writes: list[Write] = list(_conditions(snapshot, holds))
-    writes.extend(Delete(stale.key, stale.revision) for supply in supplies for stale in supply.stale)
+    writes.extend(_stale(supplies))
     revisions = [_secure(hold, request, writes) for hold in holds]
     handle = snapshot.find(handle_key(request.handle))
     value = handle.value if handle else Handle()
@@ -148,10 +161,9 @@ def _owner(request: AssignRequest, now_ns: int) -> tuple[tuple[str, str], ...]:
 
 
 def _conditions(snapshot: Snapshot, holds: list[Hold]) -> tuple[Write, ...]:
-    information = snapshot.find(CLUSTER_INFORMATION_KEY)
     pools: dict[str, Record[object]] = {hold.pool.key.name: hold.pool for hold in holds}
     return (
-        Require(CLUSTER_INFORMATION_KEY, information.revision if information else ABSENT),
+        still_ready(snapshot),
         RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),
         *(Require(record.key, record.revision) for record in pools.values()),
     )
@@ -164,8 +176,8 @@ def _secure(hold: Hold, request: AssignRequest, writes: list[Write]) -> tuple[Bl
     affinity as pending, then the block, then the affinity as confirmed. A block that is ours already but whose
     affinity does not say so is stored once more in between, which makes a half-done release of it fail.
     """
-    if hold.is_settled:
-        return hold.block, _known(hold.revision)
+    if hold.is_settled and hold.revision is not None:
+        return hold.block, hold.revision
     key, pending = affinity_key(host_owner(request.node), hold.block.prefix), Affinity(state=AffinityState.PENDING)
     claim: Revision | Written = Written(len(writes))
     if hold.affinity is None:
@@ -180,8 +192,3 @@ def _secure(hold: Hold, request: AssignRequest, writes: list[Write]) -> tuple[Bl
     base = hold.affinity.value if hold.affinity else pending
     writes.append(Update(key, evolve(base, state=AffinityState.CONFIRMED), claim))
     return block, at
-
-
-def _known(revision: Revision | None) -> Revision:
-    assert revision is not None  # a settled hold was read
-    return revision

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from netplug_core.addressing import Address
 from netplug_core.ipam.block import block_key
-from netplug_core.ipam.decide import locked
+from netplug_core.ipam.decide import locked, still_ready
 from netplug_core.ipam.handle import handle_key
 from netplug_core.ipam.request import Released, ReleaseRequest
 from netplug_core.records import Decision, Delete, Get, NeedMore, Query, Snapshot, Update, Write
@@ -44,7 +44,7 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest) -> Decision[Rele
         else:
             writes.append(Update(record.key, block, record.revision))
     if handle is not None:
-        writes.append(Delete(handle.key, handle.revision))
+        writes = [still_ready(snapshot), *writes, Delete(handle.key, handle.revision)]
     return Decision(tuple(writes), Released(addresses=found))
 
 

@@ -52,9 +52,9 @@ class Hold:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the block is ours and the affinity says so."""
-        confirmed = self.affinity is not None and self.affinity.value.state is AffinityState.CONFIRMED
-        return confirmed and self.revision is not None
+        """Whether the block is there and ours, and the affinity says so."""
+        is_confirmed = self.affinity is not None and self.affinity.value.state is AffinityState.CONFIRMED
+        return is_confirmed and self.revision is not None
 
 
 @frozen(kw_only=True)

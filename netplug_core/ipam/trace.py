@@ -159,14 +159,10 @@ class PoolsExhausted(AllocationError):
         full = [remark for remark in self.trace if isinstance(remark, PoolFull)]
         limits = [remark for remark in self.trace if isinstance(remark, BlockSeen) and remark.outcome is _LIMIT]
         pools = " ".join(str(remark.prefix) for remark in full)
-        # At the limit the pools have addresses; only this node may not claim them.
-        reason = f"No IPs available in pools: [{pools}]" if not limits else "this node may not claim another block"
-        parts = [
-            f"Assigned {self.found} out of {self.wanted} requested {self.family} addresses",
-            reason,
-            *(str(remark) for remark in (*full, *limits)),
-        ]
-        return "; ".join(parts)
+        parts = [f"Assigned {self.found} out of {self.wanted} requested {self.family} addresses"]
+        if not limits:  # at the limit there are addresses, but not for this node
+            parts.append(f"No IPs available in pools: [{pools}]")
+        return "; ".join((*parts, *(str(remark) for remark in (*full, *limits))))
 
 
 _LIMIT = BlockOutcome.LIMIT
