@@ -62,7 +62,7 @@ def _prepare(folder: Path) -> None:
 
 def _configurations(folder: Path) -> dict[str, tuple[Path, dict[str, object]]]:
     """Name to executable and network configuration, the reference first."""
-    ours = {
+    ours: dict[str, object] = {
         "cniVersion": "1.0.0",
         "name": "bench",
         "type": "netplug",
@@ -73,7 +73,7 @@ def _configurations(folder: Path) -> dict[str, tuple[Path, dict[str, object]]]:
         "ipam_lock_file": str(folder / "ipam.lock"),
         "ipam": {"type": "netplug-ipam"},
     }
-    reference = {
+    reference: dict[str, object] = {
         "cniVersion": "1.0.0",
         "name": "reference",
         "type": "ptp",

@@ -19,6 +19,7 @@ __all__ = [
     "ABSENT",
     "Absent",
     "AlreadyExists",
+    "Answer",
     "Change",
     "CommitError",
     "Conflict",
