@@ -16,21 +16,19 @@ from netplug_core.registry import Registry
 if TYPE_CHECKING:
     from netplug_backends.linux.labns import PinnedNamespaces
     from netplug_core.datastore.interface import Datastore
-    from netplug_core.netconf.model import DatastoreSettings, NetConf
+    from netplug_core.netconf.model import NetConf
 
 __all__ = [
-    "LATER",
     "install_executables",
     "open_datastore",
-    "open_store",
     "open_world",
     "pinned_namespaces",
     "system_clock",
     "uninstall_executables",
 ]
 
-LATER = {"datastore_type": ("etcdv3", "kubernetes"), "ipam.type": ("host-local",)}
-"""Names of the specification whose backends come with a later release."""
+# Datastores of the specification whose backends come with a later release.
+_LATER = ("etcdv3", "kubernetes")
 
 
 @contextmanager
@@ -42,7 +40,7 @@ def open_world(netconf: NetConf, log: Log) -> Iterator[World]:
     """
     registry, clock = Registry(CATALOG), SystemClock()
     with ExitStack() as stack:
-        _refuse_later("datastore_type", netconf.datastore.type)
+        _refuse_later(netconf.datastore.type)
         store = stack.enter_context(registry.open_datastore(netconf.datastore.type, netconf.datastore, clock))
         ipam = stack.enter_context(registry.open_ipam("netplug-ipam", store, clock))
         dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
@@ -59,14 +57,7 @@ def open_datastore(environ: Mapping[str, str]) -> Iterator[Datastore]:
     from netplug_core.netconf.datastores import datastore_settings_from_environment
 
     settings = datastore_settings_from_environment(environ)
-    with open_store(settings) as store:
-        yield store
-
-
-@contextmanager
-def open_store(settings: DatastoreSettings) -> Iterator[Datastore]:
-    """The datastore with those settings."""
-    _refuse_later("datastore_type", settings.type)
+    _refuse_later(settings.type)
     with Registry(CATALOG).open_datastore(settings.type, settings, system_clock()) as store:
         yield store
 
@@ -97,7 +88,7 @@ def system_clock() -> SystemClock:
     return SystemClock()
 
 
-def _refuse_later(where: str, name: str) -> None:
-    if name in LATER[where]:
+def _refuse_later(datastore: str) -> None:
+    if datastore in _LATER:
         offered = ", ".join(sorted(CATALOG["datastore"]))
-        raise NotYetSupported(where, name, f"registered: {offered}")
+        raise NotYetSupported("datastore_type", datastore, f"registered: {offered}")

@@ -22,6 +22,7 @@ __all__ = [
     "IncompatibleVersion",
     "InvariantBroken",
     "NamespaceError",
+    "NamespaceMissing",
     "NetplugError",
     "NotYetSupported",
     "ReadError",
@@ -118,6 +119,13 @@ class NamespaceError(NetplugError):
 
     def __str__(self) -> str:
         return self.message
+
+
+@frozen
+class NamespaceMissing(NamespaceError):
+    """CNI_NETNS leads to no network namespace: a variable that is wrong, as others may be (code 4)."""
+
+    code: ClassVar[int] = 4
 
 
 class DatastoreError(NetplugError):

@@ -46,7 +46,8 @@ class Installed:
 def install(bin_dir: str, say: Callable[[str], None]) -> Installed:
     """Write the executables into a folder and see both answer.
 
-    Each file is written beside its place and renamed, so that a runtime never runs half of one.
+    Each file is written beside its place, tried there and renamed, so that a runtime never runs half of one, nor one
+    that does not run.
 
     Raises:
         ConfigurationError: the interpreter's path does not fit into a ``#!`` line.
@@ -63,11 +64,10 @@ def install(bin_dir: str, say: Callable[[str], None]) -> Installed:
     start = f"import gc, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
     text = f"{shebang}\n{start}\n{_MARK}; sys.exit(main())\n"
     folder = Path(bin_dir).absolute()
-    files = tuple(_write(folder / name, text) for name in EXECUTABLES)
-    for file in files:
-        _try(file)
-        say(f"installed {file}")
-    return Installed(files=files, compiled=compiled)
+    for name in EXECUTABLES:
+        _place(folder / name, text)
+        say(f"installed {folder / name}")
+    return Installed(files=tuple(str(folder / name) for name in EXECUTABLES), compiled=compiled)
 
 
 def uninstall(bin_dir: str, say: Callable[[str], None]) -> tuple[str, ...]:
@@ -114,28 +114,33 @@ def _compile(package: str, say: Callable[[str], None]) -> str:
     return str(folder)
 
 
-def _write(file: Path, text: str) -> str:
+def _place(file: Path, text: str) -> None:
     beside = file.with_name(f".{file.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         beside.write_text(text)
         beside.chmod(0o755)
-        beside.rename(file)
+        problem = _problem(beside)
+        if not problem:
+            beside.rename(file)
     except OSError as error:
+        raise Unavailable(str(file), error.strerror or str(error)) from error
+    finally:
         with suppress(OSError):
             beside.unlink()
-        raise Unavailable(str(file), error.strerror or str(error)) from error
-    return str(file)
+    if problem:
+        raise Unavailable(str(file), f"it does not run: {problem}")
 
 
-def _try(file: str) -> None:
-    """Ask the file for its version, as a runtime would."""
+def _problem(file: Path) -> str:
+    """Why a file does not answer when it is asked for its version, as a runtime would; empty when it does."""
     try:
         done = subprocess.run(
             [file], input=b"", capture_output=True, env={"CNI_COMMAND": "VERSION"}, timeout=_TRIAL_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(file, f"it does not run: {error}") from error
-    if done.returncode or b"supportedVersions" not in done.stdout:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()
-        raise Unavailable(file, f"it does not run: {reason[-1] if reason else done.stdout!r}")
+        return str(error)
+    if done.returncode == 0 and b"supportedVersions" in done.stdout:
+        return ""
+    reason = done.stderr.decode(errors="replace").strip().splitlines()
+    return reason[-1] if reason else f"exit status {done.returncode}, {done.stdout!r}"

@@ -35,7 +35,7 @@ from netplug_core.dataplane.interface import (
     Sysctl,
     TimedOut,
 )
-from netplug_core.errors import DataplaneError, NamespaceError
+from netplug_core.errors import DataplaneError, NamespaceMissing
 
 __all__ = ["LinuxDataplane", "bounded"]
 
@@ -85,7 +85,7 @@ class LinuxDataplane:
         try:
             self._attach(plan, deadline)
         except NamespaceGone as gone:
-            raise NamespaceError(f"CNI_NETNS: {gone}") from None
+            raise NamespaceMissing(f"CNI_NETNS: {gone}") from None
         if Family.IPV6 in plan.families and sysctl.read("net/ipv6/conf/all/forwarding") == "0":
             self.warn(
                 f"net.ipv6.conf.all.forwarding is 0 on this node: {plan.container.name!r} in {plan.link.namespace}"

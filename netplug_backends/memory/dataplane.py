@@ -31,7 +31,7 @@ from netplug_core.dataplane.interface import (
     Sysctl,
     TimedOut,
 )
-from netplug_core.errors import NamespaceError
+from netplug_core.errors import NamespaceMissing
 
 __all__ = ["OWN_NAMESPACE", "Interface", "MemoryDataplane"]
 
@@ -94,7 +94,7 @@ class MemoryDataplane:
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Make the plan true, or leave nothing of it."""
         if plan.link.namespace not in self._namespaces:
-            raise NamespaceError(f"CNI_NETNS: {plan.link.namespace!r} is not a network namespace")
+            raise NamespaceMissing(f"CNI_NETNS: {plan.link.namespace!r} is not a network namespace")
         kept = self._make_room(plan)
         with ExitStack() as undo:
             if kept is None:

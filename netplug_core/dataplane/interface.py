@@ -214,7 +214,7 @@ class Dataplane(Protocol):
         what this call made is gone again.
 
         Raises:
-            NamespaceError: the namespace does not exist.
+            NamespaceMissing: the namespace does not exist.
             LinkExists: the container has another interface of that name.
             RouteTaken: another interface of the host has the route to one of the addresses.
             KernelRefused: anything else that the kernel would not do.

@@ -14,7 +14,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import AssignedAddress, Interface, Result, Route, find_previous
 from netplug_core.dataplane.interface import LinkExists, Presence
 from netplug_core.dataplane.plan import AttachmentPlan, plan
-from netplug_core.errors import NamespaceError, NotYetSupported
+from netplug_core.errors import NamespaceMissing, NotYetSupported
 from netplug_core.flows.assign import assign, give_back
 from netplug_core.flows.context import Call, link_of, open_call, require_nodename_file, wanted_of
 from netplug_core.flows.world import World
@@ -63,7 +63,7 @@ def _refuse_present(world: World, call: Call) -> None:
     """Nothing may be there yet (CNI specification, "ADD"); what is there stays unharmed."""
     presence = world.dataplane.find(call.link)
     if presence is Presence.NAMESPACE_GONE:
-        raise NamespaceError(f"CNI_NETNS {call.link.namespace!r} is not a network namespace")
+        raise NamespaceMissing(f"CNI_NETNS {call.link.namespace!r} is not a network namespace")
     if presence is Presence.PRESENT:
         raise LinkExists(call.link.name, call.link.namespace)
 

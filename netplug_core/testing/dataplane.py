@@ -19,7 +19,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.interface import KernelRefused, LinkExists, Presence, RouteTaken, TimedOut
 from netplug_core.dataplane.plan import plan
-from netplug_core.errors import NamespaceError
+from netplug_core.errors import NamespaceMissing
 from netplug_core.testing.dataplane_bench import (
     DataplaneBench,
     apply,
@@ -145,7 +145,7 @@ def a_namespace_that_is_gone_is_found_gone(bench: DataplaneBench) -> None:
     for path in (gone, bench.make_file(), "", "/nowhere/at/all"):
         link = link_to(path)
         expect(bench.dataplane.find(link) is Presence.NAMESPACE_GONE, f"{path!r} is taken for a namespace")
-        with unchanged(bench), refused(NamespaceError, repr(path)):
+        with unchanged(bench), refused(NamespaceMissing, repr(path)):
             apply(bench, plan(endpoint(*_DUAL), link))
         remove(bench, link)
 
