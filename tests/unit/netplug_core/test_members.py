@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.members import Members
 from netplug_core.errors import DecodeError
+from netplug_core.members import Members
 
 EMPTY = Members.of({"null": None}, "here")
 
@@ -19,6 +19,8 @@ def reading(key: str, value: object) -> Members:
 def test_null_and_absence_are_the_same(key: str) -> None:
     assert EMPTY.text(key) == ""
     assert EMPTY.number(key) is None
+    assert EMPTY.integer(key) is None
+    assert EMPTY.flag(key) is None
     assert EMPTY.address(key) is None
     assert EMPTY.child(key) is None
     assert EMPTY.children(key) == ()
@@ -33,8 +35,19 @@ def test_members_are_read_with_their_place() -> None:
     assert item == Members("top.a.b[0]", {"c": "text"})
     assert item.required("c") == "text"
     assert top.number("n") == 0
+    assert top.integer("n") == 0
     assert top.texts("t") == ("x", "y")
     assert top.address("ip") == Address.parse("fd00::1")
+
+
+@pytest.mark.parametrize("value", [-3, 0, 2**40])
+def test_an_integer_has_any_size_and_sign(value: int) -> None:
+    assert reading("k", value).integer("k") == value
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_flag_is_true_or_false(*, value: bool) -> None:
+    assert reading("k", value).flag("k") is value
 
 
 def test_an_empty_address_is_none() -> None:
@@ -65,12 +78,18 @@ def test_a_cidr_is_an_address_and_its_prefix(text: str, address: str, prefix: st
         ("2", lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
         (-1, lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
         (2**32, lambda m: m.number("k"), "here.k: must be an integer from 0 to 4294967295"),
+        (True, lambda m: m.integer("k"), "here.k: must be an integer"),
+        (2.0, lambda m: m.integer("k"), "here.k: must be an integer"),
+        ("2", lambda m: m.integer("k"), "here.k: must be an integer"),
+        (0, lambda m: m.flag("k"), "here.k: must be true or false"),
+        ("true", lambda m: m.flag("k"), "here.k: must be true or false"),
         ("10.0.0.1/8", lambda m: m.address("k"), "here.k: '10.0.0.1/8' is not an IP address"),
         (
             "10.0.0.1",
             lambda m: m.cidr("k"),
             "here.k: '10.0.0.1' has no prefix length; address/length is expected",
         ),
+        (None, lambda m: m.cidr("k"), "here.k: is missing or empty"),
         ("10.0.0.1/33", lambda m: m.cidr("k"), "here.k: '10.0.0.1/33' is not a CIDR"),
         ("x/8", lambda m: m.cidr("k"), "here.k: 'x' is not an IP address"),
         ([], lambda m: m.child("k"), "here.k: must be an object"),

@@ -29,9 +29,11 @@ def test_a_lack_of_rights_says_what_would_do() -> None:
 
 
 def test_any_other_refusal_says_what_the_kernel_says() -> None:
-    with pytest.raises(NamespaceRefused, match="^making the network namespace /x: No space left on device$"):
-        with _translated("making the network namespace", "/x"):
-            raise OSError(errno.ENOSPC, "No space left on device")
+    with (
+        pytest.raises(NamespaceRefused, match=r"^making the network namespace /x: No space left on device$"),
+        _translated("making the network namespace", "/x"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_is_no_namespace_is_not_entered() -> None:

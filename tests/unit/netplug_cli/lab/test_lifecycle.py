@@ -12,8 +12,8 @@ from netplug_cli.lab.inspection import look
 from netplug_cli.lab.lifecycle import Removal, down, up
 from netplug_cli.lab.model import NODE_ADDRESSES, POOLS, Lab, LabError, planned
 from netplug_cli.lab.runtime import PluginFailed
-from netplug_core.flows.resources import read_utilization
 from netplug_core.clock import Deadline
+from netplug_core.flows.resources import read_utilization
 from tests.unit.netplug_cli.lab.bench import ANSWER, Bench, KernelGone
 
 
@@ -188,7 +188,7 @@ def test_an_error_of_the_file_system_is_a_sentence(bench: Bench) -> None:
     def install(bin_dir: str, _say: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", bin_dir)
 
-    with pytest.raises(LabError, match="lab/bin: No space left on device$"):
+    with pytest.raises(LabError, match=r"lab/bin: No space left on device$"):
         up(evolve(bench.means(), install=install), bench.folder, name="lab", pod_count=1)
     assert not Path(bench.folder.path).exists()
 

@@ -1,0 +1,311 @@
+"""Laws of flows whose process dies, as by ``kill -9``: after any write to the store, before any effect on the kernel.
+
+1. ADD killed anywhere, then DEL: nothing of it is left, and the node's other container notices nothing.
+2. ADD killed anywhere, then GC once the runtime has given the namespace up: the same.
+3. ADD killed anywhere, then ADD again: it succeeds with one address of each family, or says that the interface is
+   there already; DEL leaves nothing either way.
+4. DEL killed anywhere, then DEL; GC killed anywhere, then GC: nothing left.
+5. Every flow may be run twice, and the second time changes nothing.
+
+Stores come in both sorts: all of a commit or nothing, and any prefix of it. On the second sort GC may leave a handle
+that holds nothing: it starts from addresses, and handles are written before and removed after them. The collector's
+business, or the next DEL's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from attrs import define, field, frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.faults import Death, FaultyDatastore, ProcessDied
+from netplug_core.clock import Deadline
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.result import Result
+from netplug_core.dataplane.interface import LinkExists
+from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
+from netplug_core.records import Change, Kind, Query, Revision, Snapshot, Write
+from netplug_core.testing.clock import ManualClock
+from tests.flow_bench import C1, DUAL_STACK, POD, Container, FlowBench
+
+OTHER = Container(id="other", netns="/run/netns/other")
+BRIDGE = {"type": "bridge", "nodename": "node-1"}
+IPAMS: tuple[dict[str, object], ...] = (
+    {"type": "netplug-ipam"},
+    {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"},
+    DUAL_STACK,
+)
+
+
+# --- a process that dies -------------------------------------------------------------------------------------------
+
+
+@define
+class Life:
+    """How many effects a process survives. A dead one has no effects, not even those of its handlers."""
+
+    effects: int
+    is_over: bool = False
+
+    def ends_here(self) -> bool:
+        """Count one effect; true if the process dies instead of having it."""
+        self.look()
+        self.is_over = self.effects == 0
+        self.effects -= 1
+        return self.is_over
+
+    def look(self) -> None:
+        """Whatever a living process may do and a dead one does not."""
+        if self.is_over:
+            raise ProcessDied
+
+    def effect(self, _what: str = "") -> None:
+        """An effect that happens or does not."""
+        if self.ends_here():
+            raise ProcessDied
+
+
+@define
+class MortalDatastore:
+    """A store as one process sees it that may die before, within (ordered stores) and after any commit."""
+
+    inner: Datastore
+    life: Life
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        self.life.look()
+        return self.inner.read(queries, deadline=deadline)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        return self.inner.watch(start, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        is_atomic = self.description.atomicity is Atomicity.ATOMIC
+        for applied in (0, len(writes)) if is_atomic else range(len(writes) + 1):
+            if self.life.ends_here():
+                FaultyDatastore(self.inner, {1: Death(applied)}).commit(writes, deadline=deadline)
+        return self.inner.commit(writes, deadline=deadline)
+
+
+# --- a node, and what happens to it --------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Scenario:
+    """Who is attached how, on which sort of store, and whether it was attached before in another namespace."""
+
+    container: Container = C1
+    ipam: dict[str, object] = DUAL_STACK
+    atomicity: Atomicity = Atomicity.ATOMIC
+    is_repetition: bool = False
+
+
+SCENARIOS = st.builds(
+    Scenario,
+    container=st.builds(Container, ifname=st.sampled_from(("eth0", "net0")), args=st.sampled_from(("", POD))),
+    ipam=st.sampled_from(IPAMS),
+    atomicity=st.sampled_from(Atomicity),
+    is_repetition=st.booleans(),
+)
+# Every effect of every scenario has a number below this; a longer life sees the end of the flow.
+LIVES = st.integers(0, 60)
+STORES = pytest.mark.parametrize("atomicity", list(Atomicity))
+
+
+@define
+class Node:
+    """A node with one container attached for good, and the scenario's in some state."""
+
+    scenario: Scenario
+    bench: FlowBench = field(init=False)
+    kept: Result = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        clock = ManualClock()
+        self.bench = FlowBench(clock=clock, memory=MemoryDatastore(self.scenario.atomicity, clock=clock))
+        self.bench.add_pool("four", "10.65.0.0/28")
+        self.bench.add_pool("six", "fd00:65::/124")
+        self.kept = self.bench.add(OTHER, ipam=DUAL_STACK)
+        if self.scenario.is_repetition:
+            self.add()
+            self.bench.dataplane.remove_namespace(self.container.netns)
+
+    @property
+    def container(self) -> Container:
+        return self.scenario.container
+
+    def add(self) -> Result:
+        return self.bench.add(self.container, ipam=self.scenario.ipam)
+
+    def delete(self) -> None:
+        self.bench.run("DEL", self.container)
+
+    def collect(self) -> None:
+        valid = {"containerID": OTHER.id, "ifname": OTHER.ifname}
+        self.bench.run("GC", OTHER, Plugin.MAIN, **{"cni.dev/valid-attachments": [valid]})
+
+    def finish_collection(self) -> None:
+        """What GC left where it may leave anything: one handle, without an address and without an endpoint."""
+        if self.scenario.atomicity is Atomicity.ORDERED:
+            assert len(self.bench.allocations()) == len(self.kept.ips)
+            assert len(self.bench.endpoints()) == 1
+            self.delete()
+
+    def dies(self, life: Life, flow: Callable[[], object]) -> bool:
+        """Run a flow in a process of its own; whether it died in it."""
+        bench = self.bench
+        bench.store, bench.dataplane.before, bench.host.lock_wait = (
+            MortalDatastore(bench.memory, life),
+            life.effect,
+            life.look,
+        )
+        try:
+            flow()
+            life.effect("printing the answer")
+        except ProcessDied:
+            return True
+        finally:
+            bench.store, bench.dataplane.before, bench.host.lock_wait = bench.memory, lambda _: None, lambda: None
+            bench.host.held.clear()  # the kernel drops the lock with the process
+        return False
+
+    def assert_only_the_other_is_left(self) -> None:
+        """The other container's attachment is as it was, and there is no trace of the scenario's."""
+        bench = self.bench
+        bench.check(OTHER, self.kept, ipam=DUAL_STACK)
+        assert bench.allocations() == {ip.address: "net1.other" for ip in self.kept.ips}
+        assert bench.handles() == ["net1.other"]
+        assert [endpoint.spec.container_id for endpoint in bench.endpoints()] == ["other"]
+        assert bench.dataplane.names() == (self.kept.interfaces[0].name,)
+        assert len(bench.dataplane.host_routes()) == len(self.kept.ips)
+        assert bench.dataplane.names(self.container.netns) == ()
+
+
+def every_death(prepare: Callable[[], Node], flow: Callable[[Node], object], heal: Callable[[Node], object]) -> int:
+    """Let a flow die at each of its effects, heal, and see nothing left; how many effects there were."""
+    for effects in range(1000):
+        node = prepare()
+        died = node.dies(Life(effects), lambda node=node: flow(node))  # type: ignore[misc]  # bound at once
+        heal(node)
+        node.assert_only_the_other_is_left()
+        heal(node)
+        node.assert_only_the_other_is_left()
+        if not died:
+            return effects
+    raise AssertionError("the flow never ends")
+
+
+def attached(scenario: Scenario) -> Node:
+    node = Node(scenario)
+    node.add()
+    return node
+
+
+# --- the laws ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scenario", [Scenario(), Scenario(atomicity=Atomicity.ORDERED, is_repetition=True)], ids=["first", "repetition"]
+)
+def test_add_dies_at_each_effect_then_del(scenario: Scenario) -> None:
+    assert every_death(lambda: Node(scenario), Node.add, Node.delete) > 20
+
+
+@STORES
+def test_del_dies_at_each_effect_then_del(atomicity: Atomicity) -> None:
+    assert every_death(lambda: attached(Scenario(atomicity=atomicity)), Node.delete, Node.delete) >= 3
+
+
+@given(SCENARIOS, LIVES)
+def test_add_dies_then_del(scenario: Scenario, effects: int) -> None:
+    node = Node(scenario)
+    node.dies(Life(effects), node.add)
+    node.delete()
+    node.assert_only_the_other_is_left()
+
+
+@given(SCENARIOS, LIVES)
+def test_add_dies_then_gc(scenario: Scenario, effects: int) -> None:
+    node = Node(scenario)
+    node.dies(Life(effects), node.add)
+    node.bench.dataplane.remove_namespace(node.container.netns)
+    node.collect()
+    node.finish_collection()
+    node.assert_only_the_other_is_left()
+
+
+@given(SCENARIOS, LIVES)
+def test_add_dies_then_add(scenario: Scenario, effects: int) -> None:
+    node = Node(scenario)
+    node.dies(Life(effects), node.add)
+    try:
+        result = node.add()
+    except LinkExists:
+        assert node.container.ifname in node.bench.dataplane.names(node.container.netns)
+    else:
+        node.bench.check(node.container, result, ipam=scenario.ipam)
+        assert len(node.bench.allocations()) == len(node.kept.ips) + len(result.ips)
+        assert len({ip.address.family for ip in result.ips}) == len(result.ips)
+    node.delete()
+    node.assert_only_the_other_is_left()
+
+
+@given(SCENARIOS, LIVES)
+def test_add_and_del_both_die(scenario: Scenario, effects: int) -> None:
+    node = Node(scenario)
+    node.dies(Life(effects), node.add)
+    node.dies(Life(effects % 7), node.delete)
+    node.delete()
+    node.assert_only_the_other_is_left()
+
+
+@given(SCENARIOS, st.integers(0, 12))
+def test_gc_dies_then_gc(scenario: Scenario, effects: int) -> None:
+    node = attached(scenario)
+    node.bench.dataplane.remove_namespace(node.container.netns)
+    node.dies(Life(effects), node.collect)
+    node.collect()
+    node.finish_collection()
+    node.assert_only_the_other_is_left()
+
+
+@given(SCENARIOS, st.integers(0, 12))
+def test_netplug_ipam_dies_then_del(scenario: Scenario, effects: int) -> None:
+    node = Node(scenario)
+
+    def assign() -> object:
+        return node.bench.run("ADD", node.container, Plugin.IPAM, **BRIDGE, ipam=scenario.ipam)
+
+    node.dies(Life(effects), assign)
+    first = assign()
+    assert assign() == first
+    node.dies(Life(effects % 5), lambda: node.bench.run("DEL", node.container, Plugin.IPAM, **BRIDGE))
+    node.bench.run("DEL", node.container, Plugin.IPAM, **BRIDGE)
+    assert node.bench.allocations() == {ip.address: "net1.other" for ip in node.kept.ips}
+    assert node.bench.handles() == ["net1.other"]
+
+
+@given(SCENARIOS)
+def test_every_flow_runs_twice(scenario: Scenario) -> None:
+    node = Node(scenario)
+    bench, result = node.bench, node.add()
+    for _ in range(2):
+        stored = (bench.allocations(), bench.handles(), bench.endpoints(), bench.affinities())
+        with pytest.raises(LinkExists):
+            node.add()
+        bench.check(node.container, result, ipam=scenario.ipam)
+        bench.run("STATUS", node.container, Plugin.MAIN, ipam=scenario.ipam)
+        assert (bench.allocations(), bench.handles(), bench.endpoints(), bench.affinities()) == stored
+    for flow in (node.delete, node.collect):
+        commits = bench.memory.calls.commits
+        flow()
+        node.assert_only_the_other_is_left()
+        flow()
+        node.assert_only_the_other_is_left()
+        assert bench.memory.calls.commits <= commits + 1

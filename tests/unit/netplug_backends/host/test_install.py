@@ -1,0 +1,144 @@
+"""The executables on a host: what is in the files, that they answer, and what is left alone."""
+
+import importlib.util
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.host.install import EXECUTABLES, SHEBANG_LIMIT, Installed, install, uninstall
+from netplug_core.errors import ConfigurationError, Unavailable
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("opt") / "cni" / "bin"
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A place for bytecode: what is found there was compiled here, and once, because it takes a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "pycache_prefix", str(tmp_path_factory.mktemp("bytecode")))
+        yield Path(str(sys.pycache_prefix))
+
+
+@pytest.fixture(scope="module")
+def installed(bytecode: Path, folder: Path, said: list[str]) -> Installed:
+    return install(str(folder), said.append)
+
+
+def test_two_files_are_written(installed: Installed, folder: Path, said: list[str]) -> None:
+    assert installed.files == tuple(str(folder / name) for name in EXECUTABLES)
+    assert said == [f"installed {file}" for file in installed.files]
+    assert sorted(os.listdir(folder)) == sorted(EXECUTABLES)
+    assert {stat.S_IMODE((folder / name).stat().st_mode) for name in EXECUTABLES} == {0o755}
+
+
+def test_a_file_names_interpreter_and_libraries_in_three_lines(installed: Installed) -> None:
+    shebang, start, call = Path(installed.files[0]).read_text().splitlines()
+    assert shebang == f"#!{sys.executable} -IS"
+    folders = re.fullmatch(r"import gc, sys; gc\.disable\(\); sys\.path\.extend\((\[.*\])\)", start)
+    assert folders is not None
+    for package in ("attrs", "pluggy", "netplug_core"):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        assert repr(str(Path(spec.origin).resolve().parent.parent)) in folders[1]
+    assert call == "from netplug_cli.cni.main import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("name", EXECUTABLES)
+def test_an_executable_answers(installed: Installed, folder: Path, name: str) -> None:
+    done = subprocess.run([folder / name], env={"CNI_COMMAND": "VERSION"}, capture_output=True, check=True, timeout=60)
+    assert "1.1.0" in json.loads(done.stdout)["supportedVersions"]
+    about = subprocess.run([folder / name], env={}, capture_output=True, check=True, timeout=60)
+    assert about.stdout == b""
+    assert about.stderr.decode().startswith(f"{name} ")
+
+
+def test_what_it_loads_is_byte_compiled(installed: Installed, bytecode: Path) -> None:
+    names = {Path(path).name for path in installed.compiled}
+    assert names >= {"attr", "attrs", "cattrs", "pluggy", "netplug_core", "netplug_backends", "netplug_cli"}
+    for path in installed.compiled:
+        compiled = Path(importlib.util.cache_from_source(f"{path}/__init__.py"))
+        assert compiled.is_relative_to(bytecode)
+        assert compiled.exists()
+    assert len(list(bytecode.rglob("*.pyc"))) > 100, "their modules too"
+
+
+def test_what_is_ours_is_removed(installed: Installed, folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "netplug").write_text((folder / "netplug").read_text())
+    assert uninstall(str(tmp_path), said.append) == (str(tmp_path / "netplug"),)
+    assert said == [f"removed {tmp_path}/netplug", f"not there: {tmp_path}/netplug-ipam"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "netplug").write_bytes(b"\x7fELF\xff\xfe")
+    assert uninstall(str(tmp_path), said.append) == ()
+    assert said == [
+        f"left alone, not written by netplugctl: {tmp_path}/netplug",
+        f"not there: {tmp_path}/netplug-ipam",
+    ]
+    assert os.listdir(tmp_path) == ["netplug"]
+
+
+def test_a_file_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "netplug").mkdir()
+    with pytest.raises(Unavailable) as refusal:
+        uninstall(str(tmp_path), print)
+    assert str(refusal.value) == f"{tmp_path}/netplug: Is a directory"
+
+
+@pytest.mark.parametrize("interpreter", ["/" + "x" * (SHEBANG_LIMIT - 6), "/with a/space"])
+def test_an_interpreter_that_no_kernel_would_run_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, interpreter: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", interpreter)
+    with pytest.raises(ConfigurationError) as refusal:
+        install(str(tmp_path), print)
+    assert str(refusal.value) == (
+        f"interpreter: {interpreter!r} is not accepted; a path without spaces of at most 121 bytes is needed"
+    )
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "interpreter,cause",
+    [("/bin/false", "exit status 1, b''"), ("/not/a/python", "No such file or directory")],
+)
+def test_what_does_not_run_replaces_nothing(
+    monkeypatch: pytest.MonkeyPatch, installed: Installed, tmp_path: Path, interpreter: str, cause: str
+) -> None:
+    (tmp_path / "netplug").write_text("the release before")
+    monkeypatch.setattr(sys, "executable", interpreter)
+    with pytest.raises(Unavailable, match=f"^{tmp_path}/netplug: it does not run: .*{cause}"):
+        install(str(tmp_path), print)
+    assert os.listdir(tmp_path) == ["netplug"]
+    assert (tmp_path / "netplug").read_text() == "the release before"
+
+
+def test_a_folder_that_cannot_be_written_is_named(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable) as refusal:
+        install(str(tmp_path / "file"), print)
+    assert str(refusal.value) == f"{tmp_path}/file/netplug: File exists"
+
+
+def test_a_relative_folder_is_this_one(monkeypatch: pytest.MonkeyPatch, installed: Installed, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert install(".", lambda _: None).files == tuple(str(tmp_path / name) for name in EXECUTABLES)

@@ -1,0 +1,131 @@
+"""Log lines: their form, where they go, and that nothing about them is ever the reason for a failure."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netplug_cli.logs import Logger
+from netplug_core.log import Level, Log
+
+Capture = pytest.CaptureFixture[str]
+
+LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) \[(\w+)\]\[(\d+)\] ([\w-]+): (.*)\n", re.DOTALL)
+
+
+def texts(written: str) -> list[str]:
+    """Level and text of each line."""
+    found = [LINE.fullmatch(line) for line in written.splitlines(keepends=True)]
+    assert all(found), written
+    return [f"{match[2]} {match[5]}" for match in found if match]
+
+
+def test_a_line_has_time_level_process_component_message_and_sorted_fields(capfd: Capture) -> None:
+    log: Log = Logger("cni-plugin")
+    log(Level.INFO, "container attached", node="n", container="c1", count=2)
+    match = LINE.fullmatch(capfd.readouterr().err)
+    assert match is not None
+    assert match.groups()[1:] == (
+        "INFO",
+        str(os.getpid()),
+        "cni-plugin",
+        'container attached container="c1" count="2" node="n"',
+    )
+
+
+@pytest.mark.parametrize(
+    "value,shown",
+    [
+        ('say "no"', r"say \"no\""),
+        ("two\nlines", r"two\nlines"),
+        ("C:\\", r"C:\\"),
+        ("\x1b[31mred\x7f\r\t\0", r"\x1b[31mred\x7f\x0d\x09\x00"),
+        ("schön", "schön"),
+        ("\udcff", r"\udcff"),
+        (None, "None"),
+    ],
+)
+def test_a_value_cannot_end_its_line(capfd: Capture, value: object, shown: str) -> None:
+    Logger("ipam")(Level.INFO, "m", key=value)
+    assert texts(capfd.readouterr().err) == [f'INFO m key="{shown}"']
+
+
+def test_a_message_of_several_lines_is_indented(capfd: Capture) -> None:
+    Logger("ipam")(Level.ERROR, "an error\nTraceback\n  here")
+    assert capfd.readouterr().err.endswith("ipam: an error\n    Traceback\n      here\n")
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_check_35_lines_of_the_level_or_worse_are_written(capfd: Capture, tmp_path: Path, level: Level) -> None:
+    logger = Logger("cni-plugin")
+    logger.configure(level, str(tmp_path / "log"))
+    for one in Level:
+        logger(one, "line")
+    expected = [f"{one.value} line" for one in list(Level)[list(Level).index(level) :]]
+    assert texts(capfd.readouterr().err) == expected
+    assert texts((tmp_path / "log").read_text()) == expected
+
+
+def test_until_it_is_configured_it_writes_info_to_standard_error(capfd: Capture) -> None:
+    logger = Logger("cni-plugin")
+    logger(Level.DEBUG, "no")
+    logger(Level.INFO, "yes")
+    assert texts(capfd.readouterr().err) == ["INFO yes"]
+
+
+def test_check_34_folder_and_file_are_made_and_lines_appended(capfd: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "netplug" / "cni" / "cni.log"
+    previous = os.umask(0o022)
+    try:
+        for number in range(2):
+            logger = Logger("cni-plugin")
+            logger.configure(Level.INFO, str(path))
+            logger(Level.INFO, f"call {number}")
+    finally:
+        os.umask(previous)
+    assert texts(path.read_text()) == ["INFO call 0", "INFO call 1"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+
+
+def test_a_file_may_lie_in_the_current_folder(capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    logger = Logger("cni-plugin")
+    logger.configure(Level.INFO, "cni.log")
+    logger(Level.INFO, "here")
+    assert texts((tmp_path / "cni.log").read_text()) == ["INFO here"]
+
+
+def test_check_34_a_file_that_cannot_be_opened_is_said_once(capfd: Capture, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    logger = Logger("cni-plugin")
+    path = f"{tmp_path}/file/cni.log"
+    logger.configure(Level.INFO, path)
+    logger(Level.INFO, "on we go")
+    said, then = texts(capfd.readouterr().err)
+    assert said.startswith("WARNING the log file cannot be opened cause=")
+    assert said.endswith(f' path="{path}"')
+    assert then == "INFO on we go"
+
+
+def test_a_full_disk_is_put_up_with(capfd: Capture) -> None:
+    logger = Logger("cni-plugin")
+    logger.configure(Level.INFO, "/dev/full")
+    logger(Level.INFO, "one")
+    logger(Level.INFO, "two")
+    assert texts(capfd.readouterr().err) == ["INFO one", "INFO two"]
+
+
+def test_standard_error_that_is_closed_or_full_is_put_up_with(tmp_path: Path) -> None:
+    path = tmp_path / "cni.log"
+    script = (
+        "from netplug_cli.logs import Logger; from netplug_core.log import Level; "
+        f"logger = Logger('x'); logger.configure(Level.INFO, {str(path)!r}); logger(Level.INFO, 'line')"
+    )
+    for redirection in ("2>&-", "2>/dev/full"):
+        subprocess.run(["/bin/sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, script], check=True)
+    assert texts(path.read_text()) == ["INFO line", "INFO line"]

@@ -1,0 +1,68 @@
+"""What settings open: the real store, the real machine, and who is refused until a later release."""
+
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.blocks.ipam import BlockIPAM
+from netplug_backends.host.install import EXECUTABLES
+from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.linux.dataplane import LinuxDataplane
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_cli import wiring
+from netplug_core.errors import ConfigurationError, NotYetSupported
+from netplug_core.log import Level
+from netplug_core.netconf.model import DatastoreSettings, NetConf
+
+
+def say_nothing(level: Level, message: str, /, **fields: object) -> None:
+    """A log for whom nothing matters."""
+
+
+def test_a_world_is_this_machines(tmp_path: Path) -> None:
+    path = tmp_path / "netplug.db"
+    netconf = NetConf(datastore=DatastoreSettings(type="sqlite", sqlite_path=str(path)))
+    with wiring.open_world(netconf, say_nothing) as world:
+        assert isinstance(world.ipam, BlockIPAM)
+        assert isinstance(world.ipam.datastore, SqliteDatastore)
+        assert world.ipam.datastore.description.location == str(path)
+        assert isinstance(world.dataplane, LinuxDataplane)
+        assert isinstance(world.host, HostMachine)
+        assert isinstance(world.clock, SystemClock)
+        assert world.log is say_nothing
+    assert not path.exists(), "opening touches nothing"
+
+
+@pytest.mark.parametrize("name", ["etcdv3", "kubernetes"])
+def test_datastores_of_a_later_release_say_so(name: str) -> None:
+    text = f"^datastore_type: '{name}' is not yet supported; registered: memory, sqlite$"
+    netconf = NetConf(datastore=DatastoreSettings(type=name))
+    with pytest.raises(NotYetSupported, match=text), wiring.open_world(netconf, say_nothing):
+        raise AssertionError("it was opened")
+    with pytest.raises(NotYetSupported, match=text), wiring.open_datastore({"DATASTORE_TYPE": name}):
+        raise AssertionError("it was opened")
+
+
+def test_check_24_an_unknown_datastore_is_refused() -> None:
+    netconf = NetConf(datastore=DatastoreSettings(type="foo"))
+    with (
+        pytest.raises(ConfigurationError, match=r"^datastore_type: 'foo' is not accepted; registered: memory, sqlite$"),
+        wiring.open_world(netconf, say_nothing),
+    ):
+        raise AssertionError("it was opened")
+
+
+def test_the_tool_opens_what_its_environment_names(tmp_path: Path) -> None:
+    environ = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(tmp_path / "netplug.db")}
+    with wiring.open_datastore(environ) as store:
+        assert store.description.location == str(tmp_path / "netplug.db")
+
+
+def test_removing_executables_that_are_not_there_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    wiring.uninstall_executables(str(tmp_path), said.append)
+    assert said == [f"not there: {tmp_path / name}" for name in EXECUTABLES]
+
+
+def test_the_clock_is_the_machines() -> None:
+    assert wiring.system_clock().now_ns() > 1_700_000_000 * 10**9

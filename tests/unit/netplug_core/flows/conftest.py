@@ -1,0 +1,13 @@
+"""A node with one pool of each family, for every test of a flow."""
+
+import pytest
+
+from tests.flow_bench import FlowBench
+
+
+@pytest.fixture
+def bench() -> FlowBench:
+    made = FlowBench()
+    made.add_pool("four", "10.65.0.0/24")
+    made.add_pool("six", "fd00:65::/120")
+    return made

@@ -1,0 +1,185 @@
+"""CHECK: fine right after ADD, and whatever was taken away since is named."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.memory.dataplane import Interface as Found
+from netplug_core.addressing import Address
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.result import AssignedAddress, Interface, Result, render_result
+from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.flows.check import AddressesNotHeld, AttachmentDiffers
+from tests.flow_bench import C1, DUAL_STACK, POD, Container, FlowBench
+
+BRIDGE = {"type": "bridge", "nodename": "node-1"}
+IPV4: dict[str, object] = {"type": "netplug-ipam"}
+
+
+def ends(bench: FlowBench) -> tuple[Found, Found]:
+    """Both ends of the attachment of C1, the container's first."""
+    inside = bench.dataplane.interface("eth0", C1.netns)
+    assert inside is not None
+    assert inside.peer is not None
+    return inside, inside.peer
+
+
+@pytest.mark.parametrize("container", [C1, Container(args=POD), Container(ifname="net0")])
+@pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
+def test_an_attachment_is_fine_right_after_add(bench: FlowBench, container: Container, ipam: dict[str, object]) -> None:
+    result = bench.add(container, ipam=ipam, mtu=1450)
+    bench.check(container, result, ipam=ipam, mtu=1450)
+    bench.check(container, result, ipam=ipam)
+
+
+def test_what_others_added_is_no_difference(bench: FlowBench) -> None:
+    result = bench.add()
+    both = Result(
+        interfaces=(Interface(name="lo", sandbox=C1.netns),),
+        ips=(AssignedAddress(address=Address.parse("192.0.2.1"), length=24, interface=0),),
+    )
+    bench.check(C1, both.followed_by(result))
+
+
+@pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
+def test_a_result_of_an_older_version_serves(bench: FlowBench, version: str) -> None:
+    result = json.loads(render_result(bench.add(), version))
+    bench.run("CHECK", C1, Plugin.MAIN, prevResult=result, cniVersion=version)
+
+
+def _down(inside: Found, _outside: Found) -> None:
+    inside.is_up = False
+
+
+def _mac(inside: Found, _outside: Found) -> None:
+    inside.mac = "02:00:00:00:00:99"
+
+
+def _no_addresses(inside: Found, _outside: Found) -> None:
+    inside.addresses.clear()
+
+
+def _no_neighbours(inside: Found, _outside: Found) -> None:
+    inside.neighbours.clear()
+
+
+def _mtu(_inside: Found, outside: Found) -> None:
+    outside.mtu = 1400
+
+
+def _no_host_route(_inside: Found, outside: Found) -> None:
+    outside.routes.clear()
+
+
+def _no_proxy_arp(_inside: Found, outside: Found) -> None:
+    outside.settings[f"net/ipv4/conf/{outside.name}/proxy_arp"] = "0"
+
+
+@pytest.mark.parametrize(
+    "spoil,text",
+    [
+        (_down, "interface 'eth0' in /run/netns/c1: state: expected up, found down"),
+        (_mac, "interface 'eth0' in /run/netns/c1: MAC: expected 9e:bc:c9:ec:fd:b5, found 02:00:00:00:00:99"),
+        (_no_addresses, r"interface 'eth0' in /run/netns/c1: address: expected 10\.65\.0\.\d+/32, found none"),
+        (_no_neighbours, r"neighbour: expected 169.254.1.1 at ee:ee:ee:ee:ee:ee, found none"),
+        (_mtu, "interface 'netp2f22765d049' on the host: MTU: expected 1450, found 1400"),
+        (_no_host_route, r"on the host: route: expected 10\.65\.0\.\d+/32 \(protocol 78\), found none"),
+        (_no_proxy_arp, "setting net/ipv4/conf/netp2f22765d049/proxy_arp on the host: expected 1, found 0"),
+    ],
+)
+def test_a_difference_is_named(bench: FlowBench, spoil: Callable[[Found, Found], None], text: str) -> None:
+    result = bench.add(mtu=1450)
+    spoil(*ends(bench))
+    with pytest.raises(AttachmentDiffers, match=f"^the attachment is not what ADD made: .*{text}") as refusal:
+        bench.check(C1, result)
+    assert refusal.value.code == 130
+
+
+def test_every_difference_is_named(bench: FlowBench) -> None:
+    result = bench.add(mtu=1450)
+    _down(*ends(bench))
+    _mtu(*ends(bench))
+    with pytest.raises(AttachmentDiffers, match=r"found down; .*found 1400$"):
+        bench.check(C1, result)
+
+
+def test_an_interface_that_is_gone_is_a_difference(bench: FlowBench) -> None:
+    result = bench.add()
+    bench.dataplane.remove_namespace(C1.netns)
+    with pytest.raises(AttachmentDiffers, match="'eth0' in /run/netns/c1: expected an interface, found none; "):
+        bench.check(C1, result)
+
+
+def test_addresses_that_are_not_held_are_named(bench: FlowBench) -> None:
+    result = bench.add(ipam=DUAL_STACK)
+    bench.run("DEL", Container(netns=""))
+    with pytest.raises(AddressesNotHeld) as refusal:
+        bench.check(C1, result, ipam=DUAL_STACK)
+    four, six = (str(ip.address) for ip in result.ips)
+    assert (refusal.value.code, str(refusal.value)) == (131, f"handle net1.c1 does not hold {four}, {six}")
+
+
+def test_a_check_needs_what_add_answered(bench: FlowBench) -> None:
+    bench.add()
+    for plugin in Plugin:
+        with pytest.raises(ConfigurationError) as refusal:
+            bench.run("CHECK", C1, plugin)
+        assert (refusal.value.code, str(refusal.value)) == (
+            7,
+            "network configuration.prevResult: None is not accepted; CHECK needs the result of ADD",
+        )
+
+
+def test_a_result_without_our_addresses_is_refused(bench: FlowBench) -> None:
+    bench.add()
+    with pytest.raises(ConfigurationError, match="'no address of eth0' is not accepted; the result of ADD is expected"):
+        bench.check(C1, Result(interfaces=(Interface(name="eth0", sandbox=C1.netns),)))
+
+
+def test_a_malformed_result_is_refused(bench: FlowBench) -> None:
+    with pytest.raises(DecodeError, match=r"prevResult\.ips: must be an array"):
+        bench.run("CHECK", C1, Plugin.MAIN, prevResult={"ips": 1})
+
+
+def test_a_check_changes_nothing(bench: FlowBench) -> None:
+    result = bench.add()
+    commits = bench.memory.calls.commits
+    bench.check(C1, result)
+    assert bench.memory.calls.commits == commits
+    assert bench.host.locked == ["/var/run/netplug/ipam.lock"], "only ADD's"
+
+
+# --- netplug-ipam --------------------------------------------------------------------------------------------------
+
+
+def assigned(bench: FlowBench, ipam: dict[str, object]) -> Result:
+    result = bench.run("ADD", C1, Plugin.IPAM, **BRIDGE, ipam=ipam)
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
+def test_netplug_ipam_finds_its_addresses(bench: FlowBench, ipam: dict[str, object]) -> None:
+    bench.check(C1, assigned(bench, ipam), Plugin.IPAM, **BRIDGE, ipam=ipam)
+
+
+def test_netplug_ipam_looks_at_nothing_but_its_own(bench: FlowBench) -> None:
+    result = assigned(bench, IPV4)
+    foreign = (AssignedAddress(address=Address.parse(text), length=32) for text in ("192.0.2.1", "2001:db8::1"))
+    bench.check(C1, evolve(result, ips=(*foreign, *result.ips)), Plugin.IPAM, **BRIDGE)
+
+
+def test_netplug_ipam_names_what_is_not_held(bench: FlowBench) -> None:
+    result = assigned(bench, DUAL_STACK)
+    four, six = (str(ip.address) for ip in result.ips)
+    stranger = AssignedAddress(address=Address.parse("10.65.0.99"), length=24)
+    with pytest.raises(AddressesNotHeld) as refusal:
+        bench.check(C1, evolve(result, ips=(stranger, result.ips[1])), Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK)
+    assert str(refusal.value) == "handle net1.c1 does not hold 10.65.0.99"
+    with pytest.raises(AddressesNotHeld, match=r"^handle net1\.c1 does not hold an IPv4 address of the result$"):
+        bench.check(C1, evolve(result, ips=result.ips[1:]), Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK)
+    bench.run("DEL", C1, Plugin.IPAM, **BRIDGE)
+    with pytest.raises(AddressesNotHeld, match=f"^handle net1.c1 does not hold {four}, {six}$"):
+        bench.check(C1, result, Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK)

@@ -1,0 +1,128 @@
+"""``netplug-ipam`` under another main plugin: addresses for a shared link, and nothing but addresses."""
+
+import pytest
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.result import AssignedAddress, Result, Route
+from netplug_core.errors import NetplugError, NotYetSupported, Unavailable
+from netplug_core.flows.context import NoAddressWanted
+from netplug_core.ipam.trace import PoolsExhausted
+from netplug_core.log import Level
+from tests.flow_bench import C1, DUAL_STACK, POD, Container, FlowBench
+
+OURS: dict[str, object] = {"type": "netplug-ipam"}
+DEFAULTS = {Family.IPV4: Prefix.parse("0.0.0.0/0"), Family.IPV6: Prefix.parse("::/0")}
+OTHERS = pytest.mark.parametrize("other", ["bridge", "ptp"])
+
+
+def assigned(bench: FlowBench, container: Container = C1, **changes: object) -> Result:
+    result = bench.run("ADD", container, Plugin.IPAM, **{"type": "bridge", **changes})
+    assert result is not None
+    return result
+
+
+@OTHERS
+def test_an_address_comes_with_its_pools_length_gateway_and_default_route(bench: FlowBench, other: str) -> None:
+    result = assigned(bench, type=other, ipam=DUAL_STACK)
+    four, six = bench.allocations()
+    assert result == Result(
+        ips=(
+            AssignedAddress(address=four, length=24, gateway=Address.parse("10.65.0.1")),
+            AssignedAddress(address=six, length=120, gateway=Address.parse("fd00:65::1")),
+        ),
+        routes=tuple(Route(destination=DEFAULTS[family]) for family in Family),
+    )
+    assert bench.endpoints() == []
+    assert bench.dataplane.names() == ()
+
+
+def test_netplug_itself_gets_addresses_to_route(bench: FlowBench) -> None:
+    result = assigned(bench, type="netplug", ipam=DUAL_STACK)
+    assert result.ips == tuple(
+        AssignedAddress(address=address, length=address.family.width) for address in bench.allocations()
+    )
+    assert [route.destination for route in result.routes] == list(DEFAULTS.values())
+
+
+@pytest.mark.parametrize(
+    "cidr,families",
+    [("10.66.0.0/29", {}), ("fd00:66::/125", {"assign_ipv4": "false", "assign_ipv6": "true"})],
+)
+def test_the_edges_of_a_pool_are_never_given(cidr: str, families: dict[str, object]) -> None:
+    bench, pool, ipam = FlowBench(), Prefix.parse(cidr), {**OURS, **families}
+    bench.add_pool("small", cidr)
+    given = {assigned(bench, Container(id=f"c{n}"), ipam=ipam).ips[0].address for n in range(5)}
+    assert given == {pool.nth(n) for n in range(8)} - {pool.first, pool.nth(1), pool.last}
+    with pytest.raises(PoolsExhausted):
+        assigned(bench, Container(id="one-too-many"), ipam=ipam)
+    assert len(bench.handles()) == 5
+
+
+@pytest.mark.parametrize("length", [31, 32])
+def test_a_pool_of_edges_serves_nobody(length: int) -> None:
+    bench = FlowBench()
+    bench.add_pool("edges", f"10.66.0.0/{length}")
+    with pytest.raises(PoolsExhausted):
+        assigned(bench)
+
+
+@pytest.mark.parametrize("container", [C1, Container(args=POD), Container(ifname="net0")])
+def test_asked_again_it_answers_the_same(bench: FlowBench, container: Container) -> None:
+    first = assigned(bench, container, ipam=DUAL_STACK)
+    assert assigned(bench, container, ipam=DUAL_STACK) == first
+    assert len(bench.allocations()) == 2
+    assert bench.log.of(Level.INFO) == ["addresses assigned"] * 2
+
+
+def test_what_was_assigned_is_released_again_and_again(bench: FlowBench) -> None:
+    assigned(bench, ipam=DUAL_STACK)
+    for _ in range(2):
+        assert bench.run("DEL", C1, Plugin.IPAM, type="bridge") is None
+        bench.assert_nothing_left()
+
+
+def test_a_release_needs_neither_namespace_nor_good_settings(bench: FlowBench) -> None:
+    assigned(bench)
+    bench.run("DEL", Container(netns="", args="IP=10.65.0.9"), Plugin.IPAM, type="bridge", ipam={"assign_ipv4": "?"})
+    bench.assert_nothing_left()
+
+
+def test_keys_inside_ipam_are_honoured(bench: FlowBench) -> None:
+    bench.add_pool("mine", "10.67.0.0/24")
+    inside = {**OURS, "nodename": "inside", "ipam_lock_file": "/inside.lock", "ipv4_pools": ["mine"]}
+    result = assigned(bench, nodename="outside", ipam_lock_file="/outside.lock", ipam=inside)
+    assert Prefix.parse("10.67.0.0/24").contains(result.ips[0].address)
+    assert bench.host.locked == ["/inside.lock"]
+    assert [path[:2] for path in bench.affinities()] == [("host", "inside")]
+
+
+@pytest.mark.parametrize(
+    "changes,error,text",
+    [
+        ({"ipam": {**OURS, "subnet": "10.0.0.0/8"}}, NotYetSupported, "ipam.subnet: '10.0.0.0/8' is not yet supported"),
+        ({"ipam": {"type": "host-local"}}, NotYetSupported, "ipam.type: 'host-local' is not yet supported"),
+        ({"ipam": {**OURS, "assign_ipv4": "false"}}, NoAddressWanted, "asks for no address"),
+        ({"nodename_file_optional": False}, Unavailable, "/var/lib/netplug/nodename: no such file"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_made(
+    bench: FlowBench, changes: dict[str, object], error: type[NetplugError], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        assigned(bench, C1, **changes)
+    assert bench.host.locked == []
+    bench.assert_nothing_left()
+
+
+def test_check_56_a_chosen_address_is_refused(bench: FlowBench) -> None:
+    with pytest.raises(NotYetSupported, match=r"^CNI_ARGS\.IP: '10\.65\.0\.7' is not yet supported"):
+        assigned(bench, Container(args="IP=10.65.0.7"))
+
+
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_a_locked_cluster_means_try_again(bench: FlowBench, command: str) -> None:
+    bench.lock_cluster()
+    with pytest.raises(Unavailable, match="pod networking is locked") as refusal:
+        bench.run(command, C1, Plugin.IPAM, type="bridge")
+    assert refusal.value.code == 11

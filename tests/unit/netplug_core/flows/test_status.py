@@ -1,0 +1,115 @@
+"""STATUS: nothing to say while an ADD could be served, else why not."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.errors import ConfigurationError, NotYetSupported, UnhealthyStatus
+from tests.flow_bench import C1, DUAL_STACK, Container, FlowBench
+
+BOTH = pytest.mark.parametrize("plugin", list(Plugin))
+
+
+def unhealthy(bench: FlowBench, plugin: Plugin = Plugin.MAIN, **changes: object) -> str:
+    with pytest.raises(UnhealthyStatus) as refusal:
+        bench.run("STATUS", C1, plugin, **changes)
+    assert refusal.value.code == 50
+    return str(refusal.value)
+
+
+@BOTH
+@pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
+def test_check_99_a_healthy_node_has_nothing_to_say(bench: FlowBench, plugin: Plugin, ipam: dict[str, object]) -> None:
+    assert bench.run("STATUS", C1, plugin, ipam=ipam) is None
+    assert bench.memory.calls.commits == 2, "the fixture's two pools"
+    assert bench.affinities() == {}
+    assert bench.host.locked == []
+
+
+@BOTH
+def test_check_99_a_locked_cluster_is_unhealthy(bench: FlowBench, plugin: Plugin) -> None:
+    bench.lock_cluster()
+    assert unhealthy(bench, plugin) == (
+        "ClusterInformation default: spec.datastoreReady is false: pod networking is locked"
+    )
+    bench.lock_cluster(is_ready=True)
+    bench.run("STATUS", C1, plugin)
+
+
+@BOTH
+def test_check_99_full_pools_are_unhealthy(plugin: Plugin) -> None:
+    bench = FlowBench()
+    bench.add_pool("one", "10.65.0.0/32")
+    bench.add()
+    assert unhealthy(bench, plugin).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
+
+
+def test_a_container_called_status_counts_for_nothing() -> None:
+    bench = FlowBench()
+    bench.add_pool("one", "10.65.0.0/32")
+    bench.add(Container(id="status"))
+    assert unhealthy(bench).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
+
+
+@BOTH
+def test_a_family_without_a_pool_is_unhealthy(plugin: Plugin) -> None:
+    bench = FlowBench()
+    bench.add_pool("four", "10.65.0.0/24")
+    assert "there is no IPv6 pool at all" in unhealthy(bench, plugin, ipam=DUAL_STACK)
+
+
+@BOTH
+def test_a_named_pool_that_is_missing_is_unhealthy(bench: FlowBench, plugin: Plugin) -> None:
+    text = unhealthy(bench, plugin, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]})
+    assert text.startswith("the given pool (nowhere) does not exist")
+
+
+@BOTH
+def test_wanting_no_address_is_unhealthy(bench: FlowBench, plugin: Plugin) -> None:
+    assert "asks for no address" in unhealthy(bench, plugin, ipam={"type": "netplug-ipam", "assign_ipv4": "false"})
+
+
+@BOTH
+def test_a_node_that_is_not_ready_is_unhealthy(bench: FlowBench, plugin: Plugin) -> None:
+    assert unhealthy(bench, plugin, nodename_file_optional=False).startswith(
+        "/var/lib/netplug/nodename: no such file or directory: "
+    )
+    bench.host.texts = {"/var/lib/netplug/nodename": "node-1"}
+    bench.run("STATUS", C1, plugin, nodename_file_optional=False)
+
+
+@BOTH
+@pytest.mark.parametrize("where", ["file", "file/below"])
+def test_check_99_a_store_that_is_away_is_unhealthy(
+    bench: FlowBench, tmp_path: Path, plugin: Plugin, where: str
+) -> None:
+    (tmp_path / "file").write_text("no database at all, and no folder either" * 100)
+    path = str(tmp_path / where)
+    with closing(SqliteDatastore(path, clock=bench.clock)) as store:
+        bench.store = store
+        assert path in unhealthy(bench, plugin)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ipam": {"type": "host-local"}},
+        {"ipam": {"type": "netplug-ipam", "routes": [{"dst": "10.0.0.0/8"}]}},
+        {"log_file_max_size": 1},
+    ],
+)
+def test_a_setting_that_is_not_served_is_code_7(bench: FlowBench, plugin: Plugin, changes: dict[str, object]) -> None:
+    with pytest.raises(NotYetSupported) as refusal:
+        bench.run("STATUS", C1, plugin, **changes)
+    assert refusal.value.code == 7
+
+
+def test_check_29_a_broken_mtu_file_is_code_7_where_interfaces_are_made(bench: FlowBench) -> None:
+    bench.host.texts = {"/var/lib/netplug/mtu": "abc"}
+    with pytest.raises(ConfigurationError, match=r"^failed to read MTU file"):
+        bench.run("STATUS")
+    bench.run("STATUS", C1, Plugin.IPAM)

@@ -1,0 +1,224 @@
+"""A cluster of allocators over one store in memory, for tests of address assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from attrs import define, evolve, field
+
+from netplug_backends.blocks.ipam import BlockIPAM
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.faults import Fault, FaultyDatastore
+from netplug_core.addressing import Family, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.datastore.interface import Datastore
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
+from netplug_core.ipam.block import BLOCK, Block, block_key
+from netplug_core.ipam.decide import decide, queries
+from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.interface import NO_ENDPOINT, EndpointPart
+from netplug_core.ipam.request import Assignment, AssignRequest, Automatic, Released, ReleaseRequest, Shortfall
+from netplug_core.records import (
+    Create,
+    Decision,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Query,
+    Record,
+    Snapshot,
+    Update,
+    Write,
+)
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
+from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.metadata import Metadata
+from netplug_core.testing.clock import ManualClock
+
+NODE = "node-a"
+OTHER = "node-b"
+
+V = TypeVar("V")
+
+
+def from_first(node: str, pool: Prefix, count: int) -> int:
+    """Every node starts at a pool's first block, so that a test can say which one comes next."""
+    return 0
+
+
+def v4(count: int = 1, *pools: str) -> Automatic:
+    return Automatic(family=Family.IPV4, count=count, pools=pools)
+
+
+def v6(count: int = 1, *pools: str) -> Automatic:
+    return Automatic(family=Family.IPV6, count=count, pools=pools)
+
+
+def request(handle: str = "h", *wanted: Automatic, node: str = NODE) -> AssignRequest:
+    """A wish for these families (one IPv4 address unless it says otherwise), all or nothing."""
+    return AssignRequest(handle=handle, node=node, wanted=wanted or (v4(),), shortfall=Shortfall.REFUSE)
+
+
+@define
+class Bench:
+    """A store, a clock, and what people and nodes do to the store."""
+
+    clock: ManualClock = field(factory=ManualClock)
+    store: MemoryDatastore = field()
+
+    @store.default
+    def _store(self) -> MemoryDatastore:
+        return MemoryDatastore(clock=self.clock)
+
+    # --- nodes -----------------------------------------------------------------------------------------------------
+
+    def ipam(self, script: Mapping[int, Fault] | None = None) -> BlockIPAM:
+        """An allocator; ``script`` is what its commits suffer."""
+        store: Datastore = FaultyDatastore(self.store, script) if script else self.store
+        return BlockIPAM(datastore=store, clock=self.clock, chance=lambda: 0.5, order=from_first)
+
+    @property
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 60)
+
+    def assign(
+        self, wish: AssignRequest, script: Mapping[int, Fault] | None = None, part: EndpointPart = NO_ENDPOINT
+    ) -> list[str]:
+        """The addresses that the wish is granted, as texts."""
+        assignment = self.ipam(script).assign(wish, part, deadline=self.deadline)
+        return [str(assigned.address) for assigned in assignment.addresses]
+
+    def take(self, handle: str, *wanted: Automatic, node: str = NODE) -> list[str]:
+        """Assign, all or nothing."""
+        return self.assign(request(handle, *wanted, node=node))
+
+    def take_what_there_is(self, handle: str, *wanted: Automatic, node: str = NODE) -> list[str]:
+        """Assign, with less than asked as an answer."""
+        return self.assign(evolve(request(handle, *wanted, node=node), shortfall=Shortfall.RETURN))
+
+    def release(self, handle: str, script: Mapping[int, Fault] | None = None) -> list[str]:
+        """The addresses that a release frees, as texts."""
+        freed: Released = self.ipam(script).release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=self.deadline)
+        return [str(address) for address in freed.addresses]
+
+    def decision(self, wish: AssignRequest) -> Decision[Assignment]:
+        """What the rule makes of the store as it is; nothing is committed."""
+        return self.decision_and_reads(wish)[0]
+
+    def decision_and_reads(self, wish: AssignRequest) -> tuple[Decision[Assignment], list[tuple[Query, ...]]]:
+        """The same, and what was read for it, read by read."""
+        reads = [queries(wish)]
+        snapshot = self.read(*reads[0])
+        while True:
+            decided = decide(snapshot, wish, self.clock.now_ns(), from_first)
+            if isinstance(decided, Decision):
+                return decided, reads
+            reads.append(decided.queries)
+            snapshot = snapshot.merged(self.read(*decided.queries))
+
+    # --- people ----------------------------------------------------------------------------------------------------
+
+    def add_pool(self, name: str, cidr: str, block_length: int = 0) -> None:
+        """A pool with the defaults."""
+        self.put(ippool_key(name), pool(name, cidr, block_length))
+
+    def disable_pool(self, name: str) -> None:
+        stored = self.get(ippool_key(name))
+        self.put(ippool_key(name), evolve(stored, spec=evolve(stored.spec, is_disabled=True)))
+
+    def set_ready(self, *, is_ready: bool) -> None:
+        spec = ClusterInformationSpec(is_datastore_ready=is_ready)
+        self.put(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec))
+
+    def put(self, key: Key[V], value: V) -> None:
+        """Store a value, whatever was there."""
+        found = self.find_record(key)
+        self.commit(Update(key, value, found.revision) if found else Create(key, value))
+
+    def remove(self, key: Key[object]) -> None:
+        found = self.find_record(key)
+        assert found is not None
+        self.commit(Delete(key, found.revision))
+
+    def commit(self, *writes: Write) -> None:
+        self.store.commit(writes, deadline=self.deadline)
+
+    # --- what is stored --------------------------------------------------------------------------------------------
+
+    def read(self, *asked: Query) -> Snapshot:
+        return self.store.read(asked, deadline=self.deadline)
+
+    def find_record(self, key: Key[V]) -> Record[V] | None:
+        return self.read(Get(key)).find(key)
+
+    def find(self, key: Key[V]) -> V | None:
+        record = self.find_record(key)
+        return record.value if record else None
+
+    def get(self, key: Key[V]) -> V:
+        value = self.find(key)
+        assert value is not None, f"{key} is not there"
+        return value
+
+    def records(self, kind: Kind[V]) -> tuple[Record[V], ...]:
+        asked = List(kind)
+        return self.read(asked).list(asked)
+
+    def block(self, cidr: str) -> Block:
+        return self.get(block_key(Prefix.parse(cidr)))
+
+    def blocks(self) -> dict[str, str]:
+        """Every block, and who owns it."""
+        return {str(record.value.prefix): record.value.owner for record in self.records(BLOCK)}
+
+    def claims(self) -> dict[tuple[str, str], str]:
+        """Every claim: node and block, and how far it has come."""
+        return {(record.key.path[1], record.key.name): record.value.state.value for record in self.records(AFFINITY)}
+
+    def counts(self, handle: str) -> dict[str, int]:
+        """What a handle says it holds in which block."""
+        found = self.get(handle_key(handle))
+        return {str(prefix): count for prefix, count in found.blocks}
+
+    def handles(self) -> list[str]:
+        return [record.key.name for record in self.records(HANDLE)]
+
+    def held(self) -> dict[str, str | None]:
+        """Every address that is held, and its handle."""
+        blocks = (record.value for record in self.records(BLOCK))
+        return {str(held.address): held.attribute.handle for block in blocks for held in block.held()}
+
+    # --- what a crash may have left --------------------------------------------------------------------------------
+
+    def leave_claim(self, cidr: str, state: AffinityState, node: str = NODE) -> None:
+        self.put(affinity_key(host_owner(node), Prefix.parse(cidr)), Affinity(state=state))
+
+    def leave_block(self, cidr: str, node: str = NODE) -> None:
+        """An empty block of a node; of nobody where the node is empty."""
+        owner = host_owner(node) if node else ""
+        self.put(block_key(Prefix.parse(cidr)), Block.new(Prefix.parse(cidr), owner=owner, now_ns=self.clock.now_ns()))
+
+    def leave_handle(self, handle: str, **counts: int) -> None:
+        """A handle that says it holds so many addresses; nothing is held. Blocks are named by keyword: ``b0=3``."""
+        blocks = ((Prefix.parse(f"10.0.0.{64 * int(name[1:])}/26"), count) for name, count in counts.items())
+        self.put(handle_key(handle), Handle(blocks=tuple(sorted(blocks))))
+
+    def spent(self) -> tuple[int, int]:
+        """Reads and commits since the last question."""
+        spent = self.store.calls.reads, self.store.calls.commits
+        self.store.calls.reads = self.store.calls.commits = 0
+        return spent
+
+
+def pool(name: str, cidr: str, block_length: int = 0) -> IPPool:
+    """A pool with the defaults, as it is stored; a pool smaller than a block is one block."""
+    prefix = Prefix.parse(cidr)
+    length = block_length or max(prefix.length, prefix.family.default_block_length)
+    return IPPool(metadata=Metadata(name=name), spec=IPPoolSpec(prefix=prefix, block_length=length))

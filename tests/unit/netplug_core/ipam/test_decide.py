@@ -1,0 +1,327 @@
+"""Assignment as one decision: what one gets, what is refused and taken back, and the commit it comes in."""
+
+import pytest
+from attrs import evolve
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
+from netplug_core.ipam.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.block import block_key
+from netplug_core.ipam.decide import queries
+from netplug_core.ipam.handle import handle_key
+from netplug_core.ipam.request import AssignedAddress, Assignment, Shortfall
+from netplug_core.ipam.trace import BlockOutcome, BlockSeen, PoolFull, PoolOutcome, PoolSeen, PoolsExhausted
+from netplug_core.records import ABSENT, Create, Require, RequireUnchanged, Update
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ippool import IPPOOL, ippool_key
+from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
+
+FOUR, SIX = "192.168.1.0/24", "fd80:24e2:f998:72d6::/120"
+BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A cluster with one pool of four blocks."""
+    made = Bench()
+    made.add_pool("main", "10.0.0.0/24")
+    return made
+
+
+# --- what one gets -----------------------------------------------------------------------------------------------
+
+
+def test_a_first_address_comes_with_block_claim_and_handle(bench: Bench) -> None:
+    assert bench.take("h1") == ["10.0.0.0"]
+    assert bench.blocks() == {BLOCK_0: "host:node-a"}
+    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+    assert bench.counts("h1") == {BLOCK_0: 1}
+    block = bench.block(BLOCK_0)
+    assert block.sequences == ((0, bench.clock.wall_ns),)  # the new block's number, from before the address was taken
+    assert block.sequence == bench.clock.wall_ns + 1
+
+
+def test_what_is_stored_with_an_address_says_whose_it_is(bench: Bench) -> None:
+    bench.assign(evolve(request("h1"), owner=(("container", "c1"), ("network", "net"), ("pod", "web-0"))))
+    (held,) = bench.block(BLOCK_0).held()
+    assert held.attribute.handle == "h1"
+    assert held.attribute.owner == (
+        ("container", "c1"),
+        ("network", "net"),
+        ("node", NODE),
+        ("pod", "web-0"),
+        ("timestamp", "2026-01-01T00:00:00Z"),
+    )
+
+
+def test_the_answer_names_the_pool_each_address_is_from(bench: Bench) -> None:
+    bench.add_pool("six", SIX)
+    assignment = bench.decision(request("h1", v4(), v6())).result
+    assert assignment == Assignment(
+        addresses=(
+            AssignedAddress(address=Address.parse("10.0.0.0"), prefix=Prefix.parse("10.0.0.0/24")),
+            AssignedAddress(address=Address.parse("fd80:24e2:f998:72d6::"), prefix=Prefix.parse(SIX)),
+        )
+    )
+
+
+@pytest.mark.parametrize("four, six, lengths", [
+    (FOUR, SIX, (26, 122)), (FOUR, SIX, (32, 128)), ("192.168.0.0/16", "fd80::/110", (20, 116)),
+])  # fmt: skip
+def test_both_families_come_in_one_commit_under_one_handle(four: str, six: str, lengths: tuple[int, int]) -> None:
+    # I-15
+    bench = Bench()
+    bench.add_pool("four", four, lengths[0])
+    bench.add_pool("six", six, lengths[1])
+    bench.spent()
+    first, second = bench.take("h", v4(), v6())
+    assert bench.spent() == (2, 1)
+    assert Prefix.parse(four).contains(Address.parse(first))
+    assert Prefix.parse(six).contains(Address.parse(second))
+    assert list(bench.counts("h").values()) == [1, 1]
+
+
+def test_families_come_in_the_order_of_the_request(bench: Bench) -> None:
+    bench.add_pool("six", SIX)
+    assert bench.take("h", v6(), v4()) == ["fd80:24e2:f998:72d6::", "10.0.0.0"]
+
+
+def test_many_addresses_come_from_as_many_blocks_as_it_takes() -> None:  # I-16
+    bench = Bench()
+    bench.add_pool("four", FOUR)
+    bench.add_pool("six", SIX)
+    taken = bench.take("h", v4(256), v6(256))
+    assert len(set(taken)) == 512
+    assert len(bench.blocks()) == 8
+    assert set(bench.counts("h").values()) == {64}
+    assert sorted(bench.release("h")) == sorted(taken)
+    assert bench.held() == {}
+
+
+def test_the_longest_free_address_is_given_first() -> None:  # I-25, within a pool of one block
+    bench = Bench()
+    bench.add_pool("tiny", "10.0.0.0/30")
+    given = []
+    for _round in range(5):
+        given += bench.take("h")
+        bench.release("h")
+    assert given == ["10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.0"]
+
+
+def test_a_pool_larger_than_any_list_is_served() -> None:
+    bench = Bench()
+    bench.add_pool("huge", "fd00::/64")
+    assert bench.take("h", v6(65)) == [f"fd00::{number:x}" if number else "fd00::" for number in range(65)]
+
+
+def test_nothing_wanted_is_nothing_given(bench: Bench) -> None:
+    assert bench.take("h", v4(0)) == []
+    assert bench.handles() == []
+
+
+def test_a_disabled_pool_serves_no_more_and_what_was_given_stays(bench: Bench) -> None:
+    bench.take("h1")
+    bench.disable_pool("main")
+    bench.add_pool("next", "11.0.0.0/24")
+    assert bench.take("h2") == ["11.0.0.0"]
+    assert bench.take("h1") == ["10.0.0.0"]
+    assert bench.release("h1") == ["10.0.0.0"]
+
+
+def test_a_deleted_pool_gives_no_more_addresses(bench: Bench) -> None:  # I-26
+    bench.take("h1")
+    bench.remove(ippool_key("main"))
+    bench.add_pool("next", "11.0.0.0/24")
+    assert bench.take("h2") == ["11.0.0.0"]
+    # What is held is still held; its range is its block's now.
+    assert bench.decision(request("h1")).result == Assignment(
+        addresses=(AssignedAddress(address=Address.parse("10.0.0.0"), prefix=Prefix.parse(BLOCK_0)),)
+    )
+
+
+def test_pools_are_taken_in_the_order_given_until_it_is_enough(bench: Bench) -> None:
+    bench.add_pool("tiny", "11.0.0.0/31")
+    assert bench.take("h", v4(3, "tiny", "10.0.0.0/24")) == ["11.0.0.0", "11.0.0.1", "10.0.0.0"]
+
+
+def test_a_block_of_another_size_than_the_pool_has_now_is_left_alone(bench: Bench) -> None:
+    bench.leave_block("10.0.0.240/28")
+    bench.leave_claim("10.0.0.240/28", AffinityState.CONFIRMED)
+    assert bench.take("h") == ["10.0.0.0"]
+    assert bench.block("10.0.0.240/28").is_empty
+
+
+# --- asked again -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_request_gets_the_same_addresses_and_writes_nothing(bench: Bench) -> None:
+    bench.add_pool("six", SIX)
+    first = bench.take("h", v4(2), v6())
+    stored = bench.block(BLOCK_0)
+    bench.spent()
+    assert bench.take("h", v4(2), v6()) == first
+    assert bench.spent() == (2, 0)
+    assert bench.block(BLOCK_0) == stored
+
+
+def test_a_request_states_the_total(bench: Bench) -> None:  # I-46
+    assert bench.take("h", v4(1)) == ["10.0.0.0"]
+    assert bench.take("h", v4(3)) == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
+    assert bench.take("h", v4(2)) == ["10.0.0.0", "10.0.0.1"]
+    assert bench.counts("h") == {BLOCK_0: 3}
+
+
+def test_another_node_is_told_the_same_addresses(bench: Bench) -> None:
+    assert bench.take("h") == bench.take("h", node=OTHER) == ["10.0.0.0"]
+
+
+# --- shortfall ---------------------------------------------------------------------------------------------------
+
+
+def test_less_than_asked_is_an_answer_where_the_request_says_so() -> None:  # I-17
+    bench = Bench()
+    bench.add_pool("four", FOUR)
+    bench.add_pool("six", SIX)
+    given = bench.take_what_there_is("h", v4(257), v6(257))
+    assert len(set(given)) == 512
+    decision = bench.decision(evolve(request("h", v4(257), v6(257)), shortfall=Shortfall.RETURN))
+    shortfall = PoolsExhausted(Family.IPV4, 256, 257, decision.trace)
+    assert "No IPs available in pools: [192.168.1.0/24 fd80:24e2:f998:72d6::/120]" in str(shortfall)
+    assert decision.writes == ()
+
+
+def test_a_shortfall_refuses_all_families_and_writes_nothing(bench: Bench) -> None:
+    bench.add_pool("six", "fd00::/127")
+    bench.spent()
+    with pytest.raises(PoolsExhausted) as caught:
+        bench.take("h", v4(), v6(3))
+    assert bench.spent() == (3, 0)
+    assert str(caught.value) == (
+        "Assigned 2 out of 3 requested IPv6 addresses; No IPs available in pools: [fd00::/127]; "
+        "IPPool six (fd00::/127): 2 addresses, 0 used, 0 free in blocks of other nodes"
+    )
+    assert (bench.blocks(), bench.claims(), bench.handles()) == ({}, {}, [])
+
+
+def test_what_is_free_in_the_blocks_of_others_is_said(bench: Bench) -> None:
+    for number in range(4):
+        bench.take(f"h{number}", node=f"node-{number}")
+    with pytest.raises(PoolsExhausted, match="256 addresses, 4 used, 252 free in blocks of other nodes"):
+        bench.take("h")
+
+
+def test_nothing_at_all_is_an_answer_too(bench: Bench) -> None:
+    for number in range(4):
+        bench.take(f"h{number}", node=f"node-{number}")
+    assert bench.take_what_there_is("h") == []
+    assert "h" not in bench.handles()
+
+
+def test_an_unknown_pool_is_refused_whatever_the_request_tolerates(bench: Bench) -> None:  # I-29
+    wish = evolve(request("h", v4(1, "10.0.0.0/24", "40.0.0.0/24")), shortfall=Shortfall.RETURN)
+    with pytest.raises(AllocationError, match=r"the given pool \(40\.0\.0\.0/24\) does not exist"):
+        bench.assign(wish)
+    with pytest.raises(ConfigurationError, match="host bits"):
+        bench.take("h", v4(1, "10.0.0.1/24"))
+    assert bench.handles() == []
+
+
+def test_a_cluster_without_pools_says_so() -> None:
+    with pytest.raises(AllocationError, match=r"node-a \(IPv4\): there is no IPv4 pool at all"):
+        Bench().take("h")
+
+
+def test_a_refusal_takes_back_what_an_earlier_try_wrote_in_vain(bench: Bench) -> None:
+    for number in range(4):
+        bench.take(f"h{number}", node=f"node-{number}")
+    for take in (bench.take, bench.take_what_there_is):
+        bench.leave_handle("h", b0=1)
+        bench.leave_claim(BLOCK_0, AffinityState.PENDING)
+        try:
+            assert take("h") == []
+        except PoolsExhausted:
+            assert take == bench.take
+        assert "h" not in bench.handles()
+        assert (NODE, BLOCK_0) not in bench.claims()
+
+
+def test_a_refusal_leaves_what_is_held(bench: Bench) -> None:
+    bench.take("h", v4(2))
+    with pytest.raises(PoolsExhausted):
+        bench.take("h", v4(300))
+    assert bench.held() == {"10.0.0.0": "h", "10.0.0.1": "h"}
+    assert bench.counts("h") == {BLOCK_0: 2}
+
+
+# --- the cluster's ready flag ------------------------------------------------------------------------------------
+
+
+def test_a_locked_cluster_assigns_nothing(bench: Bench) -> None:
+    bench.set_ready(is_ready=False)
+    bench.spent()
+    with pytest.raises(Unavailable) as caught:
+        bench.take("h")
+    assert caught.value.code == 11
+    assert str(caught.value) == ("ClusterInformation default: spec.datastoreReady is false: pod networking is locked")
+    assert bench.spent() == (1, 0)
+    bench.set_ready(is_ready=True)
+    assert bench.take("h") == ["10.0.0.0"]
+
+
+# --- the commit --------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_holds_only_while_flag_and_pools_are_as_they_were_read(bench: Bench) -> None:
+    decision = bench.decision(request("h"))
+    main = bench.find_record(ippool_key("main"))
+    assert main is not None
+    flag, pools, serving = decision.writes[:3]
+    assert flag == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    assert isinstance(pools, RequireUnchanged)
+    assert pools.kind == IPPOOL
+    assert serving == Require(main.key, main.revision)
+
+
+def test_a_commit_writes_claim_then_handle_then_address(bench: Bench) -> None:
+    writes = bench.decision(request("h")).writes[3:]
+    claim, block = affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)), block_key(Prefix.parse(BLOCK_0))
+    assert [(type(write), write.key) for write in writes if isinstance(write, Create | Update)] == [
+        (Create, claim),
+        (Create, block),
+        (Update, claim),
+        (Create, handle_key("h")),
+        (Update, block),
+    ]
+
+
+def test_what_a_decision_considered_is_in_its_trace(bench: Bench) -> None:
+    bench.take("h1", v4(64))
+    bench.leave_block(BLOCK_1, node=OTHER)
+    bench.leave_claim(BLOCK_1, AffinityState.PENDING)
+    trace = bench.decision(request("h2")).trace
+    assert trace == (
+        PoolSeen(pool="main", prefix=Prefix.parse("10.0.0.0/24"), outcome=PoolOutcome.SERVES),
+        BlockSeen(block=Prefix.parse(BLOCK_1), outcome=BlockOutcome.STALE),
+        BlockSeen(block=Prefix.parse(BLOCK_0), outcome=BlockOutcome.FULL),
+        BlockSeen(block=Prefix.parse(BLOCK_2), outcome=BlockOutcome.CLAIMED),
+    )
+    assert not any(isinstance(remark, PoolFull) for remark in trace)
+
+
+def test_the_first_read_asks_for_flag_pools_handle_and_claims() -> None:
+    assert [str(getattr(query, "key", getattr(query, "kind", ""))) for query in queries(request("h", v4(), v6()))] == [
+        "ClusterInformation(default)",
+        "IPPool",
+        "IPAMHandle(h)",
+        "BlockAffinity",
+        "BlockAffinity",
+    ]
+
+
+def test_a_block_that_was_made_again_never_repeats_a_number(bench: Bench) -> None:
+    bench.take("h")
+    before = bench.block(BLOCK_0).sequence
+    bench.clock.sleep(1)
+    bench.remove(block_key(Prefix.parse(BLOCK_0)))
+    bench.take("h2")
+    assert bench.block(BLOCK_0).sequences[0][1] > before

@@ -1,0 +1,23 @@
+"""Counting what a handle holds."""
+
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+
+LOW, HIGH, SIX = (Prefix.parse(text) for text in ("10.0.0.0/26", "10.0.0.64/26", "fd00::/122"))
+
+
+def test_counts_are_kept_by_block_in_order() -> None:
+    handle = Handle().with_count(SIX, 1).with_count(HIGH, 2).with_count(LOW, 3)
+    assert handle.blocks == ((LOW, 3), (HIGH, 2), (SIX, 1))
+    assert (handle.count(HIGH), handle.count(SIX)) == (2, 1)
+
+
+def test_a_count_is_replaced_and_nothing_left_is_forgotten() -> None:
+    handle = Handle(blocks=((LOW, 3), (HIGH, 2)), carried='{"x":1}')
+    assert handle.with_count(LOW, 5).blocks == ((LOW, 5), (HIGH, 2))
+    assert handle.with_count(LOW, 0) == Handle(blocks=((HIGH, 2),), carried='{"x":1}')
+    assert handle.with_count(LOW, 0).count(LOW) == 0
+
+
+def test_the_key_is_the_id_as_it_is() -> None:
+    assert handle_key("Net.4F2A.eth1") == HANDLE.key("Net.4F2A.eth1")

@@ -1,0 +1,132 @@
+"""Release by handle: from what is stored, whatever a crash or a person left of it."""
+
+import pytest
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.errors import Unavailable
+from netplug_core.ipam.affinity import affinity_key, host_owner
+from netplug_core.ipam.block import Attribute, block_key
+from netplug_core.ipam.release import decide_release, held, release_queries
+from netplug_core.ipam.request import Released, ReleaseRequest
+from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Update
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ippool import ippool_key
+from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, v4, v6
+
+BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A cluster with one pool of four blocks."""
+    made = Bench()
+    made.add_pool("main", "10.0.0.0/24")
+    return made
+
+
+def test_everything_a_handle_holds_is_freed_and_nothing_else(bench: Bench) -> None:
+    bench.add_pool("six", "fd00::/120")
+    bench.take("h1", v4(70), v6(2))
+    bench.take("h2", v4(1))
+    freed = bench.release("h1")
+    assert len(freed) == 72
+    assert bench.held() == {"10.0.0.70": "h2"}
+    assert bench.handles() == ["h2"]
+    assert bench.claims()[(NODE, BLOCK_0)] == "confirmed"  # an empty block stays its node's
+
+
+def test_the_freed_addresses_are_named_by_block_and_number(bench: Bench) -> None:
+    bench.take("h1", v4(2))
+    assert bench.release("h1") == ["10.0.0.0", "10.0.0.1"]
+
+
+@pytest.mark.parametrize("handle", ["h1", "never-heard-of"])
+def test_releasing_twice_is_releasing_once(bench: Bench, handle: str) -> None:
+    bench.take("h1")
+    bench.release("h1")
+    bench.spent()
+    assert bench.release(handle) == []
+    assert bench.spent() == (1, 0)
+
+
+def test_pool_node_and_claim_may_be_gone(bench: Bench) -> None:
+    bench.take("h1")
+    bench.remove(ippool_key("main"))
+    bench.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
+    assert bench.release("h1") == ["10.0.0.0"]
+
+
+def test_the_last_address_takes_a_block_of_nobody_with_it(bench: Bench) -> None:
+    bench.leave_block(BLOCK_0, node="")
+    key = block_key(Prefix.parse(BLOCK_0))
+    block = bench.get(key)
+    bench.put(key, block.assign(block.free[:1], Attribute(handle="h1")).assign(block.free[1:2], Attribute(handle="h2")))
+    bench.leave_handle("h1", b0=1)
+    bench.leave_handle("h2", b0=1)
+    assert bench.release("h1") == ["10.0.0.0"]
+    assert bench.blocks() == {BLOCK_0: ""}
+    assert bench.release("h2") == ["10.0.0.1"]
+    assert bench.blocks() == {}
+
+
+def test_a_handle_that_holds_nothing_is_removed(bench: Bench) -> None:  # I-87: a crash before the block was written
+    bench.take("other")
+    bench.leave_handle("h1", b0=3)
+    assert bench.release("h1") == []
+    assert bench.handles() == ["other"]
+    assert bench.held() == {"10.0.0.0": "other"}
+
+
+def test_a_handle_that_counts_too_much_goes_too(bench: Bench) -> None:
+    bench.take("h1")
+    bench.leave_handle("h1", b0=9)
+    assert bench.release("h1") == ["10.0.0.0"]
+    assert bench.handles() == []
+
+
+def test_a_missing_block_is_no_obstacle(bench: Bench) -> None:
+    bench.take("h1")
+    bench.leave_handle("h1", b0=1, b1=1)
+    bench.remove(block_key(Prefix.parse(BLOCK_0)))
+    assert bench.release("h1") == []
+    assert bench.handles() == []
+
+
+def test_a_locked_cluster_frees_nothing(bench: Bench) -> None:
+    bench.take("h1")
+    bench.set_ready(is_ready=False)
+    with pytest.raises(Unavailable, match="datastoreReady is false") as caught:
+        bench.release("h1")
+    assert caught.value.code == 11
+    assert bench.held() == {"10.0.0.0": "h1"}
+
+
+def test_an_address_returns_only_after_all_others(bench: Bench) -> None:
+    bench.take("h1")
+    bench.release("h1")
+    assert [bench.take(f"h{number}")[0] for number in range(2, 66)] == [
+        *(f"10.0.0.{number}" for number in range(1, 64)), "10.0.0.0",
+    ]  # fmt: skip
+
+
+def test_the_commit_frees_addresses_before_it_forgets_the_handle(bench: Bench) -> None:
+    bench.take("h1")
+    request = ReleaseRequest(handle="h1")
+    snapshot = bench.read(*release_queries(request))
+    more = decide_release(snapshot, request)
+    assert isinstance(more, NeedMore)
+    decision = decide_release(snapshot.merged(bench.read(*more.queries)), request)
+    assert isinstance(decision, Decision)
+    flag, block, handle = decision.writes
+    assert flag == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    assert isinstance(block, Update)
+    assert isinstance(handle, Delete)
+    assert decision.result == Released(addresses=(Address.parse("10.0.0.0"),))
+
+
+def test_what_a_handle_holds_can_be_asked(bench: Bench) -> None:
+    bench.take("h1", v4(2), node=OTHER)
+    snapshot = bench.read(*release_queries(ReleaseRequest(handle="h1")))
+    more = held(snapshot, "h1")
+    assert isinstance(more, NeedMore)
+    assert held(snapshot.merged(bench.read(*more.queries)), "h1") == tuple(map(Address.parse, ("10.0.0.0", "10.0.0.1")))

@@ -1,0 +1,142 @@
+"""What is an address and a prefix, what is refused in which words, and the arithmetic of both families."""
+
+import re
+
+import pytest
+
+from netplug_core.addressing import Address, Family, Prefix
+
+
+@pytest.mark.parametrize("family, name, width, default, lengths", [
+    (Family.IPV4, "IPv4", 32, 26, (20, 32)),
+    (Family.IPV6, "IPv6", 128, 122, (116, 128)),
+])  # fmt: skip
+def test_the_families_differ_in_four_traits(
+    family: Family, name: str, width: int, default: int, lengths: tuple[int, int]
+) -> None:
+    assert str(family) == name
+    assert family.width == width
+    assert family.default_block_length == default
+    assert family.block_lengths == lengths
+
+
+@pytest.mark.parametrize("text, family, value, canonical", [
+    ("10.0.0.1", Family.IPV4, 0x0A000001, "10.0.0.1"),
+    ("0.0.0.0", Family.IPV4, 0, "0.0.0.0"),
+    ("fd80:0024::0001", Family.IPV6, 0xFD800024 << 96 | 1, "fd80:24::1"),
+    ("FD80::A", Family.IPV6, 0xFD80 << 112 | 10, "fd80::a"),
+    ("::", Family.IPV6, 0, "::"),
+    ("::ffff:10.0.0.1", Family.IPV4, 0x0A000001, "10.0.0.1"),
+])  # fmt: skip
+def test_an_address_is_read_in_any_spelling_and_printed_in_one(
+    text: str, family: Family, value: int, canonical: str
+) -> None:
+    address = Address.parse(text)
+    assert address == Address(family, value)
+    assert str(address) == canonical
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.0.0.1/32", " 10.0.0.1", "010.0.0.1", "10.0.0.256", "10.0.0", "fd00::1::", "x"]
+)
+def test_what_is_no_address_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is not an IP address$"):
+        Address.parse(text)
+
+
+def test_a_zone_is_no_part_of_an_address() -> None:
+    with pytest.raises(ValueError, match="'fe80::1%eth0' is not an IP address: a zone is not allowed"):
+        Address.parse("fe80::1%eth0")
+
+
+def test_addresses_travel_as_bytes_of_their_family() -> None:
+    assert Address.parse("10.0.0.1").packed == b"\x0a\x00\x00\x01"
+    assert Address.parse("fd00::1").packed == b"\xfd" + bytes(14) + b"\x01"
+
+
+def test_the_narrowest_prefix_of_an_address_holds_just_it() -> None:
+    assert str(Address.parse("10.0.0.1").host_prefix) == "10.0.0.1/32"
+    assert str(Address.parse("fd00::1").host_prefix) == "fd00::1/128"
+
+
+@pytest.mark.parametrize("text, canonical", [
+    ("10.0.0.0/26", "10.0.0.0/26"),
+    ("10.0.0.7", "10.0.0.7/32"),
+    ("fd80:24e2:f998:72d6:0:0:0:0/64", "fd80:24e2:f998:72d6::/64"),
+    ("fd00::7", "fd00::7/128"),
+    ("0.0.0.0/0", "0.0.0.0/0"),
+    ("::/0", "::/0"),
+])  # fmt: skip
+def test_a_prefix_is_read_in_any_spelling_and_printed_in_one(text: str, canonical: str) -> None:
+    assert str(Prefix.parse(text)) == canonical
+
+
+def test_host_bits_are_refused_and_the_prefix_that_was_meant_is_named() -> None:
+    text = "'10.0.0.1/24' has host bits set; 10.0.0.0/24 is the prefix that holds it"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        Prefix.parse("10.0.0.1/24")
+    assert str(Prefix.enclosing("10.0.0.1/24")) == "10.0.0.0/24"
+
+
+@pytest.mark.parametrize("length", ["", "33", "-1", "+8", "x", "\u0663", "255.255.255.0", "24/1", "1" * 5000])
+def test_what_is_no_length_is_refused(length: str) -> None:
+    with pytest.raises(ValueError, match=r"^'10\.0\.0\.0/.*' is not a CIDR$"):
+        Prefix.parse(f"10.0.0.0/{length}")
+
+
+def test_ipv4_in_the_spelling_of_ipv6_has_no_length() -> None:
+    with pytest.raises(ValueError, match=r"'::ffff:10\.0\.0\.0/104' is not a CIDR"):
+        Prefix.parse("::ffff:10.0.0.0/104")
+
+
+def test_a_prefix_without_an_address_says_so() -> None:
+    with pytest.raises(ValueError, match="'main' is not an IP address"):
+        Prefix.parse("main/24")
+
+
+@pytest.mark.parametrize("text, first, last, size", [
+    ("10.0.0.64/26", "10.0.0.64", "10.0.0.127", 64),
+    ("10.0.0.7/32", "10.0.0.7", "10.0.0.7", 1),
+    ("0.0.0.0/0", "0.0.0.0", "255.255.255.255", 2**32),
+    ("fd00::/64", "fd00::", "fd00::ffff:ffff:ffff:ffff", 2**64),
+    ("ffff::/16", "ffff::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 2**112),
+])  # fmt: skip
+def test_a_prefix_has_two_ends(text: str, first: str, last: str, size: int) -> None:
+    prefix = Prefix.parse(text)
+    assert (str(prefix.first), str(prefix.last), prefix.size) == (first, last, size)
+    assert prefix.nth(size - 1) == prefix.last
+    assert prefix.offset(prefix.last) == size - 1
+
+
+def test_contains_covers_and_overlaps_never_mix_families() -> None:
+    wide, narrow = Prefix.parse("10.0.0.0/24"), Prefix.parse("10.0.0.64/26")
+    next_door, other = Prefix.parse("10.0.1.0/24"), Prefix.parse("::a00:0/120")
+    assert other.base == wide.base
+    assert wide.contains(narrow.first)
+    assert not wide.contains(next_door.first)
+    assert not next_door.contains(wide.last)
+    assert not wide.contains(other.first)
+    assert wide.covers(narrow)
+    assert wide.covers(wide)
+    assert not narrow.covers(wide)
+    assert not wide.covers(other)
+    assert wide.overlaps(narrow)
+    assert narrow.overlaps(wide)
+    assert not wide.overlaps(next_door)
+    assert not wide.overlaps(other)
+
+
+def test_a_prefix_is_made_of_parts_without_a_list_of_them() -> None:
+    pool = Prefix.parse("fd00::/64")
+    assert pool.part_count(122) == 2**58
+    assert str(pool.part(0, 122)) == "fd00::/122"
+    assert str(pool.part(2**58 - 1, 122)) == "fd00::ffff:ffff:ffff:ffc0/122"
+    assert Prefix.parse("10.0.0.7/32").part_count(32) == 1
+
+
+def test_addresses_and_prefixes_sort_by_family_and_number() -> None:
+    unsorted = ["fd00::/64", "10.0.0.0/26", "9.0.0.0/8", "10.0.0.0/24"]
+    assert [str(prefix) for prefix in sorted(map(Prefix.parse, unsorted))] == [
+        "9.0.0.0/8", "10.0.0.0/24", "10.0.0.0/26", "fd00::/64",
+    ]  # fmt: skip
+    assert Address.parse("9.0.0.1") < Address.parse("10.0.0.1") < Address.parse("::")

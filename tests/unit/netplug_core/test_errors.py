@@ -1,0 +1,109 @@
+"""Who has to move, by code, and what each base error says."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+
+import pytest
+
+import netplug_core
+from netplug_core import errors
+from netplug_core.addressing import Prefix
+from netplug_core.errors import (
+    AllocationError,
+    ConfigurationError,
+    ContentionExhausted,
+    DataplaneError,
+    DatastoreError,
+    DecodeError,
+    IncompatibleVersion,
+    InvariantBroken,
+    NamespaceError,
+    NamespaceMissing,
+    NetplugError,
+    NotYetSupported,
+    ReadError,
+    RequestError,
+    Unauthorized,
+    Unavailable,
+    UnhealthyStatus,
+    UsageError,
+)
+from netplug_core.ipam.trace import PoolOutcome, PoolRefused, PoolSeen
+
+# What a pool may be refused for although it was named.
+REFUSED = (
+    PoolOutcome.WRONG_FAMILY,
+    PoolOutcome.DISABLED,
+    PoolOutcome.TERMINATING,
+    PoolOutcome.NOT_ALLOCATABLE,
+    PoolOutcome.WRONG_USE,
+)
+
+
+@pytest.mark.parametrize("error, code, text", [
+    (IncompatibleVersion("no such version"), 1, "no such version"),
+    (RequestError("CNI_IFNAME is missing"), 4, "CNI_IFNAME is missing"),
+    (ReadError("stdin is closed"), 5, "stdin is closed"),
+    (DecodeError("ipam.type", "must be a string"), 6, "ipam.type: must be a string"),
+    (ConfigurationError("mtu", "x", "a number is expected"), 7, "mtu: 'x' is not accepted; a number is expected"),
+    (NotYetSupported("policy", "k8s", "leave it out"), 7, "policy: 'k8s' is not yet supported; leave it out"),
+    (NamespaceError("/run/netns/x is the node's own"), 8, "/run/netns/x is the node's own"),
+    (NamespaceMissing("/run/netns/x is no namespace"), 4, "/run/netns/x is no namespace"),
+    (Unavailable("etcd", "connection refused"), 11, "etcd: connection refused"),
+    (Unauthorized("etcd", "no right"), 11, "etcd: no right"),
+    (
+        ContentionExhausted(7, "Block(x) was changed"), 11,
+        "gave up after 7 attempts against concurrent writers; the last one: Block(x) was changed",
+    ),
+    (UnhealthyStatus("no pool serves"), 50, "no pool serves"),
+    (UsageError("unknown flag"), 100, "unknown flag"),
+    (InvariantBroken("two owners"), 999, "internal error: two owners"),
+])  # fmt: skip
+def test_codes_and_texts(error: NetplugError, code: int, text: str) -> None:
+    assert (error.code, str(error)) == (code, text)
+
+
+def test_bases_say_whose_move_it_is() -> None:
+    assert DataplaneError.code == 120
+    assert issubclass(Unavailable, DatastoreError)
+    assert issubclass(Unauthorized, Unavailable)
+    assert issubclass(NotYetSupported, ConfigurationError)
+
+
+def test_an_error_keeps_its_cause_though_it_is_frozen() -> None:
+    error = Unavailable("etcd", "timeout")
+    with pytest.raises(Unavailable) as caught:
+        raise error from ValueError("why")
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert (caught.value.what, caught.value.cause) == ("etcd", "timeout")
+
+
+def test_no_two_refusals_of_allocation_share_a_code() -> None:
+    for found in walk_packages(netplug_core.__path__, "netplug_core."):
+        if not found.name.startswith("netplug_core.testing"):
+            import_module(found.name)  # so that every error class there is exists
+    codes = [code for kind in subclasses(AllocationError) for code in codes_of(kind)]
+    assert len(codes) == len(set(codes)), sorted(codes)
+    assert {101, 102, 103, 104, 105, 107, 108, 109, 110} <= set(codes)
+    assert all(101 <= code <= 119 for code in codes)
+
+
+def subclasses(kind: type[NetplugError]) -> Iterator[type[NetplugError]]:
+    # attrs makes a second class where it adds slots, and the first one lives until it is collected.
+    for below in kind.__subclasses__():
+        if getattr(import_module(below.__module__), below.__name__) is below:
+            yield below
+        yield from subclasses(below)
+
+
+def codes_of(kind: type[NetplugError]) -> list[int]:
+    if kind is not PoolRefused:
+        return [kind.code]
+    prefix = Prefix.parse("10.0.0.0/24")
+    return [PoolRefused(PoolSeen(pool="p", prefix=prefix, outcome=outcome)).code for outcome in REFUSED]
+
+
+def test_everything_public_is_an_error_of_ours() -> None:
+    for name in errors.__all__:
+        assert issubclass(getattr(errors, name), NetplugError)

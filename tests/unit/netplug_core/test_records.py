@@ -1,0 +1,135 @@
+"""Keys, snapshots that know what was asked, and decisions that grow."""
+
+import pytest
+
+from netplug_core.errors import InvariantBroken
+from netplug_core.records import (
+    ABSENT,
+    AlreadyExists,
+    Answer,
+    Conflict,
+    Create,
+    Decision,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Malformed,
+    NotFound,
+    NotSupported,
+    OutcomeUnknown,
+    Record,
+    Require,
+    RequireUnchanged,
+    Revision,
+    Snapshot,
+    Update,
+    WatchExpired,
+    Written,
+)
+
+FRUIT: Kind[str] = Kind("Fruit", ("shelf", "name"))
+TOOL: Kind[str] = Kind("Tool", ("name",))
+APPLE, PEAR, KNIFE = FRUIT.key("green", "apple"), FRUIT.key("green", "pear"), TOOL.key("knife")
+
+
+def record(key: Key[str], value: str = "it", revision: str = "1") -> Record[str]:
+    return Record(key, value, Revision(revision))
+
+
+def test_a_key_has_a_kind_a_path_and_a_name() -> None:
+    assert (str(APPLE), APPLE.name, str(FRUIT)) == ("Fruit(green/apple)", "apple", "Fruit")
+    assert FRUIT.key("green", "apple") == APPLE
+    assert sorted([KNIFE, PEAR, APPLE]) == [APPLE, PEAR, KNIFE]
+
+
+def test_a_kind_is_known_by_its_name_alone() -> None:
+    assert Kind("Fruit", ()) == FRUIT
+    assert Kind("Vegetable", ("shelf", "name")) != FRUIT
+
+
+@pytest.mark.parametrize("path", [(), ("green",), ("green", "apple", "seed")])
+def test_a_path_has_the_segments_of_its_kind(path: tuple[str, ...]) -> None:
+    with pytest.raises(InvariantBroken, match="a key of Fruit has 2 segments"):
+        FRUIT.key(*path)
+
+
+def test_a_snapshot_answers_what_was_asked_and_only_that() -> None:
+    snapshot = Snapshot({Get(APPLE): Answer((record(APPLE),)), Get(PEAR): Answer(())}, {FRUIT: Revision("7")})
+    assert snapshot.find(APPLE) == record(APPLE)
+    assert snapshot.find(PEAR) is None
+    assert snapshot.has(Get(PEAR))
+    assert not snapshot.has(Get(KNIFE))
+    assert snapshot.revision(FRUIT) == "7"
+    with pytest.raises(InvariantBroken, match=r"Tool\(knife\) was not read"):
+        snapshot.find(KNIFE)
+    with pytest.raises(InvariantBroken, match=r"the list of Fruit within \(\) was not read"):
+        snapshot.list(List(FRUIT))
+
+
+def test_a_list_answers_for_the_keys_in_it_too() -> None:
+    whole, part = List(FRUIT), List(FRUIT, ("green",))
+    for query in (whole, part):
+        snapshot = Snapshot({List(TOOL): Answer(()), query: Answer((record(PEAR),))}, {})
+        assert snapshot.list(query) == (record(PEAR),)
+        assert snapshot.find(PEAR) == record(PEAR)
+        assert snapshot.find(APPLE) is None
+    elsewhere = Snapshot({List(FRUIT, ("yellow",)): Answer(())}, {})
+    with pytest.raises(InvariantBroken, match="was not read"):
+        elsewhere.find(APPLE)
+
+
+def test_a_page_knows_of_what_it_has_and_of_nothing_else() -> None:
+    page = List(FRUIT, limit=1)
+    snapshot = Snapshot({page: Answer((record(APPLE),), after="apple")}, {})
+    assert snapshot.find(APPLE) == record(APPLE)
+    assert snapshot.after(page) == "apple"
+    with pytest.raises(InvariantBroken, match=r"Fruit\(green/pear\) was not read"):
+        snapshot.find(PEAR)
+
+
+def test_a_later_read_adds_answers_and_keeps_the_older_revision_of_a_kind() -> None:
+    first = Snapshot({Get(APPLE): Answer((record(APPLE, "old"),))}, {FRUIT: Revision("7")})
+    later = Snapshot(
+        {Get(APPLE): Answer((record(APPLE, "new", "9"),)), Get(KNIFE): Answer(())},
+        {FRUIT: Revision("9"), TOOL: Revision("9")},
+    )
+    merged = Snapshot.empty().merged(first).merged(later)
+    assert merged.find(APPLE) == record(APPLE, "new", "9")
+    assert merged.find(KNIFE) is None
+    assert (merged.revision(FRUIT), merged.revision(TOOL)) == ("7", "9")
+
+
+def test_writes_around_a_decision_move_its_positions_along() -> None:
+    own = (Create(APPLE, "a"), Update(APPLE, "b", Written(0)), Delete(PEAR, Revision("3")))
+    around = Decision(own, "done").with_writes(
+        before=(Require(KNIFE, ABSENT), RequireUnchanged(FRUIT, Revision("7"))),
+        after=(Create(KNIFE, "k"), Delete(KNIFE, Written(0))),
+    )
+    assert around == Decision(
+        (
+            Require(KNIFE, ABSENT),
+            RequireUnchanged(FRUIT, Revision("7")),
+            Create(APPLE, "a"),
+            Update(APPLE, "b", Written(2)),
+            Delete(PEAR, Revision("3")),
+            Create(KNIFE, "k"),
+            Delete(KNIFE, Written(5)),
+        ),
+        "done",
+    )
+
+
+@pytest.mark.parametrize("error, text", [
+    (NotSupported("watch", FRUIT, "not here"), "watch of Fruit is not supported: not here"),
+    (Malformed("Fruit(green/apple)", "no JSON"), "the stored record Fruit(green/apple) is malformed: no JSON"),
+    (WatchExpired(Revision("7")), "changes after revision 7 are no longer kept; list again"),
+    (Conflict(APPLE), "Fruit(green/apple) was changed by another writer"),
+    (Conflict(FRUIT), "Fruit was changed by another writer"),
+    (NotFound(APPLE), "Fruit(green/apple) does not exist"),
+    (AlreadyExists(APPLE), "Fruit(green/apple) already exists"),
+    (OutcomeUnknown("etcd", "the reply was lost", 2), "etcd: the reply was lost"),
+])  # fmt: skip
+def test_what_a_store_refuses_in_words(error: Exception, text: str) -> None:
+    assert str(error) == text

@@ -1,0 +1,155 @@
+"""Names to backends: the catalog first, entry points only for what it lacks; an unknown name is told the known ones."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.interface import Link, Presence
+from netplug_core.errors import ConfigurationError
+from netplug_core.log import Level
+from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.registry import ENTRY_POINTS, Catalog, Registry
+from netplug_core.testing.clock import ManualClock
+
+CATALOG: Catalog = {
+    "datastore": {
+        "memory": "netplug_backends.memory.hookimpls",
+        "silent": "netplug_backends.memory.hookimpls",
+        "sqlite": "netplug_backends.sqlite.hookimpls",
+    },
+    "ipam": {"netplug-ipam": "netplug_backends.blocks.hookimpls", "wrong": "netplug_backends.memory.hookimpls"},
+    "dataplane": {"memory": "netplug_backends.memory.hookimpls"},
+}
+SETTINGS = DatastoreSettings()
+CLOCK = ManualClock()
+
+FOREIGN = '''
+"""A backend of somebody else."""
+
+from contextlib import nullcontext
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.hookspecs import hookimpl
+
+
+@hookimpl
+def netplug_open_datastore(name, settings, clock):
+    return nullcontext(MemoryDatastore(clock=clock)) if name == "foreign" else None
+'''
+
+
+def say_nothing(level: Level, message: str, /, **fields: object) -> None:
+    """A log for whom nothing matters."""
+
+
+@contextmanager
+def distribution(folder: Path, value: str) -> Iterator[None]:
+    """An installed distribution with one module and the entry point ``foreign``."""
+    (folder / "foreign_backend.py").write_text(FOREIGN)
+    info = folder / "foreign_backend-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign-backend\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\nforeign = {value}\nmemory = nowhere\n")
+    sys.path.append(str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("foreign_backend", None)
+
+
+def test_the_catalogs_backends_open() -> None:
+    registry = Registry(CATALOG)
+    with (
+        registry.open_datastore("memory", SETTINGS, CLOCK) as store,
+        registry.open_ipam("netplug-ipam", store, CLOCK) as ipam,
+        registry.open_dataplane("memory", CLOCK, say_nothing) as dataplane,
+    ):
+        assert store.description.name == "memory"
+        assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
+        assert dataplane.find(Link(namespace="/n", name="eth0", host_name="h")) is Presence.NAMESPACE_GONE
+
+
+def test_one_registry_opens_many() -> None:
+    registry = Registry(CATALOG)
+    with registry.open_datastore("memory", SETTINGS, CLOCK) as one:
+        pass
+    with registry.open_datastore("sqlite", SETTINGS, CLOCK) as other:
+        pass
+    with registry.open_datastore("memory", SETTINGS, CLOCK) as again:
+        pass
+    assert [store.description.name for store in (one, other, again)] == ["memory", "sqlite", "memory"]
+    assert one is not again
+
+
+@pytest.mark.parametrize("value", ["foreign_backend", "foreign_backend:ignored"])
+def test_an_entry_point_serves_a_name_that_the_catalog_lacks(tmp_path: Path, value: str) -> None:
+    with (
+        distribution(tmp_path, value),
+        Registry(CATALOG).open_datastore("foreign", SETTINGS, CLOCK) as store,
+    ):
+        assert store.description.name == "memory"
+
+
+def test_the_catalog_goes_before_entry_points(tmp_path: Path) -> None:
+    with distribution(tmp_path, "foreign_backend"), Registry(CATALOG).open_datastore("memory", SETTINGS, CLOCK):
+        assert "nowhere" not in sys.modules
+
+
+def test_a_name_of_the_catalog_scans_nothing() -> None:
+    scanned: list[object] = []
+
+    class Finder:
+        """Is asked by every scan for distributions."""
+
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            del name, path, target
+
+        @staticmethod
+        def find_distributions(context: object) -> Iterator[object]:
+            scanned.append(context)
+            return iter(())
+
+    sys.meta_path.append(Finder)
+    try:
+        registry = Registry(CATALOG)
+        with registry.open_datastore("memory", SETTINGS, CLOCK):
+            assert scanned == []
+        with pytest.raises(ConfigurationError):
+            registry.open_datastore("unknown", SETTINGS, CLOCK)
+        assert scanned
+    finally:
+        sys.meta_path.remove(Finder)
+
+
+def test_check_24_an_unknown_datastore_is_told_the_registered_ones() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        Registry(CATALOG).open_datastore("foo", SETTINGS, CLOCK)
+    assert refusal.value.code == 7
+    assert str(refusal.value) == "datastore_type: 'foo' is not accepted; registered: memory, silent, sqlite"
+
+
+def test_unknown_ipam_and_dataplane_are_told_theirs() -> None:
+    registry = Registry(CATALOG)
+    with registry.open_datastore("memory", SETTINGS, CLOCK) as store, pytest.raises(ConfigurationError) as refusal:
+        registry.open_ipam("foo", store, CLOCK)
+    assert str(refusal.value) == "ipam.type: 'foo' is not accepted; registered: netplug-ipam, wrong"
+    with pytest.raises(ConfigurationError) as refusal:
+        registry.open_dataplane("foo", CLOCK, say_nothing)
+    assert str(refusal.value) == "dataplane_options.type: 'foo' is not accepted; registered: memory"
+
+
+def test_a_backend_that_does_not_know_its_name_is_refused() -> None:
+    registry = Registry(CATALOG)
+    with pytest.raises(ConfigurationError, match=r"^datastore_type: 'silent' is not accepted; registered: memory, "):
+        registry.open_datastore("silent", SETTINGS, CLOCK)
+    with (
+        registry.open_datastore("memory", SETTINGS, CLOCK) as store,
+        pytest.raises(ConfigurationError, match=r"^ipam\.type: 'wrong' is not accepted; registered: netplug-ipam, "),
+    ):
+        registry.open_ipam("wrong", store, CLOCK)

@@ -1,0 +1,23 @@
+"""The clock that tests move by hand."""
+
+from netplug_core.clock import Deadline
+from netplug_core.testing.clock import ManualClock
+
+
+def test_it_stands_still_until_somebody_sleeps() -> None:
+    clock = ManualClock()
+    deadline = Deadline.after(clock, 0.3)
+    wall = clock.now_ns()
+    clock.sleep(0.1)
+    assert (clock.now_ns() - wall, clock.monotonic()) == (100_000_000, 0.1)
+    for _ in range(2):
+        assert not deadline.has_passed
+        clock.sleep(0.1)
+    assert deadline.has_passed  # three tenths are three tenths: time is counted in nanoseconds
+
+
+def test_the_wall_clock_may_go_back_and_waiting_does_not_notice() -> None:
+    clock = ManualClock()
+    clock.sleep(5.0)
+    clock.wall_ns -= 3_600_000_000_000
+    assert clock.monotonic() == 5.0
