@@ -1,0 +1,46 @@
+"""Fixtures of the tests on a real kernel: a node of the test's own, and the executables as they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.host.install import install
+from tests.integration.node import DEBIAN_PLUGINS, Cni, Node, Pod, capable, opened_node
+
+
+@pytest.fixture(scope="session")
+def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with the executables of this checkout, installed as on a host."""
+    reason = capable(*(f"{DEBIAN_PLUGINS}/{plugin}" for plugin in ("portmap", "ptp", "bridge")))
+    if reason:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("bin")
+    install(str(folder), lambda _line: None)
+    return str(folder)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A fresh node with an uplink and an empty store with two pools: 10.65.0.0/24 and fd65::/112."""
+    reason = capable()
+    if reason:
+        pytest.skip(reason)
+    with opened_node(str(tmp_path)) as opened:
+        opened.store.add_pool("v4", "10.65.0.0/24")
+        opened.store.add_pool("v6", "fd65::/112")
+        yield opened
+
+
+@pytest.fixture
+def cni(node: Node, bin_dir: str) -> Cni:
+    """A runtime on the node."""
+    return Cni(node, bin_dir)
+
+
+@pytest.fixture
+def pod(node: Node) -> Pod:
+    """A pod on the node."""
+    return node.pod()

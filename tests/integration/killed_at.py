@@ -1,0 +1,49 @@
+"""Runs an executable of ours and kills it right after the n-th thing that it does to the world.
+
+``killed_at.py N LIST EXECUTABLE`` is called as a runtime would call the executable, by ``test_killed``. N is 0 for
+never. LIST is a file that gets a line for every effect, written before the process dies. An effect is the return of a
+C function that changes something outside the process: a batch of netlink messages, a setting of the kernel, the
+begin and the end of a transaction, a lock, a log line, the answer. What only reads is none, and inside a transaction
+there is none either.
+"""
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+EFFECTS = {
+    "execute": {"SqliteDatastore.commit", "SqliteDatastore._finish"},
+    "flock": {"HostMachine.lock"},
+    "send": {"Channel.send"},
+    "write": {"write", "Logger._write", "main"},
+}
+
+
+def main() -> None:
+    number, path, executable = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    listed = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(executable, encoding="utf-8") as file:
+        code = compile(file.read(), executable, "exec")
+    seen = 0
+
+    def count(frame: FrameType, event: str, function: object) -> None:
+        nonlocal seen
+        inside = EFFECTS.get(getattr(function, "__name__", ""), set())
+        if event != "c_return" or frame.f_code.co_qualname not in inside:
+            return
+        seen += 1
+        sys.setprofile(None)
+        os.write(listed, f"{frame.f_code.co_qualname}\n".encode())
+        if seen == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sys.setprofile(count)
+
+    sys.argv[:] = [executable]
+    threading.setprofile(count)
+    sys.setprofile(count)
+    exec(code, {"__name__": "__main__"})  # noqa: S102  the executable, as the interpreter itself would run it
+
+
+main()

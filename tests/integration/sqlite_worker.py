@@ -1,0 +1,87 @@
+"""One process of ``test_sqlite_processes``: opens the store when it is told to, does its work, says what it did.
+
+``python -m tests.integration.sqlite_worker <path> open|count|pair <argument>``; it begins when its standard input has a
+line, so that many of them begin at once.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from contextlib import closing
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.interface import Datastore
+from netplug_core.datastore.loop import run
+from netplug_core.records import Create, Decision, Get, Key, List, Snapshot, Update, Write
+from netplug_core.testing.bench import SAMPLE_CODEC, TOOL
+
+__all__ = ["CLOCK", "opened_store"]
+
+CLOCK = SystemClock()
+
+
+def opened_store(path: str) -> SqliteDatastore:
+    """The store that test and workers share."""
+    return SqliteDatastore(path, clock=CLOCK, codec=SAMPLE_CODEC)
+
+
+def increment(store: Datastore, *names: str) -> str:
+    """Count the records of those names up by one, in one commit; what they count to."""
+    keys = [TOOL.key(name) for name in names]
+
+    def decide(snapshot: Snapshot) -> Decision[str]:
+        number = ""
+        writes: list[Write] = []
+        for key in keys:
+            number, write = incremented(snapshot, key)
+            writes.append(write)
+        return Decision(tuple(writes), number, repeatable=False)
+
+    pace = Pace(clock=CLOCK, deadline=Deadline.after(CLOCK, 60.0), chance=random.random)
+    return str(run(store, [Get(key) for key in keys], decide, pace=pace).result)
+
+
+def incremented(snapshot: Snapshot, key: Key[str]) -> tuple[str, Write]:
+    """The number after the one that is stored, and the write that stores it."""
+    record = snapshot.find(key)
+    if record is None:
+        return "1", Create(key, "1")
+    number = str(int(record.value) + 1)
+    return number, Update(key, number, record.revision)
+
+
+def open_only(store: Datastore, _argument: str) -> None:
+    """Read an empty store."""
+    tell(str(len(store.read((List(TOOL),), deadline=Deadline.after(CLOCK, 30.0)).list(List(TOOL)))))
+
+
+def count(store: Datastore, argument: str) -> None:
+    """Count three records up, in turn, that many times in all."""
+    for number in range(int(argument)):
+        increment(store, f"counter-{number % 3}")
+
+
+def pair(store: Datastore, argument: str) -> None:
+    """Count two records up together until killed, and say each number that was committed."""
+    while True:
+        tell(increment(store, f"{argument}-left", f"{argument}-right"))
+
+
+def tell(line: str) -> None:
+    """Say one thing to the test, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+JOBS: dict[str, Callable[[Datastore, str], None]] = {"open": open_only, "count": count, "pair": pair}
+
+
+if __name__ == "__main__":
+    _program, path, job, argument = sys.argv
+    sys.stdin.readline()
+    with closing(opened_store(path)) as store:
+        JOBS[job](store, argument)

@@ -1,0 +1,474 @@
+"""One attachment on a real kernel, from ADD to DEL: what it is made of, and what is left of it, which is nothing.
+
+Numbers are those of the black-box checks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from netplug_core.names import container_mac, host_interface_name
+from tests.integration.node import Cni, Conf, Node, Pod, eventually
+
+pytestmark = pytest.mark.netns
+
+IPV4_OF_HOST_END = {
+    "ipv4/conf/{}/proxy_arp": "1",
+    "ipv4/neigh/{}/proxy_delay": "0",
+    "ipv4/conf/{}/forwarding": "1",
+    "ipv4/conf/{}/route_localnet": "1",
+    "ipv6/conf/{}/accept_ra": "0",
+}
+IPV6_OF_HOST_END = {
+    "ipv6/conf/{}/proxy_ndp": "1",
+    "ipv6/conf/{}/forwarding": "1",
+    "ipv6/conf/{}/accept_dad": "0",
+    "ipv6/conf/{}/disable_ipv6": "0",
+    "ipv6/conf/{}/accept_ra": "0",
+}
+
+
+def host_name(pod: Pod, ifname: str = "eth0") -> str:
+    """The node's end of a pod's interface."""
+    return host_interface_name(pod_namespace="", pod="", container_id=pod.name, ifname=ifname)
+
+
+def dual(cni: Cni, **changes: object) -> Conf:
+    """A configuration for both families."""
+    return cni.conf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **changes)
+
+
+def test_the_end_on_the_node(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 41: it is up, proxies ARP at once and forwards, and has one route: the address, protocol 78, metric 10."""
+    (address,) = cni.add(cni.conf(), pod).addresses
+    name = host_name(pod)
+
+    flags = node.links()[name]["flags"]
+    assert isinstance(flags, list)
+    assert {"UP", "LOWER_UP"} <= set(flags)
+    assert node.links()[name]["address"] == "ee:ee:ee:ee:ee:ee"
+    assert {path: node.setting(path.format(name)) for path in IPV4_OF_HOST_END} == IPV4_OF_HOST_END
+    (route,) = [route for route in node.routes() if route["dev"] == name]
+    expected = {"type": "unicast", "dst": address, "protocol": "78", "scope": "link", "metric": 10}
+    assert {key: route.get(key) for key in expected} == expected
+    assert "gateway" not in route
+    cni.delete(cni.conf(), pod)
+
+
+def test_the_end_on_the_node_with_ipv6(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 41 for IPv6: no wait for duplicates, the gateway's address, and a route better than a learned one."""
+    conf = cni.conf(ipam={"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"})
+    (address,) = cni.add(conf, pod).addresses
+    name = host_name(pod)
+
+    assert {path: node.setting(path.format(name)) for path in IPV6_OF_HOST_END} == IPV6_OF_HOST_END
+    routes = [route for route in node.routes(family=6) if route["dev"] == name and route["dst"] == address]
+    assert [(route["protocol"], route["metric"]) for route in routes] == [("78", 10)]
+    assert [route for route in node.routes() if route["dev"] == name] == []
+    held = node.links()[name]["addr_info"]
+    assert isinstance(held, list)
+    assert [info["local"] for info in held] == ["fe80::ecee:eeff:feee:eeee"]
+    cni.delete(conf, pod)
+
+
+def test_the_end_in_the_container(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 42: a default route by 169.254.1.1, itself on the link, both protocol boot; nothing is forwarded."""
+    node.set("ipv4/ip_forward", "1", pod)
+    (address,) = cni.add(cni.conf(), pod).addresses
+
+    routes = node.routes(pod)
+    assert [
+        (route["dst"], route.get("gateway"), route["dev"], route["scope"], route["protocol"])
+        for route in sorted(routes, key=lambda route: str(route["dst"]))
+    ] == [("169.254.1.1", None, "eth0", "link", "boot"), ("default", "169.254.1.1", "eth0", "global", "boot")]
+    assert node.setting("ipv4/ip_forward", pod) == "0"
+    link = node.links(pod)["eth0"]
+    assert link["address"] == container_mac(f"net1.{pod.name}")
+    held = link["addr_info"]
+    assert isinstance(held, list)
+    assert [(info["local"], info["prefixlen"]) for info in held if info["family"] == "inet"] == [(address, 32)]
+    cni.delete(cni.conf(), pod)
+
+
+def test_no_default_route_of_the_node_is_needed(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 42 where proxy ARP would not answer: the container knows its next hop's hardware address."""
+    node.run("ip", "route", "del", "default")
+    (address,) = cni.add(cni.conf(), pod).addresses
+
+    assert node.reaches("192.0.2.1", inside=pod.name)
+    assert node.reaches("192.0.2.2", inside=pod.name)
+    assert node.reaches(address)
+    cni.delete(cni.conf(), pod)
+
+
+def test_pods_reach_each_other(node: Node, cni: Cni) -> None:
+    """Two containers of one node, in both families."""
+    one, other = node.pods(2)
+    cni.add(dual(cni), one)
+    theirs = cni.add(dual(cni), other).addresses
+
+    assert all(node.reaches(address, inside=one.name) for address in theirs)
+    cni.delete(dual(cni), one)
+    cni.delete(dual(cni), other)
+
+
+def test_del_leaves_nothing_and_may_come_again(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 44: endpoint, both interfaces, routes, settings and addresses are gone; a second DEL succeeds too."""
+    before = node.traces()
+    cni.add(dual(cni), pod)
+    assert node.traces() != before
+    assert len(node.store.held()) == len(node.store.endpoints()) == 1
+    cni.delete(dual(cni), pod)
+
+    assert node.traces() == before
+    assert set(node.links(pod)) == {"lo"}
+    assert node.store.is_free
+    cni.delete(dual(cni), pod)
+    cni.delete(dual(cni), pod, CNI_NETNS="")
+
+
+@pytest.mark.parametrize("is_allowed, preset, expected", [(True, "0", "1"), (False, "1", "0")])
+def test_forwarding_in_the_container(
+    node: Node, cni: Cni, pod: Pod, *, is_allowed: bool, preset: str, expected: str
+) -> None:
+    """Check 45: as configured, whatever the namespace had before."""
+    paths = ("ipv4/ip_forward", "ipv6/conf/all/forwarding")
+    for path in paths:
+        node.set(path, preset, pod)
+    conf = dual(cni, container_settings={"allow_ip_forwarding": is_allowed})
+    cni.add(conf, pod)
+
+    assert [node.setting(path, pod) for path in paths] == [expected, expected]
+    cni.delete(conf, pod)
+
+
+def test_an_interface_in_the_way_is_replaced(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 46: a veth on the node that has the name of our end, left by whomever."""
+    name = host_name(pod)
+    node.run("ip", "link", "add", name, "type", "veth", "peer", "name", "other0")
+    (address,) = cni.add(cni.conf(), pod).addresses
+
+    assert node.reaches(address)
+    assert "other0" not in node.links()
+    cni.delete(cni.conf(), pod)
+    assert set(node.links()) == {"lo", "up0"}
+
+
+def test_a_foreign_route_is_not_taken(node: Node, cni: Cni, pod: Pod) -> None:
+    """Somebody else's route to the very address: ADD fails, names both interfaces and leaves nothing."""
+    node.run("ip", "route", "add", "10.65.0.0/32", "dev", "up0", "metric", "10")
+    before = node.traces()
+    reply = cni.call("ADD", cni.conf(), pod)
+
+    assert reply.code == 122
+    assert "up0" in reply.text
+    assert host_name(pod) in reply.text
+    assert node.traces() == before
+    assert set(node.links(pod)) == {"lo"}
+    assert node.store.is_free
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
+def test_the_oldest_results(node: Node, cni: Cni, pod: Pod, version: str) -> None:
+    """Check 51: one address of each family under a key of its own, and no interfaces."""
+    conf = dual(cni, cniVersion=version)
+    result = cni.add(conf, pod).result
+
+    four, six = result["ip4"], result["ip6"]
+    assert isinstance(four, dict)
+    assert isinstance(six, dict)
+    assert four["ip"].endswith("/32")
+    assert six["ip"].endswith("/128")
+    assert four["routes"] == [{"dst": "0.0.0.0/0", "gw": "169.254.1.1"}]
+    assert "interfaces" not in result
+    cni.delete(conf, pod)
+
+
+@pytest.mark.parametrize("version", ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"])
+def test_the_results_of_today(node: Node, cni: Cni, pod: Pod, version: str) -> None:
+    """Check 51: an address says its family until 0.4.0; the container's interface has a sandbox, ours has none."""
+    conf = dual(cni, cniVersion=version, mtu=1400)
+    result = cni.add(conf, pod).result
+
+    ips, interfaces = result["ips"], result["interfaces"]
+    assert isinstance(ips, list)
+    assert isinstance(interfaces, list)
+    families = ["4", "6"] if version < "1" else [None, None]
+    assert [ip.get("version") for ip in ips] == families
+    assert [ip["interface"] for ip in ips] == [1, 1]
+    theirs = {"name": "eth0", "mac": container_mac(f"net1.{pod.name}"), "sandbox": pod.path}
+    assert interfaces == [{"name": host_name(pod)}, {**theirs, **({"mtu": 1400} if version == "1.1.0" else {})}]
+    cni.delete(conf, pod)
+
+
+def test_the_handle_owns_what_the_endpoint_says(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 52: ``network.container`` holds exactly the endpoint's addresses, and the result's."""
+    addresses = cni.add(dual(cni), pod).addresses
+
+    assert node.store.held() == {f"net1.{pod.name}": addresses}
+    ((name, endpoint),) = node.store.endpoints().items()
+    assert name == f"default/node--1-cni-{pod.name.replace('-', '--')}-eth0"
+    assert tuple(str(address) for address in endpoint.spec.addresses) == addresses
+    assert endpoint.spec.interface_name == host_name(pod)
+    assert endpoint.spec.mac == node.links(pod)["eth0"]["address"]
+    assert endpoint.spec.profiles == ("net1",)
+    cni.delete(dual(cni), pod)
+
+
+def test_a_pod_is_known_by_its_name(node: Node, cni: Cni, pod: Pod) -> None:
+    """An orchestrator's variables name the endpoint and the host end; unknown ones are passed over."""
+    args = "IgnoreUnknown=1;K8S_POD_UID=u;K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1;K8S_POD_INFRA_CONTAINER_ID=x"
+    cni.add(cni.conf(), pod, CNI_ARGS=args)
+
+    ((name, endpoint),) = node.store.endpoints().items()
+    assert name == "test/node--1-k8s-test--pod--1-eth0"
+    assert (endpoint.spec.orchestrator, endpoint.spec.pod, endpoint.spec.container_id) == (
+        "k8s", "test-pod-1", pod.name,
+    )  # fmt: skip
+    assert "netp618a041cd51" in node.links()
+    cni.delete(cni.conf(), pod, CNI_ARGS=args)
+    assert node.store.is_free
+
+
+def test_a_late_del_of_a_restarted_pod(node: Node, cni: Cni) -> None:
+    """The pod has a new container: DEL of the old one frees the old address and touches nothing of the new one."""
+    args = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=web"
+    old, new = node.pods(2)
+    cni.add(cni.conf(), old, CNI_ARGS=args)
+    (address,) = cni.add(cni.conf(), new, CNI_ARGS=args).addresses
+    cni.delete(cni.conf(), old, CNI_ARGS=args)
+
+    assert node.store.held() == {f"net1.{new.name}": (address,)}
+    (endpoint,) = node.store.endpoints().values()
+    assert endpoint.spec.container_id == new.name
+    assert node.reaches(address)
+    cni.delete(cni.conf(), new, CNI_ARGS=args)
+    assert node.store.is_free
+    assert set(node.links()) == {"lo", "up0"}
+
+
+def test_a_second_add_is_refused_and_harms_nothing(node: Node, cni: Cni, pod: Pod) -> None:
+    """The interface is there: an error that names it; the first attachment still has its address and works."""
+    first = cni.add(dual(cni), pod)
+    before, held = node.traces(), node.store.held()
+    reply = cni.call("ADD", dual(cni), pod)
+
+    assert reply.code == 121
+    assert "eth0" in reply.text
+    assert (node.traces(), node.store.held()) == (before, held)
+    assert all(node.reaches(address) for address in first.addresses)
+    assert cni.check(dual(cni), pod, first).is_silent_success
+    cni.delete(dual(cni), pod)
+
+
+def test_a_foreign_interface_of_that_name_is_left_alone(node: Node, cni: Cni, pod: Pod) -> None:
+    """Likewise where another plugin made it: nothing is allocated."""
+    node.run("ip", "-n", pod.name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth9")
+
+    assert cni.call("ADD", cni.conf(), pod).code == 121
+    assert set(node.links(pod)) == {"lo", "eth0", "eth9"}
+    assert node.store.is_free
+
+
+def test_the_same_addresses_in_a_new_namespace(node: Node, cni: Cni) -> None:
+    """The namespace was lost and made again for the same container: ADD succeeds with what it held before."""
+    one, other = node.pods(2)
+    first = cni.add(dual(cni), one)
+    node.remove(one)
+    again = cni.add(dual(cni), other, CNI_CONTAINERID=one.name)
+
+    assert again.addresses == first.addresses
+    assert all(node.reaches(address) for address in again.addresses)
+    assert len(node.store.endpoints()) == 1
+    cni.delete(dual(cni), other, CNI_CONTAINERID=one.name)
+    assert node.store.is_free
+
+
+def test_a_second_interface_lives_beside_the_first(node: Node, cni: Cni, pod: Pod) -> None:
+    """Each has an address, a handle and a host end of its own, and DEL of one leaves the other working."""
+    (first,) = cni.add(cni.conf(), pod).addresses
+    (second,) = cni.add(cni.conf(), pod, CNI_IFNAME="net1").addresses
+
+    assert node.store.held() == {f"net1.{pod.name}": (first,), f"net1.{pod.name}.net1": (second,)}
+    assert {host_name(pod), host_name(pod, "net1")} <= set(node.links())
+    assert node.reaches(first)
+    assert node.reaches(second)
+    cni.delete(cni.conf(), pod)
+    assert set(node.links(pod)) == {"lo", "net1"}
+    assert node.store.held() == {f"net1.{pod.name}.net1": (second,)}
+    assert node.reaches(second)
+    cni.delete(cni.conf(), pod, CNI_IFNAME="net1")
+    assert node.store.is_free
+    assert set(node.links()) == {"lo", "up0"}
+
+
+def test_del_of_what_never_was(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 47: with a namespace, without one, with a path to nothing and one to a plain file."""
+    before = node.traces()
+    for namespace in (pod.path, "", "/not/a/real/path1234567890", node.write("plain", "")):
+        cni.delete(cni.conf(), pod, CNI_NETNS=namespace)
+
+    assert node.traces() == before
+    assert node.store.is_free
+
+
+def test_del_after_the_namespace_is_gone(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 47: endpoint and address go; the interfaces go with the namespace."""
+    cni.add(dual(cni), pod)
+    node.remove(pod)
+    cni.delete(dual(cni), pod)
+
+    assert node.store.is_free
+    assert eventually(lambda: set(node.links()) == {"lo", "up0"})
+
+
+@pytest.mark.parametrize("path", ["/not/there", "plain"])
+def test_add_needs_a_namespace(node: Node, cni: Cni, pod: Pod, path: str) -> None:
+    """A path that leads to none is a wrong variable, code 4, and nothing is allocated."""
+    node.write("plain", "")
+    reply = cni.call("ADD", cni.conf(), pod, CNI_NETNS=os.path.join(node.folder, path))
+
+    assert reply.code == 4
+    assert "CNI_NETNS" in reply.text
+    assert node.store.is_free
+
+
+def test_a_lock_that_cannot_be_had(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 59: ADD and DEL go on without it and say so as an error in the log."""
+    conf = cni.conf(ipam_lock_file=os.path.join(node.write("plain", ""), "lock"))
+    added = cni.add(conf, pod)
+
+    assert "[ERROR]" in added.stderr
+    assert "lock" in added.stderr
+    assert cni.check(conf, pod, added).is_silent_success
+    cni.delete(conf, pod)
+    assert node.store.is_free
+
+
+def test_a_lock_that_another_call_holds(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 59: ADD waits until it is free, however long an assignment may take, and succeeds."""
+    held_s = 1.5
+    descriptor = os.open(node.file("ipam.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    timer = threading.Timer(held_s, os.close, (descriptor,))
+    timer.start()
+    started = time.monotonic()
+    cni.add(cni.conf(), pod)
+
+    assert time.monotonic() - started >= held_s - 0.1
+    timer.join()
+    cni.delete(cni.conf(), pod)
+
+
+def test_an_add_that_finds_no_address_leaves_nothing(node: Node, cni: Cni, pod: Pod) -> None:
+    """The second family cannot be had: the first is not kept, and nothing is made."""
+    before = node.traces()
+    conf = cni.conf(ipam={"type": "netplug-ipam", "assign_ipv6": "true", "ipv6_pools": ["nowhere"]})
+    reply = cni.call("ADD", conf, pod)
+
+    assert reply.code == 101
+    assert "nowhere" in reply.text
+    assert node.traces() == before
+    assert set(node.links(pod)) == {"lo"}
+    assert node.store.is_free
+
+
+def test_add_while_the_store_is_away(node: Node, cni: Cni, pod: Pod) -> None:
+    """Code 11, naming the store, and nothing is made."""
+    path = os.path.join(node.write("plain", ""), "netplug.db")
+    reply = cni.call("ADD", cni.conf(sqlite_path=path), pod)
+
+    assert reply.code == 11
+    assert path in reply.text
+    assert set(node.links()) == {"lo", "up0"}
+    assert set(node.links(pod)) == {"lo"}
+
+
+def test_del_while_the_store_is_away(node: Node, cni: Cni, pod: Pod) -> None:
+    """The node's side is cleaned all the same; code 11 brings the runtime back, and then the address is freed."""
+    before = node.traces()
+    conf = dual(cni)
+    cni.add(conf, pod)
+    os.rename(node.store.path, node.file("away"))
+    os.mkdir(node.store.path)
+    reply = cni.call("DEL", conf, pod)
+
+    assert reply.code == 11
+    assert node.store.path in reply.text
+    assert node.traces() == before
+    assert set(node.links(pod)) == {"lo"}
+    os.rmdir(node.store.path)
+    os.rename(node.file("away"), node.store.path)
+    assert not node.store.is_free
+    cni.delete(conf, pod)
+    assert node.store.is_free
+
+
+def test_del_while_another_writer_holds_the_store(node: Node, cni: Cni, pod: Pod) -> None:
+    """Likewise where it is locked for longer than one call to it may take."""
+    before = node.traces()
+    conf = dual(cni)
+    cni.add(conf, pod)
+    with closing(sqlite3.connect(node.store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        reply = cni.call("DEL", conf, pod)
+        other.execute("ROLLBACK")
+
+    assert reply.code == 11
+    assert "locked" in reply.text
+    assert node.traces() == before
+    cni.delete(conf, pod)
+    assert node.store.is_free
+
+
+def test_the_ready_flag(node: Node, cni: Cni) -> None:
+    """Check 27: false stops ADD before anything is done; DEL cleans the node's side and is asked again later.
+
+    Unset, or no object at all, means ready.
+    """
+    before = node.traces()
+    one, other = node.pods(2)
+    cni.add(cni.conf(), one)
+    node.store.set_ready(is_ready=False)
+    held = node.store.held()
+
+    refused = cni.call("ADD", cni.conf(), other)
+    assert refused.code == 11
+    assert "datastoreReady" in refused.text
+    assert set(node.links(other)) == {"lo"}
+    assert cni.call("DEL", cni.conf(), one).code == 11
+    assert set(node.links(one)) == {"lo"}
+    assert node.traces() == before
+    assert node.store.held() == held
+    node.store.set_ready(is_ready=True)
+    cni.delete(cni.conf(), one)
+    assert node.store.is_free
+    node.store.set_ready(is_ready=None)
+    cni.add(cni.conf(), other)
+    cni.delete(cni.conf(), other)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "ip -n {pod} route del default",
+        "ip route del {address}/32",
+    ],
+)
+def test_check_sees_what_was_changed(node: Node, cni: Cni, pod: Pod, harm: str) -> None:
+    """CHECK succeeds right after ADD, and no more once somebody changed one thing that ADD made."""
+    conf = cni.conf(cniVersion="1.1.0", mtu=1500)
+    added = cni.add(conf, pod)
+    assert cni.check(conf, pod, added).is_silent_success
+
+    node.run("sh", "-c", harm.format(pod=pod.name, host=host_name(pod), address=added.addresses[0]))
+    assert cni.check(conf, pod, added).code == 130
+    cni.delete(conf, pod)
+    assert node.store.is_free

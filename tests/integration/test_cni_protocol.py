@@ -1,0 +1,173 @@
+"""The CNI protocol, held by the installed executables: flags, variables, versions, errors, namespaces.
+
+Numbers are those of the black-box checks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pytest
+
+from tests.integration.node import Cni, Node, Pod
+
+pytestmark = pytest.mark.netns
+
+PLUGINS: Final = ("netplug", "netplug-ipam")
+SUPPORTED: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+
+def is_untouched(node: Node) -> bool:
+    """Whether no call got as far as an address or an interface."""
+    return node.store.is_free and set(node.links()) == {"lo", "up0"}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_flag_v_prints_the_version_and_nothing_else(node: Node, cni: Cni, plugin: str) -> None:
+    """Check 2: neither variables nor standard input are looked at."""
+    done = node.ended(cni.executable(plugin), "-v", stdin="{broken", env={"CNI_COMMAND": "FOO"})
+
+    assert done.returncode == 0
+    assert done.stdout.count("\n") == 1
+    assert done.stdout.strip().startswith("3.")
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_without_any_variable_it_says_what_it_is(node: Node, cni: Cni, plugin: str) -> None:
+    """Check 1: on standard error, with every version it speaks; exit 0, and standard output stays empty."""
+    done = node.ended(cni.executable(plugin), env={})
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith(plugin)
+    assert all(version in done.stderr for version in SUPPORTED)
+
+
+def test_an_unknown_command_is_named(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 4: code 4."""
+    reply = cni.call("FOO", cni.conf(), pod)
+
+    assert reply.code == 4
+    assert "FOO" in reply.text
+
+
+def test_missing_variables_are_named_together(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 5: an ADD without namespace and interface, code 4."""
+    reply = cni.call("ADD", cni.conf(), pod, CNI_NETNS=None, CNI_IFNAME=None)
+
+    assert reply.code == 4
+    assert "CNI_NETNS" in reply.text
+    assert "CNI_IFNAME" in reply.text
+    assert is_untouched(node)
+
+
+def test_del_needs_no_namespace(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 6: neither an absent nor an empty CNI_NETNS is a mistake of the environment."""
+    cni.delete(cni.conf(), pod, CNI_NETNS=None)
+    cni.delete(cni.conf(), pod, CNI_NETNS="")
+
+
+@pytest.mark.parametrize("container", ["-abc", "a b", "", "a/b"])
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_container_ids_are_judged(node: Node, cni: Cni, pod: Pod, command: str, container: str) -> None:
+    """Check 7: what the CNI specification does not allow is code 4."""
+    reply = cni.call(command, cni.conf(), pod, CNI_CONTAINERID=container)
+
+    assert reply.code == 4
+    assert "CNI_CONTAINERID" in reply.text
+
+
+@pytest.mark.parametrize("interface", ["eth0/1", "a:b", "..", "sixteen-letters-", "a b"])
+def test_interface_names_are_judged(node: Node, cni: Cni, pod: Pod, interface: str) -> None:
+    """Check 7: what the kernel would not take is code 4 before anything is done."""
+    reply = cni.call("ADD", cni.conf(), pod, CNI_IFNAME=interface)
+
+    assert reply.code == 4
+    assert "CNI_IFNAME" in reply.text
+    assert is_untouched(node)
+
+
+def test_an_unknown_version_is_refused_with_those_there_are(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 9: code 1, and nothing is allocated."""
+    reply = cni.call("ADD", cni.conf(cniVersion="9.9.9"), pod)
+
+    assert reply.code == 1
+    assert all(version in str(reply.error["details"]) for version in SUPPORTED)
+    assert is_untouched(node)
+
+
+@pytest.mark.parametrize("command, version", [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")], ids=str)
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_commands_that_a_version_lacks(node: Node, cni: Cni, pod: Pod, plugin: str, command: str, version: str) -> None:
+    """Check 10: code 1, naming the command."""
+    reply = cni.call(command, cni.conf(cniVersion=version), pod, plugin=plugin)
+
+    assert reply.code == 1
+    assert command in reply.text
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_error_objects_have_the_version_of_the_request(node: Node, cni: Cni, pod: Pod, version: str) -> None:
+    """Check 11: and a number and a text, whichever version asks."""
+    error = cni.call("ADD", cni.conf(cniVersion=version, mtu="large"), pod).error
+
+    assert error["cniVersion"] == version
+    assert error["code"] == 6
+    assert "mtu" in str(error["msg"])
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize(
+    "stdin, code",
+    [("", 6), ("{broken", 6), ("[]", 6), ('{"cniVersion": "1.0.0"}', 7), ('{"cniVersion": "1.0.0", "name": "a b"}', 7)],
+)
+def test_what_is_no_configuration(node: Node, cni: Cni, pod: Pod, plugin: str, stdin: str, code: int) -> None:
+    """Check 11, second half: one error object for whatever stands on standard input."""
+    assert cni.call("ADD", stdin, pod, plugin=plugin).code == code
+    assert is_untouched(node)
+
+
+@pytest.mark.parametrize("path", ["/proc/self/ns/net", "/proc/thread-self/ns/net"])
+def test_its_own_namespace_is_refused(node: Node, cni: Cni, pod: Pod, path: str) -> None:
+    """Check 12: code 8, and no interface is made."""
+    reply = cni.call("ADD", cni.conf(), pod, CNI_NETNS=path)
+
+    assert reply.code == 8
+    assert is_untouched(node)
+
+
+def test_the_override_skips_that_check(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 12, second half: the call goes on, as far as the kernel allows, and takes back what it cannot keep."""
+    reply = cni.call("ADD", cni.conf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_NETNS_OVERRIDE="true")
+
+    assert reply.code != 8
+    assert is_untouched(node)
+
+
+def test_del_in_its_own_namespace_removes_nothing_without_the_override(node: Node, cni: Cni, pod: Pod) -> None:
+    """A runtime that names the node's namespace by mistake must not lose the node an interface."""
+    reply = cni.call("DEL", cni.conf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_IFNAME="up0")
+
+    assert reply.code == 8
+    assert "up0" in node.links()
+
+
+def test_debug_lines_never_reach_standard_output(node: Node, cni: Cni, pod: Pod) -> None:
+    """Check 14: one document on standard output, lines on standard error."""
+    conf = cni.conf(log_level="DEBUG")
+    added = cni.add(conf, pod)
+
+    assert added.stderr
+    assert added.document["ips"]
+    assert cni.delete(conf, pod).stderr
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_version_answers_in_the_version_asked(node: Node, cni: Cni, plugin: str, version: str) -> None:
+    """VERSION looks at no other variable, reads no store and repeats the version of the request."""
+    asked = json.dumps({"cniVersion": version})
+    done = node.ended(cni.executable(plugin), stdin=asked, env={"CNI_COMMAND": "VERSION", "CNI_IFNAME": "a/b"})
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"cniVersion": version, "supportedVersions": list(SUPPORTED)}

@@ -1,0 +1,138 @@
+"""What each command loads, to the module: imports are most of what a call costs, so a new one is a decision.
+
+``loaded_modules.txt`` holds the lists. A module that a call came to load, or no longer loads, is added or removed
+there in the same commit, which says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+from attrs import frozen
+
+from tests.integration.node import Cni, Conf, Node, Pod
+
+pytestmark = pytest.mark.netns
+
+HEAVY = {
+    "asyncio",
+    "click",
+    "etcd3",
+    "google",
+    "grpc",
+    "hypothesis",
+    "kubernetes",
+    "pyroute2",
+    "requests",
+    "rich",
+    "urllib3",
+    "yaml",
+}
+
+LISTED = os.path.join(os.path.dirname(__file__), "loaded_modules.txt")
+
+# The executable, and then the names of everything that is loaded. Its own exit is caught, so that it can be asked.
+ASK = """
+import sys
+path, listed = sys.argv[1:3]
+sys.argv[:] = [path]
+with open(path) as file:
+    code = compile(file.read(), path, "exec")
+status = 0
+try:
+    exec(code, {"__name__": "__main__"})
+except SystemExit as ended:
+    status = ended.code
+with open(listed, "w") as file:
+    file.write("\\n".join(sys.modules))
+sys.exit(status)
+"""
+
+
+@frozen
+class Loaded:
+    """The modules of a process beyond those of an interpreter that does nothing."""
+
+    modules: frozenset[str]
+
+    @property
+    def ours_and_libraries(self) -> set[str]:
+        return {name for name in self.modules if not is_standard(name)}
+
+    @property
+    def standard(self) -> set[str]:
+        return {name for name in self.modules if is_standard(name)}
+
+
+def is_standard(module: str) -> bool:
+    """Whether a module belongs to Python."""
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def loaded(cni: Cni, conf: Conf, environ: dict[str, str], plugin: str = "netplug") -> Loaded:
+    """What one successful call loads."""
+    listed = cni.node.file("modules")
+    python = (sys.executable, "-IS", "-c")
+    cni.node.run(*python, "import sys; open(sys.argv[1], 'w').write('\\n'.join(sys.modules))", listed)
+    bare = lines(listed)
+    done = cni.node.ended(*python, ASK, cni.executable(plugin), listed, stdin=json.dumps(conf), env=environ)
+    assert done.returncode == 0, done
+    return Loaded(frozenset(lines(listed) - bare))
+
+
+def lines(path: str) -> set[str]:
+    """The lines of a file."""
+    with open(path, encoding="utf-8") as file:
+        return set(file.read().split())
+
+
+def expected(name: str) -> set[str]:
+    """One of the lists in the file: everything below its heading, and of the lists that its heading adds."""
+    lists: dict[str, set[str]] = {}
+    current: set[str] = set()
+    with open(LISTED, encoding="utf-8") as file:
+        for line in file:
+            text = line.partition("#")[0].strip()
+            if text.startswith("["):
+                title, *bases = text.strip("[]").split()
+                current = lists.setdefault(title, set())
+                current.update(*(lists[base] for base in bases))
+            elif text:
+                current.add(text)
+    return lists[name]
+
+
+def assert_is_as_listed(found: Loaded, name: str) -> None:
+    """Exactly the listed modules; those of Python itself differ from one version to the next."""
+    listed = expected(name)
+    assert {module.partition(".")[0] for module in found.modules} & HEAVY == set()
+    assert found.ours_and_libraries == {module for module in listed if not is_standard(module)}
+    if sys.version_info[:2] == (3, 11):
+        assert found.standard == {module for module in listed if is_standard(module)}
+
+
+def test_version(node: Node, cni: Cni) -> None:
+    """Podman asks for it twice a container."""
+    assert_is_as_listed(loaded(cni, cni.conf(), {"CNI_COMMAND": "VERSION"}), "VERSION")
+
+
+@pytest.mark.parametrize("plugin", ["netplug", "netplug-ipam"])
+def test_version_is_the_same_for_both(node: Node, cni: Cni, plugin: str) -> None:
+    """The file's name makes no difference before there is something to do."""
+    assert_is_as_listed(loaded(cni, cni.conf(), {"CNI_COMMAND": "VERSION"}, plugin), "VERSION")
+
+
+def test_add(node: Node, cni: Cni, pod: Pod) -> None:
+    """A standalone ADD of both families with the sqlite store."""
+    conf = cni.conf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
+    assert_is_as_listed(loaded(cni, conf, cni.environ("ADD", pod)), "ADD")
+
+
+def test_del(node: Node, cni: Cni, pod: Pod) -> None:
+    """Its DEL."""
+    conf = cni.conf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
+    cni.add(conf, pod)
+    assert_is_as_listed(loaded(cni, conf, cni.environ("DEL", pod)), "DEL")
