@@ -10,7 +10,8 @@ from netplug_backends.catalog import CATALOG
 from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_core.errors import NotYetSupported
 from netplug_core.flows.world import World
-from netplug_core.log import Log
+from netplug_core.log import Level, Log
+from netplug_core.netconf.load import Purpose
 from netplug_core.registry import Registry
 
 if TYPE_CHECKING:
@@ -32,19 +33,27 @@ _LATER = ("etcdv3", "kubernetes")
 
 
 @contextmanager
-def open_world(netconf: NetConf, log: Log) -> Iterator[World]:
+def open_world(netconf: NetConf, log: Log, purpose: Purpose = Purpose.SETUP) -> Iterator[World]:
     """Everything that a CNI command acts through, opened for as long as the context lasts.
+
+    A teardown with a datastore that comes with a later release goes on with an empty one: nothing can have been kept
+    in it, and a runtime keeps a pod for ever whose DEL fails.
 
     Raises:
         ConfigurationError: a name that nobody offers.
     """
     registry, clock = Registry(CATALOG), SystemClock()
     with ExitStack() as stack:
-        _refuse_later(netconf.datastore.type)
-        store = stack.enter_context(registry.open_datastore(netconf.datastore.type, netconf.datastore, clock))
+        kind = netconf.datastore.type
+        if purpose is Purpose.SETUP:
+            _refuse_later(kind)
+        elif kind in _LATER:
+            log(Level.WARNING, "the datastore is not yet supported: only the node's side is taken down", datastore=kind)
+            kind = "memory"
+        store = stack.enter_context(registry.open_datastore(kind, netconf.datastore, clock))
         ipam = stack.enter_context(registry.open_ipam("netplug-ipam", store, clock))
         dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
-        yield World(ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
+        yield World(datastore=store, ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from netplug_core.ipam.handle import HANDLE
 from netplug_core.log import Level
 from netplug_core.netconf.load import Purpose, Role, load
 from netplug_core.netconf.model import NetConf
-from netplug_core.records import Create, Get, Kind, List, Update, Write
+from netplug_core.records import Create, Get, Kind, List, Record, Update, Write
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
@@ -164,7 +164,9 @@ class FlowBench:
     @property
     def world(self) -> World:
         ipam = BlockIPAM(datastore=self.store, clock=self.clock, chance=lambda: 0.5)
-        return World(ipam=ipam, dataplane=self.dataplane, host=self.host, clock=self.clock, log=self.log)
+        return World(
+            datastore=self.store, ipam=ipam, dataplane=self.dataplane, host=self.host, clock=self.clock, log=self.log
+        )
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -243,6 +245,12 @@ class FlowBench:
         query = List(kind)
         snapshot = self.memory.read((query,), deadline=Deadline.after(self.clock, 5))
         return {record.key.path: record.value for record in snapshot.list(query)}
+
+    def stored_endpoint(self) -> Record[WorkloadEndpoint]:
+        """The one endpoint there is, with its revision."""
+        query = List(WORKLOAD_ENDPOINT)
+        (record,) = self.memory.read([query], deadline=Deadline.after(self.clock, 5)).list(query)
+        return record
 
     def endpoints(self) -> list[WorkloadEndpoint]:
         """The stored endpoints, in the order of their names."""

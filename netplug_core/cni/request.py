@@ -235,12 +235,18 @@ def _container_id(text: str) -> str:
 def _ifname(text: str) -> str:
     # Bytes of the environment that are no UTF-8 arrive as surrogates; the kernel counts bytes.
     length = len(text.encode("utf-8", "surrogateescape"))
-    if length > _LONGEST_IFNAME or text in (".", "..") or any(c in "/:" or c.isspace() for c in text):
+    is_bare = text.isprintable() and not any(c in "/:" or c.isspace() for c in text)
+    if length > _LONGEST_IFNAME or text in (".", "..") or not is_bare:
         raise RequestError(
-            f'CNI_IFNAME: "{text}" is not an interface name; 1 to {_LONGEST_IFNAME} bytes without "/", ":"'
-            ' and white space are accepted, but not "." and ".."'
+            f'CNI_IFNAME: "{_shown(text)}" is not an interface name; 1 to {_LONGEST_IFNAME} bytes of printable UTF-8'
+            ' without "/", ":" and white space are accepted, but not "." and ".."'
         )
     return text
+
+
+def _shown(text: str) -> str:
+    """A text of the environment as a message can hold it: what cannot be printed is escaped."""
+    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
 
 
 def _is_name(text: str) -> bool:
@@ -252,8 +258,10 @@ def _is_name(text: str) -> bool:
 
 def _pair(item: str) -> tuple[str, str]:
     key, separator, value = item.partition("=")
-    if not separator or "=" in value:
-        raise RequestError(f'ARGS: invalid pair "{item}"; KEY=VALUE is accepted, pairs separated by ";"')
+    if not separator or "=" in value or not item.isprintable():
+        raise RequestError(
+            f'ARGS: invalid pair "{_shown(item)}"; KEY=VALUE in printable UTF-8 is accepted, pairs separated by ";"'
+        )
     return key, value
 
 

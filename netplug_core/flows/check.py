@@ -22,9 +22,11 @@ from netplug_core.flows.context import Call, node_of, open_call, wanted_of, work
 from netplug_core.flows.world import World
 from netplug_core.ipam.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
+from netplug_core.records import Get
 from netplug_core.workload.endpoint import Birth, build
+from netplug_core.workload.identity import Workload
 
-__all__ = ["CHECK_S", "AddressesNotHeld", "AttachmentDiffers", "check", "check_addresses"]
+__all__ = ["CHECK_S", "AddressesNotHeld", "AttachmentDiffers", "EndpointDiffers", "check", "check_addresses"]
 
 CHECK_S = 10.0
 """The longest the store may take to answer."""
@@ -53,12 +55,24 @@ class AddressesNotHeld(DataplaneError):
         return f"handle {self.handle} does not hold {', '.join(self.missing)}"
 
 
+@frozen
+class EndpointDiffers(DataplaneError):
+    """The stored endpoint is not this attachment's any more (code 132)."""
+
+    code: ClassVar[int] = 132
+    endpoint: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.endpoint} {self.problem}"
+
+
 def check(world: World, request: CNIRequest, netconf: NetConf) -> None:
     """Return if the attachment is as ADD left it.
 
     Raises:
         ConfigurationError: the runtime handed over no prevResult.
-        AttachmentDiffers, AddressesNotHeld: it is not.
+        AttachmentDiffers, AddressesNotHeld, EndpointDiffers: it is not.
     """
     call = open_call(world, request, netconf)
     previous = previous_of(request)
@@ -68,6 +82,7 @@ def check(world: World, request: CNIRequest, netconf: NetConf) -> None:
     if differences:
         raise AttachmentDiffers(differences)
     _require_held(world, call.workload.handle, assignment)
+    _require_endpoint(world, call.workload, assignment)
 
 
 def check_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
@@ -132,3 +147,16 @@ def _require_held(world: World, handle: str, assignment: Assignment) -> None:
     missing = tuple(str(given.address) for given in assignment.addresses if given.address not in held)
     if missing:
         raise AddressesNotHeld(handle, missing)
+
+
+def _require_endpoint(world: World, workload: Workload, assignment: Assignment) -> None:
+    """The endpoint is there, is this container's, and has the addresses."""
+    key = workload.endpoint_key
+    stored = world.datastore.read([Get(key)], deadline=_soon(world)).find(key)
+    if stored is None:
+        raise EndpointDiffers(str(key), "does not exist")
+    if stored.value.spec.container_id != workload.container_id:
+        raise EndpointDiffers(str(key), f"belongs to container {stored.value.spec.container_id}")
+    missing = [str(given.address) for given in assignment.addresses if given.address not in stored.value.spec.addresses]
+    if missing:
+        raise EndpointDiffers(str(key), f"does not have {', '.join(missing)}")

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from netplug_core.clock import Clock
 from netplug_core.dataplane.interface import Dataplane
+from netplug_core.datastore.interface import Datastore
 from netplug_core.ipam.interface import IPAM
 from netplug_core.log import Log
 
@@ -47,6 +48,7 @@ class Host(Protocol):
 class World:
     """What a CNI command acts through."""
 
+    datastore: Datastore
     ipam: IPAM
     dataplane: Dataplane
     host: Host

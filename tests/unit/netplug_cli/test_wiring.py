@@ -10,8 +10,10 @@ from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_cli import wiring
+from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NotYetSupported
 from netplug_core.log import Level
+from netplug_core.netconf.load import Purpose
 from netplug_core.netconf.model import DatastoreSettings, NetConf
 
 
@@ -41,6 +43,21 @@ def test_datastores_of_a_later_release_say_so(name: str) -> None:
         raise AssertionError("it was opened")
     with pytest.raises(NotYetSupported, match=text), wiring.open_datastore({"DATASTORE_TYPE": name}):
         raise AssertionError("it was opened")
+
+
+def test_a_teardown_with_a_datastore_of_a_later_release_still_takes_down_the_node_side() -> None:
+    lines: list[str] = []
+
+    def log(level: Level, message: str, /, **fields: object) -> None:
+        lines.append(f"{level.value} {message} {fields}")
+
+    netconf = NetConf(datastore=DatastoreSettings(type="etcdv3"))
+    with wiring.open_world(netconf, log, Purpose.TEARDOWN) as world:
+        assert isinstance(world.dataplane, LinuxDataplane)
+        assert world.ipam.held("net1.c1", deadline=Deadline.after(world.clock, 5)).addresses == ()
+    assert lines == [
+        "WARNING the datastore is not yet supported: only the node's side is taken down {'datastore': 'etcdv3'}"
+    ]
 
 
 def test_check_24_an_unknown_datastore_is_refused() -> None:

@@ -113,15 +113,20 @@ def test_interface_names_of_the_specification_are_accepted(ifname: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ifname",
-    ["eth0/1", "a:b", ".", "..", "sixteen-letters0", "a b", "a\tb", "ääääääää", "\udcff" * 16],
+    "ifname, shown",
+    [
+        *((name, name) for name in ("eth0/1", "a:b", ".", "..", "sixteen-letters0", "a b", "ääääääää")),
+        ("a\tb", "a\\tb"),
+        ("a\x1fb", "a\\x1fb"),
+        ("\udcff", "\\udcff"),
+    ],
 )
-def test_other_interface_names_are_refused(ifname: str) -> None:
+def test_other_interface_names_are_refused(ifname: str, shown: str) -> None:
     with pytest.raises(RequestError) as refusal:
         read_environment(environ(CNI_IFNAME=ifname))
     assert str(refusal.value) == (
-        f'CNI_IFNAME: "{ifname}" is not an interface name; 1 to 15 bytes without "/", ":" and white space '
-        'are accepted, but not "." and ".."'
+        f'CNI_IFNAME: "{shown}" is not an interface name; 1 to 15 bytes of printable UTF-8 without "/", ":" and white '
+        'space are accepted, but not "." and ".."'
     )
 
 
@@ -185,7 +190,15 @@ def test_an_empty_value_is_legal() -> None:
 def test_a_malformed_pair_is_quoted(text: str, pair: str) -> None:
     with pytest.raises(RequestError) as refusal:
         CNIArgs.parse(text)
-    assert str(refusal.value) == (f'ARGS: invalid pair "{pair}"; KEY=VALUE is accepted, pairs separated by ";"')
+    assert str(refusal.value) == (
+        f'ARGS: invalid pair "{pair}"; KEY=VALUE in printable UTF-8 is accepted, pairs separated by ";"'
+    )
+
+
+@pytest.mark.parametrize("text", ["K8S_POD_NAME=a\udcff", "K8S_POD_NAMESPACE=a\x1fb", "K8S_POD_NAME=a\nb"])
+def test_a_pair_that_cannot_be_printed_is_refused_and_shown_escaped(text: str) -> None:
+    with pytest.raises(RequestError, match=r'^ARGS: invalid pair "[ -~]+"; KEY=VALUE in printable UTF-8 is accepted'):
+        CNIArgs.parse(text)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/24", "garbage", "fe80::1%eth0", "010.0.0.1"])

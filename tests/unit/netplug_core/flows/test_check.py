@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -11,7 +12,8 @@ from netplug_core.addressing import Address
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import AssignedAddress, Interface, Result, render_result
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.flows.check import AddressesNotHeld, AttachmentDiffers
+from netplug_core.flows.check import AddressesNotHeld, AttachmentDiffers, EndpointDiffers
+from netplug_core.records import Delete, Update
 from tests.flow_bench import C1, DUAL_STACK, POD, Container, FlowBench
 
 BRIDGE = {"type": "bridge", "nodename": "node-1"}
@@ -149,6 +151,27 @@ def test_a_check_changes_nothing(bench: FlowBench) -> None:
     bench.check(C1, result)
     assert bench.memory.calls.commits == commits
     assert bench.host.locked == ["/var/run/netplug/ipam.lock"], "only ADD's"
+
+
+def test_a_missing_endpoint_is_named(bench: FlowBench) -> None:
+    result = bench.add()
+    stored = bench.stored_endpoint()
+    bench.commit(Delete(stored.key, stored.revision))
+    with pytest.raises(EndpointDiffers, match=r"^WorkloadEndpoint\(default/node--1-cni-c1-eth0\) does not exist$"):
+        bench.check(C1, result)
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [({"container_id": "c9"}, "belongs to container c9"), ({"addresses": ()}, r"does not have 10\.65\.[0-9.]+")],
+)
+def test_another_endpoint_is_named(bench: FlowBench, change: dict[str, Any], problem: str) -> None:
+    result = bench.add()
+    stored = bench.stored_endpoint()
+    spec = evolve(stored.value.spec, **change)
+    bench.commit(Update(stored.key, evolve(stored.value, spec=spec), stored.revision))
+    with pytest.raises(EndpointDiffers, match=f"{problem}$"):
+        bench.check(C1, result)
 
 
 # --- netplug-ipam --------------------------------------------------------------------------------------------------
