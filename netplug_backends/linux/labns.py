@@ -56,7 +56,7 @@ class PinnedNamespaces:
         Raises:
             NamespaceRefused: it cannot be made; the file may be there.
         """
-        with _translated("making the network namespace", path), _inside(OWN):
+        with _translated("making the network namespace", path), entered(OWN):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             # From here to the end of the block the thread is in the new one, and nobody else is.
             _call("unshare", _CLONE_NEWNET)
@@ -89,7 +89,7 @@ class PinnedNamespaces:
         Raises:
             NamespaceRefused, DataplaneError: the kernel did not take it.
         """
-        with _translated("setting up the network namespace", path), _inside(path), Channel.open() as channel:
+        with _translated("setting up the network namespace", path), entered(path), Channel.open() as channel:
             for setting in _FORWARDING:
                 if sysctl.read(setting) is not None:
                     sysctl.write(setting, "1")
@@ -104,7 +104,7 @@ class PinnedNamespaces:
         Raises:
             NamespaceRefused: it is gone, or cannot be entered.
         """
-        with _translated("looking into the network namespace", path), _inside(path):
+        with _translated("looking into the network namespace", path), entered(path):
             return tuple(name for _, name in _socket.if_nameindex() if name != "lo")
 
     @contextmanager
@@ -116,20 +116,8 @@ class PinnedNamespaces:
         """
         with ExitStack() as stack:
             with _translated("entering the network namespace", path):
-                stack.enter_context(_inside(path))
+                stack.enter_context(entered(path))
             yield
-
-
-@contextmanager
-def _inside(path: str) -> Iterator[None]:
-    # Tried first where it changes nothing: without the right, ``entered`` could not know that it had never left.
-    home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _call("setns", home, _CLONE_NEWNET)
-    finally:
-        os.close(home)
-    with entered(path):
-        yield
 
 
 @contextmanager

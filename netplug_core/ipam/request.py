@@ -65,8 +65,8 @@ Wanted: TypeAlias = Automatic
 class AssignRequest:
     """One workload's wish for addresses on a node.
 
-    ``owner`` is stored with each address, sorted pairs; ``handle`` is what they are released by. All families of
-    ``wanted`` are decided together.
+    ``owner`` is stored with each address, sorted pairs; ``handle`` is what they are released by. The families of
+    ``wanted``, each at most once, are decided together.
     """
 
     handle: str

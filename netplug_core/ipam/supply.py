@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.errors import NetplugError
@@ -77,10 +77,9 @@ class _Desk:
     wanted: Wanted
     now_ns: int
     order: BlockOrder
-    owner: str = field(init=False)
 
-    @owner.default
-    def _owner(self) -> str:
+    @property
+    def owner(self) -> str:
         return host_owner(self.request.node)
 
     def affinities(self) -> tuple[Record[Affinity], ...]:
@@ -106,7 +105,7 @@ def serve(
     desk = _Desk(snapshot, request, wanted, *moment)
     pools = snapshot.list(List(IPPOOL))
     kept = _kept(desk, pools)
-    if len(kept) == wanted.count:
+    if len(kept) >= wanted.count:
         return Supply(kept=kept)
     choice = choose(pools, request, wanted)
     if isinstance(choice, NetplugError):

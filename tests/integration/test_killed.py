@@ -58,14 +58,19 @@ class Scene:
         assert status == 0
         return effects
 
-    def kill(self, command: str, victims: Iterable[Pod], effects: list[str]) -> None:
-        """Let the call of the n-th victim die after its n-th effect."""
+    def kill(self, command: str, effects: list[str], victims: dict[int, Pod]) -> tuple[Pod, ...]:
+        """Let each victim's call die after the effect of that number; the victims."""
 
         def die(numbered: tuple[int, Pod]) -> None:
             number, pod = numbered
             assert self.run(command, pod, kill_at=number) == (-signal.SIGKILL, effects[:number])
 
-        at_once(die, enumerate(victims, 1))
+        at_once(die, victims.items())
+        return tuple(victims.values())
+
+    def victims(self, numbers: list[int]) -> dict[int, Pod]:
+        """A new pod for each number."""
+        return dict(zip(numbers, self.node.pods(len(numbers)), strict=True))
 
     def left(self, pod: Pod) -> bool:
         """Whether an interface of ours is in a pod."""
@@ -84,6 +89,17 @@ def at_once(call: Callable[[T], object], items: Iterable[T]) -> None:
     """Call for every item, a few at a time; the first failure is raised."""
     with ThreadPoolExecutor(3) as runtime:
         list(runtime.map(call, items))
+
+
+def every(effects: list[str]) -> list[int]:
+    """The numbers of all effects, from 1."""
+    return list(range(1, len(effects) + 1))
+
+
+def turns(effects: list[str]) -> list[int]:
+    """The numbers of all effects, but of one setting of the kernel after another only the last."""
+    following = [*effects[1:], ""]
+    return [n for n in every(effects) if not effects[n - 1] == following[n - 1] == "write"]
 
 
 @pytest.fixture(params=["ipv4"])
@@ -113,8 +129,7 @@ def effects(scene: Scene) -> list[str]:
 @pytest.mark.parametrize("scene", ["dual-stack"], indirect=True)
 def test_add_killed_anywhere_then_del(scene: Scene, effects: list[str]) -> None:
     """After DEL no address, handle, endpoint, interface, route or setting is left."""
-    victims = scene.node.pods(len(effects))
-    scene.kill("ADD", victims, effects)
+    victims = scene.kill("ADD", effects, scene.victims(every(effects)))
     assert scene.node.store.held() != {f"net1.{scene.survivor.name}": scene.addresses}
     at_once(lambda pod: scene.cni.delete(scene.conf, pod), victims)
 
@@ -124,8 +139,7 @@ def test_add_killed_anywhere_then_del(scene: Scene, effects: list[str]) -> None:
 
 def test_add_killed_anywhere_then_add(scene: Scene, effects: list[str]) -> None:
     """Another ADD succeeds; where the interface is there already it is refused as any second ADD is, until DEL."""
-    victims = scene.node.pods(len(effects))
-    scene.kill("ADD", victims, effects)
+    victims = scene.kill("ADD", effects, scene.victims(turns(effects)))
     refused = [pod for pod in victims if scene.left(pod)]
     assert 0 < len(refused) < len(victims)
 
@@ -139,16 +153,15 @@ def test_add_killed_anywhere_then_add(scene: Scene, effects: list[str]) -> None:
         scene.cni.delete(scene.conf, pod)
 
     at_once(again, victims)
-    at_once(lambda pod: scene.cni.add(scene.conf, pod), refused[:1])
-    at_once(lambda pod: scene.cni.delete(scene.conf, pod), refused[:1])
+    scene.cni.add(scene.conf, refused[0])
+    scene.cni.delete(scene.conf, refused[0])
     scene.assert_clean()
 
 
 def test_add_killed_anywhere_then_add_in_a_new_namespace(scene: Scene, effects: list[str]) -> None:
     """The container is started again under its id: ADD succeeds with the addresses that were held for it, if any."""
-    victims, fresh = scene.node.pods(len(effects)), scene.node.pods(len(effects))
-    scene.kill("ADD", victims, effects)
-    held = scene.node.store.held()
+    victims = scene.kill("ADD", effects, scene.victims(turns(effects)))
+    fresh, held = scene.node.pods(len(victims)), scene.node.store.held()
 
     def again(pods: tuple[Pod, Pod]) -> None:
         old, new = pods
@@ -165,9 +178,7 @@ def test_add_killed_anywhere_then_add_in_a_new_namespace(scene: Scene, effects: 
 
 def test_add_killed_anywhere_then_gc(scene: Scene, effects: list[str]) -> None:
     """The machine lost the containers, and nobody ever asks for DEL: one GC gives everything back."""
-    victims = scene.node.pods(len(effects))
-    scene.kill("ADD", victims, effects)
-    for pod in victims:
+    for pod in scene.kill("ADD", effects, scene.victims(turns(effects))):
         scene.node.remove(pod)
     valid = [{"containerID": scene.survivor.name, "ifname": "eth0"}]
     reply = scene.cni.call("GC", {**scene.conf, "cni.dev/valid-attachments": valid})
@@ -183,9 +194,9 @@ def test_del_killed_anywhere_then_del(scene: Scene) -> None:
     scene.cni.add(scene.conf, pod)
     effects = scene.rehearse("DEL", pod)
     assert {"Channel.send", "SqliteDatastore._finish"} <= set(effects)
-    victims = scene.node.pods(len(effects))
-    at_once(lambda pod: scene.cni.add(scene.conf, pod), victims)
-    scene.kill("DEL", victims, effects)
+    numbered = scene.victims(every(effects))
+    at_once(lambda pod: scene.cni.add(scene.conf, pod), numbered.values())
+    victims = scene.kill("DEL", effects, numbered)
     at_once(lambda pod: scene.cni.delete(scene.conf, pod), victims)
 
     assert [effects[n] for n, pod in enumerate(victims) if scene.left(pod)] == []

@@ -19,7 +19,7 @@ def both(cni: Cni, **changes: object) -> Conf:
     return cni.conf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **changes)
 
 
-@pytest.mark.parametrize("calls, has_lock", [(20, True), (10, False)], ids=["host-lock", "no-lock"])
+@pytest.mark.parametrize("calls, has_lock", [(20, True), (6, False)], ids=["host-lock", "no-lock"])
 def test_many_at_once(node: Node, cni: Cni, calls: int, *, has_lock: bool) -> None:
     """Check 102: as many distinct addresses and endpoints; as many DELs at once leave nothing and a free block.
 

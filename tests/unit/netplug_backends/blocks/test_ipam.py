@@ -13,7 +13,6 @@ from attrs import evolve
 
 from netplug_backends.blocks import ipam as blocks
 from netplug_backends.blocks.ipam import BlockIPAM
-from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.faults import Death, Fault, LostRace, LostReply, LostRequest, Meanwhile, ProcessDied
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
@@ -28,7 +27,6 @@ from netplug_core.records import (
     Snapshot,
     Write,
 )
-from netplug_core.testing.clock import ManualClock
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
 
 POOL, SIX = "10.0.0.0/24", "fd00::/120"
@@ -55,8 +53,7 @@ def refusing(error: NetplugError) -> EndpointPart:
 
 def cluster(atomicity: Atomicity = Atomicity.ATOMIC) -> Bench:
     """A cluster with one pool of each family, four blocks each."""
-    clock = ManualClock()
-    made = Bench(clock=clock, store=MemoryDatastore(atomicity, clock=clock))
+    made = Bench.new(atomicity)
     made.add_pool("main", POOL)
     made.add_pool("six", SIX)
     made.spent()
@@ -235,6 +232,11 @@ def writes_of_a_first_assignment(bench: Bench) -> int:
     return len(bench.decision(request("h", v4(), v6())).writes) + 1
 
 
+def named(bench: Bench) -> set[str]:
+    """The addresses that the endpoint says it has."""
+    return set((bench.find(NOTE.key("n")) or "").split())
+
+
 @pytest.mark.parametrize("atomicity", Atomicity)
 def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity: Atomicity) -> None:
     wish = request("h", v4(), v6())
@@ -247,6 +249,7 @@ def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity:
             pass
         else:
             assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}, fault
+        assert named(bench) <= bench.held().keys(), fault
         bench.ipam().release(ReleaseRequest(handle="h"), part(), deadline=bench.deadline)
         assert (bench.held(), bench.handles(), bench.find(NOTE.key("n"))) == ({}, [], None), fault
         # What is left of the claims serves the node's next pod.
@@ -257,15 +260,18 @@ def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity:
 
 @pytest.mark.parametrize("atomicity", Atomicity)
 def test_whatever_happens_to_a_release_the_next_one_ends_it(atomicity: Atomicity) -> None:
-    for fault in faults(cluster(atomicity), 4):
+    for fault in faults(cluster(atomicity), 5):
         bench = cluster(atomicity)
-        bench.assign(request("h", v4(), v6()))
+        bench.assign(request("h", v4(), v6()), part=part())
         bench.take("other", v4(), v6())
+        gone = ReleaseRequest(handle="h")
         try:
-            bench.release("h", {1: fault})
+            bench.ipam({1: fault}).release(gone, part(), deadline=bench.deadline)
         except (ProcessDied, Unavailable):
-            bench.release("h")
+            assert named(bench) <= bench.held().keys(), fault
+            bench.ipam().release(gone, part(), deadline=bench.deadline)
         assert bench.held() == {"10.0.0.1": "other", "fd00::1": "other"}, fault
+        assert named(bench) == set(), fault
         assert bench.handles() == ["other"], fault
 
 

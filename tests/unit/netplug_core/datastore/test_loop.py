@@ -40,13 +40,9 @@ Rule = Callable[[Snapshot], Decision[int] | NeedMore]
 class Bench:
     """A store whose calls are noted with the time they were given."""
 
-    clock: ManualClock = field(factory=ManualClock)
-    memory: MemoryDatastore = field()
+    clock: ManualClock
+    memory: MemoryDatastore
     given_s: list[float] = field(factory=list)
-
-    @memory.default
-    def _memory(self) -> MemoryDatastore:
-        return MemoryDatastore(clock=self.clock)
 
     @property
     def description(self) -> DatastoreDescription:
@@ -83,7 +79,8 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench()
+    clock = ManualClock()
+    return Bench(clock, MemoryDatastore(clock=clock))
 
 
 def make_one(snapshot: Snapshot) -> Decision[int]:

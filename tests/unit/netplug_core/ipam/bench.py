@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.faults import Fault, FaultyDatastore
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Datastore
+from netplug_core.datastore.interface import Atomicity, Datastore
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.block import BLOCK, Block, block_key
 from netplug_core.ipam.decide import decide, queries
@@ -70,12 +70,14 @@ def request(handle: str = "h", *wanted: Automatic, node: str = NODE) -> AssignRe
 class Bench:
     """A store, a clock, and what people and nodes do to the store."""
 
-    clock: ManualClock = field(factory=ManualClock)
-    store: MemoryDatastore = field()
+    clock: ManualClock
+    store: MemoryDatastore
 
-    @store.default
-    def _store(self) -> MemoryDatastore:
-        return MemoryDatastore(clock=self.clock)
+    @classmethod
+    def new(cls, atomicity: Atomicity = Atomicity.ATOMIC) -> Bench:
+        """An empty store."""
+        clock = ManualClock()
+        return cls(clock, MemoryDatastore(atomicity, clock=clock))
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 

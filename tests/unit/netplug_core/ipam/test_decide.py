@@ -23,7 +23,7 @@ BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26"
 @pytest.fixture
 def bench() -> Bench:
     """A cluster with one pool of four blocks."""
-    made = Bench()
+    made = Bench.new()
     made.add_pool("main", "10.0.0.0/24")
     return made
 
@@ -70,7 +70,7 @@ def test_the_answer_names_the_pool_each_address_is_from(bench: Bench) -> None:
 ])  # fmt: skip
 def test_both_families_come_in_one_commit_under_one_handle(four: str, six: str, lengths: tuple[int, int]) -> None:
     # I-15
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("four", four, lengths[0])
     bench.add_pool("six", six, lengths[1])
     bench.spent()
@@ -87,7 +87,7 @@ def test_families_come_in_the_order_of_the_request(bench: Bench) -> None:
 
 
 def test_many_addresses_come_from_as_many_blocks_as_it_takes() -> None:  # I-16
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("four", FOUR)
     bench.add_pool("six", SIX)
     taken = bench.take("h", v4(256), v6(256))
@@ -99,7 +99,7 @@ def test_many_addresses_come_from_as_many_blocks_as_it_takes() -> None:  # I-16
 
 
 def test_the_longest_free_address_is_given_first() -> None:  # I-25, within a pool of one block
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("tiny", "10.0.0.0/30")
     given = []
     for _round in range(5):
@@ -109,7 +109,7 @@ def test_the_longest_free_address_is_given_first() -> None:  # I-25, within a po
 
 
 def test_a_pool_larger_than_any_list_is_served() -> None:
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("huge", "fd00::/64")
     assert bench.take("h", v6(65)) == [f"fd00::{number:x}" if number else "fd00::" for number in range(65)]
 
@@ -179,7 +179,7 @@ def test_another_node_is_told_the_same_addresses(bench: Bench) -> None:
 
 
 def test_less_than_asked_is_an_answer_where_the_request_says_so() -> None:  # I-17
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("four", FOUR)
     bench.add_pool("six", SIX)
     given = bench.take_what_there_is("h", v4(257), v6(257))
@@ -228,7 +228,7 @@ def test_an_unknown_pool_is_refused_whatever_the_request_tolerates(bench: Bench)
 
 def test_a_cluster_without_pools_says_so() -> None:
     with pytest.raises(AllocationError, match=r"node-a \(IPv4\): there is no IPv4 pool at all"):
-        Bench().take("h")
+        Bench.new().take("h")
 
 
 def test_a_refusal_takes_back_what_an_earlier_try_wrote_in_vain(bench: Bench) -> None:

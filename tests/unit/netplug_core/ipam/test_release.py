@@ -19,7 +19,7 @@ BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
 @pytest.fixture
 def bench() -> Bench:
     """A cluster with one pool of four blocks."""
-    made = Bench()
+    made = Bench.new()
     made.add_pool("main", "10.0.0.0/24")
     return made
 

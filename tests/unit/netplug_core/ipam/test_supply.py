@@ -19,7 +19,7 @@ BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26"
 @pytest.fixture
 def bench() -> Bench:
     """A cluster with one pool of four blocks."""
-    made = Bench()
+    made = Bench.new()
     made.add_pool("main", "10.0.0.0/24")
     return made
 
@@ -36,14 +36,14 @@ def bench() -> Bench:
     ("10.0.0.0/32", 32, []),
 ])  # fmt: skip
 def test_network_gateway_and_broadcast_stay_free(cidr: str, length: int, given: list[str]) -> None:
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("link", cidr, length)
     wish = evolve(request("h", v4(8)), reach=Reach.ON_LINK, shortfall=Shortfall.RETURN)
     assert bench.assign(wish) == given
 
 
 def test_blocks_that_a_link_cannot_use_do_not_count_as_claims() -> None:
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("link", "10.0.0.0/24", 32)
     wish = evolve(request("h", v4(20)), reach=Reach.ON_LINK)
     assert bench.assign(wish) == [f"10.0.0.{number}" for number in range(2, 22)]
@@ -51,7 +51,7 @@ def test_blocks_that_a_link_cannot_use_do_not_count_as_claims() -> None:
 
 
 def test_a_link_of_ipv6_keeps_its_edges_too() -> None:
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("link", "fd00::/125")
     wish = evolve(request("h", v6(8)), reach=Reach.ON_LINK, shortfall=Shortfall.RETURN)
     assert bench.assign(wish) == ["fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6"]
@@ -79,7 +79,7 @@ def test_a_block_of_nobody_is_passed_over(bench: Bench) -> None:
 
 @pytest.mark.parametrize("owner, are_listed", [(NODE, False), (OTHER, True)])
 def test_all_blocks_are_listed_only_where_every_probe_is_taken_by_others(owner: str, *, are_listed: bool) -> None:
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("main", "10.0.0.0/24", 28)
     bench.take("h1", v4(10 * 16), node=owner)
     decision, reads = bench.decision_and_reads(request("h2"))
@@ -90,7 +90,7 @@ def test_all_blocks_are_listed_only_where_every_probe_is_taken_by_others(owner: 
 
 
 def test_all_blocks_are_listed_page_by_page() -> None:
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("main", "10.0.0.0/20", 32)
     for number in range(supply.PAGE + 1):
         bench.leave_block(str(Prefix.parse("10.0.0.0/20").part(number, 32)), node=OTHER)
@@ -185,7 +185,7 @@ def test_a_claim_whose_key_is_rubbish_is_named(bench: Bench) -> None:
 @pytest.fixture
 def small_blocks() -> Bench:
     """A cluster whose pools have more blocks than a node may own."""
-    made = Bench()
+    made = Bench.new()
     made.add_pool("main", "10.0.0.0/24", 30)
     made.add_pool("other", "11.0.0.0/24", 30)
     return made
@@ -216,7 +216,7 @@ def test_the_limit_says_which_block_it_kept_from_being_claimed(small_blocks: Ben
 
 
 def test_where_nothing_is_left_to_claim_the_limit_is_not_to_blame() -> None:
-    bench = Bench()
+    bench = Bench.new()
     bench.add_pool("main", "10.0.0.0/28", 32)
     bench.add_pool("rest", "10.1.0.0/30", 32)
     bench.take("h1", v4(20))
