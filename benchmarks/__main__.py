@@ -53,9 +53,7 @@ def _prepare(folder: Path) -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     tool = [sys.executable, "-m", "netplug_cli.ctl.main"]
     environ = {**os.environ, "DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(folder / "store.db")}
-    manifest = (
-        "apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata: {name: bench}\nspec: {cidr: 10.97.0.0/20}\n"
-    )
+    manifest = "apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata: {name: bench}\nspec: {cidr: 10.97.0.0/20}\n"
     subprocess.run([*tool, "install", "host", "--bin-dir", str(folder / "bin")], env=environ, check=True)
     subprocess.run([*tool, "create", "-f", "-"], input=manifest, text=True, env=environ, check=True)
 

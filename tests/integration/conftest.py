@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,18 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """A fresh node with an uplink and an empty store with two pools: 10.65.0.0/24 and fd65::/112."""
+    """A fresh node with an uplink and a store with two pools: 10.65.0.0/24 and fd65::/112."""
+    with usual_node(str(tmp_path)) as opened:
+        yield opened
+
+
+@contextmanager
+def usual_node(folder: str) -> Iterator[Node]:
+    """The node of the fixture, for modules whose tests leave it as it was and share one."""
     reason = capable()
     if reason:
         pytest.skip(reason)
-    with opened_node(str(tmp_path)) as opened:
+    with opened_node(folder) as opened:
         opened.store.add_pool("v4", "10.65.0.0/24")
         opened.store.add_pool("v6", "fd65::/112")
         yield opened

@@ -16,7 +16,8 @@ from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import Datastore
 from netplug_core.datastore.loop import run
-from netplug_core.records import Create, Decision, Get, Key, List, Snapshot, Update, Write
+from netplug_core.errors import Unavailable
+from netplug_core.records import Create, Decision, Get, Key, List, OutcomeUnknown, Snapshot, Update, Write
 from netplug_core.testing.bench import SAMPLE_CODEC, TOOL
 
 __all__ = ["CLOCK", "opened_store"]
@@ -41,8 +42,16 @@ def increment(store: Datastore, *names: str) -> str:
             writes.append(write)
         return Decision(tuple(writes), number, repeatable=False)
 
-    pace = Pace(clock=CLOCK, deadline=Deadline.after(CLOCK, 60.0), chance=random.random)
-    return str(run(store, [Get(key) for key in keys], decide, pace=pace).result)
+    while True:
+        pace = Pace(clock=CLOCK, deadline=Deadline.after(CLOCK, 60.0), chance=random.random)
+        try:
+            return str(run(store, [Get(key) for key in keys], decide, pace=pace).result)
+        except OutcomeUnknown:
+            raise
+        except Unavailable:
+            # sqlite's lock is not fair: on a busy machine one writer may lose it for longer than a call may take.
+            # Nothing was written, so the work is still to do.
+            continue
 
 
 def incremented(snapshot: Snapshot, key: Key[str]) -> tuple[str, Write]:

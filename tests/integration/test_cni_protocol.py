@@ -6,16 +6,25 @@ Numbers are those of the black-box checks.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
+from tests.integration.conftest import usual_node
 from tests.integration.node import Cni, Node, Pod
 
 pytestmark = pytest.mark.netns
 
 PLUGINS: Final = ("netplug", "netplug-ipam")
 SUPPORTED: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One node for all: hardly a call here gets as far as doing something, and those that do undo it."""
+    with usual_node(str(tmp_path_factory.mktemp("node"))) as opened:
+        yield opened
 
 
 def is_untouched(node: Node) -> bool:
