@@ -217,7 +217,7 @@ def claimed_new(folder: Folder, *, clock: Clock, say: Callable[[str], None]) -> 
         try:
             os.mkdir(folder.path, 0o700)
         except FileExistsError:
-            pass
+            pass  # whose it is, and whether it is a lab at all, is judged under its lock
         except OSError as error:
             raise LabError(f"{folder.path} cannot be made: {error.strerror}; choose a folder with --dir") from error
         with claimed(folder, Hold.ALONE, clock=clock, say=say) as held:

@@ -74,6 +74,7 @@ def test_del_needs_no_namespace(node: Node, cni: Cni, pod: Pod) -> None:
     """Check 6: neither an absent nor an empty CNI_NETNS is a mistake of the environment."""
     cni.delete(cni.conf(), pod, CNI_NETNS=None)
     cni.delete(cni.conf(), pod, CNI_NETNS="")
+    assert is_untouched(node)
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,10 @@ def test_a_teardown_reads_what_a_setup_reads(config: dict[str, object], role: Ro
 @given(anything())
 def test_only_wrong_types_stop_a_teardown(config: dict[str, object]) -> None:
     try:
-        load(config | {"type": "netplug"}, Role.MAIN, Purpose.TEARDOWN)
+        netconf = load(config | {"type": "netplug"}, Role.MAIN, Purpose.TEARDOWN)
     except DecodeError:
         return
+    assert netconf.type == "netplug"
 
 
 @given(configurations(), st.dictionaries(st.text(min_size=1, max_size=5).map("x-{}".format), JUNK, max_size=3))

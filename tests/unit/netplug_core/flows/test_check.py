@@ -48,7 +48,7 @@ def test_what_others_added_is_no_difference(bench: FlowBench) -> None:
 @pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
 def test_a_result_of_an_older_version_serves(bench: FlowBench, version: str) -> None:
     result = json.loads(render_result(bench.add(), version))
-    bench.run("CHECK", C1, Plugin.MAIN, prevResult=result, cniVersion=version)
+    assert bench.run("CHECK", C1, Plugin.MAIN, prevResult=result, cniVersion=version) is None
 
 
 def _down(inside: Found, _outside: Found) -> None:

@@ -74,11 +74,13 @@ def test_an_unreadable_file_is_passed_over_with_a_warning(bench: FlowBench) -> N
 
 def test_the_gate_is_open_unless_it_is_asked_for(bench: FlowBench) -> None:
     require_nodename_file(bench.world, NetConf())
+    assert bench.host.texts == {}, "there is no file, and none is asked for"
 
 
 def test_the_gate_opens_with_the_file(bench: FlowBench) -> None:
     bench.host.texts = {FILE: ""}
     require_nodename_file(bench.world, NetConf(nodename_file_optional=False))
+    assert bench.log.of(Level.WARNING) == []
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,9 @@ def refused(role: Role, **keys: object) -> str:
     ],
 )
 def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
-    refuse_unsupported(load({"type": "netplug", "ipam": {"type": "netplug-ipam"}, **keys}, Role.MAIN))
+    netconf = load({"type": "netplug", "ipam": {"type": "netplug-ipam"}, **keys}, Role.MAIN)
+    refuse_unsupported(netconf)
+    assert netconf.raw.items() >= keys.items()
 
 
 @pytest.mark.parametrize(
