@@ -104,3 +104,5 @@ def test_under_another_main_plugin_only_our_keys_are_judged() -> None:
 
 def test_a_configuration_that_was_never_json_is_judged_by_its_values() -> None:
     refuse_unsupported(NetConf(ipam=IPAMConf(type="netplug-ipam")))
+    with pytest.raises(NotYetSupported, match=r"device_type: 'netkit' is not yet supported"):
+        refuse_unsupported(NetConf(ipam=IPAMConf(type="netplug-ipam"), device_type="netkit"))
