@@ -11,7 +11,16 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.records import Revision
 from netplug_core.resources.metadata import Labels
 
-__all__ = ["addresses", "families", "labels", "names", "prefixes", "revisions"]
+__all__ = ["addresses", "families", "label_sets", "labels", "names", "prefixes", "revisions", "selectors"]
+
+# Few of each, so that selectors and label sets drawn apart meet often; keywords and both quotes are among them.
+_LABELS = ("a", "b", "in", "has", "all", "not", "contains", "zone.example/rack-1", "9_x")
+_VALUES = ("", "a", "ab", "b", "zone", "all()", "&& (", "it's", '"', "é\n")
+_OPERATORS = (
+    "==", " == ", "!=", "\t!= ", " contains ", " starts with", "\tstartswith", " starts\t with ", " ends with",
+    " endswith",
+)  # fmt: skip
+_SET_OPERATORS = (" in", " in ", " not in ", " notin", "\tnot  in\t")
 
 _LABEL_EDGE = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -49,6 +58,16 @@ def labels() -> st.SearchStrategy[Labels]:
     return st.dictionaries(keys, values, max_size=4).map(lambda pairs: tuple(sorted(pairs.items())))
 
 
+def label_sets() -> st.SearchStrategy[dict[str, str]]:
+    """Labels of an object that ``selectors`` speak about, as a selector is held against them."""
+    return st.dictionaries(st.sampled_from(_LABELS), st.sampled_from(_VALUES), max_size=5)
+
+
+def selectors() -> st.SearchStrategy[str]:
+    """Texts of selectors in every spelling: spaced or not, needlessly grouped, negated more than once."""
+    return st.one_of(st.sampled_from(["", " \t"]), st.recursive(_selector_terms(), _joined_selectors, max_leaves=8))
+
+
 def revisions() -> st.SearchStrategy[Revision]:
     """Revisions as stores make them: numbers, resource versions, uid and version together."""
     return st.one_of(
@@ -67,3 +86,38 @@ def _addresses_of(family: Family) -> st.SearchStrategy[Address]:
 
 def _has_good_edges(text: str) -> bool:
     return not text.startswith("-") and not text.endswith("-")
+
+
+def _selector_terms() -> st.SearchStrategy[str]:
+    label, gap = st.sampled_from(_LABELS), _gaps()
+    literal = st.one_of(st.sampled_from(_VALUES), st.text(max_size=4)).flatmap(_quoted)
+    listed = st.builds(_set_of, st.lists(literal, max_size=3), gap, st.sampled_from(["", ","]))
+    return st.one_of(
+        st.builds("{}({})".format, st.sampled_from(["all", "global ", " all"]), gap),
+        st.builds("has{}({}{}{})".format, gap, gap, label, gap),
+        st.builds("{}{}{}{}".format, label, st.sampled_from(_OPERATORS), gap, literal),
+        st.builds("{}{}{}".format, label, st.sampled_from(_SET_OPERATORS), listed),
+    )
+
+
+def _joined_selectors(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    gap = _gaps()
+    return st.one_of(
+        st.builds("{}({}{})".format, gap, inner, gap),
+        st.builds("!{}{}".format, gap, inner),
+        st.builds("{}{}&&{}{}".format, inner, gap, gap, inner),
+        st.builds("{}{}||{}{}".format, inner, gap, gap, inner),
+    )
+
+
+def _set_of(literals: list[str], gap: str, last: str) -> str:
+    return f"{{{gap}{f'{gap},{gap}'.join(literals)}{gap}{last if literals else ''}{gap}}}"
+
+
+def _gaps() -> st.SearchStrategy[str]:
+    return st.sampled_from(["", " ", "\t", "  "])
+
+
+def _quoted(literal: str) -> st.SearchStrategy[str]:
+    able = [quote for quote in "\"'" if quote not in literal]
+    return st.sampled_from([f"{quote}{literal}{quote}" for quote in able]) if able else st.just("''")

@@ -3,14 +3,26 @@
 import string
 
 import pytest
-from hypothesis import find, given
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.resources.metadata import Labels
-from netplug_core.testing.strategies import addresses, families, labels, names, prefixes, revisions
+from netplug_core.selectors.evaluate import matches
+from netplug_core.selectors.grammar import Among, And, Compare, Everything, Has, Not, Or, Selector, parse
+from netplug_core.testing.strategies import (
+    addresses,
+    families,
+    label_sets,
+    labels,
+    names,
+    prefixes,
+    revisions,
+    selectors,
+)
 
 EDGES = set(string.ascii_lowercase + string.digits)
+ANY = settings(max_examples=2000, phases=[Phase.generate], database=None)  # the first found will do, however long
 
 
 @given(addresses())
@@ -46,6 +58,18 @@ def test_names_are_those_of_rfc_1123(name: str) -> None:
 def test_labels_are_sorted_and_each_key_stands_once(drawn: Labels) -> None:
     keys = [key for key, _ in drawn]
     assert keys == sorted(set(keys))
+
+
+@pytest.mark.parametrize("form", [Everything, Has, Compare, Among, Not, And, Or])
+def test_selectors_can_be_read_and_come_in_every_form(form: type[Selector]) -> None:
+    assert isinstance(parse(find(selectors(), lambda text: isinstance(parse(text), form), settings=ANY)), form)
+
+
+@pytest.mark.parametrize("outcome", [True, False])
+def test_selectors_and_label_sets_meet(*, outcome: bool) -> None:
+    drawn = st.tuples(selectors().filter(lambda text: isinstance(parse(text), Compare)), label_sets().filter(bool))
+    text, held = find(drawn, lambda pair: matches(parse(pair[0]), pair[1]) is outcome, settings=ANY)
+    assert matches(parse(text), held) is outcome
 
 
 @given(revisions())

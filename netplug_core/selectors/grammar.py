@@ -1,0 +1,305 @@
+"""The selector language: its tree, and the one reader of its text.
+
+    expression = conjunction { "||" conjunction }
+    conjunction = term { "&&" term }
+    term = { "!" } ( "(" expression ")" | "all()" | "global()" | "has(" label ")" | label comparison )
+    comparison = ( "==" | "!=" | "contains" | "starts with" | "ends with" ) literal | ( "in" | "not in" ) set
+    set = "{" [ literal { "," literal } [ "," ] ] "}"
+    literal = text in single or double quotes; there are no escapes
+    label = 1 to 512 letters, digits and "_", ".", "/", "-"
+
+Space and tab may stand between any two tokens, even inside "not in", or not at all. Text without a token selects
+everything. A word is a keyword only where no label could stand, so labels may be called "in", "has" or "all".
+``resources.validation`` reads what a user hands in, ``ipam.pools`` what is stored; neither looks at text itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import assert_never
+
+from attrs import frozen
+
+__all__ = [
+    "Among",
+    "And",
+    "Compare",
+    "Everything",
+    "Has",
+    "Membership",
+    "Not",
+    "Or",
+    "Relation",
+    "Selector",
+    "SelectorError",
+    "leaves",
+    "parse",
+]
+
+# Pairs of parentheses inside one another, in the text as it is and in its canonical form: the bound of every recursion
+# over either, so that no text can exhaust the stack and the canonical text of what is accepted is accepted too.
+_DEEPEST = 64
+_LONGEST_LABEL = 512
+_LONGEST_QUOTATION = 24
+_REMEMBERED = 1024
+_SHALLOW = f"at most {_DEEPEST} groups inside one another"
+
+
+class SelectorError(ValueError):
+    """A text that is no selector; says at which position (1 is the first character), what is there, what could be."""
+
+    @classmethod
+    def at(cls, position: int, *, found: str, expected: str) -> SelectorError:
+        """The error for what was found at a position."""
+        return cls(f"position {position}: found {found}, expected {expected}")
+
+
+class Everything(enum.Enum):
+    """A term that selects whatever there is; told from labels alone, the two are the same."""
+
+    ALL = "all()"
+    GLOBAL = "global()"
+
+
+class Relation(enum.Enum):
+    """How the value of a label is held against a literal; an absent label satisfies ``DIFFERS`` alone."""
+
+    EQUALS = "=="
+    DIFFERS = "!="
+    CONTAINS = "contains"
+    STARTS_WITH = "starts with"
+    ENDS_WITH = "ends with"
+
+
+class Membership(enum.Enum):
+    """How the value of a label is held against a set; an absent label satisfies ``NOT_IN`` alone."""
+
+    IN = "in"
+    NOT_IN = "not in"
+
+
+@frozen
+class Has:
+    """The label is there, whatever its value."""
+
+    label: str
+
+
+@frozen(kw_only=True)
+class Compare:
+    """The value of a label stands in a relation to a literal; a literal holds quotes of one sort at most."""
+
+    label: str
+    relation: Relation
+    literal: str
+
+
+@frozen(kw_only=True)
+class Among:
+    """The value of a label is one of a set, or is none of it."""
+
+    label: str
+    membership: Membership
+    literals: frozenset[str]
+
+
+@frozen
+class Not:
+    """The opposite of a term that is not itself a ``Not``."""
+
+    term: Selector
+
+
+@frozen
+class And:
+    """All of two terms or more."""
+
+    terms: tuple[Selector, ...]
+
+
+@frozen
+class Or:
+    """At least one of two terms or more."""
+
+    terms: tuple[Selector, ...]
+
+
+Selector = Everything | Has | Compare | Among | Not | And | Or
+
+
+def parse(text: str) -> Selector:
+    """The tree a text stands for; the same text read again costs a look-up.
+
+    Raises:
+        SelectorError: the text is no selector, or nests too deep.
+    """
+    return _parse(text)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _parse(text: str) -> Selector:
+    selector = _Reader(text).whole()
+    if (depth := _depth(selector)) > _DEEPEST:
+        raise SelectorError.at(1, found=f"groups {depth} deep", expected=_SHALLOW)
+    return selector
+
+
+def leaves(selector: Selector) -> Iterator[Everything | Has | Compare | Among]:
+    """The terms a selector is made of, from left to right, without what negates and joins them."""
+    match selector:
+        case Everything() | Has() | Compare() | Among():
+            yield selector
+        case Not(term):
+            yield from leaves(term)
+        case And(terms) | Or(terms):
+            for term in terms:
+                yield from leaves(term)
+        case _ as never:
+            assert_never(never)
+
+
+def _depth(selector: Selector) -> int:
+    """Pairs of parentheses inside one another in the canonical text."""
+    match selector:
+        case Everything() | Has() | Compare() | Among():
+            return 0
+        case Not(term):
+            return _depth(term)
+        case And(terms) | Or(terms):
+            return 1 + max(map(_depth, terms))
+        case _ as never:
+            assert_never(never)
+
+
+# Every position of every text matches, so reading can fail in one place only: where a token is not the one expected.
+_TOKEN = re.compile(
+    r"""[ \t]*(?:
+    (?P<word>[A-Za-z0-9_./-]+) | (?P<literal>"[^"]*"|'[^']*') | (?P<sign>&&|\|\||==|!=|[!(){},])
+    | (?P<end>\Z) | (?P<unclosed>["']) | (?P<unknown>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_FUNCTIONS = {"all": Everything.ALL, "global": Everything.GLOBAL}
+_OPERATORS: dict[str, Relation | Membership] = {
+    operator.value.replace(" ", ""): operator for operators in (Relation, Membership) for operator in operators
+}
+_SECOND_WORDS = {"starts": "with", "ends": "with", "not": "in"}
+
+
+class _Reader:
+    """A text being read, one token ahead. Every method reads one rule of the grammar and stops behind it."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _TOKEN.finditer(text)
+        self._advance()
+
+    def whole(self) -> Selector:
+        if self._kind == "end":
+            return Everything.ALL
+        selector = self._expression(0)
+        if self._kind != "end":
+            raise self._error("'&&', '||' or the end")
+        return selector
+
+    def _expression(self, depth: int) -> Selector:
+        terms = [self._conjunction(depth)]
+        while self._take("||"):
+            terms.append(self._conjunction(depth))
+        return terms[0] if len(terms) == 1 else Or(tuple(terms))
+
+    def _conjunction(self, depth: int) -> Selector:
+        terms = [self._term(depth)]
+        while self._take("&&"):
+            terms.append(self._term(depth))
+        return terms[0] if len(terms) == 1 else And(tuple(terms))
+
+    def _term(self, depth: int) -> Selector:
+        is_negated = False
+        while self._take("!"):
+            is_negated = not is_negated
+        term = self._group(depth + 1) if self._text == "(" else self._simple_term()
+        if not is_negated:
+            return term
+        return term.term if isinstance(term, Not) else Not(term)
+
+    def _group(self, depth: int) -> Selector:
+        if depth > _DEEPEST:
+            raise self._error(_SHALLOW)
+        self._advance()
+        selector = self._expression(depth)
+        self._expect(")", "'&&', '||' or ')'")
+        return selector
+
+    def _simple_term(self) -> Selector:
+        name = self._label("a label, 'has(', 'all()', '!' or '('")
+        if name in ("has", *_FUNCTIONS) and self._take("("):
+            selector = _FUNCTIONS.get(name) or Has(self._label("a label"))
+            self._expect(")", "')'")
+            return selector
+        operator = self._operator()
+        if isinstance(operator, Relation):
+            return Compare(label=name, relation=operator, literal=self._literal("a literal in quotes"))
+        return Among(label=name, membership=operator, literals=self._set())
+
+    def _operator(self) -> Relation | Membership:
+        first = self._text
+        if second := _SECOND_WORDS.get(first):
+            self._advance()
+            self._expect(second, f"{second!r} after {first!r}")
+            return _OPERATORS[first + second]
+        operator = _OPERATORS.get(first)
+        if operator is None:
+            raise self._error("'==', '!=', 'contains', 'starts with', 'ends with', 'in' or 'not in'")
+        self._advance()
+        return operator
+
+    def _set(self) -> frozenset[str]:
+        self._expect("{", "'{'")
+        literals = set[str]()
+        while not self._take("}"):
+            literals.add(self._literal("a literal in quotes or '}'"))
+            if self._text != "}":
+                self._expect(",", "',' or '}'")
+        return frozenset(literals)
+
+    def _literal(self, expected: str) -> str:
+        if self._kind != "literal":
+            raise self._error(expected)
+        quoted = self._text
+        self._advance()
+        return quoted[1:-1]
+
+    def _label(self, expected: str) -> str:
+        if self._kind != "word":
+            raise self._error(expected)
+        label = self._text
+        if len(label) > _LONGEST_LABEL:
+            found = f"a label of {len(label)} characters"
+            raise SelectorError.at(self._position, found=found, expected=f"at most {_LONGEST_LABEL}")
+        self._advance()
+        return label
+
+    def _take(self, text: str) -> bool:
+        """Whether this token stands here; if so it has been read."""
+        is_here = self._text == text
+        if is_here:
+            self._advance()
+        return is_here
+
+    def _expect(self, text: str, expected: str) -> None:
+        if not self._take(text):
+            raise self._error(expected)
+
+    def _advance(self) -> None:
+        token = next(self._tokens)
+        self._kind = str(token.lastgroup)  # there is always one: every alternative is a named group
+        self._text: str = token[self._kind]
+        self._position = token.start(self._kind) + 1
+
+    def _error(self, expected: str) -> SelectorError:
+        text = self._text if len(self._text) <= _LONGEST_QUOTATION else f"{self._text[:_LONGEST_QUOTATION]}..."
+        found = {"end": "the end", "unclosed": f"{text!r} that is never closed"}.get(self._kind, repr(text))
+        return SelectorError.at(self._position, found=found, expected=expected)
