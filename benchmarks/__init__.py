@@ -1,4 +1,5 @@
-"""Measurements of netplug beside other plugins: ``python -m benchmarks``.
+"""Measurements of netplug beside something else: ``python -m benchmarks``.
 
-Ratios against a reference of the same run count; milliseconds are printed for orientation and never judged.
+``attach`` is ADD and DEL beside other plugins, process by process (``measure``); ``blocks`` the JSON, the changes and
+the memory of blocks. A new one is a module with ``measure(rounds)`` and a line in the table of ``__main__``.
 """

@@ -1,8 +1,7 @@
 """The pure core of netplug: values, rules and flows, against abstract datastores and dataplanes.
 
 What a user of the library needs is offered here by name and loaded when it is asked for (PEP 562), so importing the
-package costs nothing: addresses, pools, the requests of address assignment, and
-what opens a backend.
+package costs nothing: addresses, pools, the requests of address assignment, and what opens a backend.
 """
 
 from __future__ import annotations
@@ -14,15 +13,16 @@ if TYPE_CHECKING:
     from netplug_core.clock import Deadline
     from netplug_core.errors import NetplugError
     from netplug_core.ipam.interface import NO_ENDPOINT
-    from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest
+    from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseItem, ReleaseRequest, Specific
     from netplug_core.netconf.model import DatastoreSettings
     from netplug_core.records import Create
     from netplug_core.registry import Registry
-    from netplug_core.resources.ippool import IPPool
+    from netplug_core.resources.ippool import AllowedUse, IPPool
 
 __all__ = [
     "NO_ENDPOINT",
     "Address",
+    "AllowedUse",
     "AssignRequest",
     "Automatic",
     "Create",
@@ -33,12 +33,15 @@ __all__ = [
     "NetplugError",
     "Prefix",
     "Registry",
+    "ReleaseItem",
     "ReleaseRequest",
+    "Specific",
 ]
 
 _HOMES = {
     "NO_ENDPOINT": "ipam.interface",
     "Address": "addressing",
+    "AllowedUse": "resources.ippool",
     "AssignRequest": "ipam.request",
     "Automatic": "ipam.request",
     "Create": "records",
@@ -49,7 +52,9 @@ _HOMES = {
     "NetplugError": "errors",
     "Prefix": "addressing",
     "Registry": "registry",
+    "ReleaseItem": "ipam.request",
     "ReleaseRequest": "ipam.request",
+    "Specific": "ipam.request",
 }
 
 

@@ -59,6 +59,9 @@ class Address:
     family: Family
     value: int
 
+    def __hash__(self) -> int:
+        return hash(self.value)
+
     @classmethod
     def parse(cls, text: str) -> Address:
         """The address a text names; ``::ffff:10.0.0.1`` is the IPv4 address 10.0.0.1.
@@ -99,6 +102,9 @@ class Prefix:
     base: int
     length: int
 
+    def __hash__(self) -> int:
+        return hash((self.base, self.length))
+
     @classmethod
     def parse(cls, text: str) -> Prefix:
         """The prefix a text names; a bare address means /32 or /128.
@@ -106,8 +112,8 @@ class Prefix:
         Raises:
             ValueError: not a prefix, or one with host bits set (the message names the prefix that was meant).
         """
-        prefix = cls.enclosing(text)
-        address = Address.parse(text.partition("/")[0])
+        address, length = _address_and_length(text)
+        prefix = cls.at(address, length)
         if address.value != prefix.base:
             raise ValueError(f"{text!r} has host bits set; {prefix} is the prefix that holds it")
         return prefix
@@ -119,15 +125,7 @@ class Prefix:
         Raises:
             ValueError: not an address with a length.
         """
-        bare, slash, digits = text.partition("/")
-        address = Address.parse(bare)
-        if not slash:
-            return address.host_prefix
-        is_number = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_LENGTH
-        # An IPv4 address in IPv6 spelling would need its length translated; nobody means that.
-        if not is_number or int(digits) > address.family.width or _mapped(bare):
-            raise ValueError(f"{text!r} is not a CIDR")
-        return cls.at(address, int(digits))
+        return cls.at(*_address_and_length(text))
 
     @classmethod
     def at(cls, address: Address, length: int) -> Prefix:
@@ -182,5 +180,14 @@ class Prefix:
         return f"{self.first}/{self.length}"
 
 
-def _mapped(text: str) -> bool:
-    return ":" in text and Address.parse(text).family is Family.IPV4
+def _address_and_length(text: str) -> tuple[Address, int]:
+    bare, slash, digits = text.partition("/")
+    address = Address.parse(bare)
+    if not slash:
+        return address, address.family.width
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_LENGTH
+    # An IPv4 address in IPv6 spelling would need its length translated; nobody means that.
+    is_mapped = address.family is Family.IPV4 and ":" in bare
+    if not is_number or int(digits) > address.family.width or is_mapped:
+        raise ValueError(f"{text!r} is not a CIDR")
+    return address, int(digits)

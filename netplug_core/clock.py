@@ -8,7 +8,7 @@ monotonic clock in seconds. Nothing here reads the machine's clock: ``netplug_ba
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from attrs import frozen
@@ -16,6 +16,11 @@ from attrs import frozen
 __all__ = ["Clock", "Deadline", "Pace", "format_time", "parse_time"]
 
 _SECOND_NS = 1_000_000_000
+_SECOND = timedelta(seconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_IN_UTC = _EPOCH.replace(tzinfo=None)  # its text names no zone
+_EARLIEST_S = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _SECOND
+_LATEST_S = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _SECOND
 
 
 class Clock(Protocol):
@@ -83,7 +88,7 @@ class Pace:
 
 def format_time(time_ns: int) -> str:
     """RFC 3339 text of a wall-clock time, in UTC and whole seconds: ``2026-08-20T10:00:00Z``."""
-    return datetime.fromtimestamp(time_ns // _SECOND_NS, UTC).isoformat().removesuffix("+00:00") + "Z"
+    return (_EPOCH_IN_UTC + timedelta(seconds=time_ns // _SECOND_NS)).isoformat() + "Z"
 
 
 def parse_time(text: str) -> int:
@@ -98,8 +103,7 @@ def parse_time(text: str) -> int:
         raise ValueError(f"{text!r} is not an RFC 3339 time") from None
     if parsed.tzinfo is None:
         raise ValueError(f"{text!r} is not an RFC 3339 time: it names no zone")
-    try:
-        moment = parsed.replace(microsecond=0).astimezone(UTC)
-    except OverflowError:  # its zone moves it out of the years 1 to 9999
-        raise ValueError(f"{text!r} is not an RFC 3339 time") from None
-    return int(moment.timestamp()) * _SECOND_NS
+    seconds = (parsed - _EPOCH) // _SECOND
+    if not _EARLIEST_S <= seconds <= _LATEST_S:  # its zone moves it out of the years 1 to 9999
+        raise ValueError(f"{text!r} is not an RFC 3339 time")
+    return seconds * _SECOND_NS

@@ -185,7 +185,12 @@ class UsageError(NetplugError):
 
 
 class AllocationError(NetplugError):
-    """The move of whoever plans capacity (codes 101 to 119); the members stand in ``ipam``."""
+    """The move of whoever plans capacity (codes 101 to 119); the members stand in ``ipam``.
+
+    ``identifier`` names the reason in a word that is as stable as the code.
+    """
+
+    identifier: ClassVar[str] = ""
 
 
 class DataplaneError(NetplugError):

@@ -16,37 +16,11 @@ from attrs import evolve, field, frozen
 from netplug_core.errors import DatastoreError, InvariantBroken, NetplugError, Unavailable
 
 __all__ = [
-    "ABSENT",
-    "Absent",
-    "AlreadyExists",
-    "Answer",
-    "Change",
-    "CommitError",
-    "Conflict",
-    "Create",
-    "Decision",
-    "Delete",
-    "Get",
-    "Key",
-    "Kind",
-    "List",
-    "Malformed",
-    "NeedMore",
-    "NotFound",
-    "NotSupported",
-    "OutcomeUnknown",
-    "Query",
-    "Record",
-    "Remark",
-    "Require",
-    "RequireUnchanged",
-    "Revision",
-    "Snapshot",
-    "Update",
-    "WatchExpired",
-    "Write",
-    "Written",
-]
+    "ABSENT", "Absent", "AlreadyExists", "Answer", "Change", "CommitError", "Conflict", "Create", "Decision",
+    "Delete", "Get", "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown",
+    "Query", "Record", "Remark", "Require", "RequireUnchanged", "Revision", "Snapshot", "Update", "WatchExpired",
+    "Write", "Written",
+]  # fmt: skip
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)  # a key of pools is a key of something: what carries keys only reads them
@@ -62,6 +36,9 @@ class Kind(Generic[V_co]):
 
     name: str
     segments: tuple[str, ...] = field(eq=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def key(self, *path: str) -> Key[V_co]:
         """The key with that path; one segment for each of ``segments``."""
@@ -85,6 +62,9 @@ class Key(Generic[V_co]):
         """The last segment: what people call the record."""
         return self.path[-1]
 
+    def __hash__(self) -> int:
+        return hash(self.path)  # kinds seldom share paths, and keys are hashed dozens of times for every address
+
     def __str__(self) -> str:
         return f"{self.kind}({'/'.join(self.path)})"
 
@@ -106,6 +86,9 @@ class Get(Generic[V_co]):
     """Ask for one key; that nothing is there is an answer too."""
 
     key: Key[V_co]
+
+    def __hash__(self) -> int:
+        return hash(self.key.path)
 
 
 @frozen
@@ -380,9 +363,11 @@ class Decision(Generic[R_co]):
 
     def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
         """This decision with more writes around its own; ``Written`` positions are moved along."""
-        head = tuple(before)
+        head, last = tuple(before), tuple(after)
+        if not head and not last:
+            return self
         moved = tuple(_moved(write, len(head)) for write in self.writes)
-        tail = tuple(_moved(write, len(head) + len(moved)) for write in after)
+        tail = tuple(_moved(write, len(head) + len(moved)) for write in last)
         return evolve(self, writes=(*head, *moved, *tail))
 
 

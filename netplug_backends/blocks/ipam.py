@@ -6,46 +6,73 @@ settled together. Opened by ``hookimpls``, called by ``netplug_core.flows``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
+from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.interface import Datastore
+from netplug_core.datastore.interface import Datastore, DatastoreDescription
 from netplug_core.datastore.loop import CALL_S, run
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.decide import decide, queries, still_ready
+from netplug_core.ipam.handle import Handle, handle_key
 from netplug_core.ipam.interface import EndpointPart
-from netplug_core.ipam.leaks import attachments
+from netplug_core.ipam.readiness import still_ready
 from netplug_core.ipam.release import decide_release, held, release_queries
 from netplug_core.ipam.request import Assignment, AssignRequest, Attachment, Released, ReleaseRequest, Shortfall
 from netplug_core.ipam.search import BlockOrder, hashed_start
-from netplug_core.records import Decision, List, NeedMore, Snapshot, Write
+from netplug_core.records import (
+    Change,
+    CommitError,
+    Create,
+    Decision,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    NeedMore,
+    OutcomeUnknown,
+    Query,
+    Revision,
+    Snapshot,
+    Update,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from netplug_core.datastore.warm import Warm
 
 __all__ = ["BlockIPAM"]
 
 R = TypeVar("R")
 
-PAGE = 1000
-"""Blocks listed in one read."""
+TAKE_BACK_S = 30.0
+"""The time for taking back what a failed assignment may have written."""
 
 
 @frozen(kw_only=True)
 class BlockIPAM:
     """``netplug-ipam``: an IPAM that keeps blocks, affinities and handles in a datastore.
 
-    ``chance`` jitters the waits between attempts; ``order`` says where a node starts in a pool.
+    ``chance`` jitters the waits between attempts; ``order`` says where a node starts in a pool. ``warm`` is what a
+    resident process remembers of the store; a process that serves one call has none.
     """
 
     datastore: Datastore
     clock: Clock
     chance: Callable[[], float]
     order: BlockOrder = hashed_start
+    warm: Warm | None = None
 
     def assign(self, request: AssignRequest, endpoint: EndpointPart, *, deadline: Deadline) -> Assignment:
         """Hold the wanted addresses and settle the endpoint, in one commit."""
+        from netplug_core.ipam.decide import decide, queries  # a DEL does without
+
+        handle = None if request.handle is None else handle_key(request.handle)
+        store = _Watched(self.datastore, handle)
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
             decision = decide(snapshot, request, self.clock.now_ns(), self.order)
@@ -57,23 +84,44 @@ class BlockIPAM:
                 return Decision((), part)
             return decision.with_writes(_condition(snapshot, decision, part), part)
 
-        decision = run(self.datastore, (*queries(request), *endpoint.queries), decided, pace=self._pace(deadline))
-        return _result(decision)
+        presumed = () if handle is None else (Get(handle), *endpoint.queries)
+        wanted = (*queries(request), *endpoint.queries)
+        try:
+            return _result(run(store, wanted, decided, pace=self._pace(deadline), warm=self.warm, presumed=presumed))
+        except (NetplugError, KeyboardInterrupt, SystemExit) as error:
+            if request.handle is not None and store.may_have_written and not store.was_there:
+                self._take_back(ReleaseRequest(handle=request.handle), endpoint, error)
+            raise
+
+    def _take_back(self, request: ReleaseRequest, endpoint: EndpointPart, error: BaseException) -> None:
+        """Free what a call that failed, or was told to stop, may have written for a handle that held nothing before.
+
+        It has time of its own, however the call ended. The error that made it necessary is the one the caller sees;
+        what stays is freed by the runtime's DEL.
+        """
+        try:
+            self.release(request, endpoint, deadline=Deadline.after(self.clock, TAKE_BACK_S))
+        except NetplugError as failure:
+            error.add_note(f"what it had written could not be taken back: {failure}")
 
     def release(self, request: ReleaseRequest, endpoint: EndpointPart, *, deadline: Deadline) -> Released:
         """Free what the handle holds and settle the endpoint, in one commit."""
+        freed: set[Address] = set()
 
         def decided(snapshot: Snapshot) -> Decision[Released] | NeedMore:
-            decision = decide_release(snapshot, request)
+            decision = decide_release(snapshot, request, self.clock.now_ns())
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
+            # An earlier try of this call, of which no reply came, may have freed what is not held any more.
+            freed.update(decision.result.addresses)
             part = endpoint.writes(snapshot, None)
             if isinstance(part, NetplugError):
                 return Decision((), part)
             return decision.with_writes((*_condition(snapshot, decision, part), *part))
 
         wanted = (*release_queries(request), *endpoint.queries)
-        return _result(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
+        run(self.datastore, wanted, decided, pace=self._pace(deadline), warm=self.warm)
+        return Released(addresses=tuple(sorted(freed)))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
         """The addresses that a handle holds now."""
@@ -87,6 +135,7 @@ class BlockIPAM:
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
         """Decide an assignment and throw the writes away."""
+        from netplug_core.ipam.decide import decide, queries
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
             decision = decide(snapshot, evolve(request, shortfall=Shortfall.REFUSE), self.clock.now_ns(), self.order)
@@ -99,6 +148,9 @@ class BlockIPAM:
 
         All blocks are looked at, page by page: a node may hold addresses in blocks of others.
         """
+        from netplug_core.ipam.leaks import attachments
+        from netplug_core.ipam.listing import PAGE
+
         found: set[Attachment] = set()
         after = ""
         while True:
@@ -112,6 +164,51 @@ class BlockIPAM:
 
     def _pace(self, deadline: Deadline) -> Pace:
         return Pace(clock=self.clock, deadline=deadline, chance=self.chance)
+
+
+@define
+class _Watched:
+    """A store that remembers whether a commit may have written a handle, and whether that was there before.
+
+    A commit that did not get as far as the handle has left nothing but claims, which the node's next request heals.
+    """
+
+    inner: Datastore
+    handle: Key[Handle] | None
+    may_have_written: bool = False
+    was_there: bool = False
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        found = self.inner.read(queries, deadline=deadline)
+        if self.handle is not None and not self.may_have_written and found.has(Get(self.handle)):
+            self.was_there = found.find(self.handle) is not None
+        return found
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        try:
+            revisions = self.inner.commit(writes, deadline=deadline)
+        except CommitError as error:
+            self._note(writes[: error.applied])
+            raise
+        except NetplugError as error:
+            self._note(writes if isinstance(error, OutcomeUnknown) else ())
+            raise
+        except BaseException:  # told to stop, who knows how far it came
+            self._note(writes)
+            raise
+        self.may_have_written = True
+        return revisions
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        return self.inner.watch(start, deadline=deadline)
+
+    def _note(self, writes: Sequence[Write]) -> None:
+        changes = (write for write in writes if isinstance(write, Create | Update | Delete))
+        self.may_have_written = self.may_have_written or any(write.key == self.handle for write in changes)
 
 
 def _condition(snapshot: Snapshot, decision: Decision[R], part: tuple[Write, ...]) -> tuple[Write, ...]:

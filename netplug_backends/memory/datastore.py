@@ -44,6 +44,7 @@ from netplug_core.records import (
 __all__ = ["Calls", "MemoryDatastore"]
 
 _WATCH_POLL_S = 0.1
+_FEW = 16  # paths that are put in their places one by one rather than by sorting all
 
 
 @define
@@ -58,8 +59,40 @@ class Calls:
 class _Event:
     # One change, and what stood there before it: pages of an older revision are made from that.
     number: int
-    change: Change[object]
+    key: Key[object]
+    after: Record[object] | None
     before: Record[object] | None
+
+    @property
+    def change(self) -> Change[object]:
+        return Change(self.key, self.after.value if self.after else None, Revision(str(self.number)))
+
+
+class _Paths:
+    """The paths of one kind's keys. They are sorted when somebody lists them, not whenever one comes."""
+
+    def __init__(self) -> None:
+        self._sorted: list[tuple[str, ...]] = []
+        self._new: set[tuple[str, ...]] = set()
+
+    def add(self, path: tuple[str, ...]) -> None:
+        self._new.add(path)
+
+    def remove(self, path: tuple[str, ...]) -> None:
+        if path in self._new:
+            self._new.remove(path)
+        else:
+            del self._sorted[bisect_left(self._sorted, path)]
+
+    def in_order(self) -> list[tuple[str, ...]]:
+        if len(self._new) > _FEW:
+            self._sorted.extend(self._new)
+            self._sorted.sort()
+        else:
+            for path in self._new:
+                insort(self._sorted, path)
+        self._new.clear()
+        return self._sorted
 
 
 class MemoryDatastore:
@@ -74,7 +107,7 @@ class MemoryDatastore:
         self._clock = clock
         self.description = DatastoreDescription(name="memory", atomicity=atomicity, location="this process")
         self._records: dict[Key[object], Record[object]] = {}
-        self._paths: dict[Kind[object], list[tuple[str, ...]]] = {}
+        self._paths: dict[Kind[object], _Paths] = {}
         self._newest: dict[Kind[object], int] = {}
         self._events: deque[_Event] = deque(maxlen=keep_changes)
         self._number = 0
@@ -106,7 +139,7 @@ class MemoryDatastore:
             if events is None:
                 raise WatchExpired(min(start.values(), key=_number_of))
             for event in events:
-                if event.number > seen.get(event.change.key.kind, number):
+                if event.number > seen.get(event.key.kind, number):
                     yield event.change
             seen = {kind: max(number, before) for kind, before in seen.items()}
             if deadline.has_passed:
@@ -133,7 +166,7 @@ class MemoryDatastore:
         # What was changed since the first page is shown as it was then.
         was: dict[Key[object], Record[object] | None] = {}
         for event in events:
-            was.setdefault(event.change.key, event.before)
+            was.setdefault(event.key, event.before)
         still = (record for record in self._records_after(query, last) if record.key not in was)
         then = (record for record in was.values() if record and _is_asked(record.key, query) and record.key.path > last)
         in_order = merge(still, sorted(then, key=_path), key=_path)
@@ -144,7 +177,7 @@ class MemoryDatastore:
         return Answer(page, json.dumps([number, *page[-1].key.path]))
 
     def _records_after(self, query: List[object], last: tuple[str, ...]) -> Iterator[Record[object]]:
-        paths = self._paths.get(query.kind, [])
+        paths = self._paths[query.kind].in_order() if query.kind in self._paths else []
         first = bisect_right(paths, last) if last else bisect_left(paths, query.within)
         for position in range(first, len(paths)):
             key = Key(query.kind, paths[position])
@@ -154,10 +187,11 @@ class MemoryDatastore:
 
     def _events_after(self, number: int) -> tuple[_Event, ...] | None:
         # Event numbers have no gaps, so a subtraction finds the place. None: not kept, or not of this store.
-        skipped = len(self._events) - (self._number - number)
-        if not 0 <= skipped <= len(self._events):
+        behind = self._number - number
+        if not 0 <= behind <= len(self._events):
             return None
-        return tuple(islice(self._events, skipped, None))
+        newest_first = tuple(islice(reversed(self._events), behind))  # mostly none, of thousands
+        return newest_first[::-1]
 
     # --- changes; the lock is held ---------------------------------------------------------------------------------
 
@@ -194,16 +228,14 @@ class MemoryDatastore:
     def _change(self, key: Key[object], value: object | None) -> Revision:
         self._number += 1
         revision = Revision(str(self._number))
-        before = self._records.pop(key, None)
+        before, after = self._records.pop(key, None), None
         if value is not None:
-            self._records[key] = Record(key, value, revision)
+            after = self._records[key] = Record(key, value, revision)
             self._newest[key.kind] = self._number
-        paths = self._paths.setdefault(key.kind, [])
-        if before is None:
-            insort(paths, key.path)
-        elif value is None:
-            del paths[bisect_left(paths, key.path)]
-        self._events.append(_Event(self._number, Change(key, value, revision), before))
+        if (before is None) is not (after is None):
+            paths = self._paths.setdefault(key.kind, _Paths())
+            paths.add(key.path) if before is None else paths.remove(key.path)
+        self._events.append(_Event(self._number, key, after, before))
         return revision
 
 

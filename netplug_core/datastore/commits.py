@@ -7,7 +7,7 @@ Nothing here touches a store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, assert_never
 
 from attrs import frozen
@@ -101,18 +101,56 @@ def fold(writes: Sequence[Write]) -> Folded:
         InvariantBroken: a second write to a key does not go on from the one before it by ``Written``, or a
             ``Written`` names anything else. An ordered store could not apply such a list.
     """
-    latest = _latest_writes(writes)
-    conditions = tuple(_conditions(writes))
-    created = {write.key for write in writes if isinstance(write, Create)}
+    conditions: list[Condition] = []
+    sources: list[int | Revision | None] = []
+    latest: dict[Key[object], int] = {}
+    changes: list[tuple[int, Key[object]]] = []
+    for index, write in enumerate(writes):
+        if isinstance(write, Require | RequireUnchanged):
+            conditions.append(_requirement(index, write))
+            sources.append(named_revision(write))
+            continue
+        named = None
+        if isinstance(write, Create):
+            conditions.append(KeyCondition(index, write.key, ABSENT))
+        elif isinstance(write.revision, Written):
+            named = write.revision.index
+        else:
+            conditions.append(KeyCondition(index, write.key, write.revision))
+        before = latest.pop(write.key, None)
+        if before != named or (before is not None and isinstance(writes[before], Delete)):
+            raise InvariantBroken(f"write {index} of a commit does not go on from write {before} to {write.key}")
+        latest[write.key] = index  # behind those written before it: effects stand in the order of the last writes
+        changes.append((index, write.key))
+        sources.append(None)
+    effects, position = _effects(writes, latest, changes)
+    for index, key in changes:
+        sources[index] = position.get(key)
+    return Folded(tuple(conditions), effects, tuple(sources))
+
+
+def _requirement(index: int, write: Require[object] | RequireUnchanged[object]) -> Condition:
+    if isinstance(write, Require):
+        return KeyCondition(index, write.key, write.revision)
+    return KindCondition(index, write.kind, write.revision)
+
+
+def _effects(
+    writes: Sequence[Write], latest: Mapping[Key[object], int], changes: Sequence[tuple[int, Key[object]]]
+) -> tuple[tuple[Effect, ...], Mapping[Key[object], int]]:
+    """The change that a commit makes to each key, and where it stands; a record made and deleted in it is none."""
     effects: list[Effect] = []
     position: dict[Key[object], int] = {}
     for key, index in latest.items():
         write = writes[index]
-        if isinstance(write, Delete) and key in created:
-            continue
-        position[key] = len(effects)
-        effects.append(Effect(key, write.value if isinstance(write, Create | Update) else None))
-    return Folded(conditions, tuple(effects), tuple(_source(write, position) for write in writes))
+        if isinstance(write, Delete):
+            if any(isinstance(writes[other], Create) for other, changed in changes if changed == key):
+                continue
+            effects.append(Effect(key, None))
+        elif isinstance(write, Create | Update):
+            effects.append(Effect(key, write.value))
+        position[key] = len(effects) - 1
+    return tuple(effects), position
 
 
 def refusal(write: Write, index: int, current: Record[object] | None, *, applied: int = 0) -> CommitError:
@@ -132,42 +170,3 @@ def refusal(write: Write, index: int, current: Record[object] | None, *, applied
 def named_revision(write: Require[object] | RequireUnchanged[object]) -> Revision:
     """What a commit answers for a requirement: the revision it named; an empty text for ``ABSENT``."""
     return Revision("") if isinstance(write.revision, Absent) else write.revision
-
-
-def _latest_writes(writes: Sequence[Write]) -> dict[Key[object], int]:
-    # The position of the last write to each key, in the order of those last writes.
-    latest: dict[Key[object], int] = {}
-    for index, write in enumerate(writes):
-        if isinstance(write, Require | RequireUnchanged):
-            continue
-        before = latest.pop(write.key, None)
-        if before != _named(write) or (before is not None and isinstance(writes[before], Delete)):
-            raise InvariantBroken(f"write {index} of a commit does not go on from write {before} to {write.key}")
-        latest[write.key] = index
-    return latest
-
-
-def _named(write: Create[object] | Update[object] | Delete[object]) -> int | None:
-    if isinstance(write, Create) or not isinstance(write.revision, Written):
-        return None
-    return write.revision.index
-
-
-def _conditions(writes: Sequence[Write]) -> Iterator[Condition]:
-    for index, write in enumerate(writes):
-        match write:
-            case Create(key):
-                yield KeyCondition(index, key, ABSENT)
-            case RequireUnchanged(kind, revision):
-                yield KindCondition(index, kind, revision)
-            case Update(key, _, revision) | Delete(key, revision) | Require(key, revision):
-                if not isinstance(revision, Written):
-                    yield KeyCondition(index, key, revision)
-            case _:
-                assert_never(write)
-
-
-def _source(write: Write, position: Mapping[Key[object], int]) -> int | Revision | None:
-    if isinstance(write, Require | RequireUnchanged):
-        return named_revision(write)
-    return position.get(write.key)

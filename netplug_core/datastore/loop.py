@@ -8,12 +8,17 @@ deciding again after a lost reply is safe; one that says it is not (``Decision.r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import define
 
 from netplug_core.clock import Pace
 from netplug_core.datastore.interface import Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
-from netplug_core.records import CommitError, Decision, NeedMore, OutcomeUnknown, Query, Snapshot
+from netplug_core.records import CommitError, Decision, NeedMore, OutcomeUnknown, Query, Snapshot, Write
+
+if TYPE_CHECKING:
+    from netplug_core.datastore.warm import Warm
 
 __all__ = ["CALL_S", "run"]
 
@@ -29,8 +34,14 @@ def run(
     decide: Callable[[Snapshot], Decision[R] | NeedMore],
     *,
     pace: Pace,
+    warm: Warm | None = None,
+    presumed: Sequence[Query] = (),
 ) -> Decision[R]:
     """Commit what ``decide`` makes of the store and return its decision; its result is not an error.
+
+    With a memory (``warm``) the first attempt decides on what it knows, takes what is ``presumed`` to be absent for
+    so, and reads only the rest. A decision that commits nothing proves nothing then: it is made again from a read,
+    and so is every other attempt.
 
     Raises:
         NetplugError: the error that the decision has as its result, once its writes are committed.
@@ -41,33 +52,80 @@ def run(
     attempt = 0
     while True:
         attempt += 1
-        decision = _decided(store, queries, decide, pace)
+        reading = _Reading(store, pace, warm, tuple(presumed), may_recall=attempt == 1)
+        decision = reading.decided(queries, decide)
+        if reading.is_from_memory and (not decision.writes or isinstance(decision.result, NetplugError)):
+            reading.forget()
+            continue
         try:
-            if decision.writes:
-                store.commit(decision.writes, deadline=pace.deadline.capped(CALL_S))
+            reading.commit(decision.writes)
         except (CommitError, OutcomeUnknown) as error:
-            is_lost = isinstance(error, OutcomeUnknown)
-            if is_lost and not decision.repeatable:
-                raise
-            pace.wait(attempt)
-            if not pace.deadline.has_passed:
-                continue
-            if is_lost:
-                raise
-            raise ContentionExhausted(attempt, str(error)) from error
+            _wait_after(error, attempt, decision, pace)
+            continue
         if isinstance(decision.result, NetplugError):
             raise decision.result
         return decision
 
 
-def _decided(
-    store: Datastore, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore], pace: Pace
-) -> Decision[R]:
-    snapshot = store.read(queries, deadline=pace.deadline.capped(CALL_S)) if queries else Snapshot.empty()
-    while True:
-        decision = decide(snapshot)
-        if isinstance(decision, Decision):
-            return decision
-        if pace.deadline.has_passed:
-            raise Unavailable(store.description.location, "the deadline passed while reading")
-        snapshot = snapshot.merged(store.read(decision.queries, deadline=pace.deadline.capped(CALL_S)))
+def _wait_after(error: CommitError | OutcomeUnknown, attempt: int, decision: Decision[R], pace: Pace) -> None:
+    """Wait before the next attempt, or raise where there can be none."""
+    is_lost = isinstance(error, OutcomeUnknown)
+    if is_lost and not decision.repeatable:
+        raise error
+    pace.wait(attempt)
+    if not pace.deadline.has_passed:
+        return
+    if is_lost:
+        raise error
+    raise ContentionExhausted(attempt, str(error)) from error
+
+
+@define
+class _Reading:
+    """What one attempt reads and writes, with the memory kept up to date."""
+
+    store: Datastore
+    pace: Pace
+    warm: Warm | None
+    presumed: tuple[Query, ...]
+    may_recall: bool
+    is_from_memory: bool = False
+
+    def decided(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
+        """What the rule makes of the store, or of what is known of it; with as many reads as it asks for."""
+        snapshot, wanted = Snapshot.empty(), tuple(queries)
+        if self.warm is not None and self.may_recall:
+            snapshot, wanted = self.warm.recall(wanted, self.presumed)
+            self.is_from_memory = bool(snapshot.answers)
+        while True:
+            if wanted:
+                snapshot = snapshot.merged(self._read(wanted))
+            decision = decide(snapshot)
+            if isinstance(decision, Decision):
+                return decision
+            if self.pace.deadline.has_passed:
+                raise Unavailable(self.store.description.location, "the deadline passed while reading")
+            wanted = decision.queries
+
+    def _read(self, wanted: tuple[Query, ...]) -> Snapshot:
+        found = self.store.read(wanted, deadline=self.pace.deadline.capped(CALL_S))
+        if self.warm is not None:
+            self.warm.learn(found)
+        return found
+
+    def commit(self, writes: tuple[Write, ...]) -> None:
+        """Write, if there is anything to write."""
+        if not writes:
+            return
+        try:
+            revisions = self.store.commit(writes, deadline=self.pace.deadline.capped(CALL_S))
+        except BaseException:  # an interrupt too: the store may have taken what the memory does not know of
+            self.forget()
+            raise
+        if self.warm is not None:
+            self.warm.applied(writes, revisions)
+
+    def forget(self) -> None:
+        """What was remembered is not to be trusted."""
+        if self.warm is not None:
+            self.warm.forget()

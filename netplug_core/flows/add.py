@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import AssignedAddress, Interface, Result, Route, find_previous
 from netplug_core.dataplane.interface import LinkExists, Presence
 from netplug_core.dataplane.plan import AttachmentPlan, plan
-from netplug_core.errors import NamespaceMissing, NotYetSupported
+from netplug_core.errors import NamespaceMissing
 from netplug_core.flows.assign import assign, give_back
 from netplug_core.flows.context import Call, link_of, open_call, require_nodename_file, wanted_of
 from netplug_core.flows.world import World
@@ -22,6 +23,7 @@ from netplug_core.ipam.request import Assignment, AssignRequest, ReleaseRequest,
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.endpoint import Birth, build, removed, settled
 
 __all__ = ["DATAPLANE_S", "add"]
@@ -37,11 +39,9 @@ def add(world: World, request: CNIRequest, netconf: NetConf) -> Result:
         NetplugError: it could not be attached; nothing was left behind.
     """
     refuse_unsupported(netconf)
-    if request.args.address is not None:
-        raise NotYetSupported("CNI_ARGS.IP", str(request.args.address), "leave it out: addresses are chosen from pools")
     require_nodename_file(world, netconf)
     call = open_call(world, request, netconf)
-    link, wish, previous = link_of(world, call), _wish(call), find_previous(request)
+    link, wish, previous = link_of(world, call), _wish(call, request.args.address), find_previous(request)
     _refuse_present(world, call)
     birth = Birth(uid=world.host.new_uid(), time_ns=world.clock.now_ns())
     lock = netconf.ipam_lock_file
@@ -68,12 +68,13 @@ def _refuse_present(world: World, call: Call) -> None:
         raise LinkExists(call.link.name, call.link.namespace)
 
 
-def _wish(call: Call) -> AssignRequest:
+def _wish(call: Call, address: Address | None) -> AssignRequest:
     return AssignRequest(
         handle=call.workload.handle,
         node=call.workload.node,
-        wanted=wanted_of(call.netconf),
+        wanted=wanted_of(call.netconf, address),
         owner=call.workload.owner,
+        use=AllowedUse.WORKLOAD,
         shortfall=Shortfall.REFUSE,
     )
 

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from attrs import evolve, frozen
 
-from netplug_core.addressing import Family
+from netplug_core.addressing import Address, Family
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.interface import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
 from netplug_core.flows.world import World
-from netplug_core.ipam.request import Automatic
+from netplug_core.ipam.request import Automatic, Specific, Wanted
 from netplug_core.log import Level
 from netplug_core.netconf.load import node_name
 from netplug_core.netconf.model import LARGEST_MTU, NetConf
@@ -34,6 +34,7 @@ class NoAddressWanted(AllocationError):
     """Both families are switched off, so that nothing can be attached (code 110)."""
 
     code: ClassVar[int] = 110
+    identifier: ClassVar[str] = "no-address-wanted"
 
     def __str__(self) -> str:
         return (
@@ -152,12 +153,14 @@ def mtu_of(world: World, netconf: NetConf) -> int:
     return netconf.mtu or int(digits)
 
 
-def wanted_of(netconf: NetConf) -> tuple[Automatic, ...]:
-    """One address of each family that the configuration switches on.
+def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted, ...]:
+    """One address of each family that the configuration switches on, or just the one that the caller asks for.
 
     Raises:
-        NoAddressWanted: it switches none on.
+        NoAddressWanted: the configuration switches no family on.
     """
+    if address is not None:
+        return (Specific(address=address),)
     families = (
         (netconf.ipam.assign_ipv4, Family.IPV4, netconf.ipam.ipv4_pools),
         (netconf.ipam.assign_ipv6, Family.IPV6, netconf.ipam.ipv6_pools),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from netplug_core.addressing import Prefix
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import AssignedAddress, Result, Route
-from netplug_core.errors import NotYetSupported
 from netplug_core.flows.assign import assign, release
 from netplug_core.flows.context import node_of, require_nodename_file, wanted_of, workload_of
 from netplug_core.flows.world import World
@@ -19,6 +18,7 @@ from netplug_core.ipam.request import Assignment, AssignRequest, Reach, ReleaseR
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.resources.ippool import AllowedUse
 
 __all__ = ["assign_addresses", "release_addresses"]
 
@@ -28,17 +28,16 @@ _MAIN_PLUGIN = "netplug"
 def assign_addresses(world: World, request: CNIRequest, netconf: NetConf) -> Result:
     """ADD: addresses for the main plugin that asks; the same ones when it asks again."""
     refuse_unsupported(netconf)
-    if request.args.address is not None:
-        raise NotYetSupported("CNI_ARGS.IP", str(request.args.address), "leave it out: addresses are chosen from pools")
     require_nodename_file(world, netconf)
     workload = workload_of(request, node_of(world, netconf))
     reach = Reach.ROUTED if request.config.get("type") == _MAIN_PLUGIN else Reach.ON_LINK
     wish = AssignRequest(
         handle=workload.handle,
         node=workload.node,
-        wanted=wanted_of(netconf),
+        wanted=wanted_of(netconf, request.args.address),
         owner=workload.owner,
         reach=reach,
+        use=AllowedUse.WORKLOAD,
         shortfall=Shortfall.REFUSE,
     )
     assignment = assign(world, wish, NO_ENDPOINT, lock=netconf.ipam_lock_file)

@@ -10,6 +10,7 @@ from netplug_core.flows.world import World
 from netplug_core.ipam.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import NetConf
 from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.resources.ippool import AllowedUse
 
 __all__ = ["STATUS_S", "status", "status_addresses"]
 
@@ -36,7 +37,9 @@ def status_addresses(world: World, request: CNIRequest, netconf: NetConf) -> Non
     handle = f"{request.network}.-status"
     try:
         require_nodename_file(world, netconf)
-        wish = AssignRequest(handle=handle, node=node, wanted=wanted_of(netconf), shortfall=Shortfall.REFUSE)
+        wish = AssignRequest(
+            handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
+        )
         world.ipam.probe(wish, deadline=Deadline.after(world.clock, STATUS_S))
     except (AllocationError, DatastoreError) as error:
         raise UnhealthyStatus(str(error)) from error

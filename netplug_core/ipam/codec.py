@@ -2,19 +2,21 @@
 
 Explicit functions and no generated converter: these three records have fixed shapes, are decoded for every pod, and
 their nulls, exact integers and unknown keys have to survive. What is malformed raises ``ValueError`` naming the
-field; the datastore adds the key.
+field; the datastore adds the key. What a block has many of is checked all at once, and one by one only to name what
+is wrong: with an object and calls for each entry, reading a block took longer than parsing its JSON and printing it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar, cast
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState
-from netplug_core.ipam.block import BLOCK, Attribute, Block
+from netplug_core.ipam.attributes import Attribute, Attributes, Pairs, Row, row
+from netplug_core.ipam.block import BLOCK, Block
 from netplug_core.ipam.handle import HANDLE, Handle
 from netplug_core.records import Kind
 
@@ -30,6 +32,7 @@ _BLOCK_KEYS = frozenset(
      "sequenceNumberForAllocation", "deleted")
 )  # fmt: skip
 _ATTRIBUTE_KEYS = frozenset(("handle_id", "secondary", "alternateOwnerAttrs", "releasedAt"))
+_PLAIN_KEYS = frozenset(("handle_id", "secondary"))
 _HANDLE_KEYS = frozenset(("block", "deleted"))
 _AFFINITY_KEYS = frozenset(("state", "deleted"))
 _LONGEST_ORDINAL = len("4095")
@@ -61,10 +64,20 @@ def _block_out(block: Block) -> dict[str, object]:
         out["affinity_claim_time"] = format_time(block.claim_time_ns)
     out["allocations"] = block.allocations
     out["unallocated"] = block.free
-    out["attributes"] = [_attribute_out(attribute) for attribute in block.attributes]
+    out["attributes"] = _attributes_out(block.attributes)
     out["sequenceNumber"] = block.sequence
-    out["sequenceNumberForAllocation"] = {str(ordinal): number for ordinal, number in block.sequences}
+    out["sequenceNumberForAllocation"] = {
+        str(ordinal): number for ordinal, number in enumerate(block.sequences) if number
+    }
     return out
+
+
+def _attributes_out(attributes: Attributes) -> list[dict[str, object]]:
+    owners = map(dict, map(zip, attributes.names, attributes.values))
+    return [
+        {"handle_id": handle, "secondary": owner or None} if whole is None else _attribute_out(whole)
+        for handle, owner, whole in zip(attributes.handles, owners, attributes.whole, strict=True)
+    ]
 
 
 def _attribute_out(attribute: Attribute) -> dict[str, object]:
@@ -77,16 +90,18 @@ def _attribute_out(attribute: Attribute) -> dict[str, object]:
 
 
 def _block_in(mapping: Json) -> Block:
-    allocations = _items(mapping, "allocations")
+    allocations, free = _items(mapping, "allocations"), _items(mapping, "unallocated")
+    _check_numbers([index for index in allocations if index is not None], "allocations")
+    _check_numbers(free, "unallocated")
     block = Block(
         prefix=_parsed("cidr", Prefix.parse, _text(mapping, "cidr")),
         owner=_text(mapping, "affinity"),
         claim_time_ns=_time(mapping, "affinity_claim_time"),
-        allocations=tuple(None if index is None else _number(index, "allocations") for index in allocations),
-        free=tuple(Ordinal(_number(ordinal, "unallocated")) for ordinal in _items(mapping, "unallocated")),
-        attributes=tuple(_attribute_in(item) for item in _items(mapping, "attributes")),
+        allocations=cast("tuple[int | None, ...]", tuple(allocations)),
+        free=cast("tuple[Ordinal, ...]", tuple(free)),
+        attributes=_attributes_in(_items(mapping, "attributes")),
         sequence=_number(mapping.get("sequenceNumber", 0), "sequenceNumber"),
-        sequences=tuple(sorted(_sequences(mapping, "sequenceNumberForAllocation"))),
+        sequences=_sequences(mapping, "sequenceNumberForAllocation", allocations),
         carried=_carried(mapping, _BLOCK_KEYS),
     )
     problem = block.problem()
@@ -95,13 +110,34 @@ def _block_in(mapping: Json) -> Block:
     return block
 
 
-def _attribute_in(item: object) -> Attribute:
-    if not isinstance(item, dict):
-        raise ValueError(f"attributes: {item!r} is not an object")
-    handle = _text(item, "handle_id")
+def _attributes_in(items: list[object]) -> Attributes:
+    rows: list[Row] = []
+    names: tuple[str, ...] = ()
+    for item in items:
+        if not isinstance(item, dict):
+            raise ValueError(f"attributes: {item!r} is not an object")
+        handle, owner = item.get("handle_id"), item.get("secondary")
+        is_plain = _PLAIN_KEYS.issuperset(item)
+        if not (is_plain and isinstance(handle, str) and isinstance(owner, dict)) or "\r" in handle:
+            rows.append(row(_attribute_in(item)))
+            continue
+        if tuple(owner) != names:  # mostly they are those of the entry before, and in order
+            owner = dict(sorted(owner.items()))
+            names = tuple(owner)
+        rows.append((handle, names, tuple(owner.values()), None))
+    attributes = Attributes(*zip(*rows, strict=True))
+    try:
+        "".join(map("".join, attributes.values))  # the quickest way to ask whether all of them are texts
+    except TypeError:
+        return Attributes.of(_attribute_in(cast("Json", item)) for item in items)  # refuses the one that is not
+    return attributes
+
+
+def _attribute_in(item: Json) -> Attribute:
+    # Old writers stored "id\r\n<interface>"; the id is what stands before it.
+    handle = _text(item, "handle_id").partition("\r")[0]
     return Attribute(
-        # Old writers stored "id\r\n<interface>"; the id is what stands before it.
-        handle=handle.partition("\r")[0] if item.get("handle_id") is not None else None,
+        handle=handle if item.get("handle_id") is not None else None,
         owner=_owner(item, "secondary"),
         alternate=_owner(item, "alternateOwnerAttrs"),
         released_ns=_time(item, "releasedAt"),
@@ -111,7 +147,8 @@ def _attribute_in(item: object) -> Attribute:
 
 def _handle_in(mapping: Json) -> Handle:
     counts = (
-        (_parsed("block", Prefix.parse, text), _number(count, "block")) for text, count in _pairs(mapping, "block")
+        (_parsed("block", Prefix.parse, text), _number(count, "block"))
+        for text, count in _object(mapping, "block").items()
     )
     return Handle(
         blocks=tuple(sorted((prefix, count) for prefix, count in counts if count > 0)),
@@ -169,28 +206,41 @@ def _items(mapping: Json, key: str) -> list[object]:
     return value
 
 
-def _pairs(mapping: Json, key: str) -> list[tuple[str, object]]:
+def _object(mapping: Json, key: str) -> dict[str, object]:
     value = mapping.get(key)
     if value is None:
-        return []
+        return {}
     if not isinstance(value, dict):
         raise ValueError(f"{key}: {value!r} is not an object")
-    return list(value.items())
+    return value
 
 
-def _sequences(mapping: Json, key: str) -> Iterator[tuple[Ordinal, int]]:
-    for ordinal, number in _pairs(mapping, key):
-        if not (ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= _LONGEST_ORDINAL):
-            raise ValueError(f"{key}: {ordinal!r} is not an ordinal")
-        yield Ordinal(int(ordinal)), _number(number, key)
+def _check_numbers(items: Collection[object], key: str) -> None:
+    if not set(map(type, items)) <= {int} or min(cast("Collection[int]", items), default=0) < 0:
+        for item in items:
+            _number(item, key)
 
 
-def _owner(mapping: Json, key: str) -> tuple[tuple[str, str], ...]:
-    pairs = _pairs(mapping, key)
-    for name, value in pairs:
+def _sequences(mapping: Json, key: str, allocations: list[object]) -> tuple[int, ...]:
+    """The numbers by ordinal; those of free ordinals mean nothing."""
+    stored, size = _object(mapping, key), len(allocations)
+    _check_numbers(stored.values(), key)
+    numbers = [0] * size
+    for text, number in cast("dict[str, int]", stored).items():
+        if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ORDINAL):
+            raise ValueError(f"{key}: {text!r} is not an ordinal")
+        ordinal = int(text)
+        if ordinal < size and allocations[ordinal] is not None:
+            numbers[ordinal] = number
+    return tuple(numbers)
+
+
+def _owner(mapping: Json, key: str) -> Pairs:
+    pairs = _object(mapping, key)
+    for name, value in pairs.items():
         if not isinstance(value, str):
             raise ValueError(f"{key}.{name}: {value!r} is not a string")
-    return cast("tuple[tuple[str, str], ...]", tuple(sorted(pairs)))
+    return cast("Pairs", tuple(sorted(pairs.items())))
 
 
 def _carried(mapping: Json, known: frozenset[str]) -> str:

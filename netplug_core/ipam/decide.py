@@ -1,59 +1,62 @@
 """The decision of an assignment: a snapshot and a request to writes, addresses and a trace.
 
-``flows`` and the block IPAM run it through ``datastore.loop``; the simulator will run the same function. It is pure
-and idempotent on its own output: it first looks at what the handle already holds, so a request that is decided again
-after a lost reply finds its addresses and writes nothing.
+``flows``, the block IPAM and the simulator run it through ``datastore.loop``. It is pure and idempotent on its own
+output: it first looks at what the handle already holds, so a request that is decided again after a lost reply finds
+its addresses and writes nothing. Addresses without a handle cannot be found again; such a decision says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from attrs import evolve
-
-from netplug_core.addressing import Prefix
 from netplug_core.clock import format_time
-from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinities_path, affinity_key, host_owner
-from netplug_core.ipam.block import Attribute, Block, block_key
+from netplug_core.errors import AllocationError, NetplugError
+from netplug_core.ipam.affinity import AFFINITY, affinities_query
+from netplug_core.ipam.block import Attribute
+from netplug_core.ipam.claims import give_up, secure
+from netplug_core.ipam.desk import POOLS, RESERVATIONS, Desk, Hold
 from netplug_core.ipam.handle import Handle, handle_key
-from netplug_core.ipam.request import AssignedAddress, Assignment, AssignRequest, Shortfall
+from netplug_core.ipam.readiness import locked, still_ready
+from netplug_core.ipam.request import AssignedAddress, Assignment, AssignRequest, Automatic, Shortfall, Wanted
 from netplug_core.ipam.search import BlockOrder
-from netplug_core.ipam.supply import Hold, Supply, serve, unread
-from netplug_core.ipam.trace import PoolsExhausted
+from netplug_core.ipam.supply import Supply, serve
 from netplug_core.records import (
     ABSENT,
     Create,
     Decision,
     Delete,
     Get,
-    List,
     NeedMore,
     Query,
     Record,
     Require,
     RequireUnchanged,
-    Revision,
     Snapshot,
     Update,
     Write,
-    Written,
 )
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.node import node_key
 
-__all__ = ["decide", "locked", "queries", "still_ready"]
+__all__ = ["conditions", "decide", "queries"]
+
+_RULES: tuple[Query, ...] = (Get(CLUSTER_INFORMATION_KEY), POOLS, RESERVATIONS, Get(IPAM_CONFIGURATION_KEY))
 
 
 def queries(request: AssignRequest) -> tuple[Query, ...]:
     """What to read before the first ``decide``."""
-    owner = host_owner(request.node)
     return (
-        Get(CLUSTER_INFORMATION_KEY),
-        List(IPPOOL),
-        Get(handle_key(request.handle)),
-        *(List(AFFINITY, affinities_path(owner, wanted.family)) for wanted in request.wanted),
+        *_RULES,
+        *(() if request.handle is None else (Get(handle_key(request.handle)),)),
+        *(
+            affinities_query(request.claimant, wanted.family)
+            for wanted in request.wanted
+            if isinstance(wanted, Automatic)
+        ),
     )
 
 
@@ -64,13 +67,13 @@ def decide(
     refusal = locked(snapshot)
     if refusal is not None:
         return Decision((), refusal)
-    missing = unread(snapshot, request)
-    if missing:
-        return NeedMore(missing)
+    desk = Desk.open(snapshot, request, now_ns, order)
+    if isinstance(desk, NeedMore):
+        return desk
     supplies: list[Supply] = []
     needed: list[Query] = []
     for wanted in request.wanted:
-        served = serve(snapshot, request, wanted, (now_ns, order))
+        served = _serve(desk, wanted)
         if isinstance(served, NeedMore):
             needed.extend(served.queries)
         else:
@@ -78,29 +81,39 @@ def decide(
     if needed:
         return NeedMore(tuple(needed))
     trace = tuple(chain.from_iterable(supply.trace for supply in supplies))
-    for supply in supplies:
-        if supply.refusal is not None and not _is_tolerated(supply.refusal, request):
-            return Decision(_take_back(snapshot, request, supplies), supply.refusal, trace)
-    writes = _writes(snapshot, request, supplies, now_ns) or _take_back(snapshot, request, supplies)
-    return Decision(writes, _assignment(supplies), trace)
+    refusal = _refusal(request, supplies)
+    if refusal is not None:
+        return Decision(_take_back(desk, supplies), refusal, trace)
+    writes = _writes(desk, supplies) or _take_back(desk, supplies)
+    return Decision(writes, _assignment(supplies), trace, repeatable=request.handle is not None or not writes)
 
 
-def locked(snapshot: Snapshot) -> NetplugError | None:
-    """Why nothing may be written now: the cluster's ready flag says so; None when it does not."""
-    information = snapshot.find(CLUSTER_INFORMATION_KEY)
-    if information is None or not information.value.is_locked:
+def _serve(desk: Desk, wanted: Wanted) -> Supply | NeedMore:
+    if isinstance(wanted, Automatic):
+        return serve(desk, wanted)
+    from netplug_core.ipam.specific import serve_specific
+
+    return serve_specific(desk, wanted)
+
+
+def _refusal(request: AssignRequest, supplies: list[Supply]) -> NetplugError | None:
+    """The reason to refuse the whole request: with ``REFUSE`` any shortfall, with ``RETURN`` what is not one."""
+    refusals = [supply.refusal for supply in supplies if supply.refusal is not None]
+    if not refusals:
         return None
-    return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
+    if request.shortfall is Shortfall.REFUSE:
+        return refusals[0]
+    from netplug_core.ipam.refusals import is_shortfall
 
-
-def still_ready(snapshot: Snapshot) -> Write:
-    """The condition that nothing was locked since the snapshot; it belongs to every commit that writes."""
-    information = snapshot.find(CLUSTER_INFORMATION_KEY)
-    return Require(CLUSTER_INFORMATION_KEY, information.revision if information else ABSENT)
+    has_some = any(supply.kept or supply.holds for supply in supplies)
+    return next((refusal for refusal in refusals if not is_shortfall(refusal, has_some=has_some)), None)
 
 
 def _assignment(supplies: list[Supply]) -> Assignment:
-    return Assignment(addresses=tuple(chain.from_iterable(_addresses(supply) for supply in supplies)))
+    return Assignment(
+        addresses=tuple(chain.from_iterable(_addresses(supply) for supply in supplies)),
+        shortfalls=tuple(supply.refusal for supply in supplies if isinstance(supply.refusal, AllocationError)),
+    )
 
 
 def _addresses(supply: Supply) -> tuple[AssignedAddress, ...]:
@@ -112,83 +125,70 @@ def _addresses(supply: Supply) -> tuple[AssignedAddress, ...]:
     return (*supply.kept, *fresh)
 
 
-def _is_tolerated(refusal: NetplugError, request: AssignRequest) -> bool:
-    """Whether less than asked is an answer: only a shortfall is, and only where the request says so."""
-    return isinstance(refusal, PoolsExhausted) and request.shortfall is Shortfall.RETURN
-
-
-def _take_back(snapshot: Snapshot, request: AssignRequest, supplies: list[Supply]) -> tuple[Write, ...]:
+def _take_back(desk: Desk, supplies: list[Supply]) -> tuple[Write, ...]:
     """Undoes what an earlier try of this call wrote in vain: claims that others won, a handle that holds nothing."""
     writes: list[Write] = list(_stale(supplies))
-    handle = snapshot.find(handle_key(request.handle))
-    if handle is not None and not any(_holds(snapshot, prefix, handle.key.name) for prefix, _ in handle.value.blocks):
+    handle = desk.handle
+    if handle is not None and not any(record.value.held_by(handle.key.name) for record in desk.held):
         writes.append(Delete(handle.key, handle.revision))
-    return (still_ready(snapshot), *writes) if writes else ()
+    return (still_ready(desk.snapshot), *writes) if writes else ()
 
 
 def _stale(supplies: list[Supply]) -> Iterator[Write]:
     return (Delete(stale.key, stale.revision) for supply in supplies for stale in supply.stale)
 
 
-def _holds(snapshot: Snapshot, prefix: Prefix, handle: str) -> bool:
-    record = snapshot.find(block_key(prefix))
-    return record is not None and bool(record.value.held_by(handle))
-
-
-def _writes(snapshot: Snapshot, request: AssignRequest, supplies: list[Supply], now_ns: int) -> tuple[Write, ...]:
+def _writes(desk: Desk, supplies: list[Supply]) -> tuple[Write, ...]:
     """The commit, in an order of which every prefix heals: claims, then the handle, then the blocks."""
     holds = [hold for supply in supplies for hold in supply.holds]
     if not holds:
         return ()
-    writes: list[Write] = list(_conditions(snapshot, holds))
+    writes = conditions(desk, holds)
+    if any(supply.fills_limit for supply in supplies):
+        # The last block that a limit allows: no other claim may slip in beside it.
+        writes.append(RequireUnchanged(AFFINITY, desk.snapshot.revision(AFFINITY)))
     writes.extend(_stale(supplies))
-    revisions = [_secure(hold, request, writes) for hold in holds]
-    handle = snapshot.find(handle_key(request.handle))
+    for given in (given for supply in supplies for given in supply.given_up):
+        give_up(given.affinity, given.block, desk.rested(given.block.value), writes)
+    revisions = [secure(hold, desk.request.claimant, writes) for hold in holds]
+    attribute = Attribute(handle=desk.request.handle, owner=_owner(desk))
+    writes.extend(_handle_write(desk, holds))
+    for hold, revision in zip(holds, revisions, strict=True):
+        writes.append(Update(hold.block.key, hold.block.assign(hold.ordinals, attribute), revision))
+    return tuple(writes)
+
+
+def _owner(desk: Desk) -> tuple[tuple[str, str], ...]:
+    request = desk.request
+    node = (("node", request.node),) if request.node else ()
+    return tuple(sorted((*request.owner, *node, ("timestamp", format_time(desk.now_ns)))))
+
+
+def _handle_write(desk: Desk, holds: Iterable[Hold]) -> Iterator[Write]:
+    """The handle with what it will hold; nothing for addresses without one."""
+    handle, handle_id = desk.handle, desk.request.handle
+    if handle_id is None:
+        return
     value = handle.value if handle else Handle()
-    attribute = Attribute(handle=request.handle, owner=_owner(request, now_ns))
-    updates: list[Write] = []
-    for hold, (block, revision) in zip(holds, revisions, strict=True):
-        held = len(block.held_by(request.handle))
-        value = value.with_count(block.prefix, held + len(hold.ordinals))
-        updates.append(Update(block.key, block.assign(hold.ordinals, attribute), revision))
-    key = handle_key(request.handle)
-    writes.append(Update(key, value, handle.revision) if handle else Create(key, value))
-    return (*writes, *updates)
+    for hold in holds:
+        held = len(hold.block.held_by(handle_id))
+        value = value.with_count(hold.block.prefix, held + len(hold.ordinals))
+    key = handle_key(handle_id)
+    yield Update(key, value, handle.revision) if handle else Create(key, value)
 
 
-def _owner(request: AssignRequest, now_ns: int) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((*request.owner, ("node", request.node), ("timestamp", format_time(now_ns)))))
-
-
-def _conditions(snapshot: Snapshot, holds: list[Hold]) -> tuple[Write, ...]:
+def conditions(desk: Desk, holds: Iterable[Hold]) -> list[Write]:
+    """That nothing the decision leant on has changed: the lock, pools, reservations, configuration, node labels."""
+    snapshot = desk.snapshot
     pools: dict[str, Record[object]] = {hold.pool.key.name: hold.pool for hold in holds}
-    return (
+    configuration, node = desk.configuration, desk.node
+    writes: list[Write] = [
         still_ready(snapshot),
         RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),
+        RequireUnchanged(IPRESERVATION, snapshot.revision(IPRESERVATION)),
+        Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
         *(Require(record.key, record.revision) for record in pools.values()),
-    )
-
-
-def _secure(hold: Hold, request: AssignRequest, writes: list[Write]) -> tuple[Block, Revision | Written]:
-    """Make the block surely ours; return it with the revision that a change of it is conditioned on.
-
-    Two phases, so that a crash between them leaves a claim that the next request of this node goes on with: the
-    affinity as pending, then the block, then the affinity as confirmed. A block that is ours already but whose
-    affinity does not say so is stored once more in between, which makes a half-done release of it fail.
-    """
-    if hold.is_settled and hold.revision is not None:
-        return hold.block, hold.revision
-    key, pending = affinity_key(host_owner(request.node), hold.block.prefix), Affinity(state=AffinityState.PENDING)
-    claim: Revision | Written = Written(len(writes))
-    if hold.affinity is None:
-        writes.append(Create(key, pending))
-    elif hold.affinity.value.state is AffinityState.PENDING:
-        claim = hold.affinity.revision
-    else:
-        writes.append(Update(key, evolve(hold.affinity.value, state=AffinityState.PENDING), hold.affinity.revision))
-    block = hold.block if hold.revision is None else hold.block.touched()
-    at = Written(len(writes))
-    writes.append(Create(block.key, block) if hold.revision is None else Update(block.key, block, hold.revision))
-    base = hold.affinity.value if hold.affinity else pending
-    writes.append(Update(key, evolve(base, state=AffinityState.CONFIRMED), claim))
-    return block, at
+    ]
+    if desk.is_node_known:
+        writes.append(Require(node_key(desk.request.node), node.revision if node else ABSENT))
+    return writes

@@ -6,7 +6,7 @@ a count may be too high after a crash, never too low; every release puts its own
 
 from __future__ import annotations
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.records import Key, Kind
@@ -24,7 +24,7 @@ class Handle:
     def with_count(self, prefix: Prefix, count: int) -> Handle:
         """This handle with that count for one block; 0 forgets the block."""
         others = tuple(pair for pair in self.blocks if pair[0] != prefix)
-        return evolve(self, blocks=tuple(sorted((*others, (prefix, count)))) if count else others)
+        return Handle(blocks=tuple(sorted((*others, (prefix, count)))) if count else others, carried=self.carried)
 
     def count(self, prefix: Prefix) -> int:
         """How many addresses it holds in a block; 0 for a block it does not know."""

@@ -1,4 +1,8 @@
-"""Which attachments hold addresses: what GC compares with the runtime's list. The collector will stand here too."""
+"""Which attachments hold addresses: what GC compares with the runtime's list.
+
+Every call of the plugin loads this, so the collector, which compares pods and nodes, stands beside it (``holdings``,
+``survey``).
+"""
 
 from __future__ import annotations
 

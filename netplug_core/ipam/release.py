@@ -1,28 +1,42 @@
-"""The decision of a release: everything a handle holds becomes free.
+"""The decision of a release: everything a handle holds becomes free, at once or when it has cooled down.
 
-It reads the handle, its blocks and the ready flag, never pools or nodes: those may be gone. Each release puts its own
-handle right, whatever an earlier crash left in it.
+It reads the handle, its blocks, the configuration and the ready flag, never pools or nodes: those may be gone. Each
+release puts its own handle right, whatever an earlier crash left in it.
 """
 
 from __future__ import annotations
 
 from netplug_core.addressing import Address
 from netplug_core.ipam.block import block_key
-from netplug_core.ipam.decide import locked, still_ready
-from netplug_core.ipam.handle import handle_key
+from netplug_core.ipam.cooling import Cooling
+from netplug_core.ipam.handle import Handle, handle_key
+from netplug_core.ipam.readiness import locked, still_ready
 from netplug_core.ipam.request import Released, ReleaseRequest
-from netplug_core.records import Decision, Delete, Get, NeedMore, Query, Snapshot, Update, Write
+from netplug_core.records import (
+    ABSENT,
+    Decision,
+    Delete,
+    Get,
+    NeedMore,
+    Query,
+    Record,
+    Require,
+    Snapshot,
+    Update,
+    Write,
+)
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = ["decide_release", "held", "release_queries"]
 
 
 def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
     """What to read before the first ``decide_release``."""
-    return (Get(CLUSTER_INFORMATION_KEY), Get(handle_key(request.handle)))
+    return (Get(CLUSTER_INFORMATION_KEY), Get(IPAM_CONFIGURATION_KEY), Get(handle_key(request.handle)))
 
 
-def decide_release(snapshot: Snapshot, request: ReleaseRequest) -> Decision[Released] | NeedMore:
+def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> Decision[Released] | NeedMore:
     """Free every address of the handle; a handle that is not there is a release of nothing."""
     refusal = locked(snapshot)
     if refusal is not None:
@@ -31,21 +45,32 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest) -> Decision[Rele
     if isinstance(found, NeedMore):
         return found
     handle = snapshot.find(handle_key(request.handle))
+    if handle is None:
+        return Decision((), Released(addresses=()))
+    cooling = Cooling.of(snapshot, now_ns)
+    conditions: list[Write] = [still_ready(snapshot)]
     writes: list[Write] = []
-    for prefix, _count in handle.value.blocks if handle else ():
+    left, released = handle.value, list[Address]()
+    for prefix, _count in handle.value.blocks:
         record = snapshot.find(block_key(prefix))
         ours = record.value.held_by(request.handle) if record else ()
-        if record is None or not ours:
-            continue
-        block = record.value.release(frozenset(allocation.ordinal for allocation in ours))
-        # A block without an owner goes with its last address; an owned one is given up by its node or the collector.
-        if block.is_empty and not block.owner:
-            writes.append(Delete(record.key, record.revision))
-        else:
-            writes.append(Update(record.key, block, record.revision))
-    if handle is not None:
-        writes = [still_ready(snapshot), *writes, Delete(handle.key, handle.revision)]
-    return Decision(tuple(writes), Released(addresses=found))
+        going = tuple(held for held in ours if request.sequence in (None, held.sequence))
+        if record is not None and going:
+            writes.append(cooling.release(record, going))
+        else:  # what is remembered of it may be older than the handle
+            conditions.append(Require(block_key(prefix), record.revision if record else ABSENT))
+        released.extend(held.address for held in going)
+        left = left.with_count(prefix, len(ours) - len(going))
+    if left != handle.value:
+        writes.append(_handle_write(handle, left))
+    elif not left.blocks:
+        writes.append(Delete(handle.key, handle.revision))
+    return Decision((*conditions, *writes) if writes else (), Released(addresses=tuple(released)))
+
+
+def _handle_write(handle: Record[Handle], left: Handle) -> Write:
+    """What is left of a handle; it goes with its last address."""
+    return Update(handle.key, left, handle.revision) if left.blocks else Delete(handle.key, handle.revision)
 
 
 def held(snapshot: Snapshot, handle_id: str) -> tuple[Address, ...] | NeedMore:

@@ -8,19 +8,24 @@ from typing import TypeAlias
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import AllocationError
+from netplug_core.ipam.affinity import host_owner
 from netplug_core.ipam.block import Pairs
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = [
+    "AddressesReleased",
     "AssignRequest",
     "AssignedAddress",
     "Assignment",
     "Attachment",
     "Automatic",
     "Reach",
+    "ReleaseItem",
     "ReleaseRequest",
     "Released",
     "Shortfall",
+    "Specific",
     "Wanted",
 ]
 
@@ -57,7 +62,24 @@ class Automatic:
     pools: tuple[str, ...] = ()
 
 
-Wanted: TypeAlias = Automatic
+@frozen(kw_only=True)
+class Specific:
+    """One address that the handle shall hold, and no other.
+
+    Reservations, selectors, assignmentMode and block limits do not count for it. ``pools`` restricts it to some pools;
+    none means any.
+    """
+
+    address: Address
+    pools: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> Family:
+        """The address's family."""
+        return self.address.family
+
+
+Wanted: TypeAlias = Automatic | Specific
 """How the addresses of a request are chosen."""
 
 
@@ -65,17 +87,33 @@ Wanted: TypeAlias = Automatic
 class AssignRequest:
     """One workload's wish for addresses on a node.
 
-    ``owner`` is stored with each address, sorted pairs; ``handle`` is what they are released by. The families of
-    ``wanted``, each at most once, are decided together.
+    ``owner`` is stored with each address, sorted pairs; ``handle`` is what they are released by, None for addresses
+    that are released one by one. The families of ``wanted``, each at most once, are decided together. ``use`` must be
+    stated for automatic addresses. ``namespace_labels`` is what pools select namespaces by; a workload without a
+    namespace has none.
+
+    ``block_limit`` and ``max_per_handle`` (addresses of one family) are limits of this request; None sets none.
+    ``kept_back`` is how many of the first and of the last addresses of each new block the host keeps for itself.
+    ``affine_to`` claims blocks for somebody other than the node, such as ``virtual:load-balancer``.
     """
 
-    handle: str
+    handle: str | None
     node: str
     wanted: tuple[Wanted, ...]
     owner: Pairs = ()
-    use: AllowedUse = AllowedUse.WORKLOAD
+    use: AllowedUse | None = None
     reach: Reach = Reach.ROUTED
     shortfall: Shortfall = Shortfall.RETURN
+    namespace_labels: Pairs = ()
+    block_limit: int | None = None
+    max_per_handle: int | None = None
+    kept_back: tuple[int, int] = (0, 0)
+    affine_to: str = ""
+
+    @property
+    def claimant(self) -> str:
+        """Whom the blocks of this request belong to, as blocks name their owner."""
+        return self.affine_to or host_owner(self.node)
 
 
 @frozen(kw_only=True)
@@ -88,16 +126,47 @@ class AssignedAddress:
 
 @frozen(kw_only=True)
 class Assignment:
-    """The addresses that a handle holds after an assignment, in the order of the request's families."""
+    """The addresses that are held after an assignment, in the order of the request's families.
+
+    ``shortfalls`` says of each family that got less than was asked why (only where the request accepts that).
+    """
 
     addresses: tuple[AssignedAddress, ...]
+    shortfalls: tuple[AllocationError, ...] = ()
 
 
 @frozen(kw_only=True)
 class ReleaseRequest:
-    """Everything a handle holds shall be free again."""
+    """Everything a handle holds shall be free again; with a ``sequence`` only what was taken under that number."""
 
     handle: str
+    sequence: int | None = None
+
+
+@frozen(kw_only=True)
+class ReleaseItem:
+    """One address that shall be free again, if it is held as described.
+
+    ``sequence`` is the number that its block remembers for the allocation; None for a handle or a number that does not
+    matter.
+    """
+
+    address: Address
+    handle: str | None = None
+    sequence: int | None = None
+
+
+@frozen(kw_only=True)
+class AddressesReleased:
+    """What became of some addresses, each list sorted by address and without repetition.
+
+    ``free_already`` was not held by anybody, or in no block at all. ``refused`` says why the rest is
+    held as before: if one item does not describe its address, all items of that block are refused.
+    """
+
+    released: tuple[Address, ...] = ()
+    free_already: tuple[Address, ...] = ()
+    refused: tuple[AllocationError, ...] = ()
 
 
 @frozen(kw_only=True)

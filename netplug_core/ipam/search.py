@@ -10,8 +10,9 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 from netplug_core.addressing import Prefix
+from netplug_core.ipam.reservations import NOTHING_RESERVED, Reserved
 
-__all__ = ["BlockOrder", "block_order", "hashed_start"]
+__all__ = ["BlockOrder", "block_order", "block_positions", "hashed_start"]
 
 BlockOrder = Callable[[str, Prefix, int], int]
 """Where a node starts: node, pool and number of blocks in; a position below that number out."""
@@ -23,8 +24,22 @@ def hashed_start(node: str, pool: Prefix, count: int) -> int:
     return int.from_bytes(digest[:16], "big") % count
 
 
-def block_order(start: int, pool: Prefix, length: int) -> Iterator[Prefix]:
-    """Every block of a pool once, from a position upwards and around."""
+def block_order(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[Prefix]:
+    """Every block of a pool once, from a position upwards and around, but for those that are reserved as a whole."""
+    return (pool.part(position, length) for position in block_positions(start, pool, length, reserved))
+
+
+def block_positions(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[int]:
+    """The same as positions in the pool; a reserved range is leapt over, however long it is."""
     count = pool.part_count(length)
-    for offset in range(count):
-        yield pool.part((start + offset) % count, length)
+    shift = pool.family.width - length
+    distance = 0
+    while distance < count:
+        position = (start + distance) % count
+        block = None if reserved.is_empty else pool.part(position, length)
+        if block is None or not reserved.covers(block):
+            yield position
+            distance += 1
+        else:
+            behind = (reserved.end(block.first) - pool.base) >> shift
+            distance += min(behind, count) - position

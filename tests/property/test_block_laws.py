@@ -1,9 +1,12 @@
-"""Laws of a block under any sequence of assignments and releases.
+"""Laws of a block under any sequence of changes.
 
-- Held and free ordinals partition the block, and its shape stays sound.
-- The longest-free ordinal goes first: an address comes back only after all that were free when it was released.
-- Each stored change moves the sequence number on by one, and each held ordinal remembers the number before its own.
-- An address is held by the handle it was given to until that handle releases it.
+- Held and free ordinals partition the block, and its shape stays sound (V2).
+- Each stored change moves the sequence number on by one and collecting does not; each ordinal that is not free
+  remembers the number before its own change, which is smaller than the block's (V3).
+- The longest-free ordinal goes first: an address that leaves the block with f free ones comes back only after f - 1
+  others, unless it was asked for by name; and never within its cooldown, whatever clocks ahead of ours wrote (V11).
+- An address is held by the handle it was given to until that handle releases it, whoever owns the block.
+- Another holder of one address is no other holder of those it was given with (trap 36).
 - What is stored as JSON is read back as it was, numbers beyond 2**53 and unknown members included.
 """
 
@@ -13,24 +16,25 @@ from contextlib import suppress
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState
-from netplug_core.ipam.block import BLOCK, Attribute, Block
+from netplug_core.ipam.block import BLOCK, RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.codec import from_mapping, to_mapping
 from netplug_core.ipam.handle import HANDLE, Handle
 from netplug_core.records import Kind
 from netplug_core.testing.strategies import names, prefixes
 
-HANDLES = ("a", "b", "c")
+HANDLES = ("a", "b", None)
 SECOND_NS = 10**9
 
 
 small_prefixes = st.integers(0, 4).flatmap(
     lambda bits: prefixes().map(lambda prefix: Prefix.at(prefix.first, prefix.family.width - bits))
 )
+ends = st.sampled_from([0, 0, 0, 1, 2, 17])
 carried = st.dictionaries(st.sampled_from(["x-new", "zone"]), st.one_of(st.none(), st.integers(), names()), max_size=2)
 
 
@@ -39,63 +43,164 @@ def as_carried(members: Mapping[str, object]) -> str:
 
 
 class BlockLaws(RuleBasedStateMachine):
+    """A block, and what a reader of its history would say of it."""
+
     block: Block
 
     def __init__(self) -> None:
         super().__init__()
-        self.holders: dict[Ordinal, str] = {}
+        self.now_ns = 0
+        self.holders: dict[Ordinal, Attribute] = {}
+        self.cooling: dict[Ordinal, int] = {}
+        self.released_ns: dict[Ordinal, int] = {}
         self.queue: list[Ordinal] = []
         self.taken_at: dict[Ordinal, int] = {}
+        self.given = 0
+        self.not_before: dict[Ordinal, int] = {}
 
-    @initialize(prefix=small_prefixes, now_ns=st.integers(0, 2**62))
-    def claim(self, prefix: Prefix, now_ns: int) -> None:
-        self.block = Block.new(prefix, owner="host:n", now_ns=now_ns)
+    @initialize(prefix=small_prefixes, now_ns=st.integers(1, 2**62), kept_back=st.tuples(ends, ends))
+    def create(self, prefix: Prefix, now_ns: int, kept_back: tuple[int, int]) -> None:
+        self.now_ns = now_ns
+        self.block = Block.new(prefix, owner="host:n", now_ns=now_ns, kept_back=kept_back)
         self.queue = list(self.block.free)
+        self.keep_back(kept_back)
+
+    def keep_back(self, ends: tuple[int, int]) -> None:
+        size = self.block.prefix.size
+        for n in {*range(size)[: ends[0]], *range(size)[size - min(ends[1], size) :]}:
+            self.holders[Ordinal(n)], self.taken_at[Ordinal(n)] = Attribute(handle=RESERVED_HANDLE), 0
+
+    # --- assigning
 
     @rule(handle=st.sampled_from(HANDLES), count=st.integers(0, 5), pod=st.sampled_from(["", "p"]))
-    def assign(self, handle: str, count: int, pod: str) -> None:
-        ordinals = self.block.available(count, lambda _address: True)
-        assert list(ordinals) == self.queue[:count]
-        if ordinals:
-            self.taken_at.update(dict.fromkeys(ordinals, self.block.sequence))
-            self.change(self.block.assign(ordinals, Attribute(handle=handle, owner=(("pod", pod),))))
-            self.holders.update(dict.fromkeys(ordinals, handle))
-            del self.queue[: len(ordinals)]
+    def assign(self, handle: str | None, count: int, pod: str) -> None:
+        ordinals = self.block.available(count, None)
+        assert ordinals == self.block.available(count, lambda _address: True)
+        for ordinal in ordinals:
+            assert self.given >= self.not_before.get(ordinal, 0)
+            self.given += 1
+        self.take(ordinals, Attribute(handle=handle, owner=(("pod", pod),)))
 
+    @precondition(lambda self: self.queue)
     @rule(data=st.data(), handle=st.sampled_from(HANDLES))
-    def release(self, data: st.DataObject, handle: str) -> None:
-        held = [allocation.ordinal for allocation in self.block.held_by(handle)]
-        if held:
-            some = data.draw(st.sets(st.sampled_from(held), min_size=1))
+    def assign_by_name(self, data: st.DataObject, handle: str | None) -> None:
+        self.given += 1
+        self.take((data.draw(st.sampled_from(self.queue)),), Attribute(handle=handle))
+
+    def take(self, ordinals: tuple[Ordinal, ...], attribute: Attribute) -> None:
+        self.taken_at.update(dict.fromkeys(ordinals, self.block.sequence))
+        self.holders.update(dict.fromkeys(ordinals, attribute))
+        self.queue = [ordinal for ordinal in self.queue if ordinal not in ordinals]
+        self.change(self.block.assign(ordinals, attribute))
+
+    @precondition(lambda self: self.holders)
+    @rule(data=st.data(), handle=st.sampled_from(HANDLES))
+    def change_holder(self, data: st.DataObject, handle: str | None) -> None:
+        ordinal = data.draw(st.sampled_from(sorted(self.holders)))
+        self.holders[ordinal] = Attribute(handle=handle, owner=(("pod", "moved"),))
+        self.change(self.block.with_attribute(ordinal, self.holders[ordinal]))
+
+    # --- releasing
+
+    @precondition(lambda self: self.holders)
+    @rule(data=st.data(), ahead_s=st.sampled_from([None, 0, 5]))
+    def release(self, data: st.DataObject, ahead_s: int | None) -> None:
+        """At once, or to cool down by a clock that may be ahead of ours."""
+        some = data.draw(st.sets(st.sampled_from(sorted(self.holders)), min_size=1))
+        for ordinal in some:
+            del self.holders[ordinal]
+        if ahead_s is None:
             self.change(self.block.release(frozenset(some)))
-            self.forget(some)
+            self.let_go(some)
+        else:
+            stamp_ns = self.now_ns + ahead_s * SECOND_NS
+            self.cooling.update(dict.fromkeys(some, stamp_ns - stamp_ns % SECOND_NS))
+            self.released_ns.update(dict.fromkeys(some, self.now_ns))
+            self.taken_at.update(dict.fromkeys(some, self.block.sequence))
+            self.change(self.block.release(frozenset(some), cooling_from_ns=stamp_ns))
+
+    @rule(passed_ns=st.integers(0, 8 * SECOND_NS), cooldown_s=st.sampled_from([-1, 0, 2, 3, 4]))
+    def collect(self, passed_ns: int, cooldown_s: int) -> None:
+        self.now_ns += passed_ns
+        over, late = set[Ordinal](), set[Ordinal]()
+        for ordinal, stamp_ns in self.cooling.items():
+            if cooldown_s <= 0 or self.now_ns - stamp_ns >= (cooldown_s + 1) * SECOND_NS:
+                over.add(ordinal)
+            elif stamp_ns > self.now_ns:
+                late.add(ordinal)
+        before, self.block = self.block, self.block.collected(self.now_ns, cooldown_s * SECOND_NS)
+        assert self.block.sequence == before.sequence
+        assert (self.block is before) is (not (over or late))
+        assert self.block.problem(self.now_ns) == ""
+        self.cooling.update(dict.fromkeys(late, self.now_ns - self.now_ns % SECOND_NS))
+        for ordinal in over:
+            assert self.now_ns - self.released_ns[ordinal] >= cooldown_s * SECOND_NS
+            del self.cooling[ordinal]
+        self.let_go(over)
+
+    def let_go(self, ordinals: Iterable[Ordinal]) -> None:
+        for ordinal in sorted(ordinals):
+            del self.taken_at[ordinal]
+            self.not_before[ordinal] = self.given + len(self.queue)
+            self.queue.append(ordinal)
+
+    # --- changing hands
 
     @rule()
     def store_once_more(self) -> None:
         self.change(self.block.touched())
 
+    @rule(node=st.sampled_from("mn"))
+    def claim(self, node: str) -> None:
+        self.change(self.block.claimed(f"host:{node}", self.now_ns))
+        assert (self.block.owner, self.block.claim_time_ns) == (f"host:{node}", self.now_ns - self.now_ns % SECOND_NS)
+
+    @rule()
+    def relinquish(self) -> None:
+        self.change(self.block.relinquished())
+        assert (self.block.owner, self.block.claim_time_ns) == ("", None)
+
+    @precondition(lambda self: self.block.is_empty)
+    @rule(kept_back=st.tuples(ends, ends))
+    def take_over(self, kept_back: tuple[int, int]) -> None:
+        self.change(self.block.refilled("host:o", self.now_ns, kept_back))
+        assert self.block.owner == "host:o"
+        freed = set(self.holders)
+        self.holders.clear()
+        self.keep_back(kept_back)
+        self.given += len(self.holders.keys() & set(self.queue))
+        self.queue = [ordinal for ordinal in self.queue if ordinal not in self.holders]
+        self.let_go(freed - self.holders.keys())
+
     def change(self, block: Block) -> None:
         assert block.sequence == self.block.sequence + 1
-        assert (block.prefix, block.owner, block.claim_time_ns) == (
-            self.block.prefix,
-            self.block.owner,
-            self.block.claim_time_ns,
-        )
+        assert (block.prefix, block.carried) == (self.block.prefix, self.block.carried)
         self.block = block
 
-    def forget(self, ordinals: Iterable[Ordinal]) -> None:
-        for ordinal in sorted(ordinals):
-            del self.holders[ordinal], self.taken_at[ordinal]
-            self.queue.append(ordinal)
+    # --- what always holds
 
     @invariant()
     def the_block_is_what_was_done_to_it(self) -> None:
         assert self.block.problem() == ""
         assert list(self.block.free) == self.queue
-        assert {held.ordinal: held.attribute.handle for held in self.block.held()} == self.holders
-        assert dict(self.block.sequences) == self.taken_at
-        assert self.block.is_empty is (not self.holders)
-        assert all(held.address == self.block.prefix.nth(held.ordinal) for held in self.block.held())
+        found = {held.ordinal: held for held in self.block.held()}
+        assert {n: held.attribute for n, held in found.items() if not held.is_cooling} == self.holders
+        assert {n: held.attribute.released_ns for n, held in found.items() if held.is_cooling} == self.cooling
+        assert {n: held.sequence for n, held in found.items()} == self.taken_at
+        assert all(number < self.block.sequence for number in self.taken_at.values())
+        assert all(held.address == self.block.prefix.nth(held.ordinal) for held in found.values())
+        assert all(self.block.find(held.address) == held for held in found.values())
+        assert not any(self.block.find(self.block.prefix.nth(ordinal)) for ordinal in self.queue)
+
+    @invariant()
+    def what_is_counted_adds_up(self) -> None:
+        handles = {attribute.handle for attribute in self.holders.values()}
+        assert self.block.is_empty is (handles <= {RESERVED_HANDLE} and not self.cooling)
+        assert self.block.used_count == len(self.holders) + len(self.cooling)
+        assert self.block.cooling_count == len(self.cooling)
+        for handle in handles - {None}:
+            held = [allocation.ordinal for allocation in self.block.held_by(str(handle))]
+            assert held == sorted(n for n, attribute in self.holders.items() if attribute.handle == handle)
 
     @invariant()
     def json_keeps_it(self) -> None:

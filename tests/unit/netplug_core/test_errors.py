@@ -29,7 +29,8 @@ from netplug_core.errors import (
     UnhealthyStatus,
     UsageError,
 )
-from netplug_core.ipam.trace import PoolOutcome, PoolRefused, PoolSeen
+from netplug_core.ipam.refusals import AddressesMissing, PoolRefused
+from netplug_core.ipam.trace import PoolOutcome, PoolSeen
 
 # What a pool may be refused for although it was named.
 REFUSED = (
@@ -37,7 +38,6 @@ REFUSED = (
     PoolOutcome.DISABLED,
     PoolOutcome.TERMINATING,
     PoolOutcome.NOT_ALLOCATABLE,
-    PoolOutcome.WRONG_USE,
 )
 
 
@@ -79,17 +79,17 @@ def test_an_error_keeps_its_cause_though_it_is_frozen() -> None:
     assert (caught.value.what, caught.value.cause) == ("etcd", "timeout")
 
 
-def test_no_two_refusals_of_allocation_share_a_code() -> None:
+def test_a_code_and_an_identifier_of_allocation_belong_together() -> None:
     for found in walk_packages(netplug_core.__path__, "netplug_core."):
         if not found.name.startswith("netplug_core.testing"):
             import_module(found.name)  # so that every error class there is exists
-    codes = [code for kind in subclasses(AllocationError) for code in codes_of(kind)]
-    assert len(codes) == len(set(codes)), sorted(codes)
-    assert {101, 102, 103, 104, 105, 107, 108, 109, 110} <= set(codes)
-    assert all(101 <= code <= 119 for code in codes)
+    kinds = [kind for kind in subclasses(AllocationError) if kind is not AddressesMissing]
+    names = {name for kind in kinds for name in names_of(kind)}
+    assert sorted(code for code, _identifier in names) == list(range(101, 120))
+    assert len({identifier for _code, identifier in names}) == len(names)
 
 
-def subclasses(kind: type[NetplugError]) -> Iterator[type[NetplugError]]:
+def subclasses(kind: type[AllocationError]) -> Iterator[type[AllocationError]]:
     # attrs makes a second class where it adds slots, and the first one lives until it is collected.
     for below in kind.__subclasses__():
         if getattr(import_module(below.__module__), below.__name__) is below:
@@ -97,11 +97,13 @@ def subclasses(kind: type[NetplugError]) -> Iterator[type[NetplugError]]:
         yield from subclasses(below)
 
 
-def codes_of(kind: type[NetplugError]) -> list[int]:
+def names_of(kind: type[AllocationError]) -> list[tuple[int, str]]:
     if kind is not PoolRefused:
-        return [kind.code]
+        return [(kind.code, kind.identifier)]
     prefix = Prefix.parse("10.0.0.0/24")
-    return [PoolRefused(PoolSeen(pool="p", prefix=prefix, outcome=outcome)).code for outcome in REFUSED]
+    seen = (PoolSeen(pool="p", prefix=prefix, outcome=outcome) for outcome in REFUSED)
+    refusals = [PoolRefused("p", remark) for remark in seen]
+    return [(refusal.code, refusal.identifier) for refusal in refusals]
 
 
 def test_everything_public_is_an_error_of_ours() -> None:

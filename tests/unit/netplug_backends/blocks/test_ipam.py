@@ -1,4 +1,4 @@
-"""The block allocator over a store: round trips, endpoints in the commit, faults, races."""
+"""The block allocator over a store: round trips, endpoints in the commit, questions, races."""
 
 from __future__ import annotations
 
@@ -11,53 +11,16 @@ from functools import partial
 import pytest
 from attrs import evolve
 
-from netplug_backends.blocks import ipam as blocks
 from netplug_backends.blocks.ipam import BlockIPAM
-from netplug_backends.memory.faults import Death, Fault, LostRace, LostReply, LostRequest, Meanwhile, ProcessDied
+from netplug_backends.memory.faults import Fault, Meanwhile
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
-from netplug_core.ipam.interface import NO_ENDPOINT, EndpointPart
-from netplug_core.ipam.request import Assignment, Attachment, Automatic, ReleaseRequest, Shortfall
-from netplug_core.ipam.trace import PoolsExhausted
-from netplug_core.records import (
-    Create,
-    Delete,
-    Get,
-    Kind,
-    Snapshot,
-    Write,
-)
+from netplug_core.ipam.interface import NO_ENDPOINT
+from netplug_core.ipam.listing import PAGE
+from netplug_core.ipam.refusals import PoolsExhausted, StrictlyExhausted
+from netplug_core.ipam.request import Attachment, Automatic, ReleaseRequest, Shortfall
+from tests.unit.netplug_backends.blocks.bench import NOTE, cluster, part, refusing
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
-
-POOL, SIX = "10.0.0.0/24", "fd00::/120"
-NOTE: Kind[str] = Kind("Note", ("name",))
-
-
-def part(key_name: str = "n") -> EndpointPart:
-    """An endpoint that notes what it was told; idempotent."""
-    key = NOTE.key(key_name)
-
-    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...]:
-        found = snapshot.find(key)
-        if assignment is None:
-            return (Delete(key, found.revision),) if found else ()
-        text = " ".join(str(assigned.address) for assigned in assignment.addresses)
-        return () if found else (Create(key, text),)
-
-    return EndpointPart(queries=(Get(key),), writes=writes)
-
-
-def refusing(error: NetplugError) -> EndpointPart:
-    return EndpointPart(queries=(), writes=lambda _snapshot, _assignment: error)
-
-
-def cluster(atomicity: Atomicity = Atomicity.ATOMIC) -> Bench:
-    """A cluster with one pool of each family, four blocks each."""
-    made = Bench.new(atomicity)
-    made.add_pool("main", POOL)
-    made.add_pool("six", SIX)
-    made.spent()
-    return made
 
 
 @pytest.fixture(params=Atomicity)
@@ -199,7 +162,7 @@ def test_attachments_are_found_in_all_blocks_page_by_page() -> None:
     bench.add_pool("narrow", "11.0.0.0/20", 32)
     owner = (("container", "c1"), ("interface", "eth0"), ("network", "net"))
     bench.assign(evolve(request("h1", v4(1, "narrow")), owner=owner))
-    for number in range(1, blocks.PAGE):
+    for number in range(1, PAGE):
         bench.leave_block(f"11.0.{number // 256}.{number % 256}/32", node=OTHER)
     second = (("container", "c2"), ("interface", "eth0"), ("network", "net"))
     bench.assign(evolve(request("h2", v6()), owner=second))
@@ -211,86 +174,6 @@ def test_attachments_are_found_in_all_blocks_page_by_page() -> None:
     )
     assert bench.spent() == (2, 0)
     assert bench.ipam().attachments(node=OTHER, network="net", deadline=bench.deadline) == ()
-
-
-# --- faults ------------------------------------------------------------------------------------------------------
-
-
-def faults(bench: Bench, count: int) -> Iterator[Fault]:
-    """Everything that may happen to a commit of so many writes."""
-    cuts = range(count + 1) if bench.store.description.atomicity is Atomicity.ORDERED else (0, count)
-    for applied in cuts:
-        yield Death(applied)
-        yield LostReply(applied) if applied else LostRequest()
-        if applied < count:
-            yield LostRequest(applied)
-            yield LostRace(applied)
-
-
-def writes_of_a_first_assignment(bench: Bench) -> int:
-    """Those of both families, and one for the endpoint."""
-    return len(bench.decision(request("h", v4(), v6())).writes) + 1
-
-
-def named(bench: Bench) -> set[str]:
-    """The addresses that the endpoint says it has."""
-    return set((bench.find(NOTE.key("n")) or "").split())
-
-
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity: Atomicity) -> None:
-    wish = request("h", v4(), v6())
-    count = writes_of_a_first_assignment(cluster(atomicity))
-    for fault in faults(cluster(atomicity), count):
-        bench = cluster(atomicity)
-        try:
-            bench.assign(wish, {1: fault}, part=part())
-        except (ProcessDied, Unavailable):
-            pass
-        else:
-            assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}, fault
-        assert named(bench) <= bench.held().keys(), fault
-        bench.ipam().release(ReleaseRequest(handle="h"), part(), deadline=bench.deadline)
-        assert (bench.held(), bench.handles(), bench.find(NOTE.key("n"))) == ({}, [], None), fault
-        # What is left of the claims serves the node's next pod.
-        assert bench.take("h2", v4(), v6())[0].startswith("10.0.0."), fault
-        assert set(bench.claims().values()) == {"confirmed"}, fault
-        assert {(NODE, block) for block in bench.blocks()} == set(bench.claims()), fault
-
-
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_whatever_happens_to_a_release_the_next_one_ends_it(atomicity: Atomicity) -> None:
-    for fault in faults(cluster(atomicity), 5):
-        bench = cluster(atomicity)
-        bench.assign(request("h", v4(), v6()), part=part())
-        bench.take("other", v4(), v6())
-        gone = ReleaseRequest(handle="h")
-        try:
-            bench.ipam({1: fault}).release(gone, part(), deadline=bench.deadline)
-        except (ProcessDied, Unavailable):
-            assert named(bench) <= bench.held().keys(), fault
-            bench.ipam().release(gone, part(), deadline=bench.deadline)
-        assert bench.held() == {"10.0.0.1": "other", "fd00::1": "other"}, fault
-        assert named(bench) == set(), fault
-        assert bench.handles() == ["other"], fault
-
-
-def test_a_lost_reply_gives_the_same_addresses_once(bench: Bench) -> None:
-    assert bench.assign(request("h", v4(2), v6()), {1: LostReply()}) == ["10.0.0.0", "10.0.0.1", "fd00::"]
-    assert len(bench.held()) == 3
-
-
-def test_an_assignment_cut_in_the_middle_goes_on_where_it_was() -> None:
-    bench = cluster(Atomicity.ORDERED)
-    count = writes_of_a_first_assignment(bench)
-    assert bench.assign(request("h", v4(), v6()), {1: LostReply(count - 2)}) == ["10.0.0.0", "fd00::"]
-    assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
-
-
-def test_a_lost_reply_of_a_release_is_a_release_of_nothing(bench: Bench) -> None:
-    bench.take("h")
-    assert bench.release("h", {1: LostReply()}) == []
-    assert bench.held() == {}
 
 
 # --- races -------------------------------------------------------------------------------------------------------
@@ -314,11 +197,20 @@ def test_two_calls_for_one_handle_get_the_same_addresses(bench: Bench) -> None:
     assert bench.held() == {"10.0.0.0": "h"}
 
 
-def test_who_loses_the_race_for_the_last_block_leaves_no_claim(bench: Bench) -> None:
+def test_who_loses_the_race_for_the_last_block_borrows_and_leaves_no_claim(bench: Bench) -> None:
     for number in range(3):
         bench.take(f"h{number}", node=f"node-{number}")
     rival = {1: Meanwhile(lambda: bench.take("rival", node=OTHER))}
-    with pytest.raises(PoolsExhausted):
+    assert bench.assign(request("h"), rival) == ["10.0.0.1"]
+    assert NODE not in {node for node, _block in bench.claims()}
+
+
+def test_under_strict_affinity_it_is_refused_and_leaves_nothing(bench: Bench) -> None:
+    bench.configure(is_affinity_strict=True)
+    for number in range(3):
+        bench.take(f"h{number}", node=f"node-{number}")
+    rival = {1: Meanwhile(lambda: bench.take("rival", node=OTHER))}
+    with pytest.raises(StrictlyExhausted):
         bench.assign(request("h"), rival)
     assert NODE not in {node for node, _block in bench.claims()}
     assert "h" not in bench.handles()
@@ -367,12 +259,24 @@ def test_many_at_once_on_one_node_get_an_address_each(bench: Bench) -> None:
     assert {(NODE, block) for block in bench.blocks()} == set(bench.claims())
 
 
-def test_twenty_nodes_on_four_blocks_are_served_or_refused(bench: Bench) -> None:
+def settle_twenty_nodes(bench: Bench) -> list[list[str] | NetplugError]:
     names = [f"node-{number}" for number in range(20)]
-    answers = settle([partial(bench.take, f"h-{name}", node=name) for name in names])
-    served = [answer for answer in answers if isinstance(answer, list)]
-    assert len(served) == 4
-    assert all(isinstance(answer, PoolsExhausted) for answer in answers if not isinstance(answer, list))
+    return settle([partial(bench.take, f"h-{name}", node=name) for name in names])
+
+
+def test_twenty_nodes_on_four_blocks_are_all_served_and_most_of_them_borrow(bench: Bench) -> None:
+    answers = settle_twenty_nodes(bench)
+    given = [address for answer in answers if isinstance(answer, list) for address in answer]
+    assert len(given) == len(set(given)) == len(bench.held()) == len(bench.handles()) == 20
+    assert len(bench.blocks()) == len(bench.claims()) == 4
+    assert {f"host:{node}" for node, _block in bench.claims()} == set(bench.blocks().values())
+
+
+def test_under_strict_affinity_four_of_twenty_nodes_are_served(bench: Bench) -> None:
+    bench.configure(is_affinity_strict=True)
+    answers = settle_twenty_nodes(bench)
+    assert sum(isinstance(answer, list) for answer in answers) == 4
+    assert all(isinstance(answer, StrictlyExhausted) for answer in answers if not isinstance(answer, list))
     assert len(bench.held()) == len(bench.handles()) == len(bench.blocks()) == len(bench.claims()) == 4
     assert {f"host:{node}" for node, _block in bench.claims()} == set(bench.blocks().values())
 

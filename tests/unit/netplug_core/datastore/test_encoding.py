@@ -13,7 +13,9 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.block import block_key
 from netplug_core.records import Key, Kind, Malformed, NotSupported
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.ipreservation import IPReservation, ipreservation_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.bench import FRUIT
 
@@ -26,9 +28,17 @@ AFFINITY_KEY = affinity_key("host:node-1", Prefix.parse("fd00::/122"))
 APPLE = FRUIT.key("green", "apple")
 
 
-def test_a_resource_and_an_allocation_record_come_back_as_they_were() -> None:
+def test_resources_and_an_allocation_record_come_back_as_they_were() -> None:
     affinity = Affinity(state=AffinityState.PENDING)
-    for key, value in ((POOL_KEY, POOL), (AFFINITY_KEY, affinity)):
+    reservation = IPReservation(metadata=Metadata(name="r"))
+    configuration = IPAMConfiguration(metadata=Metadata(name="default"))
+    pairs: tuple[tuple[Key[object], object], ...] = (
+        (POOL_KEY, POOL),
+        (AFFINITY_KEY, affinity),
+        (ipreservation_key("r"), reservation),
+        (IPAM_CONFIGURATION_KEY, configuration),
+    )
+    for key, value in pairs:
         assert STORED_JSON.decode(key, STORED_JSON.encode(key, value)) == value
 
 

@@ -10,12 +10,14 @@ from netplug_backends.memory.faults import Fault, FaultyDatastore, LostRace, Los
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import DatastoreDescription
 from netplug_core.datastore.loop import CALL_S, run
-from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unavailable
+from netplug_core.datastore.warm import Warm
+from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
 from netplug_core.records import (
     Change,
     Conflict,
     Create,
     Decision,
+    Delete,
     Get,
     Key,
     Kind,
@@ -38,11 +40,19 @@ Rule = Callable[[Snapshot], Decision[int] | NeedMore]
 
 @define
 class Bench:
-    """A store whose calls are noted with the time they were given."""
+    """A store whose calls are noted with the time they were given, and what a resident process remembers of it.
+
+    ``before_commit`` is what happens to a call just before its commit arrives, ``behind_commit`` behind it; ``chance``
+    is asked before each wait.
+    """
 
     clock: ManualClock
     memory: MemoryDatastore
+    warm: Warm
     given_s: list[float] = field(factory=list)
+    before_commit: Callable[[], None] = lambda: None
+    behind_commit: Callable[[], None] = lambda: None
+    chance: Callable[[], float] = lambda: 0.5
 
     @property
     def description(self) -> DatastoreDescription:
@@ -54,7 +64,10 @@ class Bench:
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         self.given_s.append(deadline.remaining_s)
-        return self.memory.commit(writes, deadline=deadline)
+        self.before_commit()
+        revisions = self.memory.commit(writes, deadline=deadline)
+        self.behind_commit()
+        return revisions
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
         return self.memory.watch(start, deadline=deadline)
@@ -66,8 +79,21 @@ class Bench:
         script: Mapping[int, Fault] | None = None,
         seconds: float = 60.0,
     ) -> Decision[int]:
-        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, seconds), chance=lambda: 0.5)
+        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, seconds), chance=self.chance)
         return run(FaultyDatastore(self, script or {}), asked, rule, pace=pace)
+
+    def run_warm(
+        self, rule: Rule, *asked: Query, presumed: Sequence[Query] = (), script: Mapping[int, Fault] | None = None
+    ) -> Decision[int]:
+        """The same with the memory of a resident process."""
+        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, 60), chance=self.chance)
+        return run(FaultyDatastore(self, script or {}), asked, rule, pace=pace, warm=self.warm, presumed=presumed)
+
+    def put(self, key: Key[int], value: int) -> None:
+        """Store a value as another process does."""
+        deadline = Deadline.after(self.clock, 5)
+        found = self.memory.read((Get(key),), deadline=deadline).find(key)
+        self.memory.commit((Update(key, value, found.revision) if found else Create(key, value),), deadline=deadline)
 
     def value(self, key: Key[int]) -> int | None:
         record = self.memory.read((Get(key),), deadline=Deadline.after(self.clock, 5)).find(key)
@@ -76,17 +102,27 @@ class Bench:
     def spent(self) -> tuple[int, int]:
         return self.memory.calls.reads, self.memory.calls.commits
 
+    def spent_since(self, before: tuple[int, int]) -> tuple[int, int]:
+        return self.memory.calls.reads - before[0], self.memory.calls.commits - before[1]
+
 
 @pytest.fixture
 def bench() -> Bench:
     clock = ManualClock()
-    return Bench(clock, MemoryDatastore(clock=clock))
+    memory = MemoryDatastore(clock=clock)
+    return Bench(clock, memory, Warm.over(memory, clock=clock, passing=frozenset()))
 
 
 def make_one(snapshot: Snapshot) -> Decision[int]:
     """The counter shall be there; idempotent on its own output."""
     found = snapshot.find(ONE)
     return Decision((), found.value) if found else Decision((Create(ONE, 1),), 1)
+
+
+def make_two(snapshot: Snapshot) -> Decision[int]:
+    """The same with the other counter."""
+    found = snapshot.find(TWO)
+    return Decision((), found.value) if found else Decision((Create(TWO, 2),), 2)
 
 
 def count_up(snapshot: Snapshot) -> Decision[int]:
@@ -207,3 +243,140 @@ def test_what_is_raised_is_always_ours(bench: Bench) -> None:
     for script in (dict.fromkeys(MANY, mishap) for mishap in mishaps):
         with pytest.raises(NetplugError):
             bench.run(count_up, Get(ONE), script=script, seconds=0.1)
+
+
+def test_trap_31_whoever_is_not_let_in_is_told_at_once(bench: Bench) -> None:
+    def shut() -> None:
+        raise Unauthorized("the store", "the token has expired")
+
+    bench.before_commit = shut
+    with pytest.raises(Unauthorized, match="the token has expired"):
+        bench.run(make_one, Get(ONE))
+    assert bench.clock.monotonic() == 0
+    assert len(bench.given_s) == 2  # one read and one commit
+
+
+# --- with the memory of a resident process ---------------------------------------------------------------------------
+
+
+def test_the_first_call_reads_and_the_next_ones_need_not(bench: Bench) -> None:
+    assert bench.run_warm(count_up, Get(ONE)).result == 1
+    assert bench.spent() == (1, 1)
+    assert [bench.run_warm(count_up, Get(ONE)).result for _ in range(3)] == [2, 3, 4]
+    assert bench.spent() == (1, 4)
+
+
+def test_what_is_not_remembered_is_read_and_the_rest_is_not(bench: Bench) -> None:
+    asked: list[tuple[Query, ...]] = []
+
+    def both(snapshot: Snapshot) -> Decision[int] | NeedMore:
+        asked.append(tuple(snapshot.answers))
+        if not snapshot.has(Get(TWO)):
+            return NeedMore((Get(TWO),))
+        return count_up(snapshot)
+
+    bench.run_warm(count_up, Get(ONE))
+    bench.run_warm(both, Get(ONE))
+    assert asked == [(Get(ONE),), (Get(ONE), Get(TWO))]
+    assert bench.spent() == (2, 2)
+
+
+def test_a_memory_that_is_out_of_date_costs_a_conflict_and_a_fresh_read(bench: Bench) -> None:
+    bench.run_warm(count_up, Get(ONE))
+    bench.put(ONE, 41)
+    before = bench.spent()
+    assert bench.run_warm(count_up, Get(ONE)).result == 42
+    assert bench.value(ONE) == 42
+    assert bench.spent_since(before) == (2, 2)  # one of the reads is this test's
+
+
+def test_a_refusal_from_memory_is_made_again_from_a_read(bench: Bench) -> None:
+    def take_one(snapshot: Snapshot) -> Decision[int]:
+        found = snapshot.find(ONE)
+        if found is None or not found.value:
+            return Decision((Create(TWO, 1),) if found else (), RequestError("none left"))
+        return Decision((Update(ONE, found.value - 1, found.revision),), found.value)
+
+    for remembered in (None, 0):  # a refusal without writes, and one that takes something back
+        if remembered is not None:
+            bench.put(ONE, remembered)
+        bench.warm.learn(bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)))
+        bench.put(ONE, 7)
+        assert bench.run_warm(take_one, Get(ONE)).result == 7
+        bench.warm.forget()
+    assert bench.value(TWO) is None
+
+
+def test_a_refusal_that_a_read_confirms_is_raised(bench: Bench) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    before = bench.spent()
+    with pytest.raises(RequestError):
+        bench.run_warm(lambda _snapshot: Decision((), RequestError("no")), Get(ONE))
+    assert bench.spent_since(before) == (1, 0)
+
+
+def test_that_there_is_nothing_to_do_is_made_sure_of_by_a_read(bench: Bench) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    record = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)).find(ONE)
+    assert record is not None
+    bench.memory.commit((Delete(ONE, record.revision),), deadline=Deadline.after(bench.clock, 5))
+    assert bench.run_warm(make_one, Get(ONE)).writes == (Create(ONE, 1),)
+    assert bench.value(ONE) == 1
+
+
+def test_what_is_presumed_absent_is_not_read(bench: Bench) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    before = bench.spent()
+    bench.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),))
+    assert bench.spent_since(before) == (0, 1)
+    assert bench.value(TWO) == 2
+
+
+def test_a_presumption_that_is_wrong_costs_a_fresh_read(bench: Bench) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    bench.put(TWO, 22)
+    before = bench.spent()
+    assert bench.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert bench.spent_since(before) == (1, 1)
+    assert bench.value(TWO) == 22
+
+
+def test_who_remembers_nothing_presumes_nothing(bench: Bench) -> None:
+    bench.put(TWO, 22)
+    assert bench.run_warm(make_two, Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert bench.spent() == (2, 1)  # the other calls are those of the one who put it there
+
+
+@pytest.mark.parametrize("mishap", [LostReply(), LostRequest()])
+def test_after_a_mishap_nothing_is_remembered(bench: Bench, mishap: Fault) -> None:
+    bench.run_warm(count_up, Get(ONE))
+    with pytest.raises(Unavailable):
+        bench.run_warm(count_up, Get(ONE), script={1: mishap})
+    assert bench.warm.recall((Get(ONE),), ())[1] == (Get(ONE),)
+
+
+def test_after_an_interrupt_nothing_is_remembered(bench: Bench) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench.run_warm(count_up, Get(ONE))
+    bench.behind_commit = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        bench.run_warm(count_up, Get(ONE))
+    assert bench.warm.recall((Get(ONE),), ())[1] == (Get(ONE),)
+    assert bench.value(ONE) == 2
+
+
+def test_whoever_lost_once_reads_though_others_of_the_process_learn_meanwhile(bench: Bench) -> None:
+    stale = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5))
+
+    def learn_late() -> float:
+        bench.warm.learn(stale)
+        return 0.5
+
+    bench.run_warm(count_up, Get(ONE))
+    bench.put(ONE, 41)
+    bench.chance = learn_late
+    before = bench.spent()
+    assert bench.run_warm(count_up, Get(ONE)).result == 42
+    assert bench.spent_since(before) == (1, 2)

@@ -17,7 +17,7 @@ from netplug_core.errors import (
     Unavailable,
 )
 from netplug_core.flows.context import NoAddressWanted
-from netplug_core.ipam.trace import NoPoolServes, PoolsExhausted, PoolUnknown
+from netplug_core.ipam.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
 from netplug_core.log import Level
 from netplug_core.names import HOST_MAC, container_mac
 from tests.flow_bench import C1, DUAL_STACK, NODE, POD, Container, FlowBench
@@ -222,13 +222,19 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
     bench.assert_nothing_left()
 
 
-def test_check_56_a_chosen_address_is_refused(bench: FlowBench) -> None:
-    with pytest.raises(NotYetSupported) as refusal:
-        bench.add(Container(args="IP=10.65.0.7"))
-    assert str(refusal.value) == (
-        "CNI_ARGS.IP: '10.65.0.7' is not yet supported; leave it out: addresses are chosen from pools"
-    )
-    bench.assert_nothing_left()
+def test_check_56_a_chosen_address_is_had_and_had_again_and_nobody_else_gets_it(bench: FlowBench) -> None:
+    asking = Container(args="IP=10.65.0.7")
+    for _ in range(2):
+        assert [str(ip.address) for ip in bench.add(asking).ips] == ["10.65.0.7"]
+        bench.run("DEL", asking)
+    bench.add(asking)
+    with pytest.raises(AddressTaken, match=r"^10\.65\.0\.7: Address already assigned in block 10\.65\.0\.0/26"):
+        bench.add(Container(id="c2", netns="/run/netns/c2", args="IP=10.65.0.7"))
+
+
+def test_a_chosen_address_makes_families_and_pools_of_the_configuration_void(bench: FlowBench) -> None:
+    ipam = {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true", "ipv6_pools": ["nowhere"]}
+    assert [str(ip.address) for ip in bench.add(Container(args="IP=10.65.0.7"), ipam=ipam).ips] == ["10.65.0.7"]
 
 
 def test_a_namespace_that_is_gone_is_refused(bench: FlowBench) -> None:

@@ -9,10 +9,11 @@ from netplug_core.flows.assign import ASSIGN_S, RELEASE_S, assign, give_back, re
 from netplug_core.ipam.interface import NO_ENDPOINT
 from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest
 from netplug_core.log import Level
+from netplug_core.resources.ippool import AllowedUse
 from tests.flow_bench import FlowBench
 
 LOCK = "/var/run/netplug/ipam.lock"
-WISH = AssignRequest(handle="h", node="node-1", wanted=(Automatic(family=Family.IPV4),))
+WISH = AssignRequest(handle="h", node="node-1", wanted=(Automatic(family=Family.IPV4),), use=AllowedUse.WORKLOAD)
 
 
 def test_both_are_done_under_the_lock(bench: FlowBench) -> None:
@@ -23,7 +24,7 @@ def test_both_are_done_under_the_lock(bench: FlowBench) -> None:
     assert bench.host.held == set()
 
 
-def test_check_59_waiting_for_the_lock_costs_no_time_of_the_call(bench: FlowBench) -> None:
+def test_check_59_and_trap_5_waiting_for_the_lock_costs_no_time_of_the_call(bench: FlowBench) -> None:
     bench.host.lock_wait = lambda: bench.clock.sleep(10 * (ASSIGN_S + RELEASE_S))
     assert assign(bench.world, WISH, NO_ENDPOINT, lock=LOCK).addresses
     assert release(bench.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK).addresses

@@ -5,9 +5,9 @@ import pytest
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import AssignedAddress, Result, Route
-from netplug_core.errors import NetplugError, NotYetSupported, Unavailable
+from netplug_core.errors import ConfigurationError, NetplugError, NotYetSupported, Unavailable
 from netplug_core.flows.context import NoAddressWanted
-from netplug_core.ipam.trace import PoolsExhausted
+from netplug_core.ipam.refusals import PoolsExhausted
 from netplug_core.log import Level
 from tests.flow_bench import C1, DUAL_STACK, POD, Container, FlowBench
 
@@ -115,9 +115,18 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
     bench.assert_nothing_left()
 
 
-def test_check_56_a_chosen_address_is_refused(bench: FlowBench) -> None:
-    with pytest.raises(NotYetSupported, match=r"^CNI_ARGS\.IP: '10\.65\.0\.7' is not yet supported"):
-        assigned(bench, Container(args="IP=10.65.0.7"))
+def test_check_56_a_chosen_address_is_had_with_the_length_of_its_pool(bench: FlowBench) -> None:
+    result = assigned(bench, Container(args="IP=10.65.0.7"))
+    assert [(str(ip.address), ip.length) for ip in result.ips] == [("10.65.0.7", 24)]
+
+
+@pytest.mark.parametrize("address", ["10.65.0.0", "10.65.0.1", "10.65.0.255"])
+def test_nobody_on_a_link_chooses_the_network_the_gateway_or_the_broadcast_address(
+    bench: FlowBench, address: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"first two addresses of 10\.65\.0\.0/24 and the last one") as refusal:
+        assigned(bench, Container(args=f"IP={address}"))
+    assert refusal.value.code == 7
 
 
 @pytest.mark.parametrize("command", ["ADD", "DEL"])

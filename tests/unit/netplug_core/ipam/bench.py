@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.faults import Fault, FaultyDatastore
-from netplug_core.addressing import Family, Prefix
-from netplug_core.clock import Deadline
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import Atomicity, Datastore
+from netplug_core.datastore.warm import Warm
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.block import BLOCK, Block, block_key
 from netplug_core.ipam.decide import decide, queries
 from netplug_core.ipam.handle import HANDLE, Handle, handle_key
 from netplug_core.ipam.interface import NO_ENDPOINT, EndpointPart
-from netplug_core.ipam.request import Assignment, AssignRequest, Automatic, Released, ReleaseRequest, Shortfall
+from netplug_core.ipam.request import (
+    Assignment,
+    AssignRequest,
+    Automatic,
+    Released,
+    ReleaseRequest,
+    Shortfall,
+    Specific,
+    Wanted,
+)
 from netplug_core.records import (
     Create,
     Decision,
@@ -38,8 +48,11 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformation,
     ClusterInformationSpec,
 )
-from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.clock import ManualClock
 
 NODE = "node-a"
@@ -61,9 +74,16 @@ def v6(count: int = 1, *pools: str) -> Automatic:
     return Automatic(family=Family.IPV6, count=count, pools=pools)
 
 
-def request(handle: str = "h", *wanted: Automatic, node: str = NODE) -> AssignRequest:
+def ip(address: str, *pools: str) -> Specific:
+    """A wish for exactly that address."""
+    return Specific(address=Address.parse(address), pools=pools)
+
+
+def request(handle: str | None = "h", *wanted: Wanted, node: str = NODE) -> AssignRequest:
     """A wish for these families (one IPv4 address unless it says otherwise), all or nothing."""
-    return AssignRequest(handle=handle, node=node, wanted=wanted or (v4(),), shortfall=Shortfall.REFUSE)
+    return AssignRequest(
+        handle=handle, node=node, wanted=wanted or (v4(),), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
+    )
 
 
 @define
@@ -72,6 +92,7 @@ class Bench:
 
     clock: ManualClock
     store: MemoryDatastore
+    warm: Warm | None = field(default=None)
 
     @classmethod
     def new(cls, atomicity: Atomicity = Atomicity.ATOMIC) -> Bench:
@@ -84,11 +105,19 @@ class Bench:
     def ipam(self, script: Mapping[int, Fault] | None = None) -> BlockIPAM:
         """An allocator; ``script`` is what its commits suffer."""
         store: Datastore = FaultyDatastore(self.store, script) if script else self.store
-        return BlockIPAM(datastore=store, clock=self.clock, chance=lambda: 0.5, order=from_first)
+        return BlockIPAM(datastore=store, clock=self.clock, chance=lambda: 0.5, order=from_first, warm=self.warm)
+
+    def remember(self, *passing: Kind[object]) -> None:
+        """From now on allocators remember what they saw, as those of a resident process do."""
+        self.warm = Warm.over(self.store, clock=self.clock, passing=frozenset({HANDLE, *passing}))
 
     @property
     def deadline(self) -> Deadline:
         return Deadline.after(self.clock, 60)
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(clock=self.clock, deadline=self.deadline, chance=lambda: 0.5)
 
     def assign(
         self, wish: AssignRequest, script: Mapping[int, Fault] | None = None, part: EndpointPart = NO_ENDPOINT
@@ -97,11 +126,11 @@ class Bench:
         assignment = self.ipam(script).assign(wish, part, deadline=self.deadline)
         return [str(assigned.address) for assigned in assignment.addresses]
 
-    def take(self, handle: str, *wanted: Automatic, node: str = NODE) -> list[str]:
+    def take(self, handle: str | None, *wanted: Wanted, node: str = NODE) -> list[str]:
         """Assign, all or nothing."""
         return self.assign(request(handle, *wanted, node=node))
 
-    def take_what_there_is(self, handle: str, *wanted: Automatic, node: str = NODE) -> list[str]:
+    def take_what_there_is(self, handle: str | None, *wanted: Wanted, node: str = NODE) -> list[str]:
         """Assign, with less than asked as an answer."""
         return self.assign(evolve(request(handle, *wanted, node=node), shortfall=Shortfall.RETURN))
 
@@ -131,9 +160,28 @@ class Bench:
         """A pool with the defaults."""
         self.put(ippool_key(name), pool(name, cidr, block_length))
 
-    def disable_pool(self, name: str) -> None:
+    def change_pool(self, name: str, **changes: object) -> None:
+        """Change fields of a pool's spec."""
         stored = self.get(ippool_key(name))
-        self.put(ippool_key(name), evolve(stored, spec=evolve(stored.spec, is_disabled=True)))
+        spec: IPPoolSpec = evolve(stored.spec, **changes)  # type: ignore[arg-type] # any field of it
+        self.put(ippool_key(name), evolve(stored, spec=spec))
+
+    def disable_pool(self, name: str) -> None:
+        self.change_pool(name, is_disabled=True)
+
+    def configure(self, **changes: object) -> None:
+        """Change how addresses are assigned; what is not named is as by default."""
+        spec = IPAMConfigurationSpec(**changes)  # type: ignore[arg-type] # any field of it
+        self.put(IPAM_CONFIGURATION_KEY, IPAMConfiguration(metadata=Metadata(name="default"), spec=spec))
+
+    def reserve(self, name: str, *cidrs: str) -> None:
+        """A reservation of these prefixes, in place of what it reserved before."""
+        spec = IPReservationSpec(reserved=tuple(map(Prefix.parse, cidrs)))
+        self.put(ipreservation_key(name), IPReservation(metadata=Metadata(name=name), spec=spec))
+
+    def label_node(self, node: str = NODE, **labels: str) -> None:
+        """A node with these labels and no others."""
+        self.put(node_key(node), Node(metadata=Metadata(name=node, labels=tuple(sorted(labels.items())))))
 
     def set_ready(self, *, is_ready: bool) -> None:
         spec = ClusterInformationSpec(is_datastore_ready=is_ready)
@@ -184,6 +232,9 @@ class Bench:
         """Every claim: node and block, and how far it has come."""
         return {(record.key.path[1], record.key.name): record.value.state.value for record in self.records(AFFINITY)}
 
+    def records_of_claims(self, node: str = NODE) -> tuple[Record[Affinity], ...]:
+        return tuple(record for record in self.records(AFFINITY) if record.key.path[1] == node)
+
     def counts(self, handle: str) -> dict[str, int]:
         """What a handle says it holds in which block."""
         found = self.get(handle_key(handle))
@@ -206,6 +257,11 @@ class Bench:
         """An empty block of a node; of nobody where the node is empty."""
         owner = host_owner(node) if node else ""
         self.put(block_key(Prefix.parse(cidr)), Block.new(Prefix.parse(cidr), owner=owner, now_ns=self.clock.now_ns()))
+
+    def give_block(self, cidr: str, node: str = NODE) -> None:
+        """An empty block of a node, with its claim: what a workload that has gone leaves behind."""
+        self.leave_block(cidr, node)
+        self.leave_claim(cidr, AffinityState.CONFIRMED, node)
 
     def leave_handle(self, handle: str, **counts: int) -> None:
         """A handle that says it holds so many addresses; nothing is held. Blocks are named by keyword: ``b0=3``."""

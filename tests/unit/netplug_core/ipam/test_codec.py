@@ -55,7 +55,7 @@ def test_a_block_is_read_and_written_as_it_is() -> None:
     assert value.owner == "host:node-a"
     assert value.claim_time_ns == parse_time("2026-08-20T10:00:00Z")
     assert value.free == (Ordinal(3), Ordinal(0))
-    assert value.sequences == ((1, 1755684000000000002), (2, 1755684000000000006))
+    assert value.sequences == (0, 1755684000000000002, 1755684000000000006, 0)
     pod, cooling = value.attributes
     assert (pod.handle, pod.owner_value("pod")) == ("k8s-pod-network.4f2a", "web-0")
     assert cooling == Attribute(released_ns=parse_time("2026-08-20T10:05:00Z"))
@@ -82,6 +82,51 @@ def test_a_second_owner_is_kept() -> None:
     assert through_json(block(attributes=attributes))["attributes"] == attributes
 
 
+def test_owners_are_told_apart_whatever_they_name_in_whatever_order() -> None:
+    tunnel = {"handle_id": "vxlan-tunnel-addr-node-a", "secondary": {"type": "vxlanTunnelAddress", "node": "node-a"}}
+    value = block(allocations=[3, 0, 1, 2], unallocated=[], attributes=[POD, tunnel, COOLING, tunnel | {"zone": 1}])
+    node, kind = ("node", "node-a"), ("type", "vxlanTunnelAddress")
+    assert [entry.owner for entry in value.attributes][1:] == [(node, kind), (), (node, kind)]
+    assert (value.attributes[3].carried, value.attributes[0].owner_value("pod")) == ('{"zone":1}', "web-0")
+    assert value.attributes.find(Attribute(handle="vxlan-tunnel-addr-node-a", owner=(node, kind))) == 1
+    written = through_json(value)["attributes"]
+    assert written == [POD, tunnel, COOLING, tunnel | {"zone": 1}]
+
+
+def test_an_owner_without_names_is_none() -> None:
+    attributes = [{"handle_id": "h", "secondary": {}}, {"handle_id": "i"}]
+    assert through_json(block(attributes=attributes))["attributes"] == [
+        {"handle_id": "h", "secondary": None}, {"handle_id": "i", "secondary": None},
+    ]  # fmt: skip
+
+
+def test_numbers_of_ordinals_that_nobody_holds_mean_nothing() -> None:
+    value = block(sequenceNumberForAllocation={"0": 5, "2": 6, "4": 7, "4095": 8})
+    assert value.sequences == (0, 0, 6, 0)
+    assert through_json(value)["sequenceNumberForAllocation"] == {"2": 6}
+
+
+def test_what_a_client_derives_from_texts_and_numbers_is_as_good() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    class Number(int):
+        __slots__ = ()
+
+    attributes = [{"handle_id": Text("h"), "secondary": {"pod": Text("web-0")}}, COOLING]
+    assert block(attributes=attributes).attributes[0] == Attribute(handle="h", owner=(("pod", "web-0"),))
+    assert block(unallocated=[Number(3), 0]).free == (3, 0)
+
+
+def test_a_block_keeps_nothing_of_the_mapping_it_was_read_from() -> None:
+    stored = cast("Json", json.loads(json.dumps(STORED)))
+    value = read(BLOCK, stored)
+    for mapping in (stored, to_mapping(value)):
+        for attribute in cast("list[dict[str, dict[str, str] | None]]", mapping["attributes"]):
+            (attribute["secondary"] or {}).clear()
+    assert through_json(value) == STORED
+
+
 def test_old_and_foreign_spellings_are_understood() -> None:
     value = block(
         affinity=None,
@@ -90,7 +135,8 @@ def test_old_and_foreign_spellings_are_understood() -> None:
         sequenceNumberForAllocation=None,
         attributes=[{"handle_id": "id\r\neth0"}, {"handle_id": None, "secondary": {}}],
     )
-    assert (value.owner, value.claim_time_ns, value.sequences, value.carried) == ("", None, (), "")
+    assert (value.owner, value.claim_time_ns, value.carried) == ("", None, "")
+    assert [held.sequence for held in value.held()] == [0, 0]
     assert [attribute.handle for attribute in value.attributes] == ["id", None]
     assert through_json(value)["affinity"] is None
     assert "affinity_claim_time" not in through_json(value)
@@ -118,15 +164,23 @@ def test_an_empty_block_may_leave_its_lists_out() -> None:
     ({"affinity_claim_time": 1755684000}, "affinity_claim_time: 1755684000 is not a string"),
     ({"allocations": {}}, "allocations: {} is not a list"),
     ({"allocations": [None, 0, -1, None]}, "allocations: -1 is not a number of at least 0"),
+    ({"allocations": [None, False, 1, None]}, "allocations: False is not a number of at least 0"),
+    ({"allocations": [None, {}, 1, None]}, "allocations: {} is not a number of at least 0"),
     ({"allocations": [None, 0, 1]}, "3 allocations for 4 addresses"),
     ({"allocations": [None, 0, 2, None]}, "an allocation names an attribute that does not exist"),
     ({"unallocated": [3, 0.0]}, "unallocated: 0.0 is not a number of at least 0"),
+    ({"unallocated": [3, -1]}, "unallocated: -1 is not a number of at least 0"),
+    ({"unallocated": [3, True]}, "unallocated: True is not a number of at least 0"),
+    ({"unallocated": [3, [0]]}, "unallocated: [0] is not a number of at least 0"),
     ({"unallocated": [3]}, "the queue of free ordinals does not hold each free ordinal once"),
     ({"attributes": "x"}, "attributes: 'x' is not a list"),
     ({"attributes": [POD, "x"]}, "attributes: 'x' is not an object"),
     ({"attributes": [POD, {"handle_id": 7}]}, "handle_id: 7 is not a string"),
     ({"attributes": [POD, {"secondary": []}]}, "secondary: [] is not an object"),
     ({"attributes": [POD, {"secondary": {"pod": 7}}]}, "secondary.pod: 7 is not a string"),
+    ({"attributes": [POD, {"secondary": {"node": "n", "pod": None}}]}, "secondary.pod: None is not a string"),
+    ({"attributes": [POD, {"secondary": ""}]}, "secondary: '' is not an object"),
+    ({"attributes": [POD, {"handle_id": ["h"]}]}, "handle_id: ['h'] is not a string"),
     ({"attributes": [POD, {"alternateOwnerAttrs": 7}]}, "alternateOwnerAttrs: 7 is not an object"),
     ({"attributes": [POD, {"releasedAt": "now"}]}, "releasedAt: 'now' is not an RFC 3339 time"),
     ({"attributes": [POD, {"releasedAt": ""}]}, "releasedAt: '' is not an RFC 3339 time"),
@@ -135,6 +189,7 @@ def test_an_empty_block_may_leave_its_lists_out() -> None:
     ({"sequenceNumber": 1.5}, "sequenceNumber: 1.5 is not a number of at least 0"),
     ({"sequenceNumberForAllocation": [1]}, "sequenceNumberForAllocation: [1] is not an object"),
     ({"sequenceNumberForAllocation": {"x": 1}}, "sequenceNumberForAllocation: 'x' is not an ordinal"),
+    ({"sequenceNumberForAllocation": {"": 1}}, "sequenceNumberForAllocation: '' is not an ordinal"),
     ({"sequenceNumberForAllocation": {"1_0": 1}}, "sequenceNumberForAllocation: '1_0' is not an ordinal"),
     ({"sequenceNumberForAllocation": {"12345": 1}}, "sequenceNumberForAllocation: '12345' is not an ordinal"),
     ({"sequenceNumberForAllocation": {"1": "2"}}, "sequenceNumberForAllocation: '2' is not a number of at least 0"),

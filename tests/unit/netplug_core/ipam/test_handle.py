@@ -19,5 +19,11 @@ def test_a_count_is_replaced_and_nothing_left_is_forgotten() -> None:
     assert handle.with_count(LOW, 0).count(LOW) == 0
 
 
-def test_the_key_is_the_id_as_it_is() -> None:
+def test_a_block_that_is_not_known_counts_nothing() -> None:
+    assert Handle(blocks=((LOW, 3),)).count(HIGH) == 0
+    assert Handle().blocks == ()
+
+
+def test_trap_33_the_key_is_the_id_as_it_is_and_ids_that_differ_in_case_are_two() -> None:
     assert handle_key("Net.4F2A.eth1") == HANDLE.key("Net.4F2A.eth1")
+    assert handle_key("Net.4F2A.eth1") != handle_key("net.4f2a.eth1")

@@ -6,12 +6,15 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.affinity import affinity_key, host_owner
 from netplug_core.ipam.block import Attribute, block_key
+from netplug_core.ipam.handle import Handle, handle_key
+from netplug_core.ipam.interface import NO_ENDPOINT
 from netplug_core.ipam.release import decide_release, held, release_queries
 from netplug_core.ipam.request import Released, ReleaseRequest
 from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ippool import ippool_key
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, v4, v6
+from tests.unit.netplug_core.ipam.release_bench import decided, sequence, texts
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
 
@@ -69,7 +72,7 @@ def test_the_last_address_takes_a_block_of_nobody_with_it(bench: Bench) -> None:
     assert bench.blocks() == {}
 
 
-def test_a_handle_that_holds_nothing_is_removed(bench: Bench) -> None:  # I-87: a crash before the block was written
+def test_a_handle_that_holds_nothing_is_removed(bench: Bench) -> None:
     bench.take("other")
     bench.leave_handle("h1", b0=3)
     assert bench.release("h1") == []
@@ -77,19 +80,110 @@ def test_a_handle_that_holds_nothing_is_removed(bench: Bench) -> None:  # I-87: 
     assert bench.held() == {"10.0.0.0": "other"}
 
 
-def test_a_handle_that_counts_too_much_goes_too(bench: Bench) -> None:
-    bench.take("h1")
-    bench.leave_handle("h1", b0=9)
-    assert bench.release("h1") == ["10.0.0.0"]
+def test_a_handle_that_names_no_block_is_removed(bench: Bench) -> None:
+    bench.put(handle_key("h1"), Handle())
+    assert bench.release("h1") == []
     assert bench.handles() == []
 
 
-def test_a_missing_block_is_no_obstacle(bench: Bench) -> None:
+def test_trap_30_a_handle_that_counts_too_much_goes_in_the_same_commit(bench: Bench) -> None:
+    bench.take("h1")
+    bench.leave_handle("h1", b0=9)
+    bench.spent()
+    assert bench.release("h1") == ["10.0.0.0"]
+    assert bench.spent() == (2, 1)
+    assert bench.handles() == []
+
+
+def test_trap_47_a_block_that_is_gone_or_holds_nothing_of_it_is_dropped_from_the_handle(bench: Bench) -> None:
+    bench.take("h1")
+    bench.take("other", node=OTHER)
+    bench.leave_handle("h1", b0=1, b1=1, b3=2)
+    assert bench.release("h1") == ["10.0.0.0"]
+    assert bench.handles() == ["other"]
+    assert bench.held() == {"10.0.0.64": "other"}
+
+
+def test_a_handle_whose_blocks_are_all_gone_is_removed(bench: Bench) -> None:
     bench.take("h1")
     bench.leave_handle("h1", b0=1, b1=1)
     bench.remove(block_key(Prefix.parse(BLOCK_0)))
     assert bench.release("h1") == []
     assert bench.handles() == []
+
+
+# --- by sequence number -----------------------------------------------------------------------------------------
+
+
+def release_taken_under(bench: Bench, handle: str, number: int) -> list[str]:
+    wanted = ReleaseRequest(handle=handle, sequence=number)
+    return texts(bench.ipam().release(wanted, NO_ENDPOINT, deadline=bench.deadline).addresses)
+
+
+def test_trap_3_what_was_taken_under_another_number_stays_and_is_counted(bench: Bench) -> None:
+    bench.take("h1", v4(2))
+    first = sequence(bench, "10.0.0.0", BLOCK_0)
+    bench.take("h1", v4(4))
+    bench.leave_handle("h1", b0=9)
+    assert release_taken_under(bench, "h1", first + 1) == ["10.0.0.2", "10.0.0.3"]
+    assert bench.held() == {"10.0.0.0": "h1", "10.0.0.1": "h1"}
+    assert bench.counts("h1") == {BLOCK_0: 2}
+    assert release_taken_under(bench, "h1", first) == ["10.0.0.0", "10.0.0.1"]
+    assert bench.handles() == []
+
+
+def test_trap_2_a_handle_loses_as_many_as_are_released(bench: Bench) -> None:
+    bench.take("h1", v4(3))
+    bench.take("h1", v4(5))
+    number = sequence(bench, "10.0.0.0", BLOCK_0)
+    assert len(release_taken_under(bench, "h1", number)) == 3
+    assert bench.counts("h1") == {BLOCK_0: 2}
+
+
+def test_a_number_that_nothing_was_taken_under_changes_nothing(bench: Bench) -> None:
+    bench.take("h1")
+    bench.spent()
+    assert release_taken_under(bench, "h1", 1) == []
+    assert bench.spent() == (2, 0)
+    assert bench.counts("h1") == {BLOCK_0: 1}
+
+
+# --- addresses that have to rest --------------------------------------------------------------------------------
+
+
+def test_a_handle_goes_at_once_though_its_addresses_rest(bench: Bench) -> None:
+    bench.configure(cooldown_s=60)
+    bench.take("h1", v4(2))
+    assert bench.release("h1") == ["10.0.0.0", "10.0.0.1"]
+    assert bench.handles() == []
+    assert bench.block(BLOCK_0).cooling_count == 2
+    assert bench.take("h2") == ["10.0.0.2"]
+
+
+def test_what_rests_is_not_released_again(bench: Bench) -> None:
+    bench.configure(cooldown_s=60)
+    bench.take("h1")
+    bench.release("h1")
+    before = bench.block(BLOCK_0)
+    bench.leave_handle("h1", b0=1)
+    bench.clock.sleep(30)
+    assert bench.release("h1") == []
+    assert bench.block(BLOCK_0) == before
+    assert bench.handles() == []
+
+
+def test_a_release_frees_what_others_left_to_rest_long_ago(bench: Bench) -> None:
+    bench.configure(cooldown_s=60)
+    bench.take("h1")
+    bench.take("h2")
+    bench.release("h1")
+    bench.clock.sleep(61)
+    bench.release("h2")
+    assert texts(held.address for held in bench.block(BLOCK_0).held()) == ["10.0.0.1"]
+    assert bench.block(BLOCK_0).free[-1] == 0
+
+
+# --- what may get in between ------------------------------------------------------------------------------------
 
 
 def test_a_locked_cluster_frees_nothing(bench: Bench) -> None:
@@ -109,19 +203,33 @@ def test_an_address_returns_only_after_all_others(bench: Bench) -> None:
     ]  # fmt: skip
 
 
+def decision(bench: Bench, handle: str) -> Decision[Released]:
+    request = ReleaseRequest(handle=handle)
+    now_ns = bench.clock.now_ns()
+    return decided(bench, release_queries(request), lambda snapshot: decide_release(snapshot, request, now_ns))
+
+
 def test_the_commit_frees_addresses_before_it_forgets_the_handle(bench: Bench) -> None:
     bench.take("h1")
-    request = ReleaseRequest(handle="h1")
-    snapshot = bench.read(*release_queries(request))
-    more = decide_release(snapshot, request)
-    assert isinstance(more, NeedMore)
-    decision = decide_release(snapshot.merged(bench.read(*more.queries)), request)
-    assert isinstance(decision, Decision)
-    flag, block, handle = decision.writes
+    made = decision(bench, "h1")
+    flag, block, handle = made.writes
     assert flag == Require(CLUSTER_INFORMATION_KEY, ABSENT)
     assert isinstance(block, Update)
     assert isinstance(handle, Delete)
-    assert decision.result == Released(addresses=(Address.parse("10.0.0.0"),))
+    assert made.result == Released(addresses=(Address.parse("10.0.0.0"),))
+
+
+def test_the_commit_rests_on_the_blocks_in_which_nothing_was_found(bench: Bench) -> None:
+    """A memory may be older than the handle: a block in which it shows nothing must still be the one it shows."""
+    bench.take("other")
+    bench.leave_handle("h1", b0=1, b1=1)
+    stored = bench.find_record(block_key(Prefix.parse(BLOCK_0)))
+    assert stored is not None
+    flag, there, missing, handle = decision(bench, "h1").writes
+    assert flag == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    assert there == Require(stored.key, stored.revision)
+    assert missing == Require(block_key(Prefix.parse(BLOCK_1)), ABSENT)
+    assert isinstance(handle, Delete)
 
 
 def test_what_a_handle_holds_can_be_asked(bench: Bench) -> None:

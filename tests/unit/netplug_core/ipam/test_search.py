@@ -5,7 +5,8 @@ from itertools import islice
 import pytest
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.search import block_order, hashed_start
+from netplug_core.ipam.reservations import Reserved
+from netplug_core.ipam.search import block_order, block_positions, hashed_start
 
 
 @pytest.mark.parametrize("pool, length, count", [
@@ -46,3 +47,46 @@ def test_a_start_follows_from_node_and_pool_and_nodes_start_apart() -> None:
     starts = {hashed_start(f"node-{number}", pool, 1024) for number in range(100)}
     assert len(starts) > 80
     assert all(0 <= start < 1024 for start in starts)
+
+
+# --- around what is reserved --------------------------------------------------------------------------------------
+
+
+def around(start: int, pool: str, length: int, *reserved: str) -> list[int]:
+    kept = Reserved.of(map(Prefix.parse, reserved))
+    return list(block_positions(start, Prefix.parse(pool), length, kept))
+
+
+@pytest.mark.parametrize("start, reserved, positions", [
+    (0, ["10.0.0.0/26"], [1, 2, 3]),
+    (2, ["10.0.0.128/25"], [0, 1]),
+    (2, ["10.0.0.64/26", "10.0.0.128/25"], [0]),
+    (3, ["10.0.0.0/26"], [3, 1, 2]),
+    (1, ["10.0.0.0/8"], []),
+    (1, ["10.0.0.0/27", "10.0.0.64/26", "10.0.0.128/27"], [2, 3, 0]),
+])  # fmt: skip
+def test_reserved_blocks_are_left_out_and_half_reserved_ones_are_not(
+    start: int, reserved: list[str], positions: list[int]
+) -> None:
+    assert around(start, "10.0.0.0/24", 26, *reserved) == positions
+
+
+def test_a_reserved_range_is_leapt_over_however_long_it_is() -> None:
+    """All but the last of 2**58 blocks are reserved, in 58 entries."""
+    pool = Prefix.parse("fd00::/64")
+    halves = [Prefix.at(pool.last, length - 1).part(0, length) for length in range(65, 123)]
+    entries = [str(half) for half in halves]
+    assert len(entries) == 58
+    assert around(17, "fd00::/64", 122, *entries) == [(1 << 58) - 1]
+
+
+def test_a_leap_wraps_around_with_the_order() -> None:
+    pool, kept = Prefix.parse("fd00::/64"), Reserved.of([Prefix.parse("fd00::8000:0:0:0/65")])
+    start = (1 << 57) + 5
+    assert list(islice(block_positions(start, pool, 122, kept), 2)) == [0, 1]
+
+
+def test_two_names_that_differ_in_their_last_letter_start_apart() -> None:  # I-47
+    pool = Prefix.parse("fd00::/64")
+    names = [f"{'n' * 251}{last}" for last in "ab"]
+    assert len({hashed_start(name, pool, 1 << 58) for name in names}) == 2

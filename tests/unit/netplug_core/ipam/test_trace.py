@@ -1,25 +1,13 @@
-"""The sentences that remarks and refusals are rendered to, and their codes."""
+"""The sentences that remarks are rendered to."""
 
 import pytest
 
-from netplug_core.addressing import Family, Prefix
-from netplug_core.errors import AllocationError
-from netplug_core.ipam.trace import (
-    BlockOutcome,
-    BlockSeen,
-    NoPoolServes,
-    PoolFull,
-    PoolOutcome,
-    PoolSeen,
-    PoolsExhausted,
-    PoolUnknown,
-)
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.trace import BlockOutcome, BlockSeen, PoolFull, PoolOutcome, PoolSeen, Rule, RuleSeen
 from netplug_core.records import Remark
 
 POOL = Prefix.parse("192.168.1.0/24")
 BLOCK = Prefix.parse("192.168.1.64/26")
-FULL = PoolFull(pool="main", prefix=POOL, used=256, free_elsewhere=0)
-LIMIT = BlockSeen(block=BLOCK, outcome=BlockOutcome.LIMIT, detail="limit 20")
 
 
 @pytest.mark.parametrize("remark, text", [
@@ -29,43 +17,29 @@ LIMIT = BlockSeen(block=BLOCK, outcome=BlockOutcome.LIMIT, detail="limit 20")
         "IPPool main (192.168.1.0/24) is not for this use (allowedUses: Tunnel)",
     ),
     (BlockSeen(block=BLOCK, outcome=BlockOutcome.TAKEN_FROM), "block 192.168.1.64/26 gave addresses"),
-    (LIMIT, "block 192.168.1.64/26 was not claimed: the node has reached its block limit (limit 20)"),
-    (FULL, "IPPool main (192.168.1.0/24): 256 addresses, 256 used, 0 free in blocks of other nodes"),
+    (
+        BlockSeen(block=BLOCK, outcome=BlockOutcome.UNREACHED, detail="limit 20"),
+        "block 192.168.1.64/26 was not claimed: the node has reached its block limit (limit 20)",
+    ),
+    (
+        RuleSeen(rule=Rule.STRICT_AFFINITY),
+        "strict affinity is on: nothing is borrowed from blocks of other nodes",
+    ),
+    (
+        RuleSeen(rule=Rule.BLOCK_LIMIT, detail="2"),
+        "no more blocks are claimed: the node has reached its limit (2)",
+    ),
+    (
+        PoolFull(pool="main", prefix=POOL, used=200, reserved=4, cooling=2, free_elsewhere=50),
+        "IPPool main (192.168.1.0/24): 256 addresses, 200 used, 4 reserved, 2 cooling, 50 free in blocks of other nodes",
+    ),
 ])  # fmt: skip
 def test_a_remark_is_a_sentence(remark: Remark, text: str) -> None:
     assert str(remark) == text
 
 
-NOBODY = NoPoolServes(
-    Family.IPV4,
-    "node-a",
-    (
-        PoolSeen(pool="a", prefix=POOL, outcome=PoolOutcome.DISABLED),
-        PoolSeen(pool="b", prefix=BLOCK, outcome=PoolOutcome.NODE_SELECTOR, detail="has(x)"),
-    ),
-)
-NOBODY_TEXT = (
-    "no configured netplug pools for node node-a (IPv4): IPPool a (192.168.1.0/24) is disabled; "
-    "IPPool b (192.168.1.64/26) has a nodeSelector, a rule that is not yet supported (has(x))"
-)
-NO_POOL_TEXT = "no configured netplug pools for node node-a (IPv6): there is no IPv6 pool at all"
-FULL_TEXT = (
-    "Assigned 256 out of 257 requested IPv4 addresses; No IPs available in pools: [192.168.1.0/24]; "
-    "IPPool main (192.168.1.0/24): 256 addresses, 256 used, 0 free in blocks of other nodes"
-)
-LIMIT_TEXT = (  # no word of exhausted pools: they have addresses, but not for this node
-    "Assigned 0 out of 1 requested IPv4 addresses; "
-    "IPPool main (192.168.1.0/24): 256 addresses, 256 used, 0 free in blocks of other nodes; "
-    "block 192.168.1.64/26 was not claimed: the node has reached its block limit (limit 20)"
-)
-
-
-@pytest.mark.parametrize("error, code, text", [
-    (PoolUnknown("x", ()), 101, "the given pool (x) does not exist; pools of this cluster: none"),
-    (NoPoolServes(Family.IPV6, "node-a", ()), 104, NO_POOL_TEXT),
-    (NOBODY, 104, NOBODY_TEXT),
-    (PoolsExhausted(Family.IPV4, 256, 257, (FULL,)), 105, FULL_TEXT),
-    (PoolsExhausted(Family.IPV4, 0, 1, (FULL, LIMIT)), 105, LIMIT_TEXT),
-])  # fmt: skip
-def test_a_refusal_has_a_code_and_a_reason(error: AllocationError, code: int, text: str) -> None:
-    assert (error.code, str(error)) == (code, text)
+@pytest.mark.parametrize("outcomes", [PoolOutcome, BlockOutcome, Rule])
+def test_each_outcome_says_something_of_its_own(outcomes: type[PoolOutcome] | type[BlockOutcome] | type[Rule]) -> None:
+    said = [outcome.value for outcome in outcomes]
+    assert len(set(said)) == len(said)
+    assert all(said)

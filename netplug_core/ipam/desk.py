@@ -1,0 +1,272 @@
+"""What an assignment works with: one reading of the store, the request and the moment, each looked up once.
+
+``decide`` opens a desk; ``supply``, ``places`` and ``specific`` fill baskets at it. Nothing is decided here but whether
+a block has an address that may be given.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+
+from attrs import Factory, define, evolve, field, frozen
+
+from netplug_core.addressing import Address, Family, Ordinal, Prefix
+from netplug_core.ipam.affinity import Affinity, affinities_query, claimed_block
+from netplug_core.ipam.block import Block, block_query
+from netplug_core.ipam.handle import Handle, handle_key
+from netplug_core.ipam.pools import Pools, selects_some
+from netplug_core.ipam.request import AssignRequest, Automatic, Reach
+from netplug_core.ipam.reservations import NOTHING_RESERVED, Reserved
+from netplug_core.ipam.search import BlockOrder
+from netplug_core.ipam.trace import BlockOutcome, BlockSeen
+from netplug_core.records import Get, List, NeedMore, Query, Record, Remark, Revision, Snapshot
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.node import Node, node_key
+
+__all__ = ["BLOCK_LIMIT", "POOLS", "RESERVATIONS", "Basket", "Claim", "Desk", "Hold", "Means", "edges"]
+
+BLOCK_LIMIT = 20
+"""Blocks a node may own where nothing says otherwise; it stops claiming then, and borrows."""
+
+POOLS = List(IPPOOL)
+RESERVATIONS = List(IPRESERVATION)
+
+_DEFAULTS = IPAMConfigurationSpec()
+_SECOND_NS = 1_000_000_000
+
+
+class Means(enum.Enum):
+    """What has to be written before addresses of a block are taken: how it becomes one that may give them."""
+
+    SETTLED = "ours, and our affinity says so"
+    CONFIRM = "ours, and our affinity does not say so"
+    CLAIM = "not there yet"
+    ADOPT = "nobody's"
+    RECLAIM = "another's, and empty for long"
+    BORROW = "another's, and stays so"
+
+
+_OUTCOMES = {
+    Means.SETTLED: BlockOutcome.TAKEN_FROM,
+    Means.CONFIRM: BlockOutcome.CLAIMED,
+    Means.CLAIM: BlockOutcome.CLAIMED,
+    Means.ADOPT: BlockOutcome.ADOPTED,
+    Means.RECLAIM: BlockOutcome.RECLAIMED,
+    Means.BORROW: BlockOutcome.BORROWED_FROM,
+}
+
+
+@frozen(kw_only=True)
+class Hold:
+    """Free ordinals of one block, to be taken.
+
+    ``block`` is the state to take them from: as stored, or as it will be once it is ours. ``revision`` is None for a
+    block that has to be created; ``affinity`` is our claim as read, None where there is none; ``rival`` is the claim
+    of the owner that a block is taken over from.
+    """
+
+    pool: Record[IPPool]
+    block: Block
+    revision: Revision | None
+    means: Means
+    affinity: Record[Affinity] | None = None
+    rival: Record[Affinity] | None = None
+    ordinals: tuple[Ordinal, ...] = ()
+
+    @property
+    def outcome(self) -> BlockOutcome:
+        """What the trace says of a block that is used so."""
+        return _OUTCOMES[self.means]
+
+    def taking(self, ordinals: tuple[Ordinal, ...]) -> Hold:
+        """This hold with the ordinals that are to be taken."""
+        return Hold(
+            pool=self.pool,
+            block=self.block,
+            revision=self.revision,
+            means=self.means,
+            affinity=self.affinity,
+            rival=self.rival,
+            ordinals=ordinals,
+        )
+
+
+@frozen(kw_only=True)
+class Claim:
+    """One of the claimant's affinities, and the block that it leads to; None where there is none (yet, or any more)."""
+
+    affinity: Record[Affinity]
+    prefix: Prefix
+    block: Record[Block] | None
+
+
+@frozen(kw_only=True)
+class Desk:
+    """One decision's inputs.
+
+    ``claims`` are the claimant's, by family; ``held`` are the blocks that the handle names, as far as they are there.
+    ``node`` was read (``is_node_known``) only where a pool selects nodes by their labels; a node that is not there has
+    none.
+    """
+
+    snapshot: Snapshot
+    request: AssignRequest
+    now_ns: int
+    order: BlockOrder
+    pools: Pools
+    configuration: Record[IPAMConfiguration] | None
+    reserved: Reserved
+    handle: Record[Handle] | None
+    held: tuple[Record[Block], ...]
+    claims: Mapping[Family, tuple[Claim, ...]]
+    is_node_known: bool
+    node: Record[Node] | None
+
+    @classmethod
+    def open(cls, snapshot: Snapshot, request: AssignRequest, now_ns: int, order: BlockOrder) -> Desk | NeedMore:
+        """The desk for a request, from a snapshot that has the answers to ``decide.queries``, or what is missing.
+
+        That is what only a first read could name: the blocks of the handle and of the affinities, the node's labels.
+        """
+        pools, unread = snapshot.list(POOLS), list[Query]()
+        handle = snapshot.find(handle_key(request.handle)) if request.handle is not None else None
+        named = (_block(snapshot, prefix, unread) for prefix, _count in handle.value.blocks) if handle else ()
+        held = tuple(record for record in named if record is not None)
+        automatic = [wanted.family for wanted in request.wanted if isinstance(wanted, Automatic)]
+        claims = {family: _claims(snapshot, request.claimant, family, unread) for family in automatic}
+        is_node_known = bool(request.node) and any(selects_some(pools, family) for family in automatic)
+        if is_node_known and not snapshot.has(Get(node_key(request.node))):
+            unread.append(Get(node_key(request.node)))
+        if unread:
+            return NeedMore(tuple(dict.fromkeys(unread)))
+        reservations = snapshot.list(RESERVATIONS)
+        return cls(
+            snapshot=snapshot,
+            request=request,
+            now_ns=now_ns,
+            order=order,
+            pools=pools,
+            configuration=snapshot.find(IPAM_CONFIGURATION_KEY),
+            reserved=Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
+            if reservations
+            else NOTHING_RESERVED,
+            handle=handle,
+            held=held,
+            claims=claims,
+            is_node_known=is_node_known,
+            node=snapshot.find(node_key(request.node)) if is_node_known else None,
+        )
+
+    @property
+    def rules(self) -> IPAMConfigurationSpec:
+        """The configuration, or its defaults where nobody configured anything."""
+        return self.configuration.value.spec if self.configuration else _DEFAULTS
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The node's labels."""
+        return dict(self.node.value.metadata.labels) if self.node else {}
+
+    @property
+    def limit(self) -> int:
+        """How many blocks of a family the claimant may own."""
+        return min(self.limits, default=BLOCK_LIMIT)
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """The limits that somebody set: the configuration's and the request's."""
+        of_request = () if self.request.block_limit is None else (self.request.block_limit,)
+        return (*((self.rules.max_blocks,) if self.rules.max_blocks else ()), *of_request)
+
+    def rested(self, block: Block) -> Block:
+        """A block in which addresses that have cooled down are free."""
+        return block.collected(self.now_ns, self.rules.cooldown_s * _SECOND_NS)
+
+    def new_block(self, prefix: Prefix) -> Block:
+        """An empty block that the claimant makes now."""
+        return Block.new(prefix, owner=self.request.claimant, now_ns=self.now_ns, kept_back=self.request.kept_back)
+
+    def servable(self, pool: Prefix, block: Block, count: int) -> tuple[Ordinal, ...]:
+        """Up to so many free ordinals of a pool's block that may be given, the longest-free first."""
+        return block.available(count, self.may_serve(pool, block.prefix))
+
+    def may_serve(self, pool: Prefix, block: Prefix) -> Callable[[Address], bool] | None:
+        """Whether an address of a block may be given at all; None where every one may."""
+        reserved = self.reserved
+        is_routed = self.request.reach is Reach.ROUTED
+        if is_routed and (reserved.is_empty or not reserved.overlaps(block)):
+            return None
+        excluded = () if is_routed else edges(pool)
+        return lambda address: address not in excluded and not reserved.contains(address)
+
+
+def edges(pool: Prefix) -> tuple[Address, ...]:
+    """The addresses of a pool that nobody may have on a shared link: network, gateway and broadcast address."""
+    return (pool.first, pool.nth(1 % pool.size), pool.last)
+
+
+def _claims(snapshot: Snapshot, claimant: str, family: Family, unread: list[Query]) -> tuple[Claim, ...]:
+    return tuple(
+        Claim(affinity=affinity, prefix=prefix, block=_block(snapshot, prefix, unread))
+        for affinity in snapshot.list(affinities_query(claimant, family))
+        for prefix in (claimed_block(affinity.key),)
+    )
+
+
+def _block(snapshot: Snapshot, prefix: Prefix, unread: list[Query]) -> Record[Block] | None:
+    query = block_query(prefix)
+    if not snapshot.has(query):
+        unread.append(query)
+        return None
+    return snapshot.find(query.key)
+
+
+@define(kw_only=True)
+class Basket:
+    """What one family is filled with: the holds so far, and what was noted on the way.
+
+    It lives within one decision. Of ``wanted`` addresses ``missing`` are still to be found; ``room`` is how many
+    blocks may still become the claimant's, and ``may_borrow`` whether blocks of others will do. ``stale`` are claims of
+    ours on blocks that are not ours: one of a block that becomes ours after all goes along with it.
+    """
+
+    desk: Desk
+    wanted: int
+    missing: int
+    room: int
+    may_borrow: bool
+    stale: dict[Prefix, Record[Affinity]]
+    holds: list[Hold] = field(default=Factory(list))
+    trace: list[Remark] = field(default=Factory(list))
+    seen: set[Prefix] = field(default=Factory(set))
+
+    def offer(self, hold: Hold) -> None:
+        """Take from a block what is missing and what it may give; note what became of it."""
+        prefix, pool = hold.block.prefix, hold.pool.value.spec.prefix
+        self.seen.add(prefix)
+        if self.desk.reserved.covers(prefix):
+            self.note(prefix, BlockOutcome.RESERVED)
+            return
+        ordinals = self.desk.servable(pool, hold.block, self.missing)
+        if not ordinals:
+            self.note(prefix, BlockOutcome.FULL)
+            return
+        self.holds.append(hold.taking(ordinals))
+        self.missing -= len(ordinals)
+        self.note(prefix, hold.outcome)
+
+    def claim(self, hold: Hold) -> None:
+        """The same with a block that becomes the claimant's by it; a block that gives nothing is not claimed."""
+        before, prefix = len(self.holds), hold.block.prefix
+        stale = self.stale.get(prefix)
+        self.offer(hold if stale is None else evolve(hold, affinity=stale))
+        if len(self.holds) > before:
+            self.room -= 1
+            self.stale.pop(prefix, None)
+
+    def note(self, block: Prefix, outcome: BlockOutcome, detail: str = "") -> None:
+        """Remember what became of a block."""
+        self.trace.append(BlockSeen(block=block, outcome=outcome, detail=detail))

@@ -1,0 +1,344 @@
+"""What a commit may suffer, and what a call that fails takes back: every row of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from attrs import define, evolve, field
+
+from netplug_backends.memory.faults import Death, Fault, LostRace, LostReply, LostRequest, ProcessDied
+from netplug_core.clock import Deadline
+from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
+from netplug_core.errors import ContentionExhausted, Unavailable
+from netplug_core.ipam.interface import EndpointPart
+from netplug_core.ipam.refusals import PoolsExhausted
+from netplug_core.ipam.request import AssignRequest, ReleaseRequest
+from netplug_core.records import Change, Conflict, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
+from netplug_core.resources.ippool import ippool_key
+from tests.unit.netplug_backends.blocks.bench import NOTE, cluster, part
+from tests.unit.netplug_core.ipam.bench import NODE, Bench, request, v4, v6
+
+WISH = request("h", v4(), v6())
+BLOCK_0 = "10.0.0.0/26"
+
+
+@pytest.fixture(params=Atomicity)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """The cluster over a store of either sort."""
+    return cluster(request.param)
+
+
+# --- a fault at every write --------------------------------------------------------------------------------------
+
+
+def faults(bench: Bench, count: int) -> Iterator[Fault]:
+    """Everything that may happen to a commit of so many writes."""
+    cuts = range(count + 1) if bench.store.description.atomicity is Atomicity.ORDERED else (0, count)
+    for applied in cuts:
+        yield Death(applied)
+        yield LostReply(applied) if applied else LostRequest()
+        if applied < count:
+            yield LostRequest(applied)
+            yield LostRace(applied)
+
+
+def writes_of_a_first_assignment(bench: Bench) -> int:
+    """Those of both families, and one for the endpoint."""
+    return len(bench.decision(request("h", v4(), v6())).writes) + 1
+
+
+def named(bench: Bench) -> set[str]:
+    """The addresses that the endpoint says it has."""
+    return set((bench.find(NOTE.key("n")) or "").split())
+
+
+@pytest.mark.parametrize("atomicity", Atomicity)
+def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity: Atomicity) -> None:
+    wish = request("h", v4(), v6())
+    count = writes_of_a_first_assignment(cluster(atomicity))
+    for fault in faults(cluster(atomicity), count):
+        bench = cluster(atomicity)
+        try:
+            bench.assign(wish, {1: fault}, part=part())
+        except (ProcessDied, Unavailable):
+            pass
+        else:
+            assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}, fault
+        assert named(bench) <= bench.held().keys(), fault
+        bench.ipam().release(ReleaseRequest(handle="h"), part(), deadline=bench.deadline)
+        assert (bench.held(), bench.handles(), bench.find(NOTE.key("n"))) == ({}, [], None), fault
+        # What is left of the claims serves the node's next pod.
+        assert bench.take("h2", v4(), v6())[0].startswith("10.0.0."), fault
+        assert set(bench.claims().values()) == {"confirmed"}, fault
+        assert {(NODE, block) for block in bench.blocks()} == set(bench.claims()), fault
+
+
+@pytest.mark.parametrize("atomicity", Atomicity)
+def test_whatever_happens_to_a_release_the_next_one_ends_it(atomicity: Atomicity) -> None:
+    for fault in faults(cluster(atomicity), 5):
+        bench = cluster(atomicity)
+        bench.assign(request("h", v4(), v6()), part=part())
+        bench.take("other", v4(), v6())
+        gone = ReleaseRequest(handle="h")
+        try:
+            bench.ipam({1: fault}).release(gone, part(), deadline=bench.deadline)
+        except (ProcessDied, Unavailable):
+            assert named(bench) <= bench.held().keys(), fault
+            bench.ipam().release(gone, part(), deadline=bench.deadline)
+        assert bench.held() == {"10.0.0.1": "other", "fd00::1": "other"}, fault
+        assert named(bench) == set(), fault
+        assert bench.handles() == ["other"], fault
+
+
+def test_a_lost_reply_gives_the_same_addresses_once(bench: Bench) -> None:
+    assert bench.assign(request("h", v4(2), v6()), {1: LostReply()}) == ["10.0.0.0", "10.0.0.1", "fd00::"]
+    assert len(bench.held()) == 3
+
+
+def test_an_assignment_cut_in_the_middle_goes_on_where_it_was() -> None:
+    bench = cluster(Atomicity.ORDERED)
+    count = writes_of_a_first_assignment(bench)
+    assert bench.assign(request("h", v4(), v6()), {1: LostReply(count - 2)}) == ["10.0.0.0", "fd00::"]
+    assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
+
+
+def test_a_release_whose_reply_was_lost_tells_what_it_freed(bench: Bench) -> None:
+    bench.take("h", v4(2), v6())
+    assert bench.release("h", {1: LostReply()}) == ["10.0.0.0", "10.0.0.1", "fd00::"]
+    assert (bench.held(), bench.handles()) == ({}, [])
+
+
+# --- what a call that fails takes back ---------------------------------------------------------------------------
+
+Send = Callable[[int | None], tuple[Revision, ...]]
+Mishap = Callable[[Send], tuple[Revision, ...]]
+
+
+@define
+class Unlucky:
+    """A store whose commits suffer what is written for them, in order; those beyond the list are lucky.
+
+    A mishap is handed what sends the first writes of the commit, or all of them.
+    """
+
+    inner: Datastore
+    mishaps: Sequence[Mishap]
+    commits: int = 0
+    given_s: list[float] = field(factory=list)
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        self.given_s.append(deadline.remaining_s)
+        return self.inner.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        def send(applied: int | None) -> tuple[Revision, ...]:
+            return self.inner.commit(writes[:applied], deadline=deadline)
+
+        self.commits += 1
+        return self.mishaps[self.commits - 1](send) if self.commits <= len(self.mishaps) else send(None)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        return self.inner.watch(start, deadline=deadline)
+
+
+def stopped_before(error: BaseException) -> Mishap:
+    """The process is told to stop before the commit leaves it."""
+
+    def mishap(_send: Send) -> tuple[Revision, ...]:
+        raise error
+
+    return mishap
+
+
+def stopped_behind(error: BaseException) -> Mishap:
+    """The process is told to stop when the commit is made."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        raise error
+
+    return mishap
+
+
+def answered_too_late(bench: Bench, applied: int | None = None) -> Mishap:
+    """The store does what it is asked, or so many writes of it, and the answer does not come in time."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(applied)
+        bench.clock.sleep(120)
+        raise OutcomeUnknown("the store", "no answer", applied or 0)
+
+    return mishap
+
+
+def lost_too_late(bench: Bench, applied: int) -> Mishap:
+    """Another writer was first at a write of an ordered store, and no time is left."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(applied)
+        bench.clock.sleep(120)
+        raise Conflict(ippool_key("main"), applied, None, applied)
+
+    return mishap
+
+
+def suffer(bench: Bench, *mishaps: Mishap, wish: AssignRequest = WISH, endpoint: EndpointPart | None = None) -> Unlucky:
+    """Assign over a store that is unlucky."""
+    store = Unlucky(bench.store, mishaps)
+    ipam = evolve(bench.ipam(), datastore=store)
+    try:
+        ipam.assign(wish, endpoint or part(), deadline=bench.deadline)
+    finally:
+        bench.spent()
+    return store
+
+
+def assert_nothing_is_left(bench: Bench) -> None:
+    assert (bench.held(), bench.handles(), bench.find(NOTE.key("n"))) == ({}, [], None)
+
+
+def test_nothing_that_was_not_sent_is_taken_back(bench: Bench) -> None:
+    store = Unlucky(bench.store, [stopped_before(Unavailable("the store", "away"))])
+    with pytest.raises(Unavailable, match="away") as caught:
+        evolve(bench.ipam(), datastore=store).assign(WISH, part(), deadline=bench.deadline)
+    assert (store.commits, len(store.given_s)) == (1, 2)  # neither a read nor a commit more
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_reply_that_is_lost_in_time_is_looked_up_and_nothing_is_taken_back(bench: Bench) -> None:
+    def lost(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        raise OutcomeUnknown("the store", "no answer")
+
+    assert suffer(bench, lost).commits == 1
+    assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
+
+
+def test_trap_45_what_a_reply_that_came_too_late_may_mean_is_taken_back_in_time_of_its_own(bench: Bench) -> None:
+    """The deadline has passed by then; taking back has another one (and trap 5: it cannot be used up by waiting)."""
+    store = Unlucky(bench.store, [answered_too_late(bench)])
+    with pytest.raises(OutcomeUnknown, match="no answer") as caught:
+        evolve(bench.ipam(), datastore=store).assign(WISH, part(), deadline=bench.deadline)
+    assert not hasattr(caught.value, "__notes__")
+    assert store.commits == 2
+    assert store.given_s[-1] > 0
+    assert_nothing_is_left(bench)
+    assert set(bench.claims().values()) == {"confirmed"}  # the node's next pod needs a block all the same
+
+
+def test_trap_45_any_part_of_a_commit_is_taken_back() -> None:
+    for applied in range(writes_of_a_first_assignment(cluster(Atomicity.ORDERED)) + 1):
+        for mishap in (answered_too_late, lost_too_late):
+            bench = cluster(Atomicity.ORDERED)
+            with pytest.raises((OutcomeUnknown, ContentionExhausted)):
+                suffer(bench, mishap(bench, applied))
+            assert_nothing_is_left(bench)
+            assert bench.take("h2", v4(), v6())[0].startswith("10.0.0."), applied
+            assert set(bench.claims().values()) == {"confirmed"}, applied
+
+
+def test_a_lost_race_that_left_no_handle_has_nothing_to_take_back() -> None:
+    bench = cluster(Atomicity.ORDERED)
+    writes = bench.decision(WISH).writes
+    handle = next(index for index, write in enumerate(writes) if "IPAMHandle" in str(getattr(write, "key", "")))
+    for applied, commits in ((handle, 1), (handle + 1, 2)):
+        bench = cluster(Atomicity.ORDERED)
+        store = Unlucky(bench.store, [lost_too_late(bench, applied)])
+        with pytest.raises(ContentionExhausted):
+            evolve(bench.ipam(), datastore=store).assign(WISH, part(), deadline=bench.deadline)
+        assert store.commits == commits
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+def test_trap_45_who_is_told_to_stop_takes_back_first(bench: Bench, error: BaseException) -> None:
+    for mishap in (stopped_before, stopped_behind):
+        with pytest.raises(type(error)) as caught:
+            suffer(bench, mishap(error))
+        assert caught.value is error
+        assert_nothing_is_left(bench)
+
+
+def test_trap_45_who_is_told_to_stop_behind_the_deadline_takes_back_too(bench: Bench) -> None:
+    def late(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        bench.clock.sleep(120)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        suffer(bench, late)
+    assert_nothing_is_left(bench)
+
+
+def test_a_call_that_is_stopped_between_two_attempts_takes_back(bench: Bench) -> None:
+    def lost(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        raise OutcomeUnknown("the store", "no answer")
+
+    def chance() -> float:
+        raise KeyboardInterrupt
+
+    ipam = evolve(bench.ipam(), datastore=Unlucky(bench.store, [lost]), chance=chance)
+    with pytest.raises(KeyboardInterrupt):
+        ipam.assign(WISH, part(), deadline=bench.deadline)
+    assert_nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("the store", "no answer"), KeyboardInterrupt()])
+def test_a_handle_that_held_addresses_before_keeps_them(bench: Bench, error: BaseException) -> None:
+    def too_late(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        bench.clock.sleep(120)
+        raise error
+
+    bench.take("h")
+    with pytest.raises(type(error)):
+        suffer(bench, too_late, wish=request("h", v4(3)))
+    assert bench.held() == {f"10.0.0.{number}": "h" for number in range(3)}
+    assert bench.counts("h") == {BLOCK_0: 3}
+
+
+def test_what_cannot_be_taken_back_is_said_beside_the_reason(bench: Bench) -> None:
+    away = stopped_before(Unavailable("the store", "away"))
+    with pytest.raises(OutcomeUnknown) as caught:
+        suffer(bench, answered_too_late(bench), away)
+    assert caught.value.__notes__ == ["what it had written could not be taken back: the store: away"]
+    assert set(bench.held().values()) == {"h"}
+    bench.ipam().release(ReleaseRequest(handle="h"), part(), deadline=bench.deadline)  # as the runtime's DEL does
+    assert_nothing_is_left(bench)
+
+
+def test_addresses_without_a_handle_cannot_be_told_apart_and_stay(bench: Bench) -> None:
+    store = Unlucky(bench.store, [answered_too_late(bench)])
+    with pytest.raises(OutcomeUnknown):
+        evolve(bench.ipam(), datastore=store).assign(request(None), part(), deadline=bench.deadline)
+    assert store.commits == 1
+    assert bench.held() == {"10.0.0.0": None}
+
+
+def test_a_lost_reply_of_a_request_without_a_handle_is_not_tried_again(bench: Bench) -> None:
+    with pytest.raises(OutcomeUnknown):
+        bench.assign(request(None), {1: LostReply()})
+    assert bench.held() == {"10.0.0.0": None}
+
+
+def test_a_refusal_after_a_lost_reply_leaves_nothing() -> None:
+    """The first try had taken what there was; the second one finds it, and may not have it any more."""
+    bench = cluster()
+
+    def lost(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        bench.release("h")
+        bench.remove(ippool_key("main"))
+        bench.add_pool("tiny", "11.0.0.0/32", 32)
+        bench.take("other", v4(1, "tiny"))
+        raise OutcomeUnknown("the store", "no answer")
+
+    with pytest.raises(PoolsExhausted):
+        suffer(bench, lost, wish=request("h", v4()))
+    assert bench.held() == {"11.0.0.0": "other"}
+    assert bench.handles() == ["other"]

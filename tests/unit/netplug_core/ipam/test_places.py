@@ -1,0 +1,447 @@
+"""Where a node looks when its own blocks give no more: new blocks, nobody's, empty ones, loans; and the limits."""
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.memory.faults import Meanwhile
+from netplug_core.addressing import Prefix
+from netplug_core.errors import AllocationError
+from netplug_core.ipam import places
+from netplug_core.ipam.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.block import BLOCK, block_key
+from netplug_core.ipam.listing import PAGE
+from netplug_core.ipam.places import PROBES
+from netplug_core.ipam.refusals import BlockLimitReached, BlockUnavailable, PoolsExhausted, StrictlyExhausted
+from netplug_core.ipam.request import Assignment
+from netplug_core.ipam.trace import BlockOutcome, BlockSeen, PoolFull, Rule, RuleSeen
+from netplug_core.records import List
+from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
+
+BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A cluster with one pool of four blocks."""
+    made = Bench.new()
+    made.add_pool("main", "10.0.0.0/24")
+    return made
+
+
+@pytest.fixture
+def one_block() -> Bench:
+    """A cluster with one pool of one block."""
+    made = Bench.new()
+    made.add_pool("main", BLOCK_0)
+    return made
+
+
+@pytest.fixture
+def small_blocks() -> Bench:
+    """A cluster whose pools have more blocks than a node may own."""
+    made = Bench.new()
+    made.add_pool("main", "10.0.0.0/24", 30)
+    made.add_pool("other", "11.0.0.0/24", 30)
+    return made
+
+
+# --- a few candidates first ---------------------------------------------------------------------------------------
+
+
+def test_blocks_of_others_are_passed_over(bench: Bench) -> None:
+    bench.take("h1", node=OTHER)
+    assert bench.take("h2") == ["10.0.0.64"]
+    assert bench.blocks() == {BLOCK_0: "host:node-b", BLOCK_1: "host:node-a"}
+
+
+@pytest.mark.parametrize("owner, are_listed", [(NODE, False), (OTHER, True)])
+def test_all_blocks_are_listed_only_where_every_probe_is_taken_by_others(owner: str, *, are_listed: bool) -> None:
+    bench = Bench.new()
+    bench.add_pool("main", "10.0.0.0/24", 28)
+    bench.take("h1", v4(10 * 16), node=owner)
+    decision, reads = bench.decision_and_reads(request("h2"))
+    assert isinstance(decision.result, Assignment)
+    assert str(decision.result.addresses[0].address) == "10.0.0.160"
+    assert len(reads) == 3
+    assert any(isinstance(query, List) and query.kind == BLOCK for read in reads for query in read) is are_listed
+
+
+def test_all_blocks_are_listed_page_by_page() -> None:
+    bench = Bench.new()
+    bench.add_pool("main", "10.0.0.0/20", 32)
+    for number in range(PAGE + 1):
+        bench.leave_block(str(Prefix.parse("10.0.0.0/20").part(number, 32)), node=OTHER)
+    _decision, reads = bench.decision_and_reads(request("h"))
+    assert [len(read) for read in reads[1:]] == [PROBES, 1, 1]
+    assert bench.take("h") == ["10.0.3.233"]
+
+
+def test_probes_go_through_the_pools_in_their_order(bench: Bench) -> None:
+    bench.add_pool("tiny", "11.0.0.0/31")
+    decision, reads = bench.decision_and_reads(request("h", v4(1, "tiny", "main")))
+    assert isinstance(decision.result, Assignment)
+    assert str(decision.result.addresses[0].address) == "11.0.0.0"
+    probed = [query.key.name for query in reads[1] if not isinstance(query, List)]
+    assert probed == ["11.0.0.0/31", BLOCK_0, BLOCK_1, "10.0.0.128/26", "10.0.0.192/26"]
+
+
+def test_reserved_blocks_are_never_looked_at_nor_claimed(bench: Bench) -> None:
+    bench.reserve("r", "10.0.0.0/25")
+    decision, reads = bench.decision_and_reads(request("h", v4(200)))
+    assert isinstance(decision.result, PoolsExhausted)
+    assert [query.key.name for query in reads[1] if not isinstance(query, List)] == ["10.0.0.128/26", "10.0.0.192/26"]
+    assert len(bench.take_what_there_is("h", v4(200))) == 128
+    assert list(bench.blocks()) == ["10.0.0.128/26", "10.0.0.192/26"]
+
+
+def test_two_first_requests_of_one_node_end_in_one_block(bench: Bench) -> None:
+    """Trap 7: both look at the same block first, and the one that comes second takes from it."""
+    assert bench.assign(request("h1"), {1: Meanwhile(lambda: bench.take("h2"))}) == ["10.0.0.1"]
+    assert bench.blocks() == {BLOCK_0: "host:node-a"}
+    assert bench.held() == {"10.0.0.0": "h2", "10.0.0.1": "h1"}
+
+
+def test_a_race_for_a_block_is_lost_without_a_trace(bench: Bench) -> None:
+    assert bench.assign(request("h1"), {1: Meanwhile(lambda: bench.take("h2", node=OTHER))}) == ["10.0.0.64"]
+    assert bench.claims() == {(OTHER, BLOCK_0): "confirmed", (NODE, BLOCK_1): "confirmed"}
+
+
+@pytest.mark.parametrize("leftover, given", [
+    ("10.0.0.32/31", "10.0.0.36"),  # smaller than blocks are now
+    ("10.0.0.32/27", "10.0.0.64"),  # larger
+])  # fmt: skip
+def test_no_block_is_made_where_an_earlier_block_size_left_one(small_blocks: Bench, leftover: str, given: str) -> None:
+    for number in range(PROBES):
+        small_blocks.give_block(f"10.0.0.{4 * number}/30", node=OTHER)
+    small_blocks.leave_block(leftover, node=OTHER)
+    assert small_blocks.take("h", v4(1, "main")) == [given]
+
+
+# --- nobody's blocks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_block_of_nobody_is_adopted(bench: Bench, *, is_strict: bool) -> None:
+    """Trap 34: its addresses are not lost."""
+    bench.configure(is_affinity_strict=is_strict)
+    bench.take("h1", node=OTHER)
+    bench.put(block_key(Prefix.parse(BLOCK_0)), bench.block(BLOCK_0).relinquished())
+    bench.remove(affinity_key(host_owner(OTHER), Prefix.parse(BLOCK_0)))
+    before = bench.block(BLOCK_0).sequence
+    assert bench.take("h2") == ["10.0.0.1"]
+    assert bench.blocks() == {BLOCK_0: "host:node-a"}
+    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+    assert bench.block(BLOCK_0).sequence == before + 2
+    assert bench.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
+
+
+def test_a_block_of_nobody_beyond_the_probes_is_adopted_too() -> None:
+    bench = Bench.new()
+    bench.add_pool("main", "10.0.0.0/28", 32)
+    for number in range(16):
+        bench.give_block(f"10.0.0.{number}/32", node=OTHER if number != 12 else "")
+    assert bench.take("h") == ["10.0.0.12"]
+    assert bench.blocks()["10.0.0.12/32"] == "host:node-a"
+
+
+def test_an_adopted_block_is_not_borrowed_from_as_well(one_block: Bench) -> None:
+    one_block.leave_block(BLOCK_0, node="")
+    given = one_block.take_what_there_is("h", v4(65))
+    assert len(given) == len(set(given)) == 64
+
+
+def test_a_block_whose_claim_was_lost_is_claimed_again(bench: Bench) -> None:
+    bench.take("h1")
+    bench.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
+    assert bench.take("h2") == ["10.0.0.1"]
+    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+    assert bench.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
+
+
+def test_a_full_block_whose_claim_was_lost_is_no_claim_to_make(bench: Bench) -> None:
+    bench.take("h1", v4(64))
+    bench.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
+    assert bench.take("h2") == ["10.0.0.64"]
+    assert bench.claims() == {(NODE, BLOCK_1): "confirmed"}
+
+
+# --- empty blocks of others ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("age_s, is_taken_over", [(30, False), (60, False), (61, True)])
+def test_an_empty_block_is_taken_over_when_it_was_claimed_long_ago(
+    one_block: Bench, age_s: int, *, is_taken_over: bool
+) -> None:
+    """I-42, trap 16: without an age two nodes would take it from each other for ever."""
+    one_block.configure(is_affinity_strict=True)
+    one_block.give_block(BLOCK_0, node=OTHER)
+    before = one_block.block(BLOCK_0).sequence
+    one_block.clock.sleep(age_s)
+    assert one_block.take_what_there_is("h") == (["10.0.0.0"] if is_taken_over else [])
+    owner = NODE if is_taken_over else OTHER
+    assert one_block.claims() == {(owner, BLOCK_0): "confirmed"}
+    assert one_block.blocks() == {BLOCK_0: f"host:{owner}"}
+    assert one_block.block(BLOCK_0).sequence == before + (2 if is_taken_over else 0)
+    assert one_block.take_what_there_is("h2", node=OTHER) == ([] if is_taken_over else ["10.0.0.0"])
+
+
+def test_a_block_without_a_claim_time_was_claimed_long_ago(one_block: Bench) -> None:
+    one_block.give_block(BLOCK_0, node=OTHER)
+    key = block_key(Prefix.parse(BLOCK_0))
+    one_block.put(key, evolve(one_block.get(key), claim_time_ns=None))
+    one_block.take("h")
+    assert one_block.blocks() == {BLOCK_0: "host:node-a"}
+
+
+def test_a_block_whose_owners_claim_was_lost_is_taken_over_all_the_same(one_block: Bench) -> None:
+    """Trap 34, the other half: no claim leads to it, and its range is not lost."""
+    one_block.configure(is_affinity_strict=True)
+    one_block.leave_block(BLOCK_0, node=OTHER)
+    one_block.clock.sleep(61)
+    assert one_block.take("h") == ["10.0.0.0"]
+    assert one_block.claims() == {(NODE, BLOCK_0): "confirmed"}
+
+
+@pytest.mark.parametrize("state", AffinityState)
+def test_whatever_the_rivals_claim_has_come_to_it_goes_with_the_block(one_block: Bench, state: AffinityState) -> None:
+    one_block.leave_block(BLOCK_0, node=OTHER)
+    one_block.leave_claim(BLOCK_0, state, node=OTHER)
+    one_block.clock.sleep(61)
+    assert one_block.take("h") == ["10.0.0.0"]
+    assert one_block.claims() == {(NODE, BLOCK_0): "confirmed"}
+
+
+def test_a_block_that_is_used_meanwhile_is_not_taken_over(one_block: Bench) -> None:
+    one_block.configure(is_affinity_strict=True)
+    one_block.give_block(BLOCK_0, node=OTHER)
+    one_block.clock.sleep(61)
+    race = Meanwhile(lambda: one_block.take("h1", node=OTHER))
+    with pytest.raises(StrictlyExhausted):
+        one_block.assign(request("h2"), {1: race})
+    assert one_block.blocks() == {BLOCK_0: "host:node-b"}
+
+
+def test_a_block_in_which_something_cools_down_is_not_taken_over(one_block: Bench) -> None:
+    one_block.configure(is_affinity_strict=True, cooldown_s=120)
+    one_block.take("h1", node=OTHER)
+    one_block.release("h1")
+    one_block.clock.sleep(100)
+    assert one_block.take_what_there_is("h2") == []
+    one_block.clock.sleep(21)
+    assert one_block.take_what_there_is("h2") == ["10.0.0.1"]  # the longest-free one still goes first
+    assert one_block.blocks() == {BLOCK_0: "host:node-a"}
+
+
+def test_what_others_have_unused_is_taken_over_before_anything_is_borrowed(bench: Bench) -> None:
+    for number in range(3):
+        bench.take(f"h{number}", node=f"node-{number}")
+    bench.give_block("10.0.0.192/26", node=OTHER)
+    bench.clock.sleep(61)
+    assert bench.take("h") == ["10.0.0.192"]
+    assert bench.blocks()["10.0.0.192/26"] == "host:node-a"
+
+
+def test_a_block_that_was_taken_over_is_not_borrowed_from_as_well(one_block: Bench) -> None:
+    one_block.give_block(BLOCK_0, node=OTHER)
+    one_block.clock.sleep(61)
+    given = one_block.take_what_there_is("h", v4(65))
+    assert len(given) == len(set(given)) == 64
+
+
+def test_as_many_blocks_are_taken_over_as_the_request_needs() -> None:
+    bench = Bench.new()
+    bench.add_pool("main", "10.0.0.0/24", 30)
+    bench.configure(is_affinity_strict=True)
+    for number in range(64):
+        bench.give_block(str(Prefix.parse("10.0.0.0/24").part(number, 30)), node=OTHER)
+    bench.reserve("r", "10.0.0.0/27", "10.0.0.33/32")
+    bench.clock.sleep(61)
+    assert len(bench.take("h", v4(60))) == 60
+    assert list(bench.blocks().values()).count("host:node-a") == 16  # of the first one there were three
+    assert len(bench.take_what_there_is("h", v4(100))) == 79  # twenty blocks, the implicit limit
+    assert len(bench.claims()) == 64
+
+
+# --- loans --------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_is_borrowed_where_no_block_is_left(one_block: Bench) -> None:
+    one_block.take("h1", node=OTHER)
+    assert one_block.take("h2") == ["10.0.0.1"]
+    assert one_block.blocks() == {BLOCK_0: "host:node-b"}
+    assert one_block.claims() == {(OTHER, BLOCK_0): "confirmed"}
+    assert one_block.block(BLOCK_0).held()[1].attribute.owner_value("node") == NODE
+    assert one_block.release("h2") == ["10.0.0.1"]
+
+
+def test_loans_come_pool_by_pool_in_the_order_of_the_node() -> None:
+    bench = Bench.new()
+    bench.add_pool("a", "10.0.0.0/31", 32)
+    bench.add_pool("b", "11.0.0.0/31", 32)
+    bench.take("h1", v4(1, "a"), node=OTHER)
+    for cidr in ("10.0.0.1/32", "11.0.0.0/32", "11.0.0.1/32"):
+        bench.give_block(cidr, node=OTHER)
+    assert bench.take("h2", v4(2)) == ["10.0.0.1", "11.0.0.0"]
+    assert set(bench.blocks().values()) == {"host:node-b"}
+
+
+def test_nothing_reserved_is_borrowed(one_block: Bench) -> None:
+    one_block.take("h1", node=OTHER)
+    one_block.reserve("r", "10.0.0.0/27", "10.0.0.32/28")
+    assert one_block.take("h2") == ["10.0.0.48"]
+    one_block.reserve("r", BLOCK_0)
+    with pytest.raises(PoolsExhausted):
+        one_block.take("h3")
+
+
+def test_nothing_is_borrowed_under_strict_affinity(one_block: Bench) -> None:
+    one_block.configure(is_affinity_strict=True)
+    one_block.take("h1", node=OTHER)
+    with pytest.raises(StrictlyExhausted) as caught:
+        one_block.take("h2")
+    assert str(caught.value) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; No more free affine blocks and strict affinity enabled; "
+        "IPPool main (10.0.0.0/26): 64 addresses, 1 used, 0 reserved, 0 cooling, 63 free in blocks of other nodes"
+    )
+    assert caught.value.trace[-1] == RuleSeen(rule=Rule.STRICT_AFFINITY)
+
+
+def test_what_was_borrowed_just_now_is_not_called_free(one_block: Bench) -> None:
+    one_block.take("h1", node=OTHER)
+    refusal = one_block.decision(request("h2", v4(64))).result
+    assert str(refusal) == (
+        "Assigned 63 out of 64 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/26]; "
+        "IPPool main (10.0.0.0/26): 64 addresses, 1 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
+    )
+
+
+def test_used_reserved_and_cooling_addresses_of_a_pool_are_told_apart(one_block: Bench) -> None:
+    """The whole reserved range counts, and overlapping entries once (trap 15)."""
+    one_block.configure(cooldown_s=60)
+    one_block.take("h1", v4(10), node=OTHER)
+    one_block.take("h2", v4(2), node=OTHER)
+    one_block.release("h2")
+    one_block.reserve("r", "10.0.0.32/27", "10.0.0.48/28")
+    one_block.take("h3", v4(20), node=OTHER)
+    trace = one_block.decision(request("h4")).trace
+    assert trace[-1] == PoolFull(
+        pool="main", prefix=Prefix.parse(BLOCK_0), used=30, reserved=32, cooling=2, free_elsewhere=0
+    )
+
+
+# --- the limit ----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_owns_no_more_blocks_than_the_implicit_limit(small_blocks: Bench) -> None:
+    given = small_blocks.take_what_there_is("h", v4(256, "main"))
+    assert len(given) == 80
+    assert len(small_blocks.blocks()) == 20
+    assert small_blocks.take("h2", v4(1, "main"), node=OTHER) == ["10.0.0.80"]
+
+
+def test_a_node_at_the_implicit_limit_borrows(small_blocks: Bench) -> None:
+    """Trap 29: nobody set a limit, so it is no reason to go without."""
+    small_blocks.take("h1", v4(80, "main"))
+    small_blocks.take("h2", v4(1, "main"), node=OTHER)
+    assert small_blocks.take("h3", v4(1, "main")) == ["10.0.0.81"]
+    assert small_blocks.blocks()["10.0.0.80/30"] == "host:node-b"
+    assert len(small_blocks.records_of_claims()) == 20
+
+
+def test_alternating_pools_do_not_exceed_the_limit(small_blocks: Bench) -> None:
+    """Trap 29: blocks count in whatever pool they lie."""
+    small_blocks.take("h1", v4(76, "main"))
+    assert len(small_blocks.take_what_there_is("h2", v4(76, "other"))) == 4
+    assert len(small_blocks.blocks()) == 20
+
+
+def test_each_family_has_a_limit_of_its_own(small_blocks: Bench) -> None:
+    small_blocks.add_pool("six", "fd00::/120", 126)
+    assert len(small_blocks.take("h", v4(80), v6(80))) == 160
+
+
+def test_the_implicit_limit_says_which_block_it_kept_from_being_claimed(small_blocks: Bench) -> None:
+    small_blocks.take("h1", v4(80, "main"))
+    with pytest.raises(PoolsExhausted) as caught:
+        small_blocks.take("h2", v4(1, "main"))
+    assert str(caught.value) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; "
+        "block 10.0.0.80/30 was not claimed: the node has reached its block limit (limit 20); "
+        "IPPool main (10.0.0.0/24): 256 addresses, 80 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
+    )
+
+
+def test_where_nothing_is_left_to_claim_the_limit_is_not_to_blame() -> None:
+    bench = Bench.new()
+    bench.add_pool("main", "10.0.0.0/28", 32)
+    bench.add_pool("rest", "10.1.0.0/30", 32)
+    bench.take("h1", v4(20))
+    with pytest.raises(
+        PoolsExhausted, match=r"No IPs available in pools: \[10\.0\.0\.0/28 10\.1\.0\.0/30\]; IPPool main"
+    ):
+        bench.take("h2")
+
+
+@pytest.mark.parametrize("has_neighbour", [False, True])
+def test_an_explicit_limit_is_a_reason_to_go_without(small_blocks: Bench, *, has_neighbour: bool) -> None:
+    """Trap 29: it neither claims nor borrows, and does not read all blocks to say so."""
+    if has_neighbour:
+        small_blocks.take("h0", node=OTHER)
+    small_blocks.configure(is_affinity_strict=True, max_blocks=2)
+    small_blocks.take("h1", v4(8))
+    decision, reads = small_blocks.decision_and_reads(request("h2"))
+    assert isinstance(decision.result, BlockLimitReached)
+    assert decision.result.trace[-1] == RuleSeen(rule=Rule.BLOCK_LIMIT, detail="2")
+    assert len(reads) == 2
+    assert "limit of 2 blocks reached for this node" in str(decision.result)
+
+
+def test_a_limit_above_twenty_lets_a_node_own_more(small_blocks: Bench) -> None:
+    small_blocks.configure(is_affinity_strict=True, max_blocks=30)
+    assert len(small_blocks.take("h", v4(100, "main"))) == 100
+    assert len(small_blocks.blocks()) == 25
+
+
+def test_a_limit_of_none_owns_nothing(bench: Bench) -> None:
+    with pytest.raises(BlockLimitReached, match="limit of 0 blocks"):
+        bench.assign(evolve(request("h"), block_limit=0))
+    assert bench.blocks() == {}
+
+
+def test_two_requests_for_different_pools_do_not_exceed_an_explicit_limit_together(small_blocks: Bench) -> None:
+    """Trap 29, at the same time: whoever comes second sees the first one's claim."""
+    small_blocks.configure(is_affinity_strict=True, max_blocks=1)
+    rival = Meanwhile(lambda: small_blocks.take("h1", v4(1, "other")))
+    with pytest.raises(BlockLimitReached):
+        small_blocks.assign(request("h2", v4(1, "main")), {1: rival})
+    assert small_blocks.blocks() == {"11.0.0.0/30": "host:node-a"}
+
+
+# --- no claims ----------------------------------------------------------------------------------------------------
+
+
+def test_where_no_block_is_claimed_only_those_there_are_serve(bench: Bench) -> None:
+    bench.configure(is_affinity_strict=True, claims_blocks=False)
+    bench.give_block(BLOCK_1)
+    assert bench.take("h1", v4(64)) == [f"10.0.0.{number}" for number in range(64, 128)]
+    with pytest.raises(BlockUnavailable) as caught:
+        bench.take("h2")
+    assert str(caught.value) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; failed to find or claim a block: autoAllocateBlocks is false"
+    )
+    assert caught.value.trace == (
+        BlockSeen(block=Prefix.parse(BLOCK_1), outcome=BlockOutcome.FULL),
+        RuleSeen(rule=Rule.NO_CLAIMS),
+    )
+
+
+def test_what_can_be_had_without_a_claim_is_had_where_less_will_do(bench: Bench) -> None:
+    bench.configure(is_affinity_strict=True, claims_blocks=False)
+    bench.give_block(BLOCK_1)
+    assert len(bench.take_what_there_is("h1", v4(65))) == 64
+    with pytest.raises(AllocationError, match="failed to find or claim a block"):
+        bench.take_what_there_is("h2")
+
+
+def test_the_age_of_a_block_that_may_be_taken_over_is_a_minute() -> None:
+    assert places.RECLAIM_AGE_S == 60
