@@ -28,8 +28,9 @@ _COMMANDS = {
     "delete": ("resources", "delete", "Delete resources, by name or from files."),
     "get": ("resources", "get", "Show resources."),
     "install": ("install", "install", "Put netplug onto a machine."),
-    "ipam": ("ipam", "ipam", "Look into address assignment."),
+    "ipam": ("ipam", "ipam", "Look into address assignment, and set its rules."),
     "lab": ("lab", "lab", "Run a node with pods in namespaces of this machine."),
+    "replace": ("resources", "replace", "Change resources that exist, from files."),
     "uninstall": ("install", "uninstall", "Take netplug off a machine."),
     "version": ("version", "version", "Show the versions of this tool and of the cluster."),
 }

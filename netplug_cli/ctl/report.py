@@ -10,7 +10,7 @@ import click
 from attrs import Factory, define
 
 from netplug_core.errors import NetplugError
-from netplug_core.flows.resources import Outcome
+from netplug_core.flows.outcome import Outcome
 
 __all__ = ["Report", "Verb", "complain"]
 
@@ -21,6 +21,7 @@ class Verb(enum.Enum):
     APPLY = "applied"
     CREATE = "created"
     DELETE = "deleted"
+    REPLACE = "replaced"
 
     @property
     def imperative(self) -> str:

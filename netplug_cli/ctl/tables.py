@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, ResourceKind
 from netplug_core.resources.node import Node
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
@@ -18,9 +20,12 @@ Cells = dict[str, str]
 
 _NARROWEST = 5
 _GAP = 3
+_LONGEST = 80
+_MORE = "..."
 
 _CLUSTER = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "NETPLUGVERSION", "DATASTOREREADY")
 _ENDPOINT = ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE")
+_CONFIGURATION = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
 _POOL_MODES = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
 
 
@@ -36,7 +41,9 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
         Width.NARROW: ("NAME", "CIDR", "SELECTOR"),
         Width.WIDE: ("NAME", "CIDR", *_POOL_MODES, "SELECTOR", "ASSIGNMENTMODE"),
     },
-    "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS")},
+    "IPReservation": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "CIDRS")},
+    "IPAMConfiguration": {Width.NARROW: _CONFIGURATION, Width.WIDE: (*_CONFIGURATION, "MAXBLOCKSPERHOST")},
+    "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS", "LABELS")},
     "WorkloadEndpoint": {
         Width.NARROW: _ENDPOINT,
         Width.WIDE: ("NAME", *_ENDPOINT, "PROFILES", "NATS"),
@@ -66,9 +73,12 @@ def _cells(resource: Resource) -> Cells:
     match resource:
         case IPPool():
             return name | _pool_cells(resource)
-        case Node(spec=spec):
-            names = (f"{name.orchestrator}:{name.name}" for name in spec.orchestrator_names)
-            return name | {"ORCHESTRATORS": ",".join(names)}
+        case IPReservation(spec=spec):
+            return name | {"CIDRS": _cut(",".join(map(str, spec.reserved)))}
+        case IPAMConfiguration():
+            return name | _configuration_cells(resource)
+        case Node():
+            return name | _node_cells(resource)
         case WorkloadEndpoint():
             return name | _endpoint_cells(resource)
         case ClusterInformation():
@@ -88,6 +98,22 @@ def _pool_cells(pool: IPPool) -> Cells:
         "DISABLEBGPEXPORT": _flag(spec.is_bgp_export_disabled),
         "SELECTOR": spec.node_selector,
         "ASSIGNMENTMODE": spec.assignment_mode.value,
+    }
+
+
+def _configuration_cells(configuration: IPAMConfiguration) -> Cells:
+    spec = configuration.spec
+    return {
+        "STRICTAFFINITY": _flag(spec.is_affinity_strict),
+        "AUTOALLOCATEBLOCKS": _flag(spec.claims_blocks),
+        "MAXBLOCKSPERHOST": str(spec.max_blocks),
+    }
+
+
+def _node_cells(node: Node) -> Cells:
+    return {
+        "ORCHESTRATORS": ",".join(f"{name.orchestrator}:{name.name}" for name in node.spec.orchestrator_names),
+        "LABELS": ",".join(f"{key}={value}" for key, value in node.metadata.labels),
     }
 
 
@@ -111,6 +137,10 @@ def _cluster_cells(cluster: ClusterInformation) -> Cells:
         "NETPLUGVERSION": cluster.spec.version,
         "DATASTOREREADY": "" if ready is None else _flag(ready),
     }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - len(_MORE)]}{_MORE}"
 
 
 def _flag(value: object) -> str:

@@ -20,7 +20,7 @@ from netplug_cli.lab.folder import Claimed, Folder, Hold, claimed, claimed_new
 from netplug_cli.lab.model import NODE, NODE_ADDRESSES, POOLS, Lab, LabError, Pod, Pool, planned
 from netplug_cli.lab.namespaces import Namespaces
 from netplug_cli.lab.runtime import PluginFailed, Runtime
-from netplug_core.flows import resources
+from netplug_core.flows import overview, resources
 from netplug_core.resources.codec import API_VERSION
 from netplug_core.resources.manifest import manifest_from_mapping
 
@@ -223,8 +223,8 @@ def _leftovers(means: Means, folder: Folder) -> Iterator[str]:
         yield f"interfaces left on the node: {_joined(links)}"
     session = means.session_of(folder)
     with session.store() as store:
-        usage = resources.read_utilization(store, deadline=session.deadline())
-    held = sum(pool.in_use for pool in usage.pools)
+        usage = overview.read_utilization(store, deadline=session.deadline())
+    held = sum(pool.in_use for pool in usage)
     if held:
         yield f"addresses still held in the lab's pools: {held}"
     elif not links:

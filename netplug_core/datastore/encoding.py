@@ -104,8 +104,10 @@ STORED_JSON: Final = JsonCodec(
         "BlockAffinity": _ipam,
         "ClusterInformation": _resources,
         "IPAMBlock": _ipam,
+        "IPAMConfiguration": _resources,
         "IPAMHandle": _ipam,
         "IPPool": _resources,
+        "IPReservation": _resources,
         "Node": _resources,
         "WorkloadEndpoint": _resources,
     }

@@ -1,7 +1,8 @@
 """Short scripts that let rules decide and interfaces act.
 
-``add``, ``delete``, ``check``, ``status`` and ``gc`` (the
-CNI commands), ``assign`` (addresses under the host's lock), ``ipam`` (the same commands for ``netplug-ipam``),
-``resources`` (what ``netplugctl`` does), and ``world``, the opened interfaces they act through. The only place in the
-core where effects are ordered.
+``add``, ``delete``, ``check``, ``status`` and ``gc`` (the CNI commands), ``assign`` (addresses under the host's lock)
+and ``ipam`` (the same commands for ``netplug-ipam``) act through ``world``, the opened interfaces. ``netplugctl`` calls
+``resources`` (create, apply, replace, delete; ``pools`` and ``outcome`` belong to it), ``cluster`` (the records that
+there is one of) and ``overview`` (what can be seen of addresses). ``addresses`` and ``affinities`` change in bulk what
+is held and claimed; ``collect`` finds what nobody holds. The only place in the core where effects are ordered.
 """

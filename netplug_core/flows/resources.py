@@ -1,214 +1,149 @@
-"""What ``netplugctl`` does to resources: create, apply, find, list, delete; and the cluster's first record.
+"""What ``netplugctl`` does to resources: create, apply, replace, find, list, delete.
 
 Callers hand in values that ``resources.codec`` made. Every change is a decision over what is stored, run by the one
-loop. This release changes pools; the other kinds are written by those who own them and can be read here.
+loop. Kinds that netplug keeps itself can only be read here.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from attrs import evolve, frozen
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import Datastore
 from netplug_core.datastore.loop import CALL_S, run
-from netplug_core.errors import ConfigurationError, NotYetSupported
-from netplug_core.ipam.block import BLOCK, Block, blocks_path
-from netplug_core.ipam.utilization import Utilization, utilization
-from netplug_core.records import (
-    Create,
-    Decision,
-    Delete,
-    Get,
-    Key,
-    List,
-    NeedMore,
-    Record,
-    RequireUnchanged,
-    Snapshot,
-    Update,
+from netplug_core.flows import pools
+from netplug_core.flows.affinities import relinquish_node
+from netplug_core.flows.outcome import (
+    Effect,
+    KindNotWritable,
+    Outcome,
+    ResourceExists,
+    ResourceMissing,
+    ResourceOutdated,
 )
-from netplug_core.resources.clusterinformation import (
-    CLUSTER_INFORMATION,
-    CLUSTER_INFORMATION_KEY,
-    ClusterInformation,
-    ClusterInformationSpec,
-)
-from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolStatus, ippool_key
+from netplug_core.ipam.relinquish import Emptiness
+from netplug_core.records import Create, Decision, Delete, Get, Key, List, NeedMore, Query, Record, Snapshot, Update
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
+from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import Resource, ResourceKind, key_of
 from netplug_core.resources.manifest import Manifest
-from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.validation import (
-    InvalidResource,
-    Problem,
-    check_pool,
-    check_pool_change,
-    check_pool_neighbours,
-    pool_warnings,
-)
+from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.validation import InvalidResource, Problem, check, check_pool_change, pool_warnings
 
-__all__ = [
-    "Effect",
-    "KindNotWritable",
-    "Outcome",
-    "ResourceExists",
-    "ResourceMissing",
-    "ResourceOutdated",
-    "apply",
-    "create",
-    "delete",
-    "ensure_initialized",
-    "find",
-    "find_cluster_information",
-    "list_all",
-    "read_utilization",
-]
+__all__ = ["apply", "create", "delete", "find", "list_all", "replace"]
 
-_POOLS = List(IPPOOL)
-
-
-class Effect(enum.Enum):
-    """What became of a resource."""
-
-    CREATED = "created"
-    UPDATED = "updated"
-    UNCHANGED = "unchanged"
-    DELETED = "deleted"
-
-
-@frozen(kw_only=True)
-class Outcome:
-    """What was done, and what the person should know about it: ``warnings`` are sentences."""
-
-    key: Key[Resource]
-    effect: Effect
-    warnings: tuple[str, ...] = ()
-
-
-class ResourceExists(ConfigurationError):
-    """A create of something that is stored already."""
-
-    def __str__(self) -> str:
-        return f"resource already exists: {self.where}; {self.accepted}"
-
-
-class ResourceMissing(ConfigurationError):
-    """A name under which nothing is stored."""
-
-    def __str__(self) -> str:
-        return f"resource does not exist: {self.where}"
-
-
-class ResourceOutdated(ConfigurationError):
-    """A document that names a resource version other than the stored one; ``accepted`` is the latest."""
-
-    def __str__(self) -> str:
-        return (
-            f"update conflict: {self.where}: resource version '{self.value}' is out of date (latest: {self.accepted}). "
-            "Update the resource YAML/JSON in order to make changes."
-        )
-
-
-class KindNotWritable(NotYetSupported):
-    """A change of a kind that people cannot change, or not in this release; ``value`` is the operation."""
-
-    def __str__(self) -> str:
-        return f"operation {self.value} is not supported on {self.where}: {self.accepted}"
+_Writable: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node
+_WRITABLE = (IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, NODE)
 
 
 def create(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callable[[], str]) -> Outcome:
-    """Store a new pool. Its status and its deletion time are not a person's to say and are left out.
+    """Store a new resource. Its status and its deletion time are not a person's to say and are left out.
 
     Raises:
-        InvalidResource: it breaks rules, alone or beside the pools there are.
-        KindNotWritable: not a pool.
+        InvalidResource: it breaks rules, alone or beside what there is.
+        KindNotWritable: people do not write its kind.
         ResourceExists: there is one of that name.
         Unavailable: the store does not answer.
     """
-    pool = _pool_of(manifest.resource, "Create")
+    wish = _Wish.of(manifest, "Create", pace, uid=new_uid())
     if manifest.revision:
         rule = "field must not be set for a Create request"
-        raise InvalidResource.of(str(key_of(pool)), [Problem("Metadata.ResourceVersion", manifest.revision, rule)])
-    check_pool(pool)
-    wanted = _new_born(pool, pace.clock.now_ns(), new_uid())
-    is_marked = wanted.metadata.uid != pool.metadata.uid
+        raise InvalidResource.of(str(wish.key), [Problem("Metadata.ResourceVersion", manifest.revision, rule)])
 
     def decide(snapshot: Snapshot) -> Decision[Effect] | NeedMore:
-        stored = snapshot.find(ippool_key(pool.metadata.name))
+        stored = snapshot.find(wish.key)
         if stored is None:
-            return _creation(snapshot, wanted, repeatable=is_marked)
-        if is_marked and stored.value.metadata.uid == wanted.metadata.uid:
+            return _creation(snapshot, wish)
+        if wish.is_made(stored):
             return Decision((), Effect.CREATED)
-        return Decision((), ResourceExists(str(key_of(pool)), pool.metadata.name, "choose another name, or apply"))
+        return Decision((), ResourceExists(str(wish.key), wish.key.name, "choose another name, or apply"))
 
-    return _done(run(store, [_POOLS, _blocks_beside(pool)], decide, pace=pace), pool)
+    return _settle(store, wish, decide, pace)
 
 
 def apply(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callable[[], str]) -> Outcome:
-    """Store a new pool, or give a stored one the labels, the annotations and the spec of a manifest.
+    """Store a new resource, or give a stored one the labels, the annotations and the spec of a manifest.
 
     What the stored one has beyond that stays: identity, times, finalizers, owners, status, and whatever a newer
     release put there. Where nothing differs nothing is written.
 
     Raises:
-        InvalidResource: it breaks rules, alone, beside the pools there are, or by changing what cannot be changed.
-        KindNotWritable: not a pool.
+        InvalidResource: it breaks rules, alone, beside what there is, or by changing what cannot be changed.
+        KindNotWritable: people do not write its kind.
         ResourceMissing: the manifest names a resource version, and nothing is stored.
         ResourceOutdated: it names another one than the latest.
         Unavailable: the store does not answer.
     """
-    pool = _pool_of(manifest.resource, "Apply")
-    check_pool(pool)
-    wanted = _new_born(pool, pace.clock.now_ns(), new_uid())
-    is_marked = wanted.metadata.uid != pool.metadata.uid
+    wish = _Wish.of(manifest, "Apply", pace, uid=new_uid())
 
     def decide(snapshot: Snapshot) -> Decision[Effect] | NeedMore:
-        stored = snapshot.find(ippool_key(pool.metadata.name))
+        stored = snapshot.find(wish.key)
         if stored is None:
-            if manifest.revision:
-                return Decision((), _missing(key_of(pool)))
-            return _creation(snapshot, wanted, repeatable=is_marked)
-        if is_marked and stored.value.metadata.uid == wanted.metadata.uid:
+            return Decision((), ResourceMissing.of(wish.key)) if manifest.revision else _creation(snapshot, wish)
+        if wish.is_made(stored):
             return Decision((), Effect.CREATED)
-        return _replacement(stored, manifest, pool)
+        return _replacement(stored, wish)
 
-    return _done(run(store, [_POOLS], decide, pace=pace), pool)
+    return _settle(store, wish, decide, pace)
+
+
+def replace(store: Datastore, manifest: Manifest, *, pace: Pace) -> Outcome:
+    """Give a stored resource the labels, the annotations and the spec of a manifest, as :func:`apply` does.
+
+    Raises:
+        InvalidResource: it breaks rules, alone or by changing what cannot be changed.
+        KindNotWritable: people do not write its kind.
+        ResourceMissing: nothing is stored.
+        ResourceOutdated: the manifest names another resource version than the latest.
+        Unavailable: the store does not answer.
+    """
+    wish = _Wish.of(manifest, "Update", pace, uid="")
+
+    def decide(snapshot: Snapshot) -> Decision[Effect]:
+        stored = snapshot.find(wish.key)
+        return Decision((), ResourceMissing.of(wish.key)) if stored is None else _replacement(stored, wish)
+
+    return _settle(store, wish, decide, pace)
 
 
 def delete(store: Datastore, key: Key[Resource], *, revision: str = "", pace: Pace) -> Outcome:
-    """Remove a pool; workloads keep the addresses that they have of it, and a warning says how many there are.
+    """Remove a resource; of a pool, and of a node, the claims on blocks go first.
 
-    ``revision`` is the resource version that it has to have; empty for any.
+    Workloads keep the addresses that they have; a warning says how many they are of a pool. ``revision`` is the
+    resource version that it has to have; empty for any.
 
     Raises:
-        KindNotWritable: not a pool.
+        KindNotWritable: people do not write its kind.
         ResourceMissing: nothing is stored there.
         ResourceOutdated: it has another resource version.
-        Unavailable: the store does not answer.
+        ContentionExhausted, Unavailable: not now.
     """
-    if key.kind != IPPOOL:
-        raise _not_writable(key, "Delete")
-    pools = ippool_key(key.name)
-    (first,) = find(store, [key], deadline=pace.deadline)
-    if first is None:
-        raise _missing(key)
-    seen = cast("IPPool", first.value)
+    _require_writable(key, "Delete")
+    (seen,) = find(store, [key], deadline=pace.deadline)
+    if seen is None:
+        raise ResourceMissing.of(key)
+    if revision and revision != seen.revision:
+        raise ResourceOutdated(str(key), revision, seen.revision)
+    warnings = _before_deletion(store, seen, revision, pace)
+    # It was the right one of a pool, and disabling the pool has made another.
+    version = "" if isinstance(seen.value, IPPool) else revision
 
     def decide(snapshot: Snapshot) -> Decision[Effect]:
-        stored = snapshot.find(pools)
+        stored = snapshot.find(key)
         # It was there when this call began. Gone, or another one in its place: this one is deleted, maybe by a try
         # of ours whose reply was lost.
-        if stored is None or stored.value.metadata.uid != seen.metadata.uid:
+        if stored is None or stored.value.metadata.uid != seen.value.metadata.uid:
             return Decision((), Effect.DELETED)
-        if revision and revision != stored.revision:
-            return Decision((), ResourceOutdated(str(key), revision, stored.revision))
-        return Decision((Delete(pools, stored.revision),), Effect.DELETED)
+        if version and version != stored.revision:
+            return Decision((), ResourceOutdated(str(key), version, stored.revision))
+        return Decision((Delete(key, stored.revision),), Effect.DELETED)
 
-    warnings = _held_warnings(store, seen, pace.deadline)
-    run(store, [Get(pools)], decide, pace=pace)
+    run(store, [Get(key)], decide, pace=pace)
     return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
 
 
@@ -234,129 +169,99 @@ def list_all(
     return store.read([query], deadline=deadline.capped(CALL_S)).list(query)
 
 
-def find_cluster_information(store: Datastore, *, deadline: Deadline) -> ClusterInformationSpec:
-    """What the cluster says of itself; an empty one where nothing was ever stored.
-
-    Raises:
-        Unavailable: the store does not answer.
-    """
-    snapshot = store.read([Get(CLUSTER_INFORMATION_KEY)], deadline=deadline.capped(CALL_S))
-    stored = snapshot.find(CLUSTER_INFORMATION_KEY)
-    return stored.value.spec if stored else ClusterInformationSpec()
+# --- what is wished, and what is decided about it --------------------------------------------------------------------
 
 
-def read_utilization(store: Datastore, *, deadline: Deadline) -> Utilization:
-    """How full every pool is, and every block.
+@frozen(kw_only=True)
+class _Wish:
+    """A resource as somebody asked for it, and as it is stored if there is none yet."""
 
-    Raises:
-        Unavailable: the store does not answer.
-    """
-    blocks = List(BLOCK)
-    snapshot = store.read([_POOLS, blocks], deadline=deadline.capped(CALL_S))
-    pools = (record.value for record in snapshot.list(_POOLS))
-    return utilization(pools, (record.value for record in snapshot.list(blocks)))
+    asked: _Writable
+    newborn: _Writable
+    revision: str
 
-
-def ensure_initialized(
-    store: Datastore, *, pace: Pace, new_uid: Callable[[], str], version: str = ""
-) -> ClusterInformation:
-    """Make sure that the cluster has an identity; what is set already is never overwritten.
-
-    Only the owner of the cluster's version passes one; it is stored when it differs.
-
-    Raises:
-        Unavailable: the store does not answer.
-    """
-    uid, guid = new_uid(), new_uid().replace("-", "")
-    metadata = Metadata(name=CLUSTER_INFORMATION_KEY.name, uid=uid, creation_time_ns=pace.clock.now_ns())
-
-    def decide(snapshot: Snapshot) -> Decision[ClusterInformation]:
-        stored = snapshot.find(CLUSTER_INFORMATION_KEY)
-        spec = stored.value.spec if stored else ClusterInformationSpec()
-        spec = evolve(
-            spec,
-            cluster_guid=spec.cluster_guid or guid,
-            version=version or spec.version,
-            # An explicit false is somebody's lock.
-            is_datastore_ready=spec.is_datastore_ready is not False,
+    @classmethod
+    def of(cls, manifest: Manifest, operation: str, pace: Pace, *, uid: str) -> _Wish:
+        """What a manifest asks for, held against the rules that need nothing else; ``uid`` is for one without."""
+        _require_writable(key_of(manifest.resource), operation)
+        asked = cast("_Writable", manifest.resource)
+        check(asked)
+        metadata = asked.metadata
+        born_ns = pace.clock.now_ns() if metadata.creation_time_ns is None else metadata.creation_time_ns
+        newborn = evolve(
+            asked,
+            metadata=evolve(metadata, uid=metadata.uid or uid, creation_time_ns=born_ns, deletion_time_ns=None),
         )
-        if stored is None:
-            made = ClusterInformation(metadata=metadata, spec=spec)
-            return Decision((Create(CLUSTER_INFORMATION_KEY, made),), made)
-        wanted = evolve(stored.value, spec=spec)
-        if wanted == stored.value:
-            return Decision((), wanted)
-        return Decision((Update(CLUSTER_INFORMATION_KEY, wanted, stored.revision),), wanted)
+        if isinstance(newborn, IPPool):
+            newborn = evolve(newborn, status=IPPoolStatus())
+        return cls(asked=asked, newborn=newborn, revision=manifest.revision)
 
-    return cast("ClusterInformation", run(store, [Get(CLUSTER_INFORMATION_KEY)], decide, pace=pace).result)
+    @property
+    def key(self) -> Key[Resource]:
+        """Where it is stored."""
+        return key_of(self.asked)
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether its identity was made by this call, so that finding it stored means that this call stored it."""
+        return not self.asked.metadata.uid
 
-# --- decisions about one pool ----------------------------------------------------------------------------------------
-
-
-def _blocks_beside(pool: IPPool) -> List[Block]:
-    return List(BLOCK, blocks_path(pool.spec.prefix.family))
-
-
-def _creation(snapshot: Snapshot, wanted: IPPool, *, repeatable: bool) -> Decision[Effect] | NeedMore:
-    near = _blocks_beside(wanted)
-    if not snapshot.has(near):
-        return NeedMore((near,))
-    others = (record.value for record in snapshot.list(_POOLS))
-    check_pool_neighbours(wanted, others, (record.value.prefix for record in snapshot.list(near)))
-    writes = (
-        # Two creations that overlap know nothing of each other's key; this makes the second one look again.
-        RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),
-        Create(ippool_key(wanted.metadata.name), wanted),
-    )
-    return Decision(writes, Effect.CREATED, repeatable=repeatable)
+    def is_made(self, stored: Record[Resource]) -> bool:
+        """Whether this call stored it, in an earlier try whose reply was lost."""
+        return self.is_marked and stored.value.metadata.uid == self.newborn.metadata.uid
 
 
-def _replacement(stored: Record[IPPool], manifest: Manifest, pool: IPPool) -> Decision[Effect]:
-    if manifest.revision and manifest.revision != stored.revision:
-        return Decision((), ResourceOutdated(str(stored.key), manifest.revision, stored.revision))
-    check_pool_change(stored.value, pool)
-    metadata = evolve(stored.value.metadata, labels=pool.metadata.labels, annotations=pool.metadata.annotations)
-    spec = evolve(pool.spec, carried=stored.value.spec.carried)
-    wanted = evolve(stored.value, metadata=metadata, spec=spec)
-    if wanted == stored.value:
+def _require_writable(key: Key[Resource], operation: str) -> None:
+    if key.kind not in _WRITABLE:
+        kept_by = "netplug itself" if key.kind == CLUSTER_INFORMATION else "the node that runs the workload"
+        raise KindNotWritable(str(key), operation, f"it is kept by {kept_by}")
+
+
+def _before_deletion(store: Datastore, seen: Record[Resource], revision: str, pace: Pace) -> tuple[str, ...]:
+    """Give up what others would otherwise keep of a resource that goes; what should be known about that."""
+    resource = seen.value
+    if isinstance(resource, Node):
+        relinquish_node(store, seen.key.name, Emptiness.NOT_REQUIRED, pace=pace)
+    if not isinstance(resource, IPPool):
+        return ()
+    warnings = pools.held_warnings(store, resource, deadline=pace.deadline)
+    pools.retire(store, Record(resource.key, resource, seen.revision), revision=revision, pace=pace)
+    return warnings
+
+
+def _settle(
+    store: Datastore, wish: _Wish, decide: Callable[[Snapshot], Decision[Effect] | NeedMore], pace: Pace
+) -> Outcome:
+    queries: tuple[Query, ...] = (Get(wish.key),)
+    warnings: tuple[str, ...] = ()
+    if isinstance(wish.asked, IPPool):
+        queries = (pools.POOLS,)
+        warnings = pool_warnings(wish.asked)
+    decision = run(store, queries, decide, pace=pace)
+    return Outcome(key=wish.key, effect=cast("Effect", decision.result), warnings=warnings)
+
+
+def _creation(snapshot: Snapshot, wish: _Wish) -> Decision[Effect] | NeedMore:
+    create_it = Create(wish.key, wish.newborn)
+    if not isinstance(wish.newborn, IPPool):
+        return Decision((create_it,), Effect.CREATED, repeatable=wish.is_marked)
+    conditions = pools.conditions_of_creation(snapshot, wish.newborn)
+    if isinstance(conditions, NeedMore):
+        return conditions
+    return Decision((*conditions, create_it), Effect.CREATED, repeatable=wish.is_marked)
+
+
+def _replacement(stored: Record[Resource], wish: _Wish) -> Decision[Effect]:
+    if wish.revision and wish.revision != stored.revision:
+        return Decision((), ResourceOutdated(str(stored.key), wish.revision, stored.revision))
+    asked, before = wish.asked, stored.value
+    if isinstance(asked, IPPool) and isinstance(before, IPPool):
+        check_pool_change(before, asked)
+    metadata = evolve(before.metadata, labels=asked.metadata.labels, annotations=asked.metadata.annotations)
+    spec = evolve(asked.spec, carried=before.spec.carried)
+    # Every kind has these members, which is more than a type checker sees in a union: a pool stands for them all.
+    wanted = evolve(cast("IPPool", before), metadata=metadata, spec=cast("IPPoolSpec", spec))
+    if wanted == before:
         return Decision((), Effect.UNCHANGED)
     # Tried again after a lost reply, a manifest with a resource version would take its own write for another's.
-    repeatable = not manifest.revision
-    return Decision((Update(stored.key, wanted, stored.revision),), Effect.UPDATED, repeatable=repeatable)
-
-
-def _new_born(pool: IPPool, now_ns: int, uid: str) -> IPPool:
-    metadata = pool.metadata
-    born_ns = now_ns if metadata.creation_time_ns is None else metadata.creation_time_ns
-    metadata = evolve(metadata, uid=metadata.uid or uid, creation_time_ns=born_ns, deletion_time_ns=None)
-    return evolve(pool, metadata=metadata, status=IPPoolStatus())
-
-
-def _done(decision: Decision[Effect], pool: IPPool) -> Outcome:
-    return Outcome(key=key_of(pool), effect=cast("Effect", decision.result), warnings=pool_warnings(pool))
-
-
-def _pool_of(resource: Resource, operation: str) -> IPPool:
-    if not isinstance(resource, IPPool):
-        raise _not_writable(key_of(resource), operation)
-    return resource
-
-
-def _not_writable(key: Key[Resource], operation: str) -> KindNotWritable:
-    later = f"this release changes IPPools; changing a {key.kind} comes later"
-    reason = "it is kept by netplug itself" if key.kind == CLUSTER_INFORMATION else later
-    return KindNotWritable(str(key), operation, reason)
-
-
-def _missing(key: Key[Resource]) -> ResourceMissing:
-    return ResourceMissing(str(key), key.name, "a name that exists")
-
-
-def _held_warnings(store: Datastore, pool: IPPool, deadline: Deadline) -> tuple[str, ...]:
-    query = _blocks_beside(pool)
-    snapshot = store.read([query], deadline=deadline.capped(CALL_S))
-    held = utilization([pool], (record.value for record in snapshot.list(query))).pools[0].in_use
-    if not held:
-        return ()
-    return (f"{key_of(pool)}: addresses of it that are still held: {held}; their workloads keep them",)
+    return Decision((Update(stored.key, wanted, stored.revision),), Effect.UPDATED, repeatable=not wish.revision)

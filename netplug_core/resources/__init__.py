@@ -1,6 +1,7 @@
 """The user-facing kinds, one module each.
 
-``ippool``, ``node``, ``workloadendpoint`` and ``clusterinformation`` share ``metadata``. ``kinds`` is their table.
-``codec`` turns JSON-like mappings into values and back; ``codec_ippool``, ``codec_workloadendpoint`` and the reader
-``fields`` are its parts. ``validation`` says what a user may ask for, alone and beside what is stored already.
+``ippool``, ``ipreservation``, ``ipamconfiguration``, ``node``, ``workloadendpoint`` and ``clusterinformation`` share
+``metadata``. ``kinds`` is their table. ``codec`` turns JSON-like mappings into values and back; ``codec_ippool``,
+``codec_ipam``, ``codec_workloadendpoint`` and the reader ``fields`` are its parts.
+``validation`` says what a user may ask for, alone and beside what is stored already.
 """

@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 from netplug_core.clock import format_time
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
+from netplug_core.resources.codec_ipam import (
+    read_configuration,
+    read_reservation,
+    write_configuration,
+    write_reservation,
+)
 from netplug_core.resources.codec_ippool import read_pool, write_pool
 from netplug_core.resources.codec_workloadendpoint import read_endpoint, write_endpoint
 from netplug_core.resources.fields import (
@@ -31,7 +37,9 @@ from netplug_core.resources.fields import (
     carried_members,
     present,
 )
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, get_kind, kind_of
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
@@ -96,6 +104,10 @@ def _converter() -> BaseConverter:
     converter = BaseConverter()
     _register(converter, Metadata, _read_metadata, _write_metadata)
     _register(converter, IPPool, partial(read_pool, converter), partial(write_pool, converter))
+    _register(converter, IPReservation, partial(read_reservation, converter), partial(write_reservation, converter))
+    _register(
+        converter, IPAMConfiguration, partial(read_configuration, converter), partial(write_configuration, converter)
+    )
     _register(converter, Node, partial(_read_node, converter), partial(_write_node, converter))
     _register(converter, WorkloadEndpoint, partial(read_endpoint, converter), partial(write_endpoint, converter))
     _register(converter, ClusterInformation, partial(_read_cluster, converter), partial(_write_cluster, converter))
@@ -168,6 +180,8 @@ def _write_owner(owner: OwnerReference) -> Json:
 def _read_node(converter: BaseConverter, fields: Fields) -> Node:
     metadata = converter.structure(fields.take_object("metadata"), Metadata)
     spec = fields.take_object("spec")
+    if fields.origin is Origin.PERSON:
+        fields.drop("status")  # not a person's to write; one hands it in only because ``get`` printed it
     return Node(
         metadata=metadata,
         spec=NodeSpec(orchestrator_names=spec.take_objects("orchRefs", _read_orchestrator_name), carried=spec.finish()),

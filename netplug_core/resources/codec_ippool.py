@@ -74,7 +74,8 @@ def _read_cidr(fields: Fields) -> Prefix:
         prefix = Prefix.enclosing(text)
     except ValueError:
         raise fields.refusal("cidr", "a CIDR", text, "IPPool CIDR must be a valid subnet") from None
-    if Address.parse(text.partition("/")[0]) != prefix.first:
+    # What is stored already serves as it was meant; only a person can still be asked what that is.
+    if fields.origin is Origin.PERSON and Address.parse(text.partition("/")[0]) != prefix.first:
         reason = f"IPPool CIDR is not strictly masked; {prefix} is the one that holds it"
         raise fields.refusal("cidr", "a CIDR", text, reason)
     return prefix

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from attrs import frozen
 
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
 from netplug_core.errors import ConfigurationError
 
@@ -29,6 +29,7 @@ __all__ = [
     "as_flag",
     "as_name",
     "as_number",
+    "as_prefix",
     "as_text",
     "as_time",
     "carried_members",
@@ -235,6 +236,18 @@ def as_address(value: object) -> Address:
         return Address.parse(as_text(value))
     except ValueError:
         raise ValueError("an IP address") from None
+
+
+def as_prefix(value: object) -> Prefix:
+    """A CIDR without host bits, or an address, which means the prefix of just that one."""
+    try:
+        text = as_text(value)
+        prefix = Prefix.enclosing(text)
+    except ValueError:
+        raise ValueError("a CIDR or an IP address") from None
+    if Address.parse(text.partition("/")[0]) != prefix.first:
+        raise ValueError(f"a CIDR without host bits ({prefix})")
+    return prefix
 
 
 def as_choice(choices: type[E]) -> Callable[[object], E]:

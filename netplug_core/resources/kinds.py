@@ -14,13 +14,15 @@ from attrs import frozen
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Key, Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = ["KINDS", "Resource", "ResourceKind", "Scope", "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of"]
 
-Resource: TypeAlias = IPPool | Node | WorkloadEndpoint | ClusterInformation
+Resource: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node | WorkloadEndpoint | ClusterInformation
 
 
 class Scope(enum.Enum):
@@ -71,6 +73,19 @@ KINDS: tuple[ResourceKind, ...] = (
         value_type=IPPool,
         plural="ippools",
         words=("ippool", "ippools", "ipp", "ipps", "pool", "pools"),
+    ),
+    ResourceKind(
+        kind=IPRESERVATION,
+        value_type=IPReservation,
+        plural="ipreservations",
+        words=("ipreservation", "ipreservations", "reservation", "reservations"),
+    ),
+    ResourceKind(
+        kind=IPAM_CONFIGURATION,
+        value_type=IPAMConfiguration,
+        plural="ipamconfigurations",
+        words=("ipamconfiguration", "ipamconfigurations", "ipamconfig", "ipamconfigs"),
+        fixed_name="default",
     ),
     ResourceKind(kind=NODE, value_type=Node, plural="nodes", words=("node", "nodes", "no", "nos")),
     ResourceKind(

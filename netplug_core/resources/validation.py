@@ -1,4 +1,4 @@
-"""What a user may ask for: a pool by itself, beside its neighbours, and in place of what it was.
+"""What a user may ask for: a resource by itself, a pool beside its neighbours, and in place of what it was.
 
 ``flows.resources`` calls it before anything is written. Whether a document can be read at all is ``codec``'s business;
 what the controllers or an older release wrote is never judged here. Nothing is changed and nothing is read.
@@ -7,21 +7,36 @@ what the controllers or an older release wrote is never judged here. Nothing is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import assert_never
 
 from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool
-from netplug_core.resources.kinds import key_of
+from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration
+from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
+from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.kinds import Resource, Scope, key_of, kind_of
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.selectors.grammar import Everything, SelectorError, leaves, parse
 
-__all__ = ["InvalidResource", "Problem", "check_pool", "check_pool_change", "check_pool_neighbours", "pool_warnings"]
+__all__ = [
+    "InvalidResource",
+    "Problem",
+    "check",
+    "check_pool_change",
+    "check_pool_neighbours",
+    "pool_warnings",
+]
 
 _NAME_LENGTH = 253
 _ANNOTATIONS_SIZE = 256 * 1024
 _SELECTOR_LENGTH = 1024
 _EVERYTHING = "all()"
+_VM_PERSISTENCE = ("", "Enabled", "Disabled")
 _LINK_LOCAL = {
     Family.IPV4: Prefix.parse("169.254.0.0/16"),
     Family.IPV6: Prefix.parse("fe80::/10"),
@@ -56,13 +71,13 @@ class InvalidResource(ConfigurationError):
         return f"{self.where}: {'; '.join(map(str, self.problems))}"
 
 
-def check_pool(pool: IPPool) -> None:
-    """Hold a pool against the rules that need nothing else.
+def check(resource: Resource) -> None:
+    """Hold a resource against the rules that need nothing else.
 
     Raises:
         InvalidResource: it breaks some; all of them are named.
     """
-    _raise_any(pool, (problem for rule in _POOL_RULES for problem in rule(pool)))
+    _raise_any(resource, (*_metadata(resource), *_own_problems(resource)))
 
 
 def check_pool_neighbours(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[Prefix] = ()) -> None:
@@ -103,40 +118,28 @@ def pool_warnings(pool: IPPool) -> tuple[str, ...]:
     ]
     if inert:
         warnings.append(f"{' and '.join(inert)}: stored, but not programmed until there is a node process")
-    unless_named = [
-        *([f"nodeSelector {spec.node_selector!r}"] if spec.node_selector != _EVERYTHING else []),
-        *(
-            [f"namespaceSelector {spec.namespace_selector!r}"]
-            if spec.namespace_selector not in ("", _EVERYTHING)
-            else []
-        ),
-        *(["assignmentMode Manual"] if spec.assignment_mode is AssignmentMode.MANUAL else []),
-    ]
-    if unless_named:
-        rules = " and ".join(unless_named)
-        warnings.append(f"{rules}: stored, but this release passes such a pool over unless a request names it")
-    if AllowedUse.WORKLOAD not in spec.allowed_uses:
-        warnings.append("allowedUses without Workload: stored, but this release assigns no address from such a pool")
     return tuple(f"{key_of(pool)}: {warning}" for warning in warnings)
 
 
-def _raise_any(pool: IPPool, problems: Iterable[Problem]) -> None:
+def _raise_any(resource: Resource, problems: Iterable[Problem]) -> None:
     found = tuple(problems)
     if found:
-        raise InvalidResource.of(str(key_of(pool)), found)
+        raise InvalidResource.of(str(key_of(resource)), found)
 
 
-# --- one pool by itself --------------------------------------------------------------------------------------------
+# --- any kind ------------------------------------------------------------------------------------------------------
 
 
-def _metadata(pool: IPPool) -> Iterator[Problem]:
-    name = pool.metadata.name
-    if not _is_subdomain(name):
+def _metadata(resource: Resource) -> Iterator[Problem]:
+    metadata, row = resource.metadata, kind_of(resource)
+    if row.fixed_name and metadata.name != row.fixed_name:
+        yield Problem("metadata.name", metadata.name, f"there is one {row.name}, and its name is {row.fixed_name}")
+    if not _is_subdomain(metadata.name):
         rule = f"at most {_NAME_LENGTH} lower-case letters, digits, '-' and '.', each part between letters or digits"
-        yield Problem("metadata.name", name, rule)
-    if pool.metadata.namespace:
-        yield Problem("metadata.namespace", pool.metadata.namespace, "IPPool is not namespaced")
-    size = _annotations_size(pool.metadata)
+        yield Problem("metadata.name", metadata.name, rule)
+    if metadata.namespace and row.scope is Scope.CLUSTER:
+        yield Problem("metadata.namespace", metadata.namespace, f"{row.name} is not namespaced")
+    size = _annotations_size(metadata)
     if size > _ANNOTATIONS_SIZE:
         yield Problem("metadata.annotations", f"{size} bytes", f"at most {_ANNOTATIONS_SIZE} bytes in total")
 
@@ -153,6 +156,44 @@ def _is_label(label: str) -> bool:
 
 def _annotations_size(metadata: Metadata) -> int:
     return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations)
+
+
+def _own_problems(resource: Resource) -> Iterator[Problem]:
+    match resource:
+        case IPPool():
+            for rule in _POOL_RULES:
+                yield from rule(resource)
+        case IPAMConfiguration():
+            yield from _assignment_rules(resource)
+        case Node():
+            yield from _orchestrator_names(resource)
+        case IPReservation() | WorkloadEndpoint() | ClusterInformation():
+            return  # what can be read may be wanted
+        case _:
+            assert_never(resource)
+
+
+def _assignment_rules(configuration: IPAMConfiguration) -> Iterator[Problem]:
+    spec = configuration.spec
+    if not spec.is_affinity_strict and not spec.claims_blocks:
+        rule = "must be true unless strictAffinity is: a node without blocks would live on borrowed addresses alone"
+        yield Problem("spec.autoAllocateBlocks", "false", rule)
+    if spec.max_blocks > 0 and not spec.is_affinity_strict:
+        yield Problem("spec.maxBlocksPerHost", spec.max_blocks, "can only be set with strictAffinity true")
+    for field, number in (("spec.maxBlocksPerHost", spec.max_blocks), ("spec.ipCooldownSeconds", spec.cooldown_s)):
+        if number < 0:
+            yield Problem(field, number, "must not be negative")
+    if spec.vm_persistence not in _VM_PERSISTENCE:
+        yield Problem("spec.kubeVirtVMAddressPersistence", spec.vm_persistence, "must be Enabled or Disabled")
+
+
+def _orchestrator_names(node: Node) -> Iterator[Problem]:
+    for index, name in enumerate(node.spec.orchestrator_names):
+        if not name.orchestrator:
+            yield Problem(f"spec.orchRefs[{index}].orchestrator", "", "must name an orchestrator, such as k8s")
+
+
+# --- one pool by itself --------------------------------------------------------------------------------------------
 
 
 def _sizes(pool: IPPool) -> Iterator[Problem]:
@@ -206,17 +247,26 @@ def _selectors(pool: IPPool) -> Iterator[Problem]:
         ("spec.nodeSelector", spec.node_selector),
         ("spec.namespaceSelector", spec.namespace_selector),
     ):
-        if len(selector) > _SELECTOR_LENGTH:
-            yield Problem(field, f"{selector[:20]}...", f"at most {_SELECTOR_LENGTH} characters")
-        if "global(" in selector.replace(" ", "").replace("\t", ""):
-            yield Problem(field, selector, "global() cannot be used in an IPPool")
+        yield from _selector(field, selector)
     if spec.namespace_selector and AllowedUse.TUNNEL in spec.allowed_uses:
         rule = "cannot be used with allowedUses Tunnel, which is a default: set allowedUses [Workload]"
         yield Problem("spec.namespaceSelector", spec.namespace_selector, rule)
 
 
+def _selector(field: str, text: str) -> Iterator[Problem]:
+    if len(text) > _SELECTOR_LENGTH:
+        yield Problem(field, f"{text[:20]}...", f"at most {_SELECTOR_LENGTH} characters")
+        return
+    try:
+        selector = parse(text)
+    except SelectorError as error:
+        yield Problem(field, text, str(error))
+        return
+    if Everything.GLOBAL in leaves(selector):
+        yield Problem(field, text, "global() cannot be used in an IPPool")
+
+
 _POOL_RULES: tuple[Callable[[IPPool], Iterator[Problem]], ...] = (
-    _metadata,
     _sizes,
     _range,
     _encapsulation,

@@ -4,6 +4,7 @@
 2. Defaults are filled in once: what was read and written reads and writes the same again.
 3. Members that a store has and this release does not know come back unchanged, at every level.
 4. What was written for storing is what a person may hand in, once nothing unknown is in it.
+5. What a stored reservation reserves, and what in it nobody can read, both survive.
 """
 
 import json
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from netplug_core.addressing import Prefix
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.codec import API_VERSION, Origin, from_mapping, to_mapping
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import (
     AllowedUse,
     AssignmentMode,
@@ -24,6 +26,7 @@ from netplug_core.resources.ippool import (
     IPPoolStatus,
     PoolCondition,
 )
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
@@ -141,7 +144,34 @@ CLUSTERS = st.builds(
     ),
     carried=CARRIED,
 )
-RESOURCES = st.one_of(POOLS, NODES, ENDPOINTS, CLUSTERS)
+UNREADABLE = VALUES.filter(lambda value: not isinstance(value, str)) | TEXTS.map("not {}".format)
+UNREAD = UNREADABLE.map(lambda value: json.dumps(value, sort_keys=True, separators=(",", ":")))
+RESERVATIONS = st.builds(
+    IPReservation,
+    metadata=METADATA,
+    spec=st.builds(
+        IPReservationSpec,
+        reserved=st.lists(prefixes(), max_size=3).map(tuple),
+        unread=st.lists(UNREAD, max_size=2).map(tuple),
+        carried=CARRIED,
+    ),
+    carried=CARRIED,
+)
+CONFIGURATIONS = st.builds(
+    IPAMConfiguration,
+    metadata=METADATA,
+    spec=st.builds(
+        IPAMConfigurationSpec,
+        is_affinity_strict=st.booleans(),
+        claims_blocks=st.booleans(),
+        max_blocks=NUMBERS,
+        cooldown_s=NUMBERS,
+        vm_persistence=TEXTS,
+        carried=CARRIED,
+    ),
+    carried=CARRIED,
+)
+RESOURCES = st.one_of(POOLS, NODES, ENDPOINTS, CLUSTERS, RESERVATIONS, CONFIGURATIONS)
 
 # A pool as some writer may have stored it: any of its members may be missing or null.
 SPARSE_SPECS = st.fixed_dictionaries(
@@ -173,7 +203,7 @@ def stored(mapping: Json) -> Resource:
 
 @given(RESOURCES)
 def test_reading_what_was_written_gives_the_value(resource: Resource) -> None:
-    """Laws 1 and 3."""
+    """Laws 1, 3 and 5."""
     assert stored(through_json(to_mapping(resource))) == resource
 
 

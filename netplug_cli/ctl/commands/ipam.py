@@ -1,107 +1,151 @@
-"""``ipam show``: how full the pools are, and who holds which address."""
+"""``ipam show``: how full the pools are, and who has which address; ``ipam configure``: the rules of assignment."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 import click
+from attrs import evolve
 
-from netplug_cli.ctl.session import session_of
-from netplug_cli.ctl.tables import columns
-from netplug_core.clock import format_time
-from netplug_core.flows.resources import read_utilization
-from netplug_core.ipam.block import Allocation, Block
-from netplug_core.ipam.utilization import PoolUsage, Utilization
+from netplug_cli.ctl.addresses import (
+    address_lines,
+    block_lines,
+    configuration_lines,
+    held_line,
+    loan_lines,
+    pool_lines,
+)
+from netplug_cli.ctl.session import Session, session_of
+from netplug_core.addressing import Address
+from netplug_core.flows.cluster import configure_ipam, find_ipam_configuration
+from netplug_core.flows.overview import find_address, read_utilization
+from netplug_core.ipam.utilization import PoolUsage, borrowed
+from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = ["ipam"]
 
-_EXACT_BELOW = 10**9
+
+def _address(text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError:
+        raise click.BadParameter(f"invalid IP address: {text!r}") from None
 
 
 @click.group()
 def ipam() -> None:
-    """Look into address assignment."""
+    """Look into address assignment, and set its rules."""
 
 
-@ipam.command()
+@ipam.command(short_help="Show how full pools are, and who has which address.")
+@click.argument("pools", nargs=-1, metavar="[POOL]...")
 @click.option(
     "--show-blocks", "with_blocks", is_flag=True, help="Show each block too, then a line for each address held."
 )
+@click.option("--show-borrowed", "is_about_loans", is_flag=True, help="Show the addresses that nodes borrow instead.")
+@click.option("--show-configuration", "is_about_rules", is_flag=True, help="Show the rules of assignment instead.")
+@click.option("--ip", "address", type=_address, metavar="ADDRESS", help="Say who has one address instead.")
 @click.pass_context
-def show(context: click.Context, *, with_blocks: bool) -> int:
-    """Show how full each pool is.
+def show(
+    context: click.Context,
+    *,
+    pools: tuple[str, ...],
+    with_blocks: bool,
+    is_about_loans: bool,
+    is_about_rules: bool,
+    address: Address | None,
+) -> int:
+    """Show how full each POOL is, by name or CIDR; without one, how full all are.
 
     With --show-blocks a line for each address that is held follows: the address, its handle (- for none), and what is
     known of its owner as name=value.
     """
+    questions = (bool(pools) or with_blocks, is_about_loans, is_about_rules, address is not None)
+    if sum(questions) > 1:
+        raise click.UsageError(
+            "Ask one thing at a time: pools and --show-blocks, --show-borrowed, --show-configuration, or --ip."
+        )
     session = session_of(context)
-    with session.store() as store:
-        usage = read_utilization(store, deadline=session.deadline())
-    _print(_pool_lines(usage.pools))
-    if with_blocks:
-        blocks = _blocks(usage)
-        click.echo()
-        _print(_block_lines(blocks))
-        click.echo()
-        _print(_held_line(held) for block in blocks for held in block.held())
+    if address is not None:
+        lines = _about_address(session, address)
+    elif is_about_rules:
+        lines = _about_rules(session)
+    elif is_about_loans:
+        lines = _about_loans(session)
+    else:
+        lines = _about_pools(session, pools, with_blocks=with_blocks)
+    for line in lines:
+        click.echo(line)
     return 0
 
 
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
+@ipam.command(short_help="Set rules of address assignment.")
+@click.option("--strictaffinity", "is_affinity_strict", type=bool, help="Whether a node may use its own blocks only.")
+@click.option(
+    "--max-blocks-per-host",
+    "max_blocks",
+    type=click.IntRange(0),
+    metavar="N",
+    help="How many blocks a node may claim; 0: no rule.",
+)
+@click.option(
+    "--ip-cooldown-seconds", "cooldown_s", type=click.IntRange(0), metavar="N", help="How long released addresses rest."
+)
+@click.pass_context
+def configure(
+    context: click.Context, *, is_affinity_strict: bool | None, max_blocks: int | None, cooldown_s: int | None
+) -> int:
+    """Set rules of address assignment; those that are not given stay as they are."""
+    if is_affinity_strict is None and max_blocks is None and cooldown_s is None:
+        raise click.UsageError("Give at least one rule to set.")
 
-
-def _blocks(usage: Utilization) -> tuple[Block, ...]:
-    within = (block for pool in usage.pools for block in pool.blocks)
-    return tuple(sorted((*within, *usage.strays), key=lambda block: block.prefix))
-
-
-def _pool_lines(pools: Iterable[PoolUsage]) -> list[str]:
-    rows = (
-        (
-            pool.pool.metadata.name,
-            str(pool.pool.spec.prefix),
-            _number(pool.total),
-            _share(pool.in_use, pool.total),
-            _share(pool.free, pool.total),
+    def change(spec: IPAMConfigurationSpec) -> IPAMConfigurationSpec:
+        return evolve(
+            spec,
+            is_affinity_strict=spec.is_affinity_strict if is_affinity_strict is None else is_affinity_strict,
+            max_blocks=spec.max_blocks if max_blocks is None else max_blocks,
+            cooldown_s=spec.cooldown_s if cooldown_s is None else cooldown_s,
         )
-        for pool in pools
-    )
-    return columns(("POOL", "CIDR", "IPS TOTAL", "IPS IN USE", "IPS FREE"), rows)
+
+    session = session_of(context)
+    with session.store() as store:
+        configure_ipam(store, change, pace=session.pace(), new_uid=session.new_uid)
+    for name, value in (
+        ("StrictAffinity", None if is_affinity_strict is None else str(is_affinity_strict).lower()),
+        ("MaxBlocksPerHost", max_blocks),
+        ("IPCooldownSeconds", cooldown_s),
+    ):
+        if value is not None:
+            click.echo(f"Successfully set {name} to: {value}")
+    return 0
 
 
-def _block_lines(blocks: Iterable[Block]) -> list[str]:
-    rows = (
-        (
-            str(block.prefix),
-            block.owner.removeprefix("host:"),
-            _share(block.prefix.size - len(block.free), block.prefix.size),
-            _share(len(block.free), block.prefix.size),
-        )
-        for block in blocks
-    )
-    return columns(("BLOCK", "NODE", "IPS IN USE", "IPS FREE"), rows)
+def _about_pools(session: Session, pools: tuple[str, ...], *, with_blocks: bool) -> Iterable[str]:
+    with session.store() as store:
+        usages = read_utilization(store, pools, deadline=session.deadline())
+    yield from pool_lines(usages)
+    if with_blocks:
+        yield from ("", *_block_and_held_lines(usages))
 
 
-def _held_line(held: Allocation) -> str:
-    # One blank between words and no padding: a line changes only when its own address does.
-    attribute = held.attribute
-    words = [str(held.address), attribute.handle or "-", *(f"{name}={_word(value)}" for name, value in attribute.owner)]
-    if attribute.released_ns is not None:
-        words.append(f"released={format_time(attribute.released_ns)}")
-    return " ".join(words)
+def _block_and_held_lines(usages: Iterable[PoolUsage]) -> Iterable[str]:
+    blocks = sorted((block for usage in usages for block in usage.blocks), key=lambda usage: usage.block.prefix)
+    yield from block_lines(blocks)
+    yield ""
+    yield from (held_line(held) for usage in blocks for held in usage.block.held())
 
 
-def _word(value: str) -> str:
-    # Quoted where it would not stay one word.
-    return value if value and not any(char.isspace() or char == '"' for char in value) else json.dumps(value)
+def _about_loans(session: Session) -> Iterable[str]:
+    with session.store() as store:
+        usages = read_utilization(store, deadline=session.deadline())
+    return loan_lines(borrowed(usage.block for pool in usages for usage in pool.blocks))
 
 
-def _number(count: int) -> str:
-    return str(count) if count < _EXACT_BELOW else f"{count:.5g}"
+def _about_rules(session: Session) -> Iterable[str]:
+    with session.store() as store:
+        return configuration_lines(find_ipam_configuration(store, deadline=session.deadline()))
 
 
-def _share(count: int, total: int) -> str:
-    return f"{_number(count)} ({round(100 * count / total)}%)"
+def _about_address(session: Session, address: Address) -> Iterable[str]:
+    with session.store() as store:
+        return address_lines(find_address(store, address, pace=session.pace()))

@@ -1,4 +1,4 @@
-"""``create``, ``apply``, ``get`` and ``delete``: command lines to values, values to flows, outcomes to lines."""
+"""The verbs over resources: command lines to values, values to flows, outcomes to lines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from netplug_cli.ctl.tables import Width, resource_table
 from netplug_core.datastore.interface import Datastore
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.flows import resources as flows
+from netplug_core.flows.cluster import ensure_initialized
+from netplug_core.flows.outcome import Outcome
 from netplug_core.records import Key, Record
 from netplug_core.resources.codec import API_VERSION, to_mapping
 from netplug_core.resources.kinds import Resource, ResourceKind, Scope, UnknownKind, get_kind, key_of, kind_of
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 
-__all__ = ["apply", "create", "delete", "get"]
+__all__ = ["apply", "create", "delete", "get", "replace"]
 
 _DEFAULT_NAMESPACE = "default"
 _EVERY_NAMESPACE = "*"
@@ -62,7 +64,7 @@ def create(context: click.Context, files: tuple[str, ...]) -> int:
     """Create the resources of some files, each in turn."""
     session = session_of(context)
 
-    def act(store: Datastore, manifest: Manifest) -> flows.Outcome:
+    def act(store: Datastore, manifest: Manifest) -> Outcome:
         return flows.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
 
     return _change(session, Verb.CREATE, files, act)
@@ -75,10 +77,23 @@ def apply(context: click.Context, files: tuple[str, ...]) -> int:
     """Create the resources of some files, or give stored ones the labels, annotations and spec that stand there."""
     session = session_of(context)
 
-    def act(store: Datastore, manifest: Manifest) -> flows.Outcome:
+    def act(store: Datastore, manifest: Manifest) -> Outcome:
         return flows.apply(store, manifest, pace=session.pace(), new_uid=session.new_uid)
 
     return _change(session, Verb.APPLY, files, act)
+
+
+@click.command()
+@_FILES
+@click.pass_context
+def replace(context: click.Context, files: tuple[str, ...]) -> int:
+    """Give stored resources the labels, annotations and spec that stand in some files; create none."""
+    session = session_of(context)
+
+    def act(store: Datastore, manifest: Manifest) -> Outcome:
+        return flows.replace(store, manifest, pace=session.pace())
+
+    return _change(session, Verb.REPLACE, files, act)
 
 
 @click.command()
@@ -92,7 +107,7 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
         raise click.UsageError("Give either a KIND and at least one NAME, or files.")
     session = session_of(context)
 
-    def act(store: Datastore, manifest: Manifest) -> flows.Outcome:
+    def act(store: Datastore, manifest: Manifest) -> Outcome:
         return flows.delete(store, key_of(manifest.resource), revision=manifest.revision, pace=session.pace())
 
     if files:
@@ -196,16 +211,14 @@ def _manifests(files: Sequence[str]) -> tuple[Manifest, ...]:
 # --- changing ------------------------------------------------------------------------------------------------------
 
 
-def _change(
-    session: Session, verb: Verb, files: Sequence[str], act: Callable[[Datastore, Manifest], flows.Outcome]
-) -> int:
+def _change(session: Session, verb: Verb, files: Sequence[str], act: Callable[[Datastore, Manifest], Outcome]) -> int:
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = _manifests(files)
     report = Report(verb)
     with session.store() as store:
-        if verb is not Verb.DELETE:
-            flows.ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
+        if verb in (Verb.CREATE, Verb.APPLY):
+            ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
         for manifest in manifests:
             with report.of(kind_of(manifest.resource).name, manifest.source):
                 report.succeed(act(store, manifest))

@@ -20,7 +20,7 @@ def version(context: click.Context, *, is_client_only: bool) -> int:
     if is_client_only:
         return 0
     from netplug_cli.ctl.session import session_of
-    from netplug_core.flows.resources import find_cluster_information
+    from netplug_core.flows.cluster import find_cluster_information
 
     session = session_of(context)
     with session.store() as store:

@@ -45,7 +45,7 @@ def test_the_version_of_the_tool_loads_no_backend() -> None:
 def test_help_is_exit_0(bench: Bench, option: str) -> None:
     assert bench.type(option) == 0
     assert bench.out.startswith("Usage: netplugctl [OPTIONS] COMMAND [ARGS]...")
-    for command in ("create", "apply", "get", "delete", "ipam", "version", "lab", "install", "uninstall"):
+    for command in ("create", "apply", "get", "delete", "ipam", "replace", "version", "lab", "install", "uninstall"):
         assert f"\n  {command} " in bench.out
 
 

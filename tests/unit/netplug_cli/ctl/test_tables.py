@@ -1,17 +1,26 @@
 """Aligned columns, and that every kind has a table, narrow and wide."""
 
 import pytest
+from attrs import evolve
 
 from netplug_cli.ctl.tables import Width, columns, resource_table
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Prefix
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import KINDS, Resource, kind_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
 from netplug_core.resources.workloadendpoint import AddressMapping, WorkloadEndpoint, WorkloadEndpointSpec
 
 NAMES = (OrchestratorName(orchestrator="k8s", name="a"), OrchestratorName(orchestrator="other", name="b"))
-NODE = Node(metadata=Metadata(name="node-a"), spec=NodeSpec(orchestrator_names=NAMES))
+LABELS = (("rack", "a"), ("zone", ""))
+NODE = Node(metadata=Metadata(name="node-a", labels=LABELS), spec=NodeSpec(orchestrator_names=NAMES))
+RESERVED = (Prefix.parse("10.0.0.0/30"), Prefix.parse("10.0.1.7"))
+RESERVATION = IPReservation(metadata=Metadata(name="r"), spec=IPReservationSpec(reserved=RESERVED))
+CONFIGURATION = IPAMConfiguration(
+    metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks=4)
+)
 ENDPOINT = WorkloadEndpoint(
     metadata=Metadata(name="w", namespace="ns"),
     spec=WorkloadEndpointSpec(
@@ -43,7 +52,11 @@ def test_every_kind_has_a_table(width: Width) -> None:
     "resource, width, cells",
     [
         (NODE, Width.NARROW, ["node-a"]),
-        (NODE, Width.WIDE, ["node-a", "k8s:a,other:b"]),
+        (NODE, Width.WIDE, ["node-a", "k8s:a,other:b", "rack=a,zone="]),
+        (RESERVATION, Width.NARROW, ["r"]),
+        (RESERVATION, Width.WIDE, ["r", "10.0.0.0/30,10.0.1.7/32"]),
+        (CONFIGURATION, Width.NARROW, ["default", "true", "true"]),
+        (CONFIGURATION, Width.WIDE, ["default", "true", "true", "4"]),
         (ENDPOINT, Width.NARROW, ["web-0", "node-a", "10.0.0.1/32,fd00::1/128", "netp1"]),
         (
             ENDPOINT,
@@ -65,6 +78,14 @@ def test_the_cells_of_a_resource(resource: Resource, width: Width, cells: list[s
     header, line = resource_table(kind_of(resource), [resource], width)
     assert line.split() == cells
     assert len(header) == len(line)
+
+
+def test_many_reservations_are_cut() -> None:
+    spec = IPReservationSpec(reserved=tuple(Prefix.parse(f"10.0.{n}.0/24") for n in range(7)))
+    _, line = resource_table(kind_of(RESERVATION), [evolve(RESERVATION, spec=spec)], Width.WIDE)
+    _, cidrs = line.split()
+    assert len(cidrs) == 80
+    assert cidrs.endswith("...")
 
 
 def test_columns_may_be_put_in_front() -> None:

@@ -13,7 +13,7 @@ from netplug_cli.lab.lifecycle import Removal, down, up
 from netplug_cli.lab.model import NODE_ADDRESSES, POOLS, Lab, LabError, planned
 from netplug_cli.lab.runtime import PluginFailed
 from netplug_core.clock import Deadline
-from netplug_core.flows.resources import read_utilization
+from netplug_core.flows.overview import read_utilization
 from tests.unit.netplug_cli.lab.bench import ANSWER, Bench, KernelGone
 
 
@@ -41,7 +41,7 @@ def test_everything_of_a_lab_is_in_its_folder(bench: Bench) -> None:
 def test_the_pools_are_created_as_netplugctl_creates_them(bench: Bench) -> None:
     made(bench)
     usage = read_utilization(bench.store, deadline=Deadline.after(bench.clock, 1))
-    assert [(pool.pool.metadata.name, pool.pool.spec.prefix, pool.pool.spec.block_length) for pool in usage.pools] == [
+    assert [(pool.name, pool.prefix, pool.pool and pool.pool.spec.block_length) for pool in usage] == [
         (pool.name, pool.prefix, pool.block_length) for pool in POOLS
     ]
     assert bench.environs[0] == {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": bench.folder.store_file}

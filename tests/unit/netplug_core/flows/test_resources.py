@@ -1,112 +1,41 @@
-"""Create, apply, find, list and delete over a real store in memory, with races and lost replies."""
+"""Create, apply, replace, find, list and delete over a real store in memory, with races and lost replies."""
 
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 
 import pytest
-from attrs import define, evolve, field
+from attrs import evolve
 
-from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import Fault, FaultyDatastore, LostReply, LostRequest, Meanwhile
-from netplug_core.addressing import Family, Ordinal, Prefix
-from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.interface import Datastore
-from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.resources import (
+from netplug_backends.memory.faults import LostReply, LostRequest, Meanwhile
+from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.datastore.interface import Atomicity
+from netplug_core.errors import Unavailable
+from netplug_core.flows.outcome import (
     Effect,
     KindNotWritable,
     Outcome,
     ResourceExists,
     ResourceMissing,
     ResourceOutdated,
-    apply,
-    create,
-    delete,
-    ensure_initialized,
-    find,
-    find_cluster_information,
-    list_all,
-    read_utilization,
 )
-from netplug_core.ipam.block import Attribute, Block
-from netplug_core.records import Create, OutcomeUnknown, Record, Revision
-from netplug_core.resources.clusterinformation import (
-    CLUSTER_INFORMATION_KEY,
-    ClusterInformation,
-    ClusterInformationSpec,
-)
-from netplug_core.resources.ippool import IPPool, IPPoolSpec, IPPoolStatus, PoolCondition, ippool_key
-from netplug_core.resources.kinds import Resource, get_kind
-from netplug_core.resources.manifest import Manifest
+from netplug_core.flows.resources import delete, find, list_all
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.block import BLOCK, Attribute, Block
+from netplug_core.records import Create, List, OutcomeUnknown
+from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.kinds import Resource, get_kind, key_of
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, node_key
+from netplug_core.resources.node import Node, NodeSpec, node_key
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec, workload_endpoint_key
-from netplug_core.testing.clock import ManualClock
-
-
-def pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:
-    prefix = Prefix.parse(cidr)
-    usual = IPPoolSpec(prefix=prefix, block_length=prefix.family.default_block_length)
-    return IPPool(metadata=Metadata(name=name), spec=evolve(usual, **spec))  # type: ignore[arg-type] # any field of it
-
-
-def _uids() -> Iterator[str]:
-    return (f"00000000-0000-4000-8000-{number:012}" for number in count(1))
-
-
-@define
-class Bench:
-    """A store, a clock that tests move, and identities in a row."""
-
-    clock: ManualClock
-    store: MemoryDatastore
-    uids: Iterator[str] = field(factory=_uids)
-
-    @property
-    def deadline(self) -> Deadline:
-        return Deadline.after(self.clock, 30)
-
-    @property
-    def pace(self) -> Pace:
-        return Pace(clock=self.clock, deadline=self.deadline, chance=lambda: 0.5)
-
-    def new_uid(self) -> str:
-        return next(self.uids)
-
-    def faulty(self, **script: Fault) -> FaultyDatastore:
-        return FaultyDatastore(
-            self.store, {int(number.removeprefix("commit_")): fault for number, fault in script.items()}
-        )
-
-    def create(self, resource: Resource, revision: str = "", store: Datastore | None = None) -> Outcome:
-        manifest = Manifest(resource=resource, revision=revision)
-        return create(store or self.store, manifest, pace=self.pace, new_uid=self.new_uid)
-
-    def apply(self, resource: Resource, revision: str = "", store: Datastore | None = None) -> Outcome:
-        manifest = Manifest(resource=resource, revision=revision)
-        return apply(store or self.store, manifest, pace=self.pace, new_uid=self.new_uid)
-
-    def delete(self, name: str, revision: str = "", store: Datastore | None = None) -> Outcome:
-        return delete(store or self.store, ippool_key(name), revision=revision, pace=self.pace)
-
-    def stored(self, name: str = "p") -> Record[IPPool]:
-        (record,) = find(self.store, [ippool_key(name)], deadline=self.deadline)
-        assert record is not None
-        assert isinstance(record.value, IPPool)
-        return Record(ippool_key(name), record.value, record.revision)
-
-    def names(self) -> list[str]:
-        return [record.key.name for record in list_all(self.store, get_kind("pool"), deadline=self.deadline)]
-
-    def put(self, *writes: Create[object]) -> tuple[Revision, ...]:
-        return self.store.commit(writes, deadline=self.deadline)
+from tests.resource_bench import Bench, pool
 
 
 @pytest.fixture
 def bench() -> Bench:
-    clock = ManualClock()
-    return Bench(clock, MemoryDatastore(clock=clock))
+    return Bench.over(Atomicity.ATOMIC)
 
 
 # --- create --------------------------------------------------------------------------------------------------------
@@ -299,29 +228,126 @@ def test_apply_of_one_version_after_a_lost_reply_is_not_blamed_on_others(bench: 
     assert bench.stored().value.spec.is_disabled
 
 
-# --- kinds that are not a person's to write --------------------------------------------------------------------------
+# --- replace -------------------------------------------------------------------------------------------------------
 
-NODE = Node(metadata=Metadata(name="node-a"))
+
+def test_replace_changes_what_is_there_as_apply_does(bench: Bench) -> None:
+    """S-40 of the catalogue."""
+    bench.create(pool())
+    first = bench.stored().revision
+    assert bench.replace(pool(is_disabled=True)).effect is Effect.UPDATED
+    assert bench.replace(pool(is_disabled=True)).effect is Effect.UNCHANGED
+    with pytest.raises(ResourceOutdated, match=r"^update conflict: IPPool\(p\): resource version"):
+        bench.replace(pool(), revision=first)
+    assert bench.replace(pool(), revision=bench.stored().revision).effect is Effect.UPDATED
+    with pytest.raises(InvalidResource, match="IPPool CIDR cannot be modified"):
+        bench.replace(pool("10.9.0.0/16"))
+
+
+def test_replace_creates_nothing(bench: Bench) -> None:
+    """S-40 of the catalogue."""
+    with pytest.raises(ResourceMissing, match=r"^resource does not exist: IPPool\(p\)$"):
+        bench.replace(pool())
+    assert bench.store.calls.commits == 0
+
+
+# --- other kinds ---------------------------------------------------------------------------------------------------
+
+NODE = Node(metadata=Metadata(name="node-a", labels=(("rack", "a"),)))
+RESERVATION = IPReservation(
+    metadata=Metadata(name="routers"), spec=IPReservationSpec(reserved=(Prefix.parse("10.0.0.0/30"),))
+)
+CONFIGURATION = IPAMConfiguration(metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(cooldown_s=60))
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"))
+ENDPOINT = WorkloadEndpoint(
+    metadata=Metadata(name="w", namespace="default"),
+    spec=WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0"),
+)
+
+
+@pytest.mark.parametrize(
+    "resource, changed",
+    [
+        (NODE, evolve(NODE, metadata=Metadata(name="node-a", labels=(("rack", "b"),)))),
+        (RESERVATION, evolve(RESERVATION, spec=IPReservationSpec())),
+        (CONFIGURATION, evolve(CONFIGURATION, spec=IPAMConfigurationSpec(cooldown_s=5))),
+    ],
+)
+def test_nodes_reservations_and_the_configuration_are_written_as_pools_are(
+    bench: Bench, resource: Resource, changed: Resource
+) -> None:
+    key = key_of(resource)
+    outcome = bench.create(resource)
+    assert outcome == Outcome(key=key, effect=Effect.CREATED)
+    stored = bench.find(key)
+    assert stored is not None
+    assert stored.value.spec == resource.spec
+    assert stored.value.metadata.uid
+    assert stored.value.metadata.creation_time_ns == bench.clock.wall_ns
+    with pytest.raises(ResourceExists):
+        bench.create(resource)
+    assert bench.apply(resource).effect is Effect.UNCHANGED
+    assert bench.apply(changed).effect is Effect.UPDATED
+    assert bench.replace(resource).effect is Effect.UPDATED
+    assert delete(bench.store, key, pace=bench.pace) == Outcome(key=key, effect=Effect.DELETED)
+    assert bench.find(key) is None
+    with pytest.raises(ResourceMissing):
+        bench.replace(resource)
+
+
+def test_a_rewrite_keeps_what_nobody_here_can_read(bench: Bench) -> None:
+    """D6 of the catalogue."""
+    metadata = Metadata(name="node-a", uid="theirs", creation_time_ns=7, finalizers=("f",), carried='{"new":1}')
+    stored = Node(metadata=metadata, spec=NodeSpec(carried='{"bgp":{}}'), carried='{"status":{}}')
+    bench.put(Create(node_key("node-a"), stored))
+    bench.apply(NODE)
+    found = bench.find(node_key("node-a"))
+    assert found is not None
+    assert found.value == evolve(stored, metadata=evolve(metadata, labels=NODE.metadata.labels))
+
+
+def test_rules_of_other_kinds_are_kept_too(bench: Bench) -> None:
+    for bad in (
+        evolve(NODE, metadata=Metadata(name="Node")),
+        evolve(CONFIGURATION, metadata=Metadata(name="mine")),
+        evolve(CONFIGURATION, spec=IPAMConfigurationSpec(claims_blocks=False)),
+    ):
+        for act in (bench.create, bench.apply, bench.replace):
+            with pytest.raises(InvalidResource):
+                act(bad)
+    assert bench.store.calls.commits == 0
+
+
+def test_a_change_that_meets_another_is_decided_again(bench: Bench) -> None:
+    """Trap 24 of the store and trap 38 of the allocator: no configuration is written over another one unseen."""
+    bench.create(CONFIGURATION)
+    key, latest = key_of(CONFIGURATION), evolve(CONFIGURATION, spec=IPAMConfigurationSpec(is_affinity_strict=True))
+    before = bench.find(key)
+    assert before is not None
+    store = bench.faulty(commit_1=Meanwhile(lambda: bench.apply(latest)))
+    with pytest.raises(ResourceOutdated, match=r"^update conflict: IPAMConfiguration\(default\)"):
+        bench.apply(evolve(CONFIGURATION, spec=IPAMConfigurationSpec(cooldown_s=5)), before.revision, store=store)
+    after = bench.find(key)
+    assert after is not None
+    assert after.value.spec == latest.spec
 
 
 @pytest.mark.parametrize(
     "resource, reason",
     [
-        (NODE, r"Node\(node-a\): this release changes IPPools; changing a Node comes later"),
         (CLUSTER, r"ClusterInformation\(default\): it is kept by netplug itself"),
+        (ENDPOINT, r"WorkloadEndpoint\(default/w\): it is kept by the node that runs the workload"),
     ],
 )
-def test_other_kinds_are_not_changed(bench: Bench, resource: Resource, reason: str) -> None:
+def test_kinds_that_are_not_a_persons_to_write(bench: Bench, resource: Resource, reason: str) -> None:
     with pytest.raises(KindNotWritable, match=f"^operation Create is not supported on {reason}$"):
         bench.create(resource)
     with pytest.raises(KindNotWritable, match=f"^operation Apply is not supported on {reason}$"):
         bench.apply(resource)
-
-
-def test_other_kinds_are_not_deleted(bench: Bench) -> None:
-    with pytest.raises(KindNotWritable, match=r"^operation Delete is not supported on Node"):
-        delete(bench.store, node_key("node-a"), pace=bench.pace)
+    with pytest.raises(KindNotWritable, match=f"^operation Update is not supported on {reason}$"):
+        bench.replace(resource)
+    with pytest.raises(KindNotWritable, match=f"^operation Delete is not supported on {reason}$"):
+        delete(bench.store, key_of(resource), pace=bench.pace)
 
 
 # --- delete --------------------------------------------------------------------------------------------------------
@@ -347,9 +373,10 @@ def test_delete_says_how_many_addresses_are_still_held(bench: Bench) -> None:
     assert warning == "IPPool(p): addresses of it that are still held: 2; their workloads keep them"
 
 
-def test_delete_after_a_lost_reply_is_done(bench: Bench) -> None:
+@pytest.mark.parametrize("commit", ["commit_1", "commit_2"])
+def test_delete_after_a_lost_reply_is_done(bench: Bench, commit: str) -> None:
     bench.create(pool())
-    assert bench.delete("p", store=bench.faulty(commit_1=LostReply())).effect is Effect.DELETED
+    assert bench.delete("p", store=bench.faulty(**{commit: LostReply()})).effect is Effect.DELETED
     assert bench.names() == []
 
 
@@ -360,8 +387,52 @@ def test_delete_leaves_a_pool_that_took_the_name_meanwhile(bench: Bench) -> None
         bench.delete("p")
         bench.create(pool("10.9.0.0/16"))
 
-    assert bench.delete("p", store=bench.faulty(commit_1=Meanwhile(replace))).effect is Effect.DELETED
+    assert bench.delete("p", store=bench.faulty(commit_2=Meanwhile(replace))).effect is Effect.DELETED
     assert str(bench.stored().value.spec.prefix) == "10.9.0.0/16"
+
+
+@pytest.mark.parametrize("resource", [NODE, RESERVATION, CONFIGURATION])
+def test_delete_honours_a_resource_version(bench: Bench, resource: Resource) -> None:
+    key = key_of(resource)
+    bench.create(resource)
+    first = bench.find(key)
+    assert first is not None
+    bench.apply(evolve(resource, metadata=evolve(resource.metadata, annotations=(("a", "b"),))))
+    with pytest.raises(ResourceOutdated):
+        delete(bench.store, key, revision=first.revision, pace=bench.pace)
+    latest = bench.find(key)
+    assert latest is not None
+    assert delete(bench.store, key, revision=latest.revision, pace=bench.pace).effect is Effect.DELETED
+
+
+def test_a_change_between_looking_and_deleting_is_seen(bench: Bench) -> None:
+    bench.create(NODE)
+    first = bench.find(key_of(NODE))
+    assert first is not None
+    relabelled = evolve(NODE, metadata=Metadata(name="node-a", labels=(("rack", "b"),)))
+    store = bench.faulty(commit_1=Meanwhile(lambda: bench.apply(relabelled)))
+    with pytest.raises(ResourceOutdated):
+        delete(store, key_of(NODE), revision=first.revision, pace=bench.pace)
+    assert bench.find(key_of(NODE)) is not None
+
+
+def test_a_node_that_goes_gives_up_its_blocks_and_nobodys_addresses(bench: Bench) -> None:
+    """I-64 of the catalogue for one without blocks."""
+    bench.create(NODE)
+    mine = Block.new(Prefix.parse("10.0.0.0/26"), owner="host:node-a", now_ns=1)
+    used = mine.assign((Ordinal(1),), Attribute(handle="h"))
+    theirs = Block.new(Prefix.parse("10.0.0.64/26"), owner="host:node-b", now_ns=1)
+    state = Affinity(state=AffinityState.CONFIRMED)
+    for block in (used, theirs):
+        bench.put(Create(affinity_key(block.owner, block.prefix), state), Create(block.key, block))
+    for name in ("node-a", "node-c"):
+        bench.apply(Node(metadata=Metadata(name=name)))
+        assert delete(bench.store, node_key(name), pace=bench.pace).effect is Effect.DELETED
+    snapshot = bench.store.read([List(AFFINITY), List(BLOCK)], deadline=bench.deadline)
+    assert [record.key for record in snapshot.list(List(AFFINITY))] == [affinity_key("host:node-b", theirs.prefix)]
+    left = {record.value.owner: record.value for record in snapshot.list(List(BLOCK))}
+    assert left["host:node-b"] == theirs
+    assert left[""].held() == used.held()
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -383,59 +454,3 @@ def test_find_answers_in_the_order_asked(bench: Bench) -> None:
     missing, there = find(bench.store, [ippool_key("nope"), ippool_key("p")], deadline=bench.deadline)
     assert missing is None
     assert there is not None
-
-
-def test_utilization_reads_pools_and_blocks_at_once(bench: Bench) -> None:
-    bench.create(pool())
-    block = Block.new(Prefix.parse("10.0.0.0/26"), owner="host:a", now_ns=1).assign((Ordinal(3),), Attribute())
-    bench.put(Create(block.key, block))
-    reads = bench.store.calls.reads
-    usage = read_utilization(bench.store, deadline=bench.deadline)
-    assert bench.store.calls.reads == reads + 1
-    assert [(usage.pools[0].total, usage.pools[0].in_use)] == [(65536, 1)]
-    assert block.prefix.family is Family.IPV4
-
-
-# --- the cluster's first record ------------------------------------------------------------------------------------
-
-
-def initialize(bench: Bench, version: str = "", store: Datastore | None = None) -> ClusterInformation:
-    return ensure_initialized(store or bench.store, pace=bench.pace, new_uid=bench.new_uid, version=version)
-
-
-def test_a_cluster_gets_an_identity_once(bench: Bench) -> None:
-    assert find_cluster_information(bench.store, deadline=bench.deadline) == ClusterInformationSpec()
-    made = initialize(bench)
-    assert len(made.spec.cluster_guid) == 32
-    assert int(made.spec.cluster_guid, 16)
-    assert made.metadata.creation_time_ns == bench.clock.wall_ns
-    assert (made.spec.cluster_type, made.spec.version, made.spec.is_datastore_ready) == ("", "", True)
-    commits = bench.store.calls.commits
-    assert initialize(bench) == made
-    assert bench.store.calls.commits == commits
-    assert find_cluster_information(bench.store, deadline=bench.deadline) == made.spec
-
-
-def test_a_lock_and_an_identity_are_never_overwritten(bench: Bench) -> None:
-    spec = ClusterInformationSpec(cluster_guid="a" * 32, cluster_type="k8s", version="v1", is_datastore_ready=False)
-    locked = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
-    bench.put(Create(CLUSTER_INFORMATION_KEY, locked))
-    assert initialize(bench) == locked
-    assert initialize(bench, version="v2").spec == evolve(spec, version="v2")
-
-
-def test_what_is_unset_is_filled_in(bench: Bench) -> None:
-    bench.put(Create(CLUSTER_INFORMATION_KEY, CLUSTER))
-    made = initialize(bench)
-    assert made.spec.is_datastore_ready is True
-    assert len(made.spec.cluster_guid) == 32
-
-
-def test_two_who_initialize_at_once_agree(bench: Bench) -> None:
-    others: list[ClusterInformation] = []
-    store = bench.faulty(commit_1=Meanwhile(lambda: others.append(initialize(bench))))
-    assert [initialize(bench, store=store)] == others
-
-
-def test_every_refusal_is_one_of_ours() -> None:
-    assert all(issubclass(error, NetplugError) for error in (ResourceExists, ResourceMissing, ResourceOutdated))

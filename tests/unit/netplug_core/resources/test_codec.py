@@ -10,8 +10,11 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
 from netplug_core.resources.codec import API_VERSION, MalformedField, Origin, UnknownField, from_mapping, to_mapping
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolStatus
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import Resource, UnknownKind
+from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
@@ -257,6 +260,110 @@ def test_an_unknown_kind_is_refused(kind: str | None) -> None:
 def test_a_stored_record_has_to_be_of_the_kind_of_its_key() -> None:
     with pytest.raises(MalformedField, match=r"^expected 'ClusterInformation' @ \$\.kind, found 'IPPool'$"):
         stored(STORED_POOL, kind=CLUSTER_INFORMATION)
+
+
+@pytest.mark.parametrize(
+    "cidr, prefix", [("10.0.0.1/24", "10.0.0.0/24"), ("FD00:0000::0:1/64", "fd00::/64"), ("10.0.0.7", "10.0.0.7/32")]
+)
+def test_the_cidr_of_a_stored_pool_is_read_as_it_was_meant(cidr: str, prefix: str) -> None:
+    """I-70 of the catalogue."""
+    value = stored(pool(cidr=cidr))
+    assert isinstance(value, IPPool)
+    assert str(value.spec.prefix) == prefix
+    assert spec_of(value)["cidr"] == prefix
+
+
+def test_a_reservation_takes_cidrs_and_addresses_of_both_families() -> None:
+    entries = ["10.0.0.0/30", "10.0.1.7", "fd00:0:0::/64"]
+    value = by_hand(document("IPReservation", spec={"reservedCIDRs": entries}))
+    assert isinstance(value, IPReservation)
+    assert [str(prefix) for prefix in value.spec.reserved] == ["10.0.0.0/30", "10.0.1.7/32", "fd00::/64"]
+    assert spec_of(value) == {"reservedCIDRs": ["10.0.0.0/30", "10.0.1.7/32", "fd00::/64"]}
+
+
+@pytest.mark.parametrize(
+    "entry, expected",
+    [
+        ("10.0.0.1/30", "a CIDR without host bits (10.0.0.0/30)"),
+        ("fd00::1/64", "a CIDR without host bits (fd00::/64)"),
+        ("10.0.0.300", "a CIDR or an IP address"),
+        ("::ffff:10.0.0.0/104", "a CIDR or an IP address"),
+        ("", "a CIDR or an IP address"),
+        (7, "a CIDR or an IP address"),
+    ],
+)
+def test_an_entry_that_reserves_nothing_is_refused_from_a_person(entry: object, expected: str) -> None:
+    with pytest.raises(MalformedField) as caught:
+        by_hand(document("IPReservation", spec={"reservedCIDRs": ["10.0.0.0/30", entry]}))
+    assert str(caught.value) == f"expected {expected} @ pool.yaml#1 $.spec.reservedCIDRs[1], found {entry!r}"
+
+
+def test_a_stored_entry_that_cannot_be_read_reserves_nothing_and_is_written_back() -> None:
+    entries = ["10.0.0.300", "10.0.0.9/30", {"from": "10.0.0.1"}, None, "10.0.1.7"]
+    value = stored(document("IPReservation", spec={"reservedCIDRs": entries, "later": 1}), kind=IPRESERVATION)
+    assert isinstance(value, IPReservation)
+    assert [str(prefix) for prefix in value.spec.reserved] == ["10.0.0.8/30", "10.0.1.7/32"]
+    assert spec_of(value) == {
+        "later": 1,
+        "reservedCIDRs": ["10.0.0.8/30", "10.0.1.7/32", "10.0.0.300", {"from": "10.0.0.1"}, None],
+    }
+    assert stored(to_mapping(value)) == value
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"reservedCIDRs": None}])
+def test_a_reservation_may_be_empty(spec: object) -> None:
+    value = by_hand(document("IPReservation", spec=spec))
+    assert isinstance(value, IPReservation)
+    assert value.spec.reserved == ()
+
+
+def test_the_configuration_has_defaults_and_says_them() -> None:
+    value = by_hand(document("IPAMConfiguration", metadata={"name": "default"}, spec={"maxBlocksPerHost": None}))
+    assert value == IPAMConfiguration(metadata=Metadata(name="default"))
+    assert value.spec == IPAMConfigurationSpec()
+    assert spec_of(value) == {
+        "strictAffinity": False,
+        "autoAllocateBlocks": True,
+        "maxBlocksPerHost": 0,
+        "ipCooldownSeconds": 0,
+    }
+
+
+def test_every_rule_of_the_configuration_survives() -> None:
+    spec = {
+        "strictAffinity": True,
+        "autoAllocateBlocks": False,
+        "maxBlocksPerHost": 4,
+        "ipCooldownSeconds": 60,
+        "kubeVirtVMAddressPersistence": "Disabled",
+        "later": [1],
+    }
+    mapping = document("IPAMConfiguration", metadata={"name": "default"}, spec=spec, future=1)
+    value = stored(mapping, kind=IPAM_CONFIGURATION)
+    assert isinstance(value, IPAMConfiguration)
+    assert (value.spec.is_affinity_strict, value.spec.claims_blocks) == (True, False)
+    assert (value.spec.max_blocks, value.spec.cooldown_s, value.spec.vm_persistence) == (4, 60, "Disabled")
+    assert to_mapping(value) == mapping
+
+
+@pytest.mark.parametrize(
+    "spec, sentence",
+    [
+        ({"maxBlocksPerHost": -1}, "expected a whole number of at least 0 @ pool.yaml#1 $.spec.maxBlocksPerHost"),
+        ({"ipCooldownSeconds": "5"}, "expected a whole number of at least 0 @ pool.yaml#1 $.spec.ipCooldownSeconds"),
+        ({"strictAffinity": "yes"}, "expected true or false @ pool.yaml#1 $.spec.strictAffinity"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_refused(spec: Json, sentence: str) -> None:
+    with pytest.raises(MalformedField) as caught:
+        by_hand(document("IPAMConfiguration", metadata={"name": "default"}, spec=spec))
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_person_may_hand_back_the_status_of_a_node_and_writes_none() -> None:
+    value = by_hand(document("Node", spec={"orchRefs": []}, status={"podCIDRs": ["10.0.0.0/24"]}))
+    assert value == Node(metadata=Metadata(name="it"))
+    assert "status" not in to_mapping(value)
 
 
 def test_a_node_survives_with_what_this_release_does_not_know_of_it() -> None:

@@ -10,7 +10,16 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
 
 @pytest.mark.parametrize(
     "word, name",
-    [("ippool", "IPPool"), ("POOLS", "IPPool"), ("IPPool", "IPPool"), ("nos", "Node"), ("wep", "WorkloadEndpoint")],
+    [
+        ("ippool", "IPPool"),
+        ("POOLS", "IPPool"),
+        ("IPPool", "IPPool"),
+        ("nos", "Node"),
+        ("wep", "WorkloadEndpoint"),
+        ("reservations", "IPReservation"),
+        ("IPAMConfig", "IPAMConfiguration"),
+        ("ipamconfigs", "IPAMConfiguration"),
+    ],
 )
 def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:
     assert get_kind(word).name == name
@@ -27,7 +36,9 @@ def test_a_word_for_nothing_is_refused(word: object) -> None:
     with pytest.raises(UnknownKind) as caught:
         get_kind(word)
     text = str(caught.value)
-    assert text.startswith(f"resource type '{'' if word is None else word}' is not supported; there are IPPool, Node, ")
+    assert text.startswith(
+        f"resource type '{'' if word is None else word}' is not supported; there are IPPool, IPReservation, "
+    )
 
 
 def test_nothing_found_is_none() -> None:

@@ -1,4 +1,4 @@
-"""What a user may ask of a pool: alone, beside others, in place of what it was, and what is only kept."""
+"""What a user may ask for: alone, beside others, in place of what there was, and what is only kept."""
 
 from collections.abc import Mapping
 
@@ -7,15 +7,21 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
+from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
 from netplug_core.resources.validation import (
     InvalidResource,
-    check_pool,
+    check,
     check_pool_change,
     check_pool_neighbours,
     pool_warnings,
 )
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 
 Json = Mapping[str, object]
 
@@ -41,13 +47,15 @@ def pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:
         pool(allowed_uses=LOAD_BALANCER),
         pool(name="a.b-c.9"),
         pool(name="a" * 253),
-        pool(node_selector="x" * 1024),
+        pool(node_selector="k == '" + "x" * 1017 + "'"),
+        pool(node_selector="k == 'global()' || !has(global)"),
+        pool(node_selector=" \t"),
         pool(vxlan_mode=Encapsulation.ALWAYS),
         pool("fd00::/48", vxlan_mode=Encapsulation.CROSS_SUBNET),
     ],
 )
 def test_what_may_be_wanted(good: IPPool) -> None:
-    check_pool(good)
+    check(good)
     assert good.spec.prefix.size
 
 
@@ -97,6 +105,21 @@ def test_what_may_be_wanted(good: IPPool) -> None:
         (pool(namespace_selector="a == 'b'"), "spec.namespaceSelector", "set allowedUses [Workload]"),
         (pool(node_selector="x" * 1025), "spec.nodeSelector = 'xxxxxxxxxxxxxxxxxxxx...'", "at most 1024 characters"),
         (pool(node_selector="global ()"), "spec.nodeSelector = 'global ()'", "global() cannot be used in an IPPool"),
+        (
+            pool(namespace_selector="has(a) && !(global() || has(b))", allowed_uses=(AllowedUse.WORKLOAD,)),
+            "spec.namespaceSelector = 'has(a) && !(global() || has(b))'",
+            "(global() cannot be used in an IPPool)",
+        ),
+        (
+            pool(node_selector="rack = 'a'"),
+            "spec.nodeSelector = 'rack = 'a''",
+            "(position 6: found '=', expected '==', '!=', 'contains', 'starts with', 'ends with', 'in' or 'not in')",
+        ),
+        (
+            pool(namespace_selector="team in {'a'", allowed_uses=(AllowedUse.WORKLOAD,)),
+            "spec.namespaceSelector = 'team in {'a''",
+            "(position 13: found the end, expected ',' or '}')",
+        ),
         *(
             (pool(name=name), f"metadata.name = '{name}'", "at most 253 lower-case letters, digits")
             for name in ["A", "a_b", "-a", "a-", "a..b", ".a", "a" * 254, "ä"]
@@ -105,17 +128,29 @@ def test_what_may_be_wanted(good: IPPool) -> None:
 )
 def test_what_may_not_be_wanted_is_refused_with_field_value_and_rule(bad: IPPool, field: str, rule: str) -> None:
     with pytest.raises(InvalidResource) as caught:
-        check_pool(bad)
+        check(bad)
     text = str(caught.value)
     assert text.startswith(f"IPPool({bad.metadata.name}): error with field {field}")
     assert rule in text
     assert isinstance(caught.value, ConfigurationError)
 
 
+def test_a_selector_that_is_too_long_is_not_read_as_well() -> None:
+    with pytest.raises(InvalidResource) as caught:
+        check(pool(node_selector="%" * 1025))
+    assert [problem.rule for problem in caught.value.problems] == ["at most 1024 characters"]
+
+
+def test_every_selector_of_a_pool_is_judged() -> None:
+    with pytest.raises(InvalidResource) as caught:
+        check(pool(node_selector="a", namespace_selector="!", allowed_uses=(AllowedUse.WORKLOAD,)))
+    assert [problem.field for problem in caught.value.problems] == ["spec.nodeSelector", "spec.namespaceSelector"]
+
+
 def test_a_pool_has_no_namespace_and_bounded_annotations() -> None:
     metadata = Metadata(name="p", namespace="default", annotations=(("a", "b" * 256 * 1024),))
     with pytest.raises(InvalidResource) as caught:
-        check_pool(evolve(pool(), metadata=metadata))
+        check(evolve(pool(), metadata=metadata))
     assert str(caught.value) == (
         "IPPool(p): error with field metadata.namespace = 'default' (IPPool is not namespaced); "
         "error with field metadata.annotations = '262145 bytes' (at most 262144 bytes in total)"
@@ -196,21 +231,100 @@ def test_networks_are_compared_and_not_their_spelling() -> None:
                 ),
             ),
         ),
-        (
-            {"node_selector": "a", "namespace_selector": "b", "assignment_mode": AssignmentMode.MANUAL},
-            (
-                (
-                    "nodeSelector 'a' and namespaceSelector 'b' and assignmentMode Manual: stored, but this release "
-                    "passes such a pool over unless a request names it"
-                ),
-            ),
-        ),
-        (
-            {"allowed_uses": (AllowedUse.TUNNEL,)},
-            ("allowedUses without Workload: stored, but this release assigns no address from such a pool",),
-        ),
+        ({"node_selector": "has(a)", "namespace_selector": "has(b)", "assignment_mode": AssignmentMode.MANUAL}, ()),
+        ({"allowed_uses": (AllowedUse.TUNNEL,)}, ()),
     ],
 )
 def test_what_is_kept_and_not_acted_upon_is_said(asked: Json, sentences: tuple[str, ...]) -> None:
     wanted = pool(**asked)  # type: ignore[arg-type] # any field of its spec
     assert pool_warnings(wanted) == tuple(f"IPPool(p): {sentence}" for sentence in sentences)
+
+
+# --- other kinds -----------------------------------------------------------------------------------------------------
+
+
+def configuration(name: str = "default", **spec: object) -> IPAMConfiguration:
+    changed = evolve(IPAMConfigurationSpec(), **spec)  # type: ignore[arg-type] # any field of it
+    return IPAMConfiguration(metadata=Metadata(name=name), spec=changed)
+
+
+def node(*orchestrators: str, name: str = "node-a") -> Node:
+    names = tuple(OrchestratorName(orchestrator=orchestrator, name=name) for orchestrator in orchestrators)
+    return Node(metadata=Metadata(name=name), spec=NodeSpec(orchestrator_names=names))
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        configuration(),
+        configuration(is_affinity_strict=True, claims_blocks=False),
+        configuration(is_affinity_strict=True, max_blocks=4, cooldown_s=60),
+        configuration(vm_persistence="Disabled"),
+        node(),
+        node("k8s", name="node-a.example.org"),
+        IPReservation(metadata=Metadata(name="r")),
+        IPReservation(metadata=Metadata(name="r"), spec=IPReservationSpec(reserved=(Prefix.parse("10.0.0.1"),))),
+        WorkloadEndpoint(
+            metadata=Metadata(name="w", namespace="default"),
+            spec=WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0"),
+        ),
+        ClusterInformation(metadata=Metadata(name="default")),
+    ],
+)
+def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
+    check(good)
+    assert good.metadata.name
+
+
+@pytest.mark.parametrize(
+    "bad, sentences",
+    [
+        (
+            configuration(claims_blocks=False),
+            [
+                (
+                    "IPAMConfiguration(default): error with field spec.autoAllocateBlocks = 'false' "
+                    "(must be true unless strictAffinity is: "
+                    "a node without blocks would live on borrowed addresses alone)"
+                )
+            ],
+        ),
+        (
+            configuration(max_blocks=4),
+            ["error with field spec.maxBlocksPerHost = '4' (can only be set with strictAffinity true)"],
+        ),
+        (
+            configuration(max_blocks=-1, cooldown_s=-2),
+            [
+                "error with field spec.maxBlocksPerHost = '-1' (must not be negative)",
+                "error with field spec.ipCooldownSeconds = '-2' (must not be negative)",
+            ],
+        ),
+        (
+            configuration(vm_persistence="on"),
+            ["error with field spec.kubeVirtVMAddressPersistence = 'on' (must be Enabled or Disabled)"],
+        ),
+        (
+            configuration(name="mine"),
+            ["error with field metadata.name = 'mine' (there is one IPAMConfiguration, and its name is default)"],
+        ),
+        (
+            ClusterInformation(metadata=Metadata(name="mine")),
+            ["error with field metadata.name = 'mine' (there is one ClusterInformation, and its name is default)"],
+        ),
+        (
+            node("k8s", ""),
+            ["error with field spec.orchRefs[1].orchestrator = '' (must name an orchestrator, such as k8s)"],
+        ),
+        (node(name="Node_A"), ["error with field metadata.name = 'Node_A' (at most 253 lower-case letters, "]),
+        (
+            IPReservation(metadata=Metadata(name="r", namespace="n")),
+            ["IPReservation(r): error with field metadata.namespace = 'n' (IPReservation is not namespaced)"],
+        ),
+    ],
+)
+def test_what_may_not_be_wanted_of_other_kinds(bad: Resource, sentences: list[str]) -> None:
+    with pytest.raises(InvalidResource) as caught:
+        check(bad)
+    assert len(caught.value.problems) == len(sentences)
+    assert all(sentence in str(caught.value) for sentence in sentences)

@@ -1,4 +1,4 @@
-"""The four verbs: what they print, where, and how they exit."""
+"""The verbs: what they print, where, and how they exit."""
 
 import io
 import json
@@ -75,12 +75,60 @@ def test_create_goes_on_after_a_failure(bench: Bench) -> None:
     )
 
 
+def document(kind: str, name: str, spec: str = "{}") -> str:
+    return f"apiVersion: projectnetplug.org/v3\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+
+
 def test_several_kinds_are_counted_without_a_name(bench: Bench) -> None:
-    node = "apiVersion: projectnetplug.org/v3\nkind: Node\nmetadata: {name: n}\n"
-    file = bench.file(node, "node.yaml")
-    assert bench.type("create", "-f", bench.pools(TWO[0]), "-f", file) == 1
+    cluster = bench.file(document("ClusterInformation", "default"), "cluster.yaml")
+    assert bench.type("create", "-f", bench.pools(TWO[0]), "-f", cluster) == 1
     assert bench.out.endswith("Partial success: created 1 out of 2 resources\n")
-    assert "operation Create is not supported on Node(n): this release changes IPPools" in bench.err
+    kept = "operation Create is not supported on ClusterInformation(default): it is kept by netplug itself"
+    assert bench.err.endswith(f"{kept}\n")
+
+
+OTHERS = (
+    document("IPReservation", "routers", "{reservedCIDRs: [10.0.0.0/30, 10.0.1.7]}"),
+    document("Node", "node-a"),
+    document("IPAMConfiguration", "default", "{strictAffinity: true, maxBlocksPerHost: 4}"),
+)
+
+
+@pytest.mark.parametrize(
+    "text, words, rows",
+    [
+        (OTHERS[0], ["reservation", "routers"], [["NAME", "CIDRS"], ["routers", "10.0.0.0/30,10.0.1.7/32"]]),
+        (OTHERS[1], ["no", "node-a"], [["NAME", "ORCHESTRATORS", "LABELS"], ["node-a"]]),
+        (
+            OTHERS[2],
+            ["ipamconfig", "default"],
+            [
+                ["NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS", "MAXBLOCKSPERHOST"],
+                ["default", "true", "true", "4"],
+            ],
+        ),
+    ],
+)
+def test_other_kinds_are_created_shown_and_deleted(
+    bench: Bench, text: str, words: list[str], rows: list[list[str]]
+) -> None:
+    file = bench.file(text)
+    assert bench.type("create", "-f", file) == 0
+    assert bench.type("get", *words, "-o", "wide") == 0
+    assert [line.split() for line in bench.out.splitlines()] == rows
+    bench.type("get", *words, "-o", "yaml")
+    assert bench.type("apply", "-f", bench.file(bench.out, "back.yaml")) == 0
+    assert " unchanged\n" in bench.out
+    assert bench.type("delete", *words) == 0
+    assert bench.type("get", *words) == 1
+
+
+def test_replace_changes_and_never_creates(bench: Bench) -> None:
+    """S-40 of the catalogue."""
+    bench.type("create", "-f", bench.pools(TWO[0]))
+    assert bench.type("replace", "-f", bench.pools(*TWO, spec="disabled: true")) == 1
+    assert bench.out == "IPPool(a) updated\nPartial success: replaced 1 out of 2 'IPPool' resources\n"
+    assert bench.err.endswith("#2: resource does not exist: IPPool(b)\n")
 
 
 def test_warnings_go_to_standard_error(bench: Bench) -> None:
@@ -146,6 +194,7 @@ def test_a_file_that_is_not_there(bench: Bench) -> None:
     [
         ["create"],
         ["apply"],
+        ["replace"],
         ["delete"],
         ["delete", "pool"],
         ["delete", "pool", "a", "-f", "x"],

@@ -1,0 +1,146 @@
+"""The records that a cluster has one of: made once, and changed by nobody behind another's back."""
+
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.memory.faults import LostReply, Meanwhile
+from netplug_core.datastore.interface import Atomicity, Datastore
+from netplug_core.flows.cluster import (
+    configure_ipam,
+    ensure_initialized,
+    find_cluster_information,
+    find_ipam_configuration,
+)
+from netplug_core.records import Create
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.validation import InvalidResource
+from tests.resource_bench import Bench
+
+Change = Callable[[IPAMConfigurationSpec], IPAMConfigurationSpec]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench.over(Atomicity.ATOMIC)
+
+
+# --- who it is -----------------------------------------------------------------------------------------------------
+
+
+def initialize(bench: Bench, version: str = "", store: Datastore | None = None) -> ClusterInformation:
+    return ensure_initialized(store or bench.store, pace=bench.pace, new_uid=bench.new_uid, version=version)
+
+
+def test_a_cluster_gets_an_identity_once(bench: Bench) -> None:
+    assert find_cluster_information(bench.store, deadline=bench.deadline) == ClusterInformationSpec()
+    made = initialize(bench)
+    assert len(made.spec.cluster_guid) == 32
+    assert int(made.spec.cluster_guid, 16)
+    assert made.metadata.creation_time_ns == bench.clock.wall_ns
+    assert (made.spec.cluster_type, made.spec.version, made.spec.is_datastore_ready) == ("", "", True)
+    commits = bench.store.calls.commits
+    assert initialize(bench) == made
+    assert bench.store.calls.commits == commits
+    assert find_cluster_information(bench.store, deadline=bench.deadline) == made.spec
+
+
+def test_a_lock_and_an_identity_are_never_overwritten(bench: Bench) -> None:
+    spec = ClusterInformationSpec(cluster_guid="a" * 32, cluster_type="k8s", version="v1", is_datastore_ready=False)
+    locked = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
+    bench.put(Create(CLUSTER_INFORMATION_KEY, locked))
+    assert initialize(bench) == locked
+    assert initialize(bench, version="v2").spec == evolve(spec, version="v2")
+
+
+def test_what_is_unset_is_filled_in(bench: Bench) -> None:
+    bench.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"))))
+    made = initialize(bench)
+    assert made.spec.is_datastore_ready is True
+    assert len(made.spec.cluster_guid) == 32
+
+
+def test_two_who_initialize_at_once_agree(bench: Bench) -> None:
+    others: list[ClusterInformation] = []
+    store = bench.faulty(commit_1=Meanwhile(lambda: others.append(initialize(bench))))
+    assert [initialize(bench, store=store)] == others
+
+
+# --- how it assigns ------------------------------------------------------------------------------------------------
+
+
+def strict(spec: IPAMConfigurationSpec) -> IPAMConfigurationSpec:
+    return evolve(spec, is_affinity_strict=True)
+
+
+def cooling(spec: IPAMConfigurationSpec) -> IPAMConfigurationSpec:
+    return evolve(spec, cooldown_s=60)
+
+
+def configure(bench: Bench, change: Change, store: Datastore | None = None) -> IPAMConfigurationSpec:
+    return configure_ipam(store or bench.store, change, pace=bench.pace, new_uid=bench.new_uid)
+
+
+def test_asking_for_the_rules_stores_none(bench: Bench) -> None:
+    """Trap 13: reading the configuration does not write it."""
+    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == IPAMConfigurationSpec()
+    assert bench.store.calls.commits == 0
+    assert bench.find(IPAM_CONFIGURATION_KEY) is None
+
+
+def test_the_first_rule_creates_the_configuration_and_others_change_it(bench: Bench) -> None:
+    assert configure(bench, strict) == IPAMConfigurationSpec(is_affinity_strict=True)
+    made = bench.find(IPAM_CONFIGURATION_KEY)
+    assert made is not None
+    assert made.value.metadata.uid
+    assert made.value.metadata.creation_time_ns == bench.clock.wall_ns
+    configure(bench, cooling)
+    expected = IPAMConfigurationSpec(is_affinity_strict=True, cooldown_s=60)
+    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == expected
+    after = bench.find(IPAM_CONFIGURATION_KEY)
+    assert after is not None
+    assert after.value.metadata == made.value.metadata
+
+
+def test_a_rule_that_is_set_already_is_not_written_again(bench: Bench) -> None:
+    configure(bench, strict)
+    commits = bench.store.calls.commits
+    assert configure(bench, strict).is_affinity_strict
+    assert bench.store.calls.commits == commits
+
+
+@pytest.mark.parametrize("others", [(), (lambda spec: evolve(spec, vm_persistence="Disabled"),)])
+def test_two_concurrent_changes_lose_nothing(bench: Bench, others: tuple[Change, ...]) -> None:
+    """Trap 38: two who configure at once, before there is a configuration and after."""
+    for change in others:
+        configure(bench, change)
+    store = bench.faulty(commit_1=Meanwhile(lambda: configure(bench, strict)))
+    settled = configure(bench, cooling, store=store)
+    assert (settled.is_affinity_strict, settled.cooldown_s) == (True, 60)
+    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == settled
+
+
+def test_a_change_whose_reply_is_lost_is_made_once(bench: Bench) -> None:
+    for change in (strict, cooling):
+        configure(bench, change, store=bench.faulty(commit_1=LostReply()))
+    expected = IPAMConfigurationSpec(is_affinity_strict=True, cooldown_s=60)
+    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == expected
+
+
+def test_rules_that_contradict_each_other_are_refused_and_nothing_is_written(bench: Bench) -> None:
+    with pytest.raises(InvalidResource, match="can only be set with strictAffinity true"):
+        configure(bench, lambda spec: evolve(spec, max_blocks=4))
+    stored = IPAMConfiguration(
+        metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True, claims_blocks=False)
+    )
+    bench.put(Create(IPAM_CONFIGURATION_KEY, stored))
+    with pytest.raises(InvalidResource, match=r"spec\.autoAllocateBlocks"):
+        configure(bench, lambda spec: evolve(spec, is_affinity_strict=False))
+    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == stored.spec
