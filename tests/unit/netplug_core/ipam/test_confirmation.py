@@ -1,0 +1,88 @@
+"""The second witness: a view alone frees nothing."""
+
+from attrs import evolve
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.ipam.collection import Basis, FreeHandle, Leak, Taken
+from netplug_core.ipam.confirmation import confirm, questions
+from netplug_core.ipam.holdings import Holding, LeakReason
+from netplug_core.ipam.witness import PodFacts, PodName, Statement
+
+WEB, DB = PodName("default", "web"), PodName("default", "db")
+BLOCK = Prefix.parse("10.0.0.0/29")
+
+
+def leak(n: int, pod: str = "web", basis: Basis = Basis.GRACE) -> Leak:
+    holding = Holding(
+        address=BLOCK.nth(n), block=BLOCK, handle="h", sequence=7, node="node-a", pod=pod, namespace="default"
+    )
+    return Leak(holding=holding, reason=LeakReason.POD_MISSING, basis=basis)
+
+
+def tunnel(basis: Basis = Basis.NODE_GONE) -> Leak:
+    holding = evolve(leak(5).holding, pod="", namespace="", type="ipipTunnelAddress")
+    return Leak(holding=holding, reason=LeakReason.NODE_GONE, basis=basis)
+
+
+def handle(*leaks: Leak) -> FreeHandle:
+    return FreeHandle(handle="h", leaks=leaks)
+
+
+def statement(
+    *pods: PodFacts, gone: frozenset[str] = frozenset(), unanswered: dict[PodName | str, str] | None = None
+) -> Statement:
+    return Statement(pods={pod.pod: pod for pod in pods}, gone=gone, unanswered=unanswered or {})
+
+
+def running(*addresses: Address, name: str = "web") -> PodFacts:
+    return PodFacts(namespace="default", name=name, node="node-a", addresses=addresses)
+
+
+def test_each_pod_and_node_is_asked_about_once() -> None:
+    actions = (handle(leak(1), leak(2)), handle(leak(3, "db", Basis.NODE_GONE)), handle(tunnel(Basis.GRACE)))
+    assert questions(actions) == (WEB, DB, "node-a")
+    assert questions((handle(leak(1)),)) == (WEB,)  # what waited needs no word about its node
+
+
+def test_what_the_witness_misses_too_is_a_leak() -> None:
+    found = confirm((handle(leak(1), leak(2)),), statement())
+    assert found.leaks == (handle(leak(1), leak(2)),)
+    assert (found.spared, found.cleared, found.undecided) == ((), (), ())
+
+
+def test_the_reason_is_the_witnesss() -> None:
+    other = running(BLOCK.nth(6))
+    (action,) = confirm((handle(leak(1)),), statement(other)).leaks
+    assert [found.reason for found in action.leaks] == [LeakReason.POD_DIFFERS]
+
+
+def test_one_address_in_use_keeps_the_whole_handle() -> None:
+    found = confirm((handle(leak(1), leak(2)),), statement(running(BLOCK.nth(2))))
+    assert (found.leaks, found.spared) == ((), (handle(leak(1), leak(2)),))
+    assert found.cleared == (Taken(BLOCK.nth(2), "h", 7),)
+
+
+def test_a_node_that_is_there_after_all_leaves_its_pods_their_time() -> None:
+    action = handle(leak(1, basis=Basis.NODE_GONE))
+    found = confirm((action,), statement())
+    assert (found.leaks, found.spared, found.cleared) == ((), (action,), ())
+    assert confirm((action,), statement(gone=frozenset({"node-a"}))).leaks == (action,)
+
+
+def test_a_tunnel_needs_the_word_that_its_node_is_gone() -> None:
+    for basis in Basis:
+        action = handle(tunnel(basis))
+        assert confirm((action,), statement(gone=frozenset({"node-a"}))).leaks == (action,)
+        assert confirm((action,), statement()).cleared == (Taken(BLOCK.nth(5), "h", 7),)
+
+
+def test_nothing_is_freed_on_doubt() -> None:
+    actions = (handle(leak(1), leak(2, "db")), handle(leak(3)))
+    found = confirm(actions, statement(unanswered={DB: "forbidden"}))
+    assert found.leaks == (handle(leak(3)),)
+    (failure,) = found.undecided
+    assert str(failure) == (
+        "could not free what handle h holds: 10.0.0.1 of pod default/web on node node-a (its pod does not exist); "
+        "10.0.0.2 of pod default/db on node node-a (its pod does not exist): "
+        "pod default/db could not be looked up: forbidden"
+    )
