@@ -34,10 +34,9 @@ def measure(rounds: int) -> None:
     if not Path(_DEBIAN_PLUGINS, "ptp").exists():
         raise SystemExit("ptp is missing: apt-get install containernetworking-plugins")
     if _INSIDE not in os.environ:
-        command = ["unshare", "--net", "--mount", sys.executable, "-m", "benchmarks", "attach", f"--rounds={rounds}"]
-        status = subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode
-        if status:
-            raise SystemExit(status)
+        command = ["unshare", "--net", "--mount", sys.executable, "-m", "benchmarks.attach", str(rounds)]
+        if subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode:
+            raise SystemExit("attach did not come to its end")
         return
     with tempfile.TemporaryDirectory() as folder:
         _prepare(Path(folder))
@@ -131,3 +130,7 @@ def _namespace(name: str) -> Iterator[str]:
         yield f"/run/netns/{name}"
     finally:
         subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+if __name__ == "__main__":
+    measure(int(sys.argv[1]))

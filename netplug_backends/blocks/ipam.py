@@ -99,6 +99,8 @@ class BlockIPAM:
         It has time of its own, however the call ended. The error that made it necessary is the one the caller sees;
         what stays is freed by the runtime's DEL.
         """
+        if self.warm is not None:
+            self.warm.forget()  # a call that was cut short may not have told it what it wrote
         try:
             self.release(request, endpoint, deadline=Deadline.after(self.clock, TAKE_BACK_S))
         except NetplugError as failure:

@@ -104,9 +104,13 @@ class Warm:
             return
         for query, answer in tuple(self._answers.items()):  # another call of this process may be learning
             if isinstance(query, List) and query.kind == key.kind and key.path[: len(query.within)] == query.within:
-                others = [old for old in answer.records if old.key != key]
-                found = sorted([*others, *([record] if record else [])], key=lambda record: record.key.path)
-                self._answers[query] = Answer(tuple(found))
+                found = [old for old in answer.records if old.key != key]
+                found.extend([record] if record else ())
+                self._answers[query] = Answer(tuple(sorted(found, key=_path)))
+
+
+def _path(record: Record[object]) -> tuple[str, ...]:
+    return record.key.path
 
 
 def _is_of(query: Query, kinds: frozenset[Kind[object]]) -> bool:

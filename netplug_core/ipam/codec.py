@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import TypeVar, cast
 
 from netplug_core.addressing import Ordinal, Prefix
@@ -94,14 +95,14 @@ def _block_in(mapping: Json) -> Block:
     _check_numbers([index for index in allocations if index is not None], "allocations")
     _check_numbers(free, "unallocated")
     block = Block(
-        prefix=_parsed("cidr", Prefix.parse, _text(mapping, "cidr")),
+        prefix=_parsed("cidr", _prefix, _text(mapping, "cidr")),
         owner=_text(mapping, "affinity"),
         claim_time_ns=_time(mapping, "affinity_claim_time"),
         allocations=cast("tuple[int | None, ...]", tuple(allocations)),
         free=cast("tuple[Ordinal, ...]", tuple(free)),
         attributes=_attributes_in(_items(mapping, "attributes")),
         sequence=_number(mapping.get("sequenceNumber", 0), "sequenceNumber"),
-        sequences=_sequences(mapping, "sequenceNumberForAllocation", allocations),
+        sequences=_sequences(mapping, allocations),
         carried=_carried(mapping, _BLOCK_KEYS),
     )
     problem = block.problem()
@@ -147,8 +148,7 @@ def _attribute_in(item: Json) -> Attribute:
 
 def _handle_in(mapping: Json) -> Handle:
     counts = (
-        (_parsed("block", Prefix.parse, text), _number(count, "block"))
-        for text, count in _object(mapping, "block").items()
+        (_parsed("block", _prefix, text), _number(count, "block")) for text, count in _object(mapping, "block").items()
     )
     return Handle(
         blocks=tuple(sorted((prefix, count) for prefix, count in counts if count > 0)),
@@ -191,6 +191,11 @@ def _parsed(key: str, parse: Callable[[str], T], text: str) -> T:
         raise ValueError(f"{key}: {error}") from None
 
 
+@lru_cache(maxsize=16_384)  # a node's blocks and handles name the same few, again and again
+def _prefix(text: str) -> Prefix:
+    return Prefix.parse(text)
+
+
 def _time(mapping: Json, key: str) -> int | None:
     if mapping.get(key) is None:
         return None
@@ -221,18 +226,23 @@ def _check_numbers(items: Collection[object], key: str) -> None:
             _number(item, key)
 
 
-def _sequences(mapping: Json, key: str, allocations: list[object]) -> tuple[int, ...]:
+def _sequences(mapping: Json, allocations: list[object]) -> tuple[int, ...]:
     """The numbers by ordinal; those of free ordinals mean nothing."""
-    stored, size = _object(mapping, key), len(allocations)
-    _check_numbers(stored.values(), key)
+    stored, size = _object(mapping, "sequenceNumberForAllocation"), len(allocations)
+    _check_numbers(stored.values(), "sequenceNumberForAllocation")
     numbers = [0] * size
     for text, number in cast("dict[str, int]", stored).items():
-        if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ORDINAL):
-            raise ValueError(f"{key}: {text!r} is not an ordinal")
-        ordinal = int(text)
+        ordinal = _ordinal(text)
         if ordinal < size and allocations[ordinal] is not None:
             numbers[ordinal] = number
     return tuple(numbers)
+
+
+@lru_cache(maxsize=4096)  # every block names the same ordinals
+def _ordinal(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ORDINAL):
+        raise ValueError(f"sequenceNumberForAllocation: {text!r} is not an ordinal")
+    return int(text)
 
 
 def _owner(mapping: Json, key: str) -> Pairs:

@@ -48,7 +48,11 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
     if handle is None:
         return Decision((), Released(addresses=()))
     cooling = Cooling.of(snapshot, now_ns)
-    conditions: list[Write] = [still_ready(snapshot)]
+    configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
+    conditions: list[Write] = [
+        still_ready(snapshot),
+        Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
+    ]
     writes: list[Write] = []
     left, released = handle.value, list[Address]()
     for prefix, _count in handle.value.blocks:
@@ -57,7 +61,7 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
         going = tuple(held for held in ours if request.sequence in (None, held.sequence))
         if record is not None and going:
             writes.append(cooling.release(record, going))
-        else:  # what is remembered of it may be older than the handle
+        else:  # it may be remembered, and older than the handle
             conditions.append(Require(block_key(prefix), record.revision if record else ABSENT))
         released.extend(held.address for held in going)
         left = left.with_count(prefix, len(ours) - len(going))

@@ -100,8 +100,7 @@ def _handle_writes(
         left = handle.value
         for record, going in changes:
             gone = sum(held.attribute.handle == handle_id for held in going)
-            if gone:
-                left = left.with_count(record.value.prefix, len(record.value.held_by(handle_id)) - gone)
+            left = left.with_count(record.value.prefix, len(record.value.held_by(handle_id)) - gone)
         if left.blocks:
             writes.append(Update(handle.key, left, handle.revision))
         else:

@@ -11,7 +11,6 @@ from netplug_backends.memory.faults import Death, Fault, LostRace, LostReply, Lo
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
 from netplug_core.errors import ContentionExhausted, Unavailable
-from netplug_core.ipam.interface import EndpointPart
 from netplug_core.ipam.refusals import PoolsExhausted
 from netplug_core.ipam.request import AssignRequest, ReleaseRequest
 from netplug_core.records import Change, Conflict, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
@@ -76,7 +75,7 @@ def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity:
 
 @pytest.mark.parametrize("atomicity", Atomicity)
 def test_whatever_happens_to_a_release_the_next_one_ends_it(atomicity: Atomicity) -> None:
-    for fault in faults(cluster(atomicity), 5):
+    for fault in faults(cluster(atomicity), 6):  # lock, configuration, two blocks, handle, endpoint
         bench = cluster(atomicity)
         bench.assign(request("h", v4(), v6()), part=part())
         bench.take("other", v4(), v6())
@@ -187,14 +186,16 @@ def lost_too_late(bench: Bench, applied: int) -> Mishap:
     return mishap
 
 
-def suffer(bench: Bench, *mishaps: Mishap, wish: AssignRequest = WISH, endpoint: EndpointPart | None = None) -> Unlucky:
+def unanswered(send: Send) -> tuple[Revision, ...]:
+    """The store does what it is asked, and there is time to look."""
+    send(None)
+    raise OutcomeUnknown("the store", "no answer")
+
+
+def suffer(bench: Bench, *mishaps: Mishap, wish: AssignRequest = WISH) -> Unlucky:
     """Assign over a store that is unlucky."""
     store = Unlucky(bench.store, mishaps)
-    ipam = evolve(bench.ipam(), datastore=store)
-    try:
-        ipam.assign(wish, endpoint or part(), deadline=bench.deadline)
-    finally:
-        bench.spent()
+    evolve(bench.ipam(), datastore=store).assign(wish, part(), deadline=bench.deadline)
     return store
 
 
@@ -211,11 +212,7 @@ def test_nothing_that_was_not_sent_is_taken_back(bench: Bench) -> None:
 
 
 def test_a_reply_that_is_lost_in_time_is_looked_up_and_nothing_is_taken_back(bench: Bench) -> None:
-    def lost(send: Send) -> tuple[Revision, ...]:
-        send(None)
-        raise OutcomeUnknown("the store", "no answer")
-
-    assert suffer(bench, lost).commits == 1
+    assert suffer(bench, unanswered).commits == 1
     assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
 
 
@@ -275,16 +272,26 @@ def test_trap_45_who_is_told_to_stop_behind_the_deadline_takes_back_too(bench: B
 
 
 def test_a_call_that_is_stopped_between_two_attempts_takes_back(bench: Bench) -> None:
-    def lost(send: Send) -> tuple[Revision, ...]:
-        send(None)
-        raise OutcomeUnknown("the store", "no answer")
-
     def chance() -> float:
         raise KeyboardInterrupt
 
-    ipam = evolve(bench.ipam(), datastore=Unlucky(bench.store, [lost]), chance=chance)
+    ipam = evolve(bench.ipam(), datastore=Unlucky(bench.store, [unanswered]), chance=chance)
     with pytest.raises(KeyboardInterrupt):
         ipam.assign(WISH, part(), deadline=bench.deadline)
+    assert_nothing_is_left(bench)
+
+
+def test_a_handle_that_this_call_wrote_itself_is_not_taken_for_an_older_one() -> None:
+    """The second try reads what the first one left, and fails too."""
+    bench = cluster(Atomicity.ORDERED)
+    made = writes_of_a_first_assignment(bench) - 3  # the handle is written, and no address is taken
+
+    def cut(send: Send) -> tuple[Revision, ...]:
+        send(made)
+        raise OutcomeUnknown("the store", "no answer", made)
+
+    with pytest.raises(OutcomeUnknown):
+        suffer(bench, cut, answered_too_late(bench, 0))
     assert_nothing_is_left(bench)
 
 
@@ -324,6 +331,18 @@ def test_a_lost_reply_of_a_request_without_a_handle_is_not_tried_again(bench: Be
     with pytest.raises(OutcomeUnknown):
         bench.assign(request(None), {1: LostReply()})
     assert bench.held() == {"10.0.0.0": None}
+
+
+def test_a_store_that_is_slow_to_answer_ends_the_call_at_its_deadline(bench: Bench) -> None:
+    class Slow(Unlucky):
+        def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+            found = super().read(queries, deadline=deadline)
+            bench.clock.sleep(61)
+            return found
+
+    with pytest.raises(Unavailable, match="this process: the deadline passed while reading"):
+        evolve(bench.ipam(), datastore=Slow(bench.store, [])).assign(WISH, part(), deadline=bench.deadline)
+    assert_nothing_is_left(bench)
 
 
 def test_a_refusal_after_a_lost_reply_leaves_nothing() -> None:

@@ -324,6 +324,14 @@ def test_that_there_is_nothing_to_do_is_made_sure_of_by_a_read(bench: Bench) -> 
     assert bench.value(ONE) == 1
 
 
+def test_what_led_nowhere_is_forgotten_with_the_revisions_of_its_time(bench: Bench) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    bench.put(TWO, 22)
+    bench.run_warm(make_one, Get(ONE))
+    now = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)).revision(COUNTER)
+    assert bench.warm.recall((Get(ONE),), ())[0].revision(COUNTER) == now
+
+
 def test_what_is_presumed_absent_is_not_read(bench: Bench) -> None:
     bench.run_warm(make_one, Get(ONE))
     before = bench.spent()

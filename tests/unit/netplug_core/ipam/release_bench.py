@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from netplug_backends.memory.faults import Death, Fault, FaultyDatastore, ProcessDied
 from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import Pace
-from netplug_core.datastore.interface import Atomicity, Datastore
 from netplug_core.flows.addresses import release_addresses
 from netplug_core.ipam.affinity import AFFINITY
 from netplug_core.ipam.request import AddressesReleased, ReleaseItem
-from netplug_core.records import Decision, Get, NeedMore, Query, Record, Snapshot
+from netplug_core.records import Decision, NeedMore, Query, Snapshot
 from tests.unit.netplug_core.ipam.bench import Bench
 
 R = TypeVar("R")
-V = TypeVar("V")
 
 
 def decided(bench: Bench, queries: Sequence[Query], rule: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
@@ -33,9 +29,9 @@ def item(address: str, handle: str | None = None, sequence: int | None = None) -
     return ReleaseItem(address=Address.parse(address), handle=handle, sequence=sequence)
 
 
-def give_back(bench: Bench, *items: ReleaseItem, store: Datastore | None = None) -> AddressesReleased:
+def give_back(bench: Bench, *items: ReleaseItem) -> AddressesReleased:
     """Release addresses one by one, as the collector and netplugctl do."""
-    return release_addresses(store or bench.store, items, pace=bench.pace)
+    return release_addresses(bench.store, items, pace=bench.pace)
 
 
 def sequence(bench: Bench, address: str, cidr: str) -> int:
@@ -52,34 +48,3 @@ def texts(values: Iterable[Address | Prefix]) -> list[str]:
 def claim_names(bench: Bench) -> list[str]:
     """Every claim as ``type:name block``; ``Bench.claims`` knows those of nodes alone."""
     return ["{}:{} {}".format(*record.key.path[:2], record.key.name) for record in bench.records(AFFINITY)]
-
-
-def records(bench: Bench, keys: Iterable[Get[V]]) -> list[Record[V] | None]:
-    return [bench.find_record(key.key) for key in keys]
-
-
-def dying(bench: Bench, applied: int | None) -> FaultyDatastore:
-    """The store, for a process that dies at its first commit, after so many of its writes."""
-    return FaultyDatastore(bench.store, {1: Death(applied)})
-
-
-def cut(bench: Bench, act: Callable[[Datastore], object], applied: int) -> bool:
-    """Whether a process that is to die after so many writes of its first commit was killed by that."""
-    try:
-        act(dying(bench, applied))
-    except ProcessDied:
-        return True
-    return False
-
-
-def script(bench: Bench, faults: Mapping[int, Fault]) -> FaultyDatastore:
-    return FaultyDatastore(bench.store, faults)
-
-
-def after(bench: Bench, seconds: float) -> Pace:
-    """Let some time pass."""
-    bench.clock.sleep(seconds)
-    return bench.pace
-
-
-ORDERED = Atomicity.ORDERED

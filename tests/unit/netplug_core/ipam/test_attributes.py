@@ -19,6 +19,14 @@ def test_an_attribute_knows_its_owner() -> None:
     assert (WEB.owner_value("pod"), WEB.owner_value("namespace")) == ("web-0", "")
 
 
+def test_an_attribute_says_nothing_by_itself() -> None:
+    assert Attribute() == Attribute(handle=None, owner=(), alternate=(), released_ns=None, carried="")
+
+
+def test_only_what_the_columns_cannot_say_is_kept_whole() -> None:
+    assert Attributes.of(ALL).whole == (None, None, None, None, COOLING, MOVING, NEWER)
+
+
 def test_entries_come_out_as_they_went_in() -> None:
     row = Attributes.of(ALL)
     assert (len(row), tuple(row)) == (7, ALL)

@@ -76,6 +76,10 @@ def test_what_a_newer_release_stored_is_carried_through_at_every_level() -> None
     assert through_json(later)["attributes"] == [{**POD, "zone": "eu"}, {"handle_id": "h", "secondary": None}]
 
 
+def test_what_is_carried_is_equal_in_any_order() -> None:
+    assert block(zone="eu", shard=1) == block(shard=1, zone="eu") != block(shard=2, zone="eu")
+
+
 def test_a_second_owner_is_kept() -> None:
     attributes = [{**POD, "alternateOwnerAttrs": {"pod": "web-1"}}, COOLING]
     assert block(attributes=attributes).attributes[0].alternate == (("pod", "web-1"),)
@@ -133,7 +137,7 @@ def test_old_and_foreign_spellings_are_understood() -> None:
         affinity_claim_time=None,
         deleted=False,
         sequenceNumberForAllocation=None,
-        attributes=[{"handle_id": "id\r\neth0"}, {"handle_id": None, "secondary": {}}],
+        attributes=[{"handle_id": "id\r\neth0", "secondary": {"pod": "web-0"}}, {"handle_id": None, "secondary": {}}],
     )
     assert (value.owner, value.claim_time_ns, value.carried) == ("", None, "")
     assert [held.sequence for held in value.held()] == [0, 0]
@@ -178,7 +182,10 @@ def test_an_empty_block_may_leave_its_lists_out() -> None:
     ({"attributes": [POD, {"handle_id": 7}]}, "handle_id: 7 is not a string"),
     ({"attributes": [POD, {"secondary": []}]}, "secondary: [] is not an object"),
     ({"attributes": [POD, {"secondary": {"pod": 7}}]}, "secondary.pod: 7 is not a string"),
-    ({"attributes": [POD, {"secondary": {"node": "n", "pod": None}}]}, "secondary.pod: None is not a string"),
+    (
+        {"attributes": [POD, {"handle_id": "h", "secondary": {"node": "n", "pod": None}}]},
+        "secondary.pod: None is not a string",
+    ),
     ({"attributes": [POD, {"secondary": ""}]}, "secondary: '' is not an object"),
     ({"attributes": [POD, {"handle_id": ["h"]}]}, "handle_id: ['h'] is not a string"),
     ({"attributes": [POD, {"alternateOwnerAttrs": 7}]}, "alternateOwnerAttrs: 7 is not an object"),

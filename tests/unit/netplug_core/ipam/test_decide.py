@@ -73,47 +73,9 @@ def test_the_answer_names_the_pool_each_address_is_from(bench: Bench) -> None:
     )
 
 
-@pytest.mark.parametrize("four, six, lengths", [
-    (FOUR, SIX, (26, 122)), (FOUR, SIX, (32, 128)), ("192.168.0.0/16", "fd80::/110", (20, 116)),
-])  # fmt: skip
-def test_both_families_come_in_one_commit_under_one_handle(four: str, six: str, lengths: tuple[int, int]) -> None:
-    # I-15
-    bench = Bench.new()
-    bench.add_pool("four", four, lengths[0])
-    bench.add_pool("six", six, lengths[1])
-    bench.spent()
-    first, second = bench.take("h", v4(), v6())
-    assert bench.spent() == (2, 1)
-    assert Prefix.parse(four).contains(Address.parse(first))
-    assert Prefix.parse(six).contains(Address.parse(second))
-    assert list(bench.counts("h").values()) == [1, 1]
-
-
 def test_families_come_in_the_order_of_the_request(bench: Bench) -> None:
     bench.add_pool("six", SIX)
     assert bench.take("h", v6(), v4()) == ["fd80:24e2:f998:72d6::", "10.0.0.0"]
-
-
-def test_many_addresses_come_from_as_many_blocks_as_it_takes() -> None:  # I-16
-    bench = Bench.new()
-    bench.add_pool("four", FOUR)
-    bench.add_pool("six", SIX)
-    taken = bench.take("h", v4(256), v6(256))
-    assert len(set(taken)) == 512
-    assert len(bench.blocks()) == 8
-    assert set(bench.counts("h").values()) == {64}
-    assert sorted(bench.release("h")) == sorted(taken)
-    assert bench.held() == {}
-
-
-def test_the_longest_free_address_is_given_first() -> None:  # I-25, within a pool of one block
-    bench = Bench.new()
-    bench.add_pool("tiny", "10.0.0.0/30")
-    given = []
-    for _round in range(5):
-        given += bench.take("h")
-        bench.release("h")
-    assert given == ["10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.0"]
 
 
 def test_a_pool_larger_than_any_list_is_served() -> None:

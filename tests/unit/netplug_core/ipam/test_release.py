@@ -12,6 +12,7 @@ from netplug_core.ipam.release import decide_release, held, release_queries
 from netplug_core.ipam.request import Released, ReleaseRequest
 from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import ippool_key
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, v4, v6
 from tests.unit.netplug_core.ipam.release_bench import decided, sequence, texts
@@ -36,6 +37,14 @@ def test_everything_a_handle_holds_is_freed_and_nothing_else(bench: Bench) -> No
     assert bench.held() == {"10.0.0.70": "h2"}
     assert bench.handles() == ["h2"]
     assert bench.claims()[(NODE, BLOCK_0)] == "confirmed"  # an empty block stays its node's
+
+
+def test_trap_26_a_handle_counts_what_it_took_and_not_what_it_wanted(bench: Bench) -> None:
+    bench.take("other", v4(60))
+    bench.take("h1", v4(6))
+    assert bench.counts("h1") == {BLOCK_0: 4, BLOCK_1: 2}
+    bench.release("h1")
+    assert bench.handles() == ["other"]
 
 
 def test_the_freed_addresses_are_named_by_block_and_number(bench: Bench) -> None:
@@ -212,11 +221,20 @@ def decision(bench: Bench, handle: str) -> Decision[Released]:
 def test_the_commit_frees_addresses_before_it_forgets_the_handle(bench: Bench) -> None:
     bench.take("h1")
     made = decision(bench, "h1")
-    flag, block, handle = made.writes
+    flag, configuration, block, handle = made.writes
     assert flag == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    assert configuration == Require(IPAM_CONFIGURATION_KEY, ABSENT)
     assert isinstance(block, Update)
     assert isinstance(handle, Delete)
     assert made.result == Released(addresses=(Address.parse("10.0.0.0"),))
+
+
+def test_the_commit_rests_on_the_configuration_for_it_says_how_long_addresses_rest(bench: Bench) -> None:
+    bench.take("h1")
+    bench.configure(cooldown_s=60)
+    stored = bench.find_record(IPAM_CONFIGURATION_KEY)
+    assert stored is not None
+    assert decision(bench, "h1").writes[1] == Require(stored.key, stored.revision)
 
 
 def test_the_commit_rests_on_the_blocks_in_which_nothing_was_found(bench: Bench) -> None:
@@ -225,8 +243,7 @@ def test_the_commit_rests_on_the_blocks_in_which_nothing_was_found(bench: Bench)
     bench.leave_handle("h1", b0=1, b1=1)
     stored = bench.find_record(block_key(Prefix.parse(BLOCK_0)))
     assert stored is not None
-    flag, there, missing, handle = decision(bench, "h1").writes
-    assert flag == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    _flag, _configuration, there, missing, handle = decision(bench, "h1").writes
     assert there == Require(stored.key, stored.revision)
     assert missing == Require(block_key(Prefix.parse(BLOCK_1)), ABSENT)
     assert isinstance(handle, Delete)

@@ -1,6 +1,7 @@
 """Giving up claims: what becomes of block and affinity, in which order, and what a crash leaves to the next try."""
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.memory.faults import Death, FaultyDatastore, ProcessDied
 from netplug_core.addressing import Prefix
@@ -121,6 +122,14 @@ def test_trap_18_the_pool_may_be_gone(bench: Bench) -> None:
     bench.remove(ippool_key("main"))
     assert give_up(bench, claim()).gone == (claim(),)
     assert (bench.blocks(), bench.claims()) == ({}, {})
+
+
+def test_trap_11_a_block_of_old_days_that_knows_no_claim_time_is_given_up(bench: Bench) -> None:
+    bench.give_block(BLOCK_0)
+    block = bench.block(BLOCK_0)
+    bench.put(block.key, evolve(block, claim_time_ns=None))
+    assert give_up(bench, claim(), emptiness=Emptiness.REQUIRED).gone == (claim(),)
+    assert bench.blocks() == {}
 
 
 def test_claims_of_others_than_nodes_are_given_up_likewise(bench: Bench) -> None:

@@ -30,8 +30,8 @@ BLOCK = Prefix.parse("192.168.1.64/26")
         "no more blocks are claimed: the node has reached its limit (2)",
     ),
     (
-        PoolFull(pool="main", prefix=POOL, used=200, reserved=4, cooling=2, free_elsewhere=50),
-        "IPPool main (192.168.1.0/24): 256 addresses, 200 used, 4 reserved, 2 cooling, 50 free in blocks of other nodes",
+        PoolFull(pool="main", prefix=POOL, used=20, reserved=4, cooling=2, free_elsewhere=50),
+        "IPPool main (192.168.1.0/24): 256 addresses, 20 used, 4 reserved, 2 cooling, 50 free in blocks of other nodes",
     ),
 ])  # fmt: skip
 def test_a_remark_is_a_sentence(remark: Remark, text: str) -> None:

@@ -102,7 +102,7 @@ def test_what_may_be_wanted(good: IPPool) -> None:
         (pool(allowed_uses=LOAD_BALANCER, vxlan_mode=Encapsulation.ALWAYS), "spec.vxlanMode", "must be Never with"),
         (pool(allowed_uses=LOAD_BALANCER, is_bgp_export_disabled=True), "spec.disableBGPExport", "must be false with"),
         (pool(allowed_uses=LOAD_BALANCER, node_selector="a == 'b'"), "spec.nodeSelector", r"must be all() with"),
-        (pool(namespace_selector="a == 'b'"), "spec.namespaceSelector", "set allowedUses [Workload]"),
+        (pool(namespace_selector="a == 'b'"), "spec.namespaceSelector", "set allowedUses [Workload]"),  # trap 43
         (pool(node_selector="x" * 1025), "spec.nodeSelector = 'xxxxxxxxxxxxxxxxxxxx...'", "at most 1024 characters"),
         (pool(node_selector="global ()"), "spec.nodeSelector = 'global ()'", "global() cannot be used in an IPPool"),
         (

@@ -1,0 +1,188 @@
+"""That a node has a block at all: the one it has, or a new one, and no address taken."""
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.memory.faults import Fault, FaultyDatastore, LostReply, Meanwhile
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.flows.affinities import ensure_blocks
+from netplug_core.ipam.affinity import AFFINITY, AffinityState
+from netplug_core.ipam.decide import queries
+from netplug_core.ipam.ensure import EnsuredBlocks, decide_ensure
+from netplug_core.ipam.refusals import (
+    BlockLimitReached,
+    BlockUnavailable,
+    NoPoolServes,
+    PoolsExhausted,
+    PoolUnknown,
+    StrictlyExhausted,
+)
+from netplug_core.ipam.request import AssignRequest
+from netplug_core.records import Decision, RequireUnchanged
+from netplug_core.resources.ippool import AllowedUse
+from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, from_first, ip, request, v4, v6
+
+BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A cluster with one pool of each family, four blocks each."""
+    made = Bench.new()
+    made.add_pool("main", "10.0.0.0/24")
+    made.add_pool("six", "fd00::/120")
+    return made
+
+
+def ensured(bench: Bench, wish: AssignRequest | None = None, script: dict[int, Fault] | None = None) -> list[str]:
+    store = FaultyDatastore(bench.store, script or {})
+    return [str(block) for block in ensure_blocks(store, wish or request(), order=from_first, pace=bench.pace).blocks]
+
+
+def decided(bench: Bench, wish: AssignRequest) -> Decision[EnsuredBlocks]:
+    snapshot = bench.read(*queries(wish))
+    while True:
+        decision = decide_ensure(snapshot, wish, bench.clock.now_ns(), from_first)
+        if isinstance(decision, Decision):
+            return decision
+        snapshot = snapshot.merged(bench.read(*decision.queries))
+
+
+def test_a_node_without_a_block_gets_one_and_the_same_ever_after(bench: Bench) -> None:  # I-65
+    assert ensured(bench) == ensured(bench) == [BLOCK_0]
+    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+    assert bench.held() == {}
+    assert bench.handles() == []
+    assert ensured(bench, request(node=OTHER)) == [BLOCK_1]
+
+
+def test_each_family_gets_one_of_its_own_pools(bench: Bench) -> None:
+    """Trap 12: an IPv6 block comes from an IPv6 pool."""
+    assert ensured(bench, request("h", v6())) == ["fd00::/122"]
+    assert ensured(bench, request("h", v4(), v6())) == [BLOCK_0, "fd00::/122"]
+    bench.spent()
+    assert ensured(bench, request("h", v6(), v4())) == ["fd00::/122", BLOCK_0]
+    assert bench.spent() == (2, 0)
+
+
+def test_both_families_of_a_new_node_come_in_one_commit(bench: Bench) -> None:
+    bench.spent()
+    ensured(bench, request("h", v4(), v6()))
+    assert bench.spent() == (2, 1)
+
+
+def test_a_full_block_is_a_block(bench: Bench) -> None:
+    bench.take("h", v4(64))
+    assert ensured(bench) == [BLOCK_0]
+
+
+def test_a_half_made_claim_is_confirmed(bench: Bench) -> None:
+    bench.leave_block(BLOCK_1)
+    bench.leave_claim(BLOCK_1, AffinityState.PENDING)
+    assert ensured(bench) == [BLOCK_1]
+    assert bench.claims() == {(NODE, BLOCK_1): "confirmed"}
+
+
+def test_the_pools_of_the_request_count(bench: Bench) -> None:  # I-65
+    bench.add_pool("next", "11.0.0.0/24")
+    ensured(bench)
+    assert ensured(bench, request("h", v4(1, "next"))) == ["11.0.0.0/26"]
+    with pytest.raises(PoolUnknown, match=r"the given pool \(40\.0\.0\.0/24\) does not exist, or is not enabled"):
+        ensured(bench, request("h", v4(1, "40.0.0.0/24")))
+    bench.disable_pool("main")
+    bench.disable_pool("next")
+    with pytest.raises(NoPoolServes):
+        ensured(bench, request("h", v6(), v4()))
+    assert [block for block in bench.blocks() if block.startswith("fd")] == []
+
+
+def test_a_block_that_the_host_keeps_all_of_is_none(bench: Bench) -> None:
+    with pytest.raises(NetplugError, match="too small for what the host keeps back"):
+        ensured(bench, evolve(request(), kept_back=(32, 32)))
+    ensured(bench, evolve(request(), kept_back=(2, 1)))
+    assert bench.block(BLOCK_0).used_count == 3
+
+
+def test_an_address_that_is_wanted_by_name_ensures_nothing(bench: Bench) -> None:
+    bench.configure(is_affinity_strict=True, max_blocks=1)
+    assert ensured(bench, request("h", ip("10.0.0.9"))) == []
+    assert bench.blocks() == {}
+    assert ensured(bench, request("h", ip("10.0.0.9"), v6())) == ["fd00::/122"]
+
+
+def test_an_idle_block_of_another_is_taken_over_and_nothing_is_borrowed() -> None:
+    bench = Bench.new()
+    bench.add_pool("main", BLOCK_0)
+    bench.give_block(BLOCK_0, node=OTHER)
+    with pytest.raises(PoolsExhausted) as caught:
+        ensured(bench)
+    assert str(caught.value) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/26]; "
+        "IPPool main (10.0.0.0/26): 64 addresses, 0 used, 0 reserved, 0 cooling, 64 free in blocks of other nodes"
+    )
+    bench.clock.sleep(61)
+    assert ensured(bench) == [BLOCK_0]
+    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+
+
+def test_a_block_of_nobody_on_which_a_stale_claim_is_left_is_had() -> None:
+    bench = Bench.new()
+    bench.add_pool("main", BLOCK_0)
+    bench.leave_block(BLOCK_0, node="")
+    bench.leave_claim(BLOCK_0, AffinityState.PENDING_DELETION)
+    assert ensured(bench) == [BLOCK_0]
+    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+
+
+def test_a_node_with_all_the_blocks_it_may_have_gets_none_in_another_pool(bench: Bench) -> None:
+    bench.add_pool("small", "11.0.0.0/24", 30)
+    bench.take("h", v4(80, "small"))
+    with pytest.raises(PoolsExhausted, match=r"block 10\.0\.0\.0/26 was not claimed: .* \(limit 20\)"):
+        ensured(bench, request("h", v4(1, "main")))
+    bench.configure(is_affinity_strict=True, max_blocks=20)
+    with pytest.raises(BlockLimitReached, match="limit of 20 blocks"):
+        ensured(bench, request("h", v4(1, "main")))
+
+
+def test_settings_that_leave_no_block_say_so(bench: Bench) -> None:
+    bench.configure(is_affinity_strict=True, claims_blocks=False)
+    with pytest.raises(BlockUnavailable):
+        ensured(bench)
+    bench.configure(is_affinity_strict=True)
+    for number in range(4):
+        bench.take(f"h{number}", node=f"node-{number}")
+    with pytest.raises(StrictlyExhausted):
+        ensured(bench)
+
+
+def test_a_locked_cluster_ensures_nothing(bench: Bench) -> None:
+    bench.set_ready(is_ready=False)
+    with pytest.raises(Unavailable, match="locked"):
+        ensured(bench)
+
+
+def test_a_use_other_than_workload_is_a_use(bench: Bench) -> None:
+    bench.change_pool("main", allowed_uses=(AllowedUse.LOAD_BALANCER,))
+    wish = evolve(request(), use=AllowedUse.LOAD_BALANCER, affine_to="virtual:load-balancer")
+    assert ensured(bench, wish) == [BLOCK_0]
+    assert bench.blocks() == {BLOCK_0: "virtual:load-balancer"}
+
+
+def test_a_commit_under_an_explicit_limit_stands_alone(bench: Bench) -> None:
+    assert not any(isinstance(write, RequireUnchanged) and write.kind == AFFINITY for write in claims_of(bench))
+    bench.configure(is_affinity_strict=True, max_blocks=1)
+    assert any(isinstance(write, RequireUnchanged) and write.kind == AFFINITY for write in claims_of(bench))
+    bench.add_pool("next", "11.0.0.0/24")
+    rival = Meanwhile(lambda: ensured(bench, request("h", v4(1, "next"))))
+    with pytest.raises(BlockLimitReached):
+        ensured(bench, request("h", v4(1, "main")), {1: rival})
+    assert bench.blocks() == {"11.0.0.0/26": "host:node-a"}
+
+
+def claims_of(bench: Bench) -> tuple[object, ...]:
+    return decided(bench, request()).writes
+
+
+def test_a_lost_reply_is_no_second_block(bench: Bench) -> None:
+    assert ensured(bench, script={1: LostReply()}) == [BLOCK_0]
+    assert bench.blocks() == {BLOCK_0: "host:node-a"}
