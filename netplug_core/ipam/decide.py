@@ -122,7 +122,8 @@ def _addresses(supply: Supply) -> tuple[AssignedAddress, ...]:
         for hold in supply.holds
         for ordinal in hold.ordinals
     )
-    return (*supply.kept, *fresh)
+    # As they are found when the request is made once more, so that it writes no endpoint anew.
+    return tuple(sorted((*supply.kept, *fresh), key=lambda assigned: assigned.address))
 
 
 def _take_back(desk: Desk, supplies: list[Supply]) -> tuple[Write, ...]:
@@ -144,8 +145,8 @@ def _writes(desk: Desk, supplies: list[Supply]) -> tuple[Write, ...]:
     if not holds:
         return ()
     writes = conditions(desk, holds)
-    if any(supply.fills_limit for supply in supplies):
-        # The last block that a limit allows: no other claim may slip in beside it.
+    if any(supply.has_limited_claims for supply in supplies):
+        # Together with a claim that another call of this node makes meanwhile, it could be one too many.
         writes.append(RequireUnchanged(AFFINITY, desk.snapshot.revision(AFFINITY)))
     writes.extend(_stale(supplies))
     for given in (given for supply in supplies for given in supply.given_up):

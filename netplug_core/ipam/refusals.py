@@ -90,17 +90,19 @@ _REASONS = {
 
 @frozen
 class NoPoolServes(AllocationError):
-    """Nothing was named, and no pool selects the workload."""
+    """Nothing was named, and no pool selects the workload; ``is_registered`` is whether its node is known at all."""
 
     code: ClassVar[int] = 104
     identifier: ClassVar[str] = "no-pool-selected"
     family: Family
     node: str
     seen: tuple[PoolSeen, ...]
+    is_registered: bool = True
 
     def __str__(self) -> str:
         reasons = "; ".join(str(remark) for remark in self.seen) or f"there is no {self.family} pool at all"
-        return f"no configured netplug pools for node {self.node} ({self.family}): {reasons}"
+        labels = "" if self.is_registered else ", which is not registered and so has no labels"
+        return f"no configured netplug pools for node {self.node} ({self.family}){labels}: {reasons}"
 
 
 @frozen

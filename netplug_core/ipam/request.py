@@ -126,7 +126,7 @@ class AssignedAddress:
 
 @frozen(kw_only=True)
 class Assignment:
-    """The addresses that are held after an assignment, in the order of the request's families.
+    """The addresses that are held after an assignment, in the order of the request's families and sorted in each.
 
     ``shortfalls`` says of each family that got less than was asked why (only where the request accepts that).
     """

@@ -6,6 +6,8 @@ and strict affinity do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.ipam.affinity import AffinityState, affinity_key
@@ -13,7 +15,7 @@ from netplug_core.ipam.block import Block, block_key
 from netplug_core.ipam.desk import Desk, Hold, Means, edges
 from netplug_core.ipam.pools import pool_of_address
 from netplug_core.ipam.refusals import AddressCooling, AddressTaken, StrictAffinity
-from netplug_core.ipam.request import Reach, Specific
+from netplug_core.ipam.request import AssignedAddress, Reach, Specific
 from netplug_core.ipam.supply import Supply, keep
 from netplug_core.ipam.trace import BlockOutcome, BlockSeen, Rule, RuleSeen
 from netplug_core.records import Get, NeedMore, Record
@@ -28,18 +30,10 @@ def serve_specific(desk: Desk, wanted: Specific) -> Supply | NeedMore:
     kept = tuple(assigned for assigned in held if assigned.address == wanted.address)
     if kept:
         return Supply(kept=kept)
-    most = desk.request.max_per_handle
-    if most is not None and len(held) >= most:
-        others = ", ".join(str(assigned.address) for assigned in held) or "none"
-        return Supply(refusal=ConfigurationError("the maximum per handle", most, f"the handle holds {others} already"))
-    pool = pool_of_address(desk.pools, wanted, desk.request.use)
+    pool = _pool(desk, wanted, held)
     if isinstance(pool, NetplugError):
         return Supply(refusal=pool)
-    spec = pool.value.spec
-    if desk.request.reach is Reach.ON_LINK and wanted.address in edges(spec.prefix):
-        rule = f"on a link the first two addresses of {spec.prefix} and the last one can be nobody's"
-        return Supply(refusal=ConfigurationError("the requested IP address", str(wanted.address), rule))
-    prefix = Prefix.at(wanted.address, spec.block_length)
+    prefix = Prefix.at(wanted.address, pool.value.spec.block_length)
     needed = (Get(block_key(prefix)), Get(affinity_key(desk.request.claimant, prefix)))
     if not all(desk.snapshot.has(query) for query in needed):
         return NeedMore(needed)
@@ -49,6 +43,22 @@ def serve_specific(desk: Desk, wanted: Specific) -> Supply | NeedMore:
         return Supply(refusal=refusal)
     ordinal = Ordinal(prefix.offset(wanted.address))
     return Supply(holds=(hold.taking((ordinal,)),), trace=(BlockSeen(block=prefix, outcome=hold.outcome),))
+
+
+def _pool(desk: Desk, wanted: Specific, held: Sequence[AssignedAddress]) -> Record[IPPool] | NetplugError:
+    """The pool that the address is of, or what speaks against it before its block is looked at."""
+    most = desk.request.max_per_handle
+    if most is not None and len(held) >= most:
+        others = ", ".join(str(assigned.address) for assigned in held) or "none"
+        return ConfigurationError("the maximum per handle", most, f"the handle holds {others} already")
+    pool = pool_of_address(desk.pools, wanted, desk.request.use)
+    if isinstance(pool, NetplugError):
+        return pool
+    prefix = pool.value.spec.prefix
+    if desk.request.reach is Reach.ON_LINK and wanted.address in edges(prefix):
+        rule = f"on a link the first two addresses of {prefix} and the last one can be nobody's"
+        return ConfigurationError("the requested IP address", str(wanted.address), rule)
+    return pool
 
 
 def _hold(desk: Desk, pool: Record[IPPool], prefix: Prefix) -> Hold:

@@ -6,7 +6,7 @@ the blocks the node owns plus a few probes (``places``), until a loan or a short
 
 from __future__ import annotations
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
@@ -35,7 +35,7 @@ class Supply:
     """What one family gets: addresses the handle holds already, and holds to take.
 
     ``stale`` are claims on blocks that belong to somebody else by now. ``refusal`` says why less than asked can be
-    had. ``fills_limit``: the holds use up the last block that a limit allows.
+    had. ``has_limited_claims``: some holds make a block the claimant's, and somebody limits how many it may own.
     """
 
     kept: tuple[AssignedAddress, ...] = ()
@@ -44,7 +44,7 @@ class Supply:
     given_up: tuple[GivenUp, ...] = ()
     trace: tuple[Remark, ...] = ()
     refusal: NetplugError | None = None
-    fills_limit: bool = False
+    has_limited_claims: bool = False
 
 
 def serve(desk: Desk, wanted: Automatic) -> Supply | NeedMore:
@@ -55,7 +55,7 @@ def serve(desk: Desk, wanted: Automatic) -> Supply | NeedMore:
         return Supply(kept=kept[:total], trace=remarks)
     choice = choose(desk.pools, desk.request, wanted, desk.labels)
     if isinstance(choice, NetplugError):
-        return Supply(kept=kept, trace=remarks, refusal=choice)
+        return Supply(kept=kept, trace=remarks, refusal=_of_node(desk, choice))
     own = own_blocks(desk, wanted.family, choice.pools)
     basket = Basket(
         desk=desk,
@@ -85,8 +85,17 @@ def serve(desk: Desk, wanted: Automatic) -> Supply | NeedMore:
         given_up=tuple(own.given_up),
         trace=(*remarks, *choice.seen, *own.trace, *basket.trace),
         refusal=refusal,
-        fills_limit=bool(desk.limits) and basket.room < room and basket.room <= 0,
+        has_limited_claims=bool(desk.limits) and basket.room < room,
     )
+
+
+def _of_node(desk: Desk, refusal: NetplugError) -> NetplugError:
+    """The refusal, which says so where no pool selects a node because nobody registered it."""
+    from netplug_core.ipam.refusals import NoPoolServes
+
+    if isinstance(refusal, NoPoolServes) and desk.is_node_known and desk.node is None:
+        return evolve(refusal, is_registered=False)
+    return refusal
 
 
 def _total(desk: Desk, wanted: Automatic) -> tuple[int, tuple[Remark, ...]]:

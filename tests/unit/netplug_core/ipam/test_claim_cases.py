@@ -14,7 +14,14 @@ from netplug_core.ipam.affinity import AffinityState, affinity_key, host_owner
 from netplug_core.ipam.block import Attribute, block_key
 from netplug_core.ipam.claiming import Claimed
 from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.refusals import AddressWrongUse, BlockUnavailable, NoPoolServes, PoolUnknown, UseMissing
+from netplug_core.ipam.refusals import (
+    AddressWrongUse,
+    BlockLimitReached,
+    BlockUnavailable,
+    NoPoolServes,
+    PoolUnknown,
+    UseMissing,
+)
 from netplug_core.ipam.relinquish import Emptiness
 from netplug_core.ipam.request import AddressesReleased, ReleaseItem, Shortfall
 from netplug_core.ipam.search import block_order, hashed_start
@@ -314,3 +321,21 @@ def test_claims_of_a_range_are_refused_where_others_have_blocks(bench: Bench) ->
     made = claim(bench.store, host_owner(NODE), Prefix.parse("10.0.0.0/24"), pace=bench.pace)
     assert (len(made.claimed), made.failed) == (3, (Prefix.parse(BLOCK_0),))
     assert bench.find(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0))) is None
+
+
+def test_claims_that_race_never_exceed_a_limit_together() -> None:
+    """V14, which a condition on the last claim alone does not keep: each of the three sees room for two."""
+    bench = Bench.new()
+    for number in range(3):
+        bench.add_pool(f"p{number}", f"10.{number}.0.0/24")
+    bench.configure(is_affinity_strict=True, max_blocks=2)
+
+    def third() -> None:
+        bench.assign(request("h2", v4(1, "p2")))
+
+    def second() -> None:
+        bench.assign(request("h1", v4(1, "p1")), {1: Meanwhile(third)})
+
+    with pytest.raises(BlockLimitReached):
+        bench.assign(request("h0", v4(1, "p0")), {1: Meanwhile(second)})
+    assert len(bench.records_of_claims()) == 2

@@ -313,3 +313,14 @@ def test_a_block_of_the_other_family_is_given_up_only_with_an_assignment_of_it(d
     wish = evolve(request("h", v6()), shortfall=Shortfall.RETURN)
     assert deselected.assign(wish) == ["fd00::"]
     assert BLOCK_0 in deselected.blocks()
+
+
+def test_a_node_that_nobody_registered_is_told_so(bench: Bench) -> None:
+    bench.change_pool("main", node_selector="zone == 'x'")
+    with pytest.raises(
+        NoPoolServes, match=r"^no configured netplug pools for node node-a \(IPv4\), which is not registered "
+    ):
+        bench.take("h")
+    bench.label_node(zone="y")
+    with pytest.raises(NoPoolServes, match=r"^no configured .* for node node-a \(IPv4\): IPPool main "):
+        bench.take("h")
