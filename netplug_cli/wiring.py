@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from netplug_backends.catalog import CATALOG
@@ -16,12 +16,14 @@ from netplug_core.registry import Registry
 
 if TYPE_CHECKING:
     from netplug_backends.linux.labns import PinnedNamespaces
+    from netplug_core.clock import Clock
     from netplug_core.datastore.interface import Datastore
     from netplug_core.netconf.model import NetConf
 
 __all__ = [
     "install_executables",
     "open_datastore",
+    "open_empty_datastore",
     "open_world",
     "pinned_namespaces",
     "system_clock",
@@ -69,6 +71,13 @@ def open_datastore(environ: Mapping[str, str]) -> Iterator[Datastore]:
     _refuse_later(settings.type)
     with Registry(CATALOG).open_datastore(settings.type, settings, system_clock()) as store:
         yield store
+
+
+def open_empty_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
+    """A datastore in the memory of this process that holds nothing, in a time of its own: for simulation."""
+    from netplug_core.netconf.model import DatastoreSettings
+
+    return Registry(CATALOG).open_datastore("memory", DatastoreSettings(type="memory"), clock)
 
 
 def install_executables(bin_dir: str, say: Callable[[str], None]) -> None:

@@ -31,6 +31,7 @@ _COMMANDS = {
     "ipam": ("ipam", "ipam", "Look into address assignment, and set its rules."),
     "lab": ("lab", "lab", "Run a node with pods in namespaces of this machine."),
     "replace": ("resources", "replace", "Change resources that exist, from files."),
+    "simulate": ("simulate", "simulate", "Try how pools would hold out with nodes and pods that are made up."),
     "uninstall": ("install", "uninstall", "Take netplug off a machine."),
     "version": ("version", "version", "Show the versions of this tool and of the cluster."),
 }
