@@ -39,7 +39,7 @@ lint:                   ## format, style, types twice, import contracts
 	$(step) 'lint-imports'
 	@.venv/bin/lint-imports
 
-bench:                  ## blocks beside plain JSON, ADD and DEL beside the well-known plugins
+bench:                  ## blocks beside plain JSON, a cluster of allocators, ADD and DEL beside the well-known plugins
 	@tools/prepare dev
 	$(step) 'benchmarks'
 	@$(python) -m benchmarks

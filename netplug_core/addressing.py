@@ -162,7 +162,8 @@ class Prefix:
 
     def covers(self, other: Prefix) -> bool:
         """Whether every address of the other prefix lies in it."""
-        return self.length <= other.length and self.contains(other.first)
+        is_longer = self.family is other.family and self.length <= other.length
+        return is_longer and 0 <= other.base - self.base < self.size
 
     def overlaps(self, other: Prefix) -> bool:
         """Whether some address lies in both."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 from attrs import frozen
@@ -88,7 +89,12 @@ class Pace:
 
 def format_time(time_ns: int) -> str:
     """RFC 3339 text of a wall-clock time, in UTC and whole seconds: ``2026-08-20T10:00:00Z``."""
-    return (_EPOCH_IN_UTC + timedelta(seconds=time_ns // _SECOND_NS)).isoformat() + "Z"
+    return _text(time_ns // _SECOND_NS)
+
+
+@lru_cache(maxsize=1024)  # one second has one text, however many addresses remember it
+def _text(seconds: int) -> str:
+    return (_EPOCH_IN_UTC + timedelta(seconds=seconds)).isoformat() + "Z"
 
 
 def parse_time(text: str) -> int:

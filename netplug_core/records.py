@@ -104,6 +104,9 @@ class List(Generic[V_co]):
     limit: int = 0
     after: str = ""
 
+    def __hash__(self) -> int:
+        return hash((self.kind.name, self.within, self.after))
+
 
 Query: TypeAlias = Get[object] | List[object]
 
@@ -135,15 +138,19 @@ class Snapshot:
         """Whether this was asked; a rule that finds it was not answers :class:`NeedMore`."""
         return query in self.answers
 
-    def find(self, key: Key[V]) -> Record[V] | None:
+    def find(self, sought: Key[V] | Get[V]) -> Record[V] | None:
         """The record of a key that was asked for, alone or in a list; None when nothing is there.
+
+        The very question that was asked is answered the fastest: it need not be compared.
 
         Raises:
             InvariantBroken: nobody asked for it, so nothing is known about it.
         """
-        answer = self.answers.get(Get(key))
+        asked = sought if isinstance(sought, Get) else Get(sought)
+        answer = self.answers.get(asked)
         if answer is not None:
             return cast("Record[V]", answer.records[0]) if answer.records else None
+        key = asked.key
         for query, listed in self.answers.items():
             if isinstance(query, List) and query.kind == key.kind and key.path[: len(query.within)] == query.within:
                 for record in listed.records:

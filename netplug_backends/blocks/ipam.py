@@ -7,21 +7,31 @@ settled together. Opened by ``hookimpls``, called by ``netplug_core.flows``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.interface import Datastore, DatastoreDescription
 from netplug_core.datastore.loop import CALL_S, run
 from netplug_core.errors import NetplugError
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import Handle, handle_key
+from netplug_core.ipam.block import BLOCK, Block
+from netplug_core.ipam.handle import Handle, handle_query
 from netplug_core.ipam.interface import EndpointPart
 from netplug_core.ipam.readiness import still_ready
 from netplug_core.ipam.release import decide_release, held, release_queries
-from netplug_core.ipam.request import Assignment, AssignRequest, Attachment, Released, ReleaseRequest, Shortfall
+from netplug_core.ipam.request import (
+    Assignment,
+    AssignRequest,
+    Attachment,
+    Released,
+    ReleaseItem,
+    ReleaseRequest,
+    Shortfall,
+)
 from netplug_core.ipam.search import BlockOrder, hashed_start
 from netplug_core.records import (
     Change,
@@ -30,7 +40,6 @@ from netplug_core.records import (
     Decision,
     Delete,
     Get,
-    Key,
     Kind,
     List,
     NeedMore,
@@ -71,7 +80,7 @@ class BlockIPAM:
         """Hold the wanted addresses and settle the endpoint, in one commit."""
         from netplug_core.ipam.decide import decide, queries  # a DEL does without
 
-        handle = None if request.handle is None else handle_key(request.handle)
+        handle = None if request.handle is None else handle_query(request.handle)
         store = _Watched(self.datastore, handle)
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
@@ -84,7 +93,7 @@ class BlockIPAM:
                 return Decision((), part)
             return decision.with_writes(_condition(snapshot, decision, part), part)
 
-        presumed = () if handle is None else (Get(handle), *endpoint.queries)
+        presumed = () if handle is None else (handle, *endpoint.queries)
         wanted = (*queries(request), *endpoint.queries)
         try:
             return _result(run(store, wanted, decided, pace=self._pace(deadline), warm=self.warm, presumed=presumed))
@@ -92,6 +101,9 @@ class BlockIPAM:
             if request.handle is not None and store.may_have_written and not store.was_there:
                 self._take_back(ReleaseRequest(handle=request.handle), endpoint, error)
             raise
+        finally:
+            if store.stranded:
+                self._free(store.stranded)
 
     def _take_back(self, request: ReleaseRequest, endpoint: EndpointPart, error: BaseException) -> None:
         """Free what a call that failed, or was told to stop, may have written for a handle that held nothing before.
@@ -105,6 +117,13 @@ class BlockIPAM:
             self.release(request, endpoint, deadline=Deadline.after(self.clock, TAKE_BACK_S))
         except NetplugError as failure:
             error.add_note(f"what it had written could not be taken back: {failure}")
+
+    def _free(self, stranded: Sequence[ReleaseItem]) -> None:
+        """Free what tries took that did not get through, and that nobody could name for want of a handle."""
+        from netplug_core.flows.addresses import release_addresses
+
+        with suppress(NetplugError):  # the call has its answer by now; what stays names its owner in its attributes
+            release_addresses(self.datastore, stranded, pace=self._pace(Deadline.after(self.clock, TAKE_BACK_S)))
 
     def release(self, request: ReleaseRequest, endpoint: EndpointPart, *, deadline: Deadline) -> Released:
         """Free what the handle holds and settle the endpoint, in one commit."""
@@ -173,12 +192,15 @@ class _Watched:
     """A store that remembers whether a commit may have written a handle, and whether that was there before.
 
     A commit that did not get as far as the handle has left nothing but claims, which the node's next request heals.
+    Without a handle, ``stranded`` are the addresses that a store has taken which applied a part of a commit: the next
+    try cannot know that they are its own.
     """
 
     inner: Datastore
-    handle: Key[Handle] | None
+    handle: Get[Handle] | None
     may_have_written: bool = False
     was_there: bool = False
+    stranded: list[ReleaseItem] = field(factory=list)
 
     @property
     def description(self) -> DatastoreDescription:
@@ -186,18 +208,19 @@ class _Watched:
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         found = self.inner.read(queries, deadline=deadline)
-        if self.handle is not None and not self.may_have_written and found.has(Get(self.handle)):
+        if self.handle is not None and not self.may_have_written and found.has(self.handle):
             self.was_there = found.find(self.handle) is not None
         return found
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         try:
             revisions = self.inner.commit(writes, deadline=deadline)
-        except CommitError as error:
-            self._note(writes[: error.applied])
+        except (CommitError, OutcomeUnknown) as error:
+            self._note(writes if isinstance(error, OutcomeUnknown) else writes[: error.applied])
+            if self.handle is None:
+                self.stranded.extend(chain.from_iterable(map(_taken, writes[: error.applied])))
             raise
-        except NetplugError as error:
-            self._note(writes if isinstance(error, OutcomeUnknown) else ())
+        except NetplugError:  # nothing was sent
             raise
         except BaseException:  # told to stop, who knows how far it came
             self._note(writes)
@@ -209,8 +232,16 @@ class _Watched:
         return self.inner.watch(start, deadline=deadline)
 
     def _note(self, writes: Sequence[Write]) -> None:
-        changes = (write for write in writes if isinstance(write, Create | Update | Delete))
-        self.may_have_written = self.may_have_written or any(write.key == self.handle for write in changes)
+        changes = (write for write in writes if isinstance(write, (Create, Update, Delete)))
+        self.may_have_written = self.may_have_written or any(self.handle == Get(write.key) for write in changes)
+
+
+def _taken(write: Write) -> Iterator[ReleaseItem]:
+    """The addresses that a write takes: those whose number is the one before the block's."""
+    if isinstance(write, Update) and isinstance(write.value, Block):
+        for held in write.value.held():
+            if held.sequence == write.value.sequence - 1:
+                yield ReleaseItem(address=held.address, sequence=held.sequence)
 
 
 def _condition(snapshot: Snapshot, decision: Decision[R], part: tuple[Write, ...]) -> tuple[Write, ...]:

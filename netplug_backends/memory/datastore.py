@@ -11,12 +11,11 @@ import json
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from heapq import merge
 from itertools import islice
 from threading import Lock
 
-from attrs import define, frozen
+from attrs import define
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.commits import Condition, KindCondition, fold, named_revision, refusal
@@ -55,7 +54,7 @@ class Calls:
     commits: int = 0
 
 
-@frozen
+@define
 class _Event:
     # One change, and what stood there before it: pages of an older revision are made from that.
     number: int
@@ -115,7 +114,8 @@ class MemoryDatastore:
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries from one moment; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        with self._turn(deadline):
+        _check(deadline)
+        with self._lock:
             self.calls.reads += 1
             now = Revision(str(self._number))
             kinds = (query.key.kind if isinstance(query, Get) else query.kind for query in queries)
@@ -123,7 +123,8 @@ class MemoryDatastore:
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        with self._turn(deadline):
+        _check(deadline)
+        with self._lock:
             self.calls.commits += 1
             if self.description.atomicity is Atomicity.ORDERED:
                 return self._apply_in_order(writes)
@@ -145,13 +146,6 @@ class MemoryDatastore:
             if deadline.has_passed:
                 return
             self._clock.sleep(min(_WATCH_POLL_S, deadline.remaining_s))
-
-    @contextmanager
-    def _turn(self, deadline: Deadline) -> Iterator[None]:
-        if deadline.has_passed:
-            raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
-        with self._lock:
-            yield
 
     # --- answers; the lock is held ---------------------------------------------------------------------------------
 
@@ -207,7 +201,7 @@ class MemoryDatastore:
         conditions = {condition.index: condition for condition in folded.conditions}
         made: list[Revision] = []
         for index, write in enumerate(writes):
-            if isinstance(write, Require | RequireUnchanged):
+            if isinstance(write, (Require, RequireUnchanged)):
                 made.append(named_revision(write))
                 continue
             if index in conditions:  # a write that goes on from an earlier one of the list finds what that one made
@@ -228,15 +222,22 @@ class MemoryDatastore:
     def _change(self, key: Key[object], value: object | None) -> Revision:
         self._number += 1
         revision = Revision(str(self._number))
-        before, after = self._records.pop(key, None), None
+        before, after = self._records.get(key), None
         if value is not None:
             after = self._records[key] = Record(key, value, revision)
             self._newest[key.kind] = self._number
+        else:
+            del self._records[key]
         if (before is None) is not (after is None):
             paths = self._paths.setdefault(key.kind, _Paths())
             paths.add(key.path) if before is None else paths.remove(key.path)
         self._events.append(_Event(self._number, key, after, before))
         return revision
+
+
+def _check(deadline: Deadline) -> None:
+    if deadline.has_passed:
+        raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
 
 
 def _is_asked(key: Key[object], query: List[object]) -> bool:

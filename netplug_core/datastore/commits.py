@@ -2,7 +2,8 @@
 
 An atomic store folds a commit into the conditions to judge on the state before it and one change per key; an ordered
 one takes the writes one by one. Both refuse with the errors made here, so that a caller cannot tell stores apart.
-Nothing here touches a store.
+Nothing here touches a store. What a commit folds into lives no longer than the commit, and is not frozen: every write
+makes such an object, and a frozen one takes three times as long to make.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, assert_never
 
-from attrs import frozen
+from attrs import define
 
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 
-@frozen
+@define
 class KeyCondition:
     """The state in which a commit's write at ``index`` must find its key."""
 
@@ -54,7 +55,7 @@ class KeyCondition:
     expected: Revision | Absent
 
 
-@frozen
+@define
 class KindCondition:
     """That nothing of a kind was created or changed after a revision, as the write at ``index`` requires."""
 
@@ -66,7 +67,7 @@ class KindCondition:
 Condition: TypeAlias = KeyCondition | KindCondition
 
 
-@frozen
+@define
 class Effect:
     """The one change that a commit makes to a key: its new value, or None where the key is removed."""
 
@@ -74,7 +75,7 @@ class Effect:
     value: object | None
 
 
-@frozen
+@define
 class Folded:
     """A commit as an atomic store applies it.
 
@@ -94,6 +95,12 @@ class Folded:
         )
 
 
+_Changed: TypeAlias = tuple[tuple[int, ...], object | None]
+"""The writes of a commit to one key, by their positions, and the value that the last one leaves."""
+
+_UNCHANGED: _Changed = ((), None)
+
+
 def fold(writes: Sequence[Write]) -> Folded:
     """The conditions of a commit, and its writes to one key folded into one change.
 
@@ -103,12 +110,15 @@ def fold(writes: Sequence[Write]) -> Folded:
     """
     conditions: list[Condition] = []
     sources: list[int | Revision | None] = []
-    latest: dict[Key[object], int] = {}
-    changes: list[tuple[int, Key[object]]] = []
+    changes: dict[Key[object], _Changed] = {}
     for index, write in enumerate(writes):
-        if isinstance(write, Require | RequireUnchanged):
-            conditions.append(_requirement(index, write))
+        if isinstance(write, Require):
+            conditions.append(KeyCondition(index, write.key, write.revision))
             sources.append(named_revision(write))
+            continue
+        if isinstance(write, RequireUnchanged):
+            conditions.append(KindCondition(index, write.kind, write.revision))
+            sources.append(write.revision)
             continue
         named = None
         if isinstance(write, Create):
@@ -117,40 +127,28 @@ def fold(writes: Sequence[Write]) -> Folded:
             named = write.revision.index
         else:
             conditions.append(KeyCondition(index, write.key, write.revision))
-        before = latest.pop(write.key, None)
-        if before != named or (before is not None and isinstance(writes[before], Delete)):
+        indexes, value = changes.pop(write.key, _UNCHANGED)
+        before = indexes[-1] if indexes else None
+        if before != named or (indexes and value is None):
             raise InvariantBroken(f"write {index} of a commit does not go on from write {before} to {write.key}")
-        latest[write.key] = index  # behind those written before it: effects stand in the order of the last writes
-        changes.append((index, write.key))
+        # Behind those written before it: effects stand in the order of the last writes.
+        changes[write.key] = ((*indexes, index), None if isinstance(write, Delete) else write.value)
         sources.append(None)
-    effects, position = _effects(writes, latest, changes)
-    for index, key in changes:
-        sources[index] = position.get(key)
-    return Folded(tuple(conditions), effects, tuple(sources))
-
-
-def _requirement(index: int, write: Require[object] | RequireUnchanged[object]) -> Condition:
-    if isinstance(write, Require):
-        return KeyCondition(index, write.key, write.revision)
-    return KindCondition(index, write.kind, write.revision)
+    return Folded(tuple(conditions), _effects(writes, changes, sources), tuple(sources))
 
 
 def _effects(
-    writes: Sequence[Write], latest: Mapping[Key[object], int], changes: Sequence[tuple[int, Key[object]]]
-) -> tuple[tuple[Effect, ...], Mapping[Key[object], int]]:
-    """The change that a commit makes to each key, and where it stands; a record made and deleted in it is none."""
+    writes: Sequence[Write], changes: Mapping[Key[object], _Changed], sources: list[int | Revision | None]
+) -> tuple[Effect, ...]:
+    """The change that a commit makes to each key, noted in the sources; a record made and deleted in it is none."""
     effects: list[Effect] = []
-    position: dict[Key[object], int] = {}
-    for key, index in latest.items():
-        write = writes[index]
-        if isinstance(write, Delete):
-            if any(isinstance(writes[other], Create) for other, changed in changes if changed == key):
-                continue
-            effects.append(Effect(key, None))
-        elif isinstance(write, Create | Update):
-            effects.append(Effect(key, write.value))
-        position[key] = len(effects) - 1
-    return tuple(effects), position
+    for key, (indexes, value) in changes.items():
+        if value is None and isinstance(writes[indexes[0]], Create):
+            continue
+        for index in indexes:
+            sources[index] = len(effects)
+        effects.append(Effect(key, value))
+    return tuple(effects)
 
 
 def refusal(write: Write, index: int, current: Record[object] | None, *, applied: int = 0) -> CommitError:

@@ -69,7 +69,7 @@ class Warm:
             self.forget()
         answers = dict(self._answers)
         if answers:
-            answers.update((query, _NOTHING) for query in presumed)
+            answers.update(dict.fromkeys(presumed, _NOTHING))
         return Snapshot(answers, dict(self._revisions)), tuple(query for query in queries if query not in answers)
 
     def learn(self, snapshot: Snapshot) -> None:
@@ -86,7 +86,7 @@ class Warm:
     def applied(self, writes: Sequence[Write], revisions: Sequence[Revision]) -> None:
         """Remember what a commit made; an empty revision is that of a key which the commit removed."""
         for write, revision in zip(writes, revisions, strict=True):
-            if isinstance(write, Require | RequireUnchanged) or write.key.kind in self.passing:
+            if isinstance(write, (Require, RequireUnchanged)) or write.key.kind in self.passing:
                 continue
             self._put(write, revision)
 

@@ -64,7 +64,7 @@ def affinities_path(owner: str, family: Family) -> tuple[str, ...]:
     return (kind, name, f"ipv{family.value}")
 
 
-@lru_cache(maxsize=1024)  # the same few objects, again and again: what is found by identity is not compared
+@lru_cache(maxsize=16_384)  # the same objects, again and again: what is found by identity is not compared
 def affinities_query(owner: str, family: Family) -> List[Affinity]:
     """All claims of one owner on blocks of a family."""
     return List(AFFINITY, affinities_path(owner, family))
@@ -93,6 +93,6 @@ def claimed_block(key: Key[Affinity]) -> Prefix:
         raise Malformed(str(key), str(error)) from None
 
 
-@lru_cache(maxsize=1024)  # a node reads its few claims for every address
+@lru_cache(maxsize=16_384)  # a node reads its few claims for every address; a simulation has thousands of nodes
 def _parsed(text: str) -> Prefix:
     return Prefix.parse(text)

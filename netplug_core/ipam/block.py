@@ -171,6 +171,8 @@ class Block:
         future is set to now. The sequence number stays; the change that this comes with moves it on.
         """
         cooling = self.attributes.cooling()
+        if not cooling:
+            return self
         over = {
             index
             for index, released_ns in cooling

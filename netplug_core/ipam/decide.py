@@ -15,9 +15,9 @@ from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.affinity import AFFINITY, affinities_query
 from netplug_core.ipam.block import Attribute
 from netplug_core.ipam.claims import give_up, secure
-from netplug_core.ipam.desk import POOLS, RESERVATIONS, Desk, Hold
-from netplug_core.ipam.handle import Handle, handle_key
-from netplug_core.ipam.readiness import locked, still_ready
+from netplug_core.ipam.desk import CONFIGURATION, POOLS, RESERVATIONS, Desk, Hold
+from netplug_core.ipam.handle import Handle, handle_key, handle_query
+from netplug_core.ipam.readiness import READINESS, locked, still_ready
 from netplug_core.ipam.request import AssignedAddress, Assignment, AssignRequest, Automatic, Shortfall, Wanted
 from netplug_core.ipam.search import BlockOrder
 from netplug_core.ipam.supply import Supply, serve
@@ -26,7 +26,6 @@ from netplug_core.records import (
     Create,
     Decision,
     Delete,
-    Get,
     NeedMore,
     Query,
     Record,
@@ -36,7 +35,6 @@ from netplug_core.records import (
     Update,
     Write,
 )
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.ipreservation import IPRESERVATION
@@ -44,14 +42,14 @@ from netplug_core.resources.node import node_key
 
 __all__ = ["conditions", "decide", "queries"]
 
-_RULES: tuple[Query, ...] = (Get(CLUSTER_INFORMATION_KEY), POOLS, RESERVATIONS, Get(IPAM_CONFIGURATION_KEY))
+_RULES: tuple[Query, ...] = (READINESS, POOLS, RESERVATIONS, CONFIGURATION)
 
 
 def queries(request: AssignRequest) -> tuple[Query, ...]:
     """What to read before the first ``decide``."""
     return (
         *_RULES,
-        *(() if request.handle is None else (Get(handle_key(request.handle)),)),
+        *(() if request.handle is None else (handle_query(request.handle),)),
         *(
             affinities_query(request.claimant, wanted.family)
             for wanted in request.wanted
@@ -80,7 +78,7 @@ def decide(
             supplies.append(served)
     if needed:
         return NeedMore(tuple(needed))
-    trace = tuple(chain.from_iterable(supply.trace for supply in supplies))
+    trace = tuple(chain.from_iterable([supply.trace for supply in supplies]))
     refusal = _refusal(request, supplies)
     if refusal is not None:
         return Decision(_take_back(desk, supplies), refusal, trace)
@@ -149,11 +147,12 @@ def _writes(desk: Desk, supplies: list[Supply]) -> tuple[Write, ...]:
         # Together with a claim that another call of this node makes meanwhile, it could be one too many.
         writes.append(RequireUnchanged(AFFINITY, desk.snapshot.revision(AFFINITY)))
     writes.extend(_stale(supplies))
-    for given in (given for supply in supplies for given in supply.given_up):
+    for given in chain.from_iterable(supply.given_up for supply in supplies):
         give_up(given.affinity, given.block, desk.rested(given.block.value), writes)
     revisions = [secure(hold, desk.request.claimant, writes) for hold in holds]
     attribute = Attribute(handle=desk.request.handle, owner=_owner(desk))
-    writes.extend(_handle_write(desk, holds))
+    if desk.request.handle is not None:
+        writes.append(_handle_write(desk, desk.request.handle, holds))
     for hold, revision in zip(holds, revisions, strict=True):
         writes.append(Update(hold.block.key, hold.block.assign(hold.ordinals, attribute), revision))
     return tuple(writes)
@@ -165,17 +164,15 @@ def _owner(desk: Desk) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((*request.owner, *node, ("timestamp", format_time(desk.now_ns)))))
 
 
-def _handle_write(desk: Desk, holds: Iterable[Hold]) -> Iterator[Write]:
-    """The handle with what it will hold; nothing for addresses without one."""
-    handle, handle_id = desk.handle, desk.request.handle
-    if handle_id is None:
-        return
+def _handle_write(desk: Desk, handle_id: str, holds: Iterable[Hold]) -> Write:
+    """The handle with what it will hold."""
+    handle = desk.handle
     value = handle.value if handle else Handle()
     for hold in holds:
         held = len(hold.block.held_by(handle_id))
         value = value.with_count(hold.block.prefix, held + len(hold.ordinals))
     key = handle_key(handle_id)
-    yield Update(key, value, handle.revision) if handle else Create(key, value)
+    return Update(key, value, handle.revision) if handle else Create(key, value)
 
 
 def conditions(desk: Desk, holds: Iterable[Hold]) -> list[Write]:

@@ -2,6 +2,9 @@
 
 ``decide`` opens a desk; ``supply``, ``places`` and ``specific`` fill baskets at it. Nothing is decided here but whether
 a block has an address that may be given.
+
+What lives within one decision and is not part of its answer is not frozen when the program runs, here and in
+``supply``: to make a frozen object takes three times as long, and an address takes a dozen of them.
 """
 
 from __future__ import annotations
@@ -9,12 +12,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Factory, define, evolve, field
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.ipam.affinity import Affinity, affinities_query, claimed_block
 from netplug_core.ipam.block import Block, block_query
-from netplug_core.ipam.handle import Handle, handle_key
+from netplug_core.ipam.handle import Handle, handle_query
 from netplug_core.ipam.pools import Pools, selects_some
 from netplug_core.ipam.request import AssignRequest, Automatic, Reach
 from netplug_core.ipam.reservations import NOTHING_RESERVED, Reserved
@@ -26,13 +29,14 @@ from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import Node, node_key
 
-__all__ = ["BLOCK_LIMIT", "POOLS", "RESERVATIONS", "Basket", "Claim", "Desk", "Hold", "Means", "edges"]
+__all__ = ["BLOCK_LIMIT", "CONFIGURATION", "POOLS", "RESERVATIONS", "Basket", "Claim", "Desk", "Hold", "Means", "edges"]
 
 BLOCK_LIMIT = 20
 """Blocks a node may own where nothing says otherwise; it stops claiming then, and borrows."""
 
 POOLS = List(IPPOOL)
 RESERVATIONS = List(IPRESERVATION)
+CONFIGURATION = Get(IPAM_CONFIGURATION_KEY)
 
 _DEFAULTS = IPAMConfigurationSpec()
 _SECOND_NS = 1_000_000_000
@@ -59,7 +63,7 @@ _OUTCOMES = {
 }
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Hold:
     """Free ordinals of one block, to be taken.
 
@@ -94,7 +98,7 @@ class Hold:
         )
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Claim:
     """One of the claimant's affinities, and the block that it leads to; None where there is none (yet, or any more)."""
 
@@ -103,7 +107,7 @@ class Claim:
     block: Record[Block] | None
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Desk:
     """One decision's inputs.
 
@@ -132,12 +136,15 @@ class Desk:
         That is what only a first read could name: the blocks of the handle and of the affinities, the node's labels.
         """
         pools, unread = snapshot.list(POOLS), list[Query]()
-        handle = snapshot.find(handle_key(request.handle)) if request.handle is not None else None
+        handle = snapshot.find(handle_query(request.handle)) if request.handle is not None else None
         named = (_block(snapshot, prefix, unread) for prefix, _count in handle.value.blocks) if handle else ()
         held = tuple(record for record in named if record is not None)
-        automatic = [wanted.family for wanted in request.wanted if isinstance(wanted, Automatic)]
-        claims = {family: _claims(snapshot, request.claimant, family, unread) for family in automatic}
-        is_node_known = bool(request.node) and any(selects_some(pools, family) for family in automatic)
+        claims = {
+            wanted.family: _claims(snapshot, request.claimant, wanted.family, unread)
+            for wanted in request.wanted
+            if isinstance(wanted, Automatic)
+        }
+        is_node_known = bool(request.node) and any(selects_some(pools, family) for family in claims)
         if is_node_known and not snapshot.has(Get(node_key(request.node))):
             unread.append(Get(node_key(request.node)))
         if unread:
@@ -149,7 +156,7 @@ class Desk:
             now_ns=now_ns,
             order=order,
             pools=pools,
-            configuration=snapshot.find(IPAM_CONFIGURATION_KEY),
+            configuration=snapshot.find(CONFIGURATION),
             reserved=Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
             if reservations
             else NOTHING_RESERVED,
@@ -209,11 +216,11 @@ def edges(pool: Prefix) -> tuple[Address, ...]:
 
 
 def _claims(snapshot: Snapshot, claimant: str, family: Family, unread: list[Query]) -> tuple[Claim, ...]:
-    return tuple(
-        Claim(affinity=affinity, prefix=prefix, block=_block(snapshot, prefix, unread))
-        for affinity in snapshot.list(affinities_query(claimant, family))
-        for prefix in (claimed_block(affinity.key),)
-    )
+    claims: list[Claim] = []
+    for affinity in snapshot.list(affinities_query(claimant, family)):
+        prefix = claimed_block(affinity.key)
+        claims.append(Claim(affinity=affinity, prefix=prefix, block=_block(snapshot, prefix, unread)))
+    return tuple(claims)
 
 
 def _block(snapshot: Snapshot, prefix: Prefix, unread: list[Query]) -> Record[Block] | None:
@@ -221,7 +228,7 @@ def _block(snapshot: Snapshot, prefix: Prefix, unread: list[Query]) -> Record[Bl
     if not snapshot.has(query):
         unread.append(query)
         return None
-    return snapshot.find(query.key)
+    return snapshot.find(query)
 
 
 @define(kw_only=True)
@@ -246,8 +253,9 @@ class Basket:
     def offer(self, hold: Hold) -> None:
         """Take from a block what is missing and what it may give; note what became of it."""
         prefix, pool = hold.block.prefix, hold.pool.value.spec.prefix
+        reserved = self.desk.reserved
         self.seen.add(prefix)
-        if self.desk.reserved.covers(prefix):
+        if not reserved.is_empty and reserved.covers(prefix):
             self.note(prefix, BlockOutcome.RESERVED)
             return
         ordinals = self.desk.servable(pool, hold.block, self.missing)

@@ -6,12 +6,14 @@ a count may be too high after a crash, never too low; every release puts its own
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.records import Key, Kind
+from netplug_core.records import Get, Key, Kind
 
-__all__ = ["HANDLE", "Handle", "handle_key"]
+__all__ = ["HANDLE", "Handle", "handle_key", "handle_query"]
 
 
 @frozen(kw_only=True)
@@ -23,8 +25,10 @@ class Handle:
 
     def with_count(self, prefix: Prefix, count: int) -> Handle:
         """This handle with that count for one block; 0 forgets the block."""
-        others = tuple(pair for pair in self.blocks if pair[0] != prefix)
-        return Handle(blocks=tuple(sorted((*others, (prefix, count)))) if count else others, carried=self.carried)
+        blocks = [pair for pair in self.blocks if pair[0] != prefix]
+        if count:
+            blocks.append((prefix, count))
+        return Handle(blocks=tuple(sorted(blocks)), carried=self.carried)
 
     def count(self, prefix: Prefix) -> int:
         """How many addresses it holds in a block; 0 for a block it does not know."""
@@ -36,4 +40,10 @@ HANDLE: Kind[Handle] = Kind("IPAMHandle", ("id",))
 
 def handle_key(handle_id: str) -> Key[Handle]:
     """The key of the handle with that id."""
-    return HANDLE.key(handle_id)
+    return handle_query(handle_id).key
+
+
+@lru_cache(maxsize=256)  # one call asks several times: what is found by identity is not compared
+def handle_query(handle_id: str) -> Get[Handle]:
+    """The question for the handle with that id."""
+    return Get(HANDLE.key(handle_id))

@@ -35,9 +35,8 @@ class Choice:
 
 def selects_some(pools: Pools, family: Family) -> bool:
     """Whether any pool of the family selects nodes by labels, so that those of the node have to be known."""
-    return any(
-        pool.value.spec.node_selector not in _SELECTS_ALL for pool in pools if pool.value.spec.prefix.family is family
-    )
+    selecting = [pool for pool in pools if pool.value.spec.node_selector not in _SELECTS_ALL]
+    return any(pool.value.spec.prefix.family is family for pool in selecting)
 
 
 def is_selected(pool: Record[IPPool], node_labels: Mapping[str, str]) -> bool:
@@ -62,17 +61,21 @@ def choose(
         return UseMissing()
     if wanted.pools:
         return _named(pools, request, request.use, wanted)
-    try:
-        seen = tuple(
-            _look(record, request, request.use, wanted.family, node_labels)
-            for record in pools
-            if record.value.spec.prefix.family is wanted.family
-        )
-    except ConfigurationError as error:
-        return error
-    serving = {remark.pool for remark in seen if remark.outcome is PoolOutcome.SERVES}
+    serving: list[Record[IPPool]] = []
+    looked: list[PoolSeen] = []
+    for record in pools:
+        if record.value.spec.prefix.family is not wanted.family:
+            continue
+        try:
+            remark = _look(record, request, request.use, wanted.family, node_labels)
+        except ConfigurationError as error:
+            return error
+        looked.append(remark)
+        if remark.outcome is PoolOutcome.SERVES:
+            serving.append(record)
+    seen = tuple(looked)
     if serving:
-        return Choice(pools=tuple(record for record in pools if record.key.name in serving), seen=seen)
+        return Choice(pools=tuple(serving), seen=seen)
     from netplug_core.ipam.refusals import NoPoolQualifies, NoPoolServes
 
     if any(remark.outcome in _UNQUALIFIED for remark in seen):

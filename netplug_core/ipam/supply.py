@@ -30,7 +30,7 @@ class GivenUp:
     block: Record[Block]
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Supply:
     """What one family gets: addresses the handle holds already, and holds to take.
 
@@ -85,7 +85,7 @@ def serve(desk: Desk, wanted: Automatic) -> Supply | NeedMore:
         given_up=tuple(own.given_up),
         trace=(*remarks, *choice.seen, *own.trace, *basket.trace),
         refusal=refusal,
-        has_limited_claims=bool(desk.limits) and basket.room < room,
+        has_limited_claims=basket.room < room and bool(desk.limits),
     )
 
 

@@ -68,6 +68,22 @@ def test_a_snapshot_answers_what_was_asked_and_only_that() -> None:
         snapshot.list(List(FRUIT))
 
 
+def test_a_record_is_found_by_the_question_as_by_its_key() -> None:
+    asked, listed = Get(APPLE), List(FRUIT)
+    snapshot = Snapshot({asked: Answer((record(APPLE),)), listed: Answer((record(PEAR),))}, {})
+    assert snapshot.find(asked) == snapshot.find(APPLE) == record(APPLE)
+    assert snapshot.find(Get(PEAR)) == record(PEAR)
+    with pytest.raises(InvariantBroken, match=r"Tool\(knife\) was not read"):
+        snapshot.find(Get(KNIFE))
+
+
+def test_the_pages_of_a_list_are_questions_of_their_own() -> None:
+    pages = [List(FRUIT, limit=1, after=after) for after in ("", "a", "b")]
+    snapshot = Snapshot({page: Answer((), page.after) for page in pages}, {})
+    assert len({hash(page) for page in pages}) == len(pages)
+    assert [snapshot.after(page) for page in pages] == ["", "a", "b"]
+
+
 def test_a_list_answers_for_the_keys_in_it_too() -> None:
     whole, part = List(FRUIT), List(FRUIT, ("green",))
     for query in (whole, part):

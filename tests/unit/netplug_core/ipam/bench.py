@@ -29,6 +29,7 @@ from netplug_core.ipam.request import (
     Specific,
     Wanted,
 )
+from netplug_core.ipam.search import BlockOrder
 from netplug_core.records import (
     Create,
     Decision,
@@ -139,16 +140,18 @@ class Bench:
         freed: Released = self.ipam(script).release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=self.deadline)
         return [str(address) for address in freed.addresses]
 
-    def decision(self, wish: AssignRequest) -> Decision[Assignment]:
+    def decision(self, wish: AssignRequest, order: BlockOrder = from_first) -> Decision[Assignment]:
         """What the rule makes of the store as it is; nothing is committed."""
-        return self.decision_and_reads(wish)[0]
+        return self.decision_and_reads(wish, order)[0]
 
-    def decision_and_reads(self, wish: AssignRequest) -> tuple[Decision[Assignment], list[tuple[Query, ...]]]:
+    def decision_and_reads(
+        self, wish: AssignRequest, order: BlockOrder = from_first
+    ) -> tuple[Decision[Assignment], list[tuple[Query, ...]]]:
         """The same, and what was read for it, read by read."""
         reads = [queries(wish)]
         snapshot = self.read(*reads[0])
         while True:
-            decided = decide(snapshot, wish, self.clock.now_ns(), from_first)
+            decided = decide(snapshot, wish, self.clock.now_ns(), order)
             if isinstance(decided, Decision):
                 return decided, reads
             reads.append(decided.queries)

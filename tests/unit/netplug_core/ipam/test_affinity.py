@@ -45,7 +45,9 @@ def test_a_key_tells_whose_claim_it_is(owner: str) -> None:
     assert claiming_owner(affinity_key(owner, BLOCK)) == owner
 
 
-@pytest.mark.parametrize("owner, node", [("host:node-a", "node-a"), ("virtual:node-a", ""), ("", "")])
+@pytest.mark.parametrize(
+    "owner, node", [("host:node-a", "node-a"), ("host:a:b", "a:b"), ("virtual:node-a", ""), ("", "")]
+)
 def test_only_a_host_is_a_node(owner: str, node: str) -> None:
     assert owner_node(owner) == node
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from netplug_backends.memory.faults import FaultyDatastore, Meanwhile
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
-from netplug_core.ipam.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.affinity import AFFINITY, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.block import block_key
 from netplug_core.ipam.decide import decide, queries
 from netplug_core.ipam.handle import handle_key
@@ -188,6 +188,9 @@ def test_a_maximum_per_handle_caps_the_total(bench: Bench) -> None:  # I-46
     assert totals("two", 2) == [["10.0.0.1"], ["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.2"]]
     decision = bench.decision(evolve(request("two", v4(3)), max_per_handle=2))
     assert decision.trace == (RuleSeen(rule=Rule.MOST_PER_HANDLE, detail="2"),)
+    assert bench.decision(evolve(request("two", v4(2)), max_per_handle=2)).trace == ()
+    bench.remove(ippool_key("main"))
+    assert bench.decision(evolve(request("new", v4(3)), max_per_handle=2)).trace == decision.trace
 
 
 def test_a_maximum_per_handle_is_one_of_each_family(bench: Bench) -> None:
@@ -275,6 +278,12 @@ def test_what_one_family_cannot_have_does_not_keep_the_other_from_its_own(
     assert [type(shortfall) for shortfall in result.shortfalls] == [NoPoolServes]
     with pytest.raises(NoPoolServes):
         bench.assign(evolve(wish, wanted=(v6(),)))
+
+
+def test_what_is_held_already_is_an_answer_where_there_is_no_more(bench: Bench) -> None:
+    bench.take("h")
+    bench.disable_pool("main")
+    assert bench.take_what_there_is("h", v4(2)) == ["10.0.0.0"]
 
 
 def test_no_address_of_the_first_family_stays_when_the_second_is_refused(bench: Bench) -> None:
@@ -422,6 +431,20 @@ def test_a_commit_writes_claim_then_handle_then_address(bench: Bench) -> None:
         (Create, handle_key("h")),
         (Update, block),
     ]
+
+
+@pytest.mark.parametrize("limit, has_block, rests_on_claims", [
+    (None, False, False),
+    (2, True, False),  # an address of a block that is the node's already
+    (2, False, True),
+])  # fmt: skip
+def test_the_commit_rests_on_the_claims_there_are_where_a_block_is_claimed_under_a_limit(
+    bench: Bench, limit: int | None, *, has_block: bool, rests_on_claims: bool
+) -> None:
+    if has_block:
+        bench.give_block(BLOCK_0)
+    writes = bench.decision(evolve(request("h"), block_limit=limit)).writes
+    assert any(isinstance(write, RequireUnchanged) and write.kind == AFFINITY for write in writes) is rests_on_claims
 
 
 def test_what_a_decision_considered_is_in_its_trace(bench: Bench) -> None:

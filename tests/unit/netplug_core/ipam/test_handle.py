@@ -1,7 +1,8 @@
 """Counting what a handle holds."""
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.handle import HANDLE, Handle, handle_key, handle_query
+from netplug_core.records import Get
 
 LOW, HIGH, SIX = (Prefix.parse(text) for text in ("10.0.0.0/26", "10.0.0.64/26", "fd00::/122"))
 
@@ -27,3 +28,8 @@ def test_a_block_that_is_not_known_counts_nothing() -> None:
 def test_trap_33_the_key_is_the_id_as_it_is_and_ids_that_differ_in_case_are_two() -> None:
     assert handle_key("Net.4F2A.eth1") == HANDLE.key("Net.4F2A.eth1")
     assert handle_key("Net.4F2A.eth1") != handle_key("net.4f2a.eth1")
+
+
+def test_the_question_for_a_handle_is_one_object_so_that_an_answer_is_found_without_comparing() -> None:
+    assert handle_query("net.a.eth0") == Get(HANDLE.key("net.a.eth0"))
+    assert handle_query("net.a.eth0") is handle_query("net.a.eth0")

@@ -14,7 +14,7 @@ from netplug_core.ipam.places import PROBES
 from netplug_core.ipam.refusals import BlockLimitReached, BlockUnavailable, PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.request import Assignment
 from netplug_core.ipam.trace import BlockOutcome, BlockSeen, PoolFull, Rule, RuleSeen
-from netplug_core.records import List
+from netplug_core.records import Get, List
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
@@ -117,6 +117,34 @@ def test_no_block_is_made_where_an_earlier_block_size_left_one(small_blocks: Ben
     assert small_blocks.take("h", v4(1, "main")) == [given]
 
 
+@pytest.mark.parametrize("reserved, given", [("10.9.0.0/30", "10.0.0.32"), ("10.0.0.32/30", "10.0.0.36")])
+def test_beyond_the_probes_the_first_block_that_is_neither_there_nor_reserved_is_claimed(
+    small_blocks: Bench, reserved: str, given: str
+) -> None:
+    small_blocks.reserve("r", reserved)
+    for number in (*range(PROBES), 12):
+        small_blocks.give_block(f"10.0.0.{4 * number}/30", node=OTHER)
+    trace = small_blocks.decision(request("h", v4(1, "main"))).trace
+    assert not any(isinstance(seen, BlockSeen) and seen.outcome is BlockOutcome.RESERVED for seen in trace)
+    assert small_blocks.take("h", v4(1, "main")) == [given]
+
+
+def starts_second(node: str, pool: Prefix, count: int) -> int:
+    """A start that has to be asked for rightly."""
+    return {(NODE, Prefix.parse("10.0.0.0/24"), 4): 1}[node, pool, count]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_probes_and_loans_begin_where_the_order_of_the_node_says(bench: Bench, *, is_taken: bool) -> None:
+    if is_taken:
+        for number in range(4):
+            bench.give_block(f"10.0.0.{64 * number}/26", node=OTHER)
+    assignment = bench.decision(request("h"), starts_second).result
+    assert isinstance(assignment, Assignment)
+    assert str(assignment.addresses[0].address) == "10.0.0.64"
+    assert set(bench.blocks().values()) == ({"host:node-b"} if is_taken else set())
+
+
 # --- nobody's blocks ----------------------------------------------------------------------------------------------
 
 
@@ -144,8 +172,10 @@ def test_a_block_of_nobody_beyond_the_probes_is_adopted_too() -> None:
     assert bench.blocks()["10.0.0.12/32"] == "host:node-a"
 
 
-def test_an_adopted_block_is_not_borrowed_from_as_well(one_block: Bench) -> None:
+@pytest.mark.parametrize("age_s", [0, 61])
+def test_an_adopted_block_is_neither_borrowed_from_nor_taken_over_as_well(one_block: Bench, age_s: int) -> None:
     one_block.leave_block(BLOCK_0, node="")
+    one_block.clock.sleep(age_s)
     given = one_block.take_what_there_is("h", v4(65))
     assert len(given) == len(set(given)) == 64
 
@@ -262,6 +292,25 @@ def test_as_many_blocks_are_taken_over_as_the_request_needs() -> None:
     assert len(bench.claims()) == 64
 
 
+def test_no_more_blocks_are_taken_over_than_the_request_needs(small_blocks: Bench) -> None:
+    small_blocks.configure(is_affinity_strict=True)
+    for number in range(64):
+        small_blocks.give_block(str(Prefix.parse("10.0.0.0/24").part(number, 30)), node=OTHER)
+    small_blocks.clock.sleep(61)
+    decision, reads = small_blocks.decision_and_reads(request("h", v4(5, "main")))
+    assert reads[-1] == tuple(
+        Get(affinity_key(host_owner(OTHER), Prefix.parse(cidr))) for cidr in ("10.0.0.0/30", "10.0.0.4/30")
+    )
+    assert str(decision.trace[-1]) == "block 10.0.0.4/30 was empty for long and was taken over"
+
+
+def test_a_host_keeps_its_own_addresses_back_in_a_block_that_it_takes_over(one_block: Bench) -> None:
+    one_block.give_block(BLOCK_0, node=OTHER)
+    one_block.clock.sleep(61)
+    assert one_block.assign(evolve(request("h"), kept_back=(3, 1))) == ["10.0.0.3"]
+    assert one_block.block(BLOCK_0).used_count == 5
+
+
 # --- loans --------------------------------------------------------------------------------------------------------
 
 
@@ -369,6 +418,8 @@ def test_the_implicit_limit_says_which_block_it_kept_from_being_claimed(small_bl
         "block 10.0.0.80/30 was not claimed: the node has reached its block limit (limit 20); "
         "IPPool main (10.0.0.0/24): 256 addresses, 80 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
     )
+    unreached = [seen.block for seen in caught.value.trace if isinstance(seen, BlockSeen) and seen.detail]
+    assert unreached == [Prefix.parse("10.0.0.80/30")]  # the first of many
 
 
 def test_where_nothing_is_left_to_claim_the_limit_is_not_to_blame() -> None:
@@ -394,6 +445,15 @@ def test_an_explicit_limit_is_a_reason_to_go_without(small_blocks: Bench, *, has
     assert decision.result.trace[-1] == RuleSeen(rule=Rule.BLOCK_LIMIT, detail="2")
     assert len(reads) == 2
     assert "limit of 2 blocks reached for this node" in str(decision.result)
+
+
+def test_the_last_block_of_an_explicit_limit_is_probed_for_and_may_lie_beyond(small_blocks: Bench) -> None:
+    small_blocks.configure(is_affinity_strict=True, max_blocks=1)
+    _decision, reads = small_blocks.decision_and_reads(request("h", v4(1, "main")))
+    assert [len(read) for read in reads[1:]] == [PROBES]
+    for number in range(PROBES):
+        small_blocks.give_block(f"10.0.0.{4 * number}/30", node=OTHER)
+    assert small_blocks.take("h", v4(1, "main")) == ["10.0.0.32"]
 
 
 def test_a_limit_above_twenty_lets_a_node_own_more(small_blocks: Bench) -> None:

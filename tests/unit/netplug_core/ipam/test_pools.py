@@ -273,6 +273,13 @@ def test_a_name_overrides_nothing_else_and_one_bad_pool_spoils_the_list(
     )
 
 
+def test_the_uses_that_a_pool_is_for_are_named() -> None:
+    for_both = evolve(P1, spec=spec(allowed_uses=(AllowedUse.TUNNEL, AllowedUse.LOAD_BALANCER)))
+    refusal = asked((for_both,), v4())
+    assert isinstance(refusal, NoPoolQualifies)
+    assert refusal.seen[0].detail == "allowedUses: Tunnel, LoadBalancer"
+
+
 def test_a_name_does_not_override_the_use() -> None:
     refusal = asked((FOR_TUNNELS, P2), v4(1, "p2", "p1"))
     assert isinstance(refusal, NoPoolQualifies)
@@ -317,6 +324,13 @@ def test_what_looks_like_a_prefix_and_is_none_says_so() -> None:
     assert refusal.where == "ipv6_pools"
 
 
+def test_what_is_said_of_a_pool_that_serves_is_that_and_no_more() -> None:
+    for wanted in (v4(), v4(1, "p1")):
+        choice = asked((P1,), wanted)
+        assert isinstance(choice, Choice)
+        assert [str(seen) for seen in choice.seen] == ["IPPool p1 (10.0.0.0/24) may serve"]
+
+
 # --- the pool of one address --------------------------------------------------------------------------------------
 
 
@@ -337,6 +351,7 @@ def test_an_address_of_a_pool_that_is_not_enabled_is_of_none(pool_: IPPool) -> N
     assert str(refusal).startswith(
         "The provided IP address is not in a configured pool: 10.0.0.7; IPPool p1 (10.0.0.0/24) is "
     )
+    assert str(refusal).endswith(" is not allocatable (CIDROverlap)") is (pool_ is NOT_ALLOCATABLE)
 
 
 def test_of_overlapping_pools_the_first_that_is_enabled_serves() -> None:
@@ -354,6 +369,7 @@ def test_named_pools_confine_an_address() -> None:
 
 def test_a_pool_named_for_an_address_must_exist() -> None:
     assert isinstance(found((P1,), "10.0.0.7", "p3"), PoolUnknown)
+    assert str(found((P1,), "10.0.0.7", "p3/24")).startswith("ipv4_pools: 'p3/24' is not accepted; ")
 
 
 def test_a_stated_use_must_be_the_pools_and_none_need_be_stated() -> None:

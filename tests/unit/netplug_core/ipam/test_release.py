@@ -229,6 +229,12 @@ def test_the_commit_frees_addresses_before_it_forgets_the_handle(bench: Bench) -
     assert made.result == Released(addresses=(Address.parse("10.0.0.0"),))
 
 
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_release_of_nothing_writes_nothing(bench: Bench, *, is_ready: bool) -> None:
+    bench.set_ready(is_ready=is_ready)
+    assert decision(bench, "h1").writes == ()
+
+
 def test_the_commit_rests_on_the_configuration_for_it_says_how_long_addresses_rest(bench: Bench) -> None:
     bench.take("h1")
     bench.configure(cooldown_s=60)

@@ -100,6 +100,14 @@ def test_the_handle_of_an_address_may_be_missing(bench: Bench) -> None:
     assert (bench.held(), bench.handles()) == ({}, [])
 
 
+def test_a_handle_that_is_missing_does_not_keep_another_from_being_put_right(bench: Bench) -> None:
+    bench.take("h1")
+    bench.take("h2")
+    bench.remove(handle_key("h1"))
+    give_back(bench, item("10.0.0.0"), item("10.0.0.1"))
+    assert bench.handles() == []
+
+
 def test_a_block_of_nobody_goes_with_its_last_address(bench: Bench) -> None:
     bench.take("h1", v4(2))
     block = bench.block(BLOCK_0)
@@ -134,6 +142,12 @@ def test_a_free_address_is_no_error_and_nothing_is_written(bench: Bench) -> None
     assert texts(answer.free_already) == ["10.0.0.1", "10.0.0.200", "11.0.0.1", "fd00::1"]
     assert (answer.released, answer.refused) == ((), ())
     assert bench.spent()[1] == 0
+
+
+def test_an_address_that_is_in_no_block_does_not_keep_others_from_being_freed(bench: Bench) -> None:
+    bench.take("h1")
+    answer = give_back(bench, item("9.0.0.1"), item("10.0.0.0"))
+    assert (texts(answer.free_already), texts(answer.released)) == (["9.0.0.1"], ["10.0.0.0"])
 
 
 @pytest.mark.parametrize("cooldown_s", [0, 60])
@@ -193,6 +207,15 @@ def test_the_number_is_judged_before_the_handle(bench: Bench) -> None:
     bench.take("h1")
     (refusal,) = give_back(bench, item("10.0.0.0", "fake", 1)).refused
     assert isinstance(refusal, SequenceMismatch)
+
+
+def test_refusals_of_one_address_are_in_the_order_of_what_its_items_say(bench: Bench) -> None:
+    bench.take("h1")
+    described = (item("10.0.0.0", "B"), item("10.0.0.0", sequence=2), item("10.0.0.0"), item("10.0.0.0", sequence=1))
+    said = [str(refusal) for refusal in give_back(bench, *described).refused]
+    assert [text.split(",")[0].partition("bad ")[2] for text in said] == [
+        "sequence number 1", "sequence number 2", "handle 'B'",
+    ]  # fmt: skip
 
 
 def test_one_item_that_does_not_fit_keeps_its_whole_block_and_no_other(bench: Bench) -> None:

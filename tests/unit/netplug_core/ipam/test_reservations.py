@@ -76,6 +76,13 @@ def test_entries_that_overlap_count_once() -> None:
     assert hash(twice) == hash(reserved("10.0.0.0/25"))
 
 
+def test_what_lies_in_several_ranges_is_counted_in_all_of_them() -> None:
+    three = reserved("10.0.0.5", "10.0.0.32/30", "10.0.1.0/24")
+    assert three.count(Prefix.parse("10.0.0.0/8")) == 1 + 4 + 256
+    assert three.count(Prefix.parse("10.0.0.32/27")) == 4
+    assert three.count(Prefix.parse("10.0.1.0/25")) == 128
+
+
 def test_the_families_are_kept_apart_where_they_meet() -> None:
     ends = reserved("255.255.255.255", "::/127")
     assert ends.count(Prefix.parse("255.255.255.254/31")) == 1
@@ -87,6 +94,7 @@ def test_the_families_are_kept_apart_where_they_meet() -> None:
     "cidrs, address, end",
     [
         (("10.0.0.32/30",), "10.0.0.33", "10.0.0.36"),
+        (("10.0.0.32/30", "10.0.1.0/24"), "10.0.0.33", "10.0.0.36"),
         (("10.0.0.0/25", "10.0.0.128/26"), "10.0.0.5", "10.0.0.192"),
         (("fd00::/64", "fd00:0:0:1::"), "fd00::7", "fd00:0:0:1::1"),
     ],

@@ -198,6 +198,9 @@ def test_a_maximum_per_handle_counts_for_it(bench: Bench) -> None:
     with pytest.raises(ConfigurationError, match="0 is not accepted; the handle holds none already"):
         bench.assign(evolve(wish, handle="h2", wanted=(ip("10.0.0.8"),), max_per_handle=0))
     assert bench.held() == {"10.0.0.9": "h"}
+    bench.take("h", ip("10.0.0.7"))
+    with pytest.raises(ConfigurationError, match=r"the handle holds 10\.0\.0\.7, 10\.0\.0\.9 already$"):
+        bench.assign(evolve(wish, wanted=(ip("10.0.0.8"),)))
 
 
 def test_without_a_handle_nobody_holds_it_twice(bench: Bench) -> None:

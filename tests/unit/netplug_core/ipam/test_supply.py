@@ -4,12 +4,13 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.faults import Meanwhile
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.affinity import AFFINITY, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.block import BLOCK
 from netplug_core.ipam.handle import HANDLE
+from netplug_core.ipam.interface import NO_ENDPOINT
 from netplug_core.ipam.refusals import BlockLimitReached, NoPoolServes
-from netplug_core.ipam.request import Shortfall
+from netplug_core.ipam.request import AssignedAddress, Shortfall
 from netplug_core.ipam.supply import pool_of
 from netplug_core.ipam.trace import BlockOutcome, BlockSeen
 from netplug_core.records import Create, Malformed, Update
@@ -42,6 +43,12 @@ def test_a_handle_keeps_what_it_holds_of_a_family_and_gets_the_rest(bench: Bench
     bench.add_pool("six", "fd00::/120")
     bench.take("h", v4(2))
     assert bench.take("h", v4(3), v6()) == ["10.0.0.0", "10.0.0.1", "10.0.0.2", "fd00::"]
+
+
+def test_what_is_held_already_comes_with_the_range_of_its_pool(bench: Bench) -> None:
+    bench.take("h")
+    (kept,) = bench.ipam().assign(request("h"), NO_ENDPOINT, deadline=bench.deadline).addresses
+    assert kept == AssignedAddress(address=Address.parse("10.0.0.0"), prefix=Prefix.parse("10.0.0.0/24"))
 
 
 def test_what_cools_down_is_not_held_any_more(bench: Bench) -> None:
@@ -319,8 +326,9 @@ def test_a_node_that_nobody_registered_is_told_so(bench: Bench) -> None:
     bench.change_pool("main", node_selector="zone == 'x'")
     with pytest.raises(
         NoPoolServes, match=r"^no configured netplug pools for node node-a \(IPv4\), which is not registered "
-    ):
+    ) as caught:
         bench.take("h")
+    assert caught.value.is_registered is False
     bench.label_node(zone="y")
     with pytest.raises(NoPoolServes, match=r"^no configured .* for node node-a \(IPv4\): IPPool main "):
         bench.take("h")
