@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit property integration lint bench constraints clean
+.PHONY: help demo test unit property integration faults nightly lint bench constraints clean
 
 python := .venv/bin/python
 step = @printf '==> %s\n'
@@ -25,6 +25,16 @@ unit property integration:  ## one folder of tests, without coverage
 	@tools/prepare dev
 	$(step) 'pytest: $@'
 	@$(python) -m pytest tests/$@
+
+faults:                 ## every mishap at every write of every operation of the allocator
+	@tools/prepare dev
+	$(step) 'pytest: faults'
+	@$(python) -m pytest tests/faults
+
+nightly:                ## property tests and faults, as deep as a night allows
+	@tools/prepare dev
+	$(step) 'pytest: property and faults, deep'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/property tests/faults
 
 lint:                   ## format, style, types twice, import contracts
 	@tools/prepare dev

@@ -10,6 +10,7 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "unit", "property"]
 
 HERE = Path(__file__).parent
+MUTMUT = "mutmut==3.8.1"
 
 
 def install_pinned(session: nox.Session) -> None:
@@ -55,6 +56,13 @@ def property_(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """Every mishap at every write of every operation of the allocator."""
+    install(session)
+    session.run("pytest", "tests/faults", *session.posargs)
+
+
+@nox.session
 def integration(session: nox.Session) -> None:
     """Real kernels, stores and executables; needs root."""
     install(session)
@@ -71,8 +79,26 @@ def dist(session: nox.Session) -> None:
     (wheel,) = (away / "dist").glob("netplug-*.whl")
     session.install("--force-reinstall", "--no-deps", str(wheel))
     shutil.copytree(HERE / "tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(HERE / "docs", away / "docs")  # the tests read the pages that the README names
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(HERE / name, away)
     session.chdir(away)
     session.run("netplugctl", "version")
     session.run("pytest", "tests/unit", *session.posargs)
+
+
+@nox.session
+def mutation(session: nox.Session) -> None:
+    """Change the rules of the allocator in thousands of small ways: a test notices, or the page of survivors argues."""
+    install_pinned(session)
+    session.install(MUTMUT)
+    away = Path(session.create_tmp()) / "tree"
+    shutil.rmtree(away, ignore_errors=True)
+    for folder in ("netplug_core", "netplug_backends", "netplug_cli", "tests", "docs"):
+        shutil.copytree(HERE / folder, away / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(HERE / name, away)
+    session.chdir(away)
+    with (away / "mutmut.log").open("w") as log:  # it draws while it works, a line for each frame
+        session.run("mutmut", "run", *session.posargs, stdout=log, stderr=log)
+    session.run("python", str(HERE / "tools" / "mutants.py"), str(HERE / "docs" / "design" / "mutants.md"))

@@ -360,13 +360,15 @@ class Decision(Generic[R_co]):
 
     A refusal is a decision too: its result is the error, its writes take back what an earlier try of the same call
     left. ``repeatable`` is false where the rule could not recognise its own output, so that after a lost reply
-    deciding again would do the thing twice.
+    deciding again would do the thing twice. ``is_short`` is true of a result that is less than was asked, which nothing
+    that is only remembered may make it.
     """
 
     writes: tuple[Write, ...]
     result: R_co | NetplugError
     trace: tuple[Remark, ...] = ()
     repeatable: bool = True
+    is_short: bool = False
 
     def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
         """This decision with more writes around its own; ``Written`` positions are moved along."""

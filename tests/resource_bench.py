@@ -8,7 +8,6 @@ from itertools import count
 from attrs import define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import Fault, FaultyDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import Atomicity, Datastore
@@ -20,6 +19,7 @@ from netplug_core.resources.kinds import Resource, get_kind
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import Fault, FaultyDatastore
 
 
 def pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:

@@ -7,6 +7,7 @@ settled together. Opened by ``hookimpls``, called by ``netplug_core.flows``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -22,7 +23,7 @@ from netplug_core.ipam.block import BLOCK, Block
 from netplug_core.ipam.handle import Handle, handle_query
 from netplug_core.ipam.interface import EndpointPart
 from netplug_core.ipam.readiness import still_ready
-from netplug_core.ipam.release import decide_release, held, release_queries
+from netplug_core.ipam.release import allocations, decide_release, held, release_queries
 from netplug_core.ipam.request import (
     Assignment,
     AssignRequest,
@@ -98,14 +99,16 @@ class BlockIPAM:
         try:
             return _result(run(store, wanted, decided, pace=self._pace(deadline), warm=self.warm, presumed=presumed))
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
-            if request.handle is not None and store.may_have_written and not store.was_there:
-                self._take_back(ReleaseRequest(handle=request.handle), endpoint, error)
+            if request.handle is not None and store.may_have_written and store.was_there is not True:
+                self._take_back(ReleaseRequest(handle=request.handle), endpoint, store, error)
             raise
         finally:
             if store.stranded:
                 self._free(store.stranded)
 
-    def _take_back(self, request: ReleaseRequest, endpoint: EndpointPart, error: BaseException) -> None:
+    def _take_back(
+        self, request: ReleaseRequest, endpoint: EndpointPart, store: _Watched, error: BaseException
+    ) -> None:
         """Free what a call that failed, or was told to stop, may have written for a handle that held nothing before.
 
         It has time of its own, however the call ended. The error that made it necessary is the one the caller sees;
@@ -113,10 +116,27 @@ class BlockIPAM:
         """
         if self.warm is not None:
             self.warm.forget()  # a call that was cut short may not have told it what it wrote
+        deadline = Deadline.after(self.clock, TAKE_BACK_S)
         try:
-            self.release(request, endpoint, deadline=Deadline.after(self.clock, TAKE_BACK_S))
+            if store.was_there is False or self._holds_nothing_but(request.handle, store.taken(), deadline):
+                self.release(request, endpoint, deadline=deadline)
         except NetplugError as failure:
             error.add_note(f"what it had written could not be taken back: {failure}")
+
+    def _holds_nothing_but(self, handle: str, taken: AbstractSet[tuple[Address, int]], deadline: Deadline) -> bool:
+        """Whether all that a handle holds are these addresses under these numbers: what a call took, and no more.
+
+        A resident process that took a handle to be absent cannot know otherwise that it was not there before.
+        """
+
+        def decided(snapshot: Snapshot) -> Decision[bool] | NeedMore:
+            found = allocations(snapshot, handle)
+            if isinstance(found, NeedMore):
+                return found
+            return Decision((), {(held.address, held.sequence) for held in found} <= taken)
+
+        wanted = release_queries(ReleaseRequest(handle=handle))
+        return _result(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
 
     def _free(self, stranded: Sequence[ReleaseItem]) -> None:
         """Free what tries took that did not get through, and that nobody could name for want of a handle."""
@@ -128,12 +148,16 @@ class BlockIPAM:
     def release(self, request: ReleaseRequest, endpoint: EndpointPart, *, deadline: Deadline) -> Released:
         """Free what the handle holds and settle the endpoint, in one commit."""
         freed: set[Address] = set()
+        store = _Watched(self.datastore, None)
 
         def decided(snapshot: Snapshot) -> Decision[Released] | NeedMore:
             decision = decide_release(snapshot, request, self.clock.now_ns())
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
-            # An earlier try of this call, of which no reply came, may have freed what is not held any more.
+            # An earlier try of this call, of which no reply came, may have freed what is not held any more; one that
+            # lost its race has not.
+            if not store.may_have_changed:
+                freed.clear()
             freed.update(decision.result.addresses)
             part = endpoint.writes(snapshot, None)
             if isinstance(part, NetplugError):
@@ -141,7 +165,7 @@ class BlockIPAM:
             return decision.with_writes((*_condition(snapshot, decision, part), *part))
 
         wanted = (*release_queries(request), *endpoint.queries)
-        run(self.datastore, wanted, decided, pace=self._pace(deadline), warm=self.warm)
+        run(store, wanted, decided, pace=self._pace(deadline), warm=self.warm)
         return Released(addresses=tuple(sorted(freed)))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
@@ -191,6 +215,7 @@ class BlockIPAM:
 class _Watched:
     """A store that remembers whether a commit may have written a handle, and whether that was there before.
 
+    ``may_have_changed`` says the same of anything at all; ``was_there`` is None for a handle that nobody has read yet, because a resident process takes it to be absent.
     A commit that did not get as far as the handle has left nothing but claims, which the node's next request heals.
     Without a handle, ``stranded`` are the addresses that a store has taken which applied a part of a commit: the next
     try cannot know that they are its own.
@@ -198,8 +223,10 @@ class _Watched:
 
     inner: Datastore
     handle: Get[Handle] | None
+    may_have_changed: bool = False
     may_have_written: bool = False
-    was_there: bool = False
+    was_there: bool | None = None
+    sent: list[Sequence[Write]] = field(factory=list)
     stranded: list[ReleaseItem] = field(factory=list)
 
     @property
@@ -213,6 +240,7 @@ class _Watched:
         return found
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        self.sent.append(writes)
         try:
             revisions = self.inner.commit(writes, deadline=deadline)
         except (CommitError, OutcomeUnknown) as error:
@@ -231,8 +259,14 @@ class _Watched:
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
         return self.inner.watch(start, deadline=deadline)
 
+    def taken(self) -> frozenset[tuple[Address, int]]:
+        """The addresses that the commits took, if they arrived, with their numbers."""
+        items = (item for writes in self.sent for write in writes for item in _taken(write))
+        return frozenset((item.address, item.sequence or 0) for item in items)
+
     def _note(self, writes: Sequence[Write]) -> None:
-        changes = (write for write in writes if isinstance(write, (Create, Update, Delete)))
+        changes = [write for write in writes if isinstance(write, (Create, Update, Delete))]
+        self.may_have_changed = self.may_have_changed or bool(changes)
         self.may_have_written = self.may_have_written or any(self.handle == Get(write.key) for write in changes)
 
 

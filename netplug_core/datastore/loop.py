@@ -15,7 +15,7 @@ from attrs import define
 from netplug_core.clock import Pace
 from netplug_core.datastore.interface import Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
-from netplug_core.records import CommitError, Decision, NeedMore, OutcomeUnknown, Query, Snapshot, Write
+from netplug_core.records import CommitError, Create, Decision, Get, NeedMore, OutcomeUnknown, Query, Snapshot, Write
 
 if TYPE_CHECKING:
     from netplug_core.datastore.warm import Warm
@@ -40,8 +40,8 @@ def run(
     """Commit what ``decide`` makes of the store and return its decision; its result is not an error.
 
     With a memory (``warm``) the first attempt decides on what it knows, takes what is ``presumed`` to be absent for
-    so, and reads only the rest. A decision that commits nothing proves nothing then: it is made again from a read,
-    and so is every other attempt.
+    so, and reads only the rest. A decision that commits nothing, or does not create what was presumed to be absent,
+    proves nothing then: it is made again from a read, and so is every other attempt.
 
     Raises:
         NetplugError: the error that the decision has as its result, once its writes are committed.
@@ -54,7 +54,7 @@ def run(
         attempt += 1
         reading = _Reading(store, pace, warm, tuple(presumed), may_recall=attempt == 1)
         decision = reading.decided(queries, decide)
-        if reading.is_from_memory and (not decision.writes or isinstance(decision.result, NetplugError)):
+        if not reading.is_proven_by(decision):
             reading.forget()
             continue
         try:
@@ -106,6 +106,18 @@ class _Reading:
             if self.pace.deadline.has_passed:
                 raise Unavailable(self.store.description.location, "the deadline passed while reading")
             wanted = decision.queries
+
+    def is_proven_by(self, decision: Decision[R]) -> bool:
+        """Whether the conditions of a decision's commit stand for what was only remembered or presumed.
+
+        What was taken to be absent is proven by its creation alone.
+        """
+        if not self.is_from_memory:
+            return True
+        if not decision.writes or decision.is_short or isinstance(decision.result, NetplugError):
+            return False
+        created = {Get(write.key) for write in decision.writes if isinstance(write, Create)}
+        return created.issuperset(self.presumed)
 
     def _read(self, wanted: tuple[Query, ...]) -> Snapshot:
         found = self.store.read(wanted, deadline=self.pace.deadline.capped(CALL_S))

@@ -82,8 +82,9 @@ def decide(
     refusal = _refusal(request, supplies)
     if refusal is not None:
         return Decision(_take_back(desk, supplies), refusal, trace)
-    writes = _writes(desk, supplies) or _take_back(desk, supplies)
-    return Decision(writes, _assignment(supplies), trace, repeatable=request.handle is not None or not writes)
+    writes, assignment = _writes(desk, supplies) or _take_back(desk, supplies), _assignment(supplies)
+    repeatable = request.handle is not None or not writes
+    return Decision(writes, assignment, trace, repeatable=repeatable, is_short=bool(assignment.shortfalls))
 
 
 def _serve(desk: Desk, wanted: Wanted) -> Supply | NeedMore:

@@ -7,7 +7,7 @@ release puts its own handle right, whatever an earlier crash left in it.
 from __future__ import annotations
 
 from netplug_core.addressing import Address
-from netplug_core.ipam.block import block_key
+from netplug_core.ipam.block import Allocation, block_key
 from netplug_core.ipam.cooling import Cooling
 from netplug_core.ipam.handle import Handle, handle_key
 from netplug_core.ipam.readiness import locked, still_ready
@@ -28,7 +28,7 @@ from netplug_core.records import (
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
-__all__ = ["decide_release", "held", "release_queries"]
+__all__ = ["allocations", "decide_release", "held", "release_queries"]
 
 
 def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
@@ -79,13 +79,16 @@ def _handle_write(handle: Record[Handle], left: Handle) -> Write:
 
 def held(snapshot: Snapshot, handle_id: str) -> tuple[Address, ...] | NeedMore:
     """The addresses that a handle holds, or the blocks to read first."""
+    found = allocations(snapshot, handle_id)
+    return found if isinstance(found, NeedMore) else tuple(allocation.address for allocation in found)
+
+
+def allocations(snapshot: Snapshot, handle_id: str) -> tuple[Allocation, ...] | NeedMore:
+    """The same with what is stored about each."""
     handle = snapshot.find(handle_key(handle_id))
     blocks = handle.value.blocks if handle else ()
     missing = tuple(query for query in (Get(block_key(prefix)) for prefix, _ in blocks) if not snapshot.has(query))
     if missing:
         return NeedMore(missing)
-    found: list[Address] = []
-    for prefix, _count in blocks:
-        record = snapshot.find(block_key(prefix))
-        found.extend(allocation.address for allocation in (record.value.held_by(handle_id) if record else ()))
-    return tuple(found)
+    records = (snapshot.find(block_key(prefix)) for prefix, _count in blocks)
+    return tuple(found for record in records if record for found in record.value.held_by(handle_id))

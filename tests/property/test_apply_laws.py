@@ -11,7 +11,6 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.memory.faults import Fault, LostRace, LostReply
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.flows.outcome import Effect
@@ -23,6 +22,7 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.kinds import Resource, key_of
 from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.testing.faults import Fault, LostRace, LostReply
 from netplug_core.testing.strategies import labels, names, prefixes
 from tests.resource_bench import Bench
 

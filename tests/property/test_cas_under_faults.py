@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import (
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.interface import Atomicity, Datastore
+from netplug_core.datastore.loop import run
+from netplug_core.errors import Unavailable
+from netplug_core.records import Create, Decision, Get, Key, Kind, Query, Snapshot, Update, Write
+from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import (
     Death,
     Fault,
     FaultyDatastore,
@@ -22,12 +28,6 @@ from netplug_backends.memory.faults import (
     Meanwhile,
     ProcessDied,
 )
-from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.interface import Atomicity, Datastore
-from netplug_core.datastore.loop import run
-from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Decision, Get, Key, Kind, Query, Snapshot, Update, Write
-from netplug_core.testing.clock import ManualClock
 
 LEDGER: Kind[tuple[str, ...]] = Kind("Ledger", ("name",))
 RECEIPT: Kind[str] = Kind("Receipt", ("worker",))

@@ -22,7 +22,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import Death, Fault, FaultyDatastore, LostRace, LostReply, LostRequest, ProcessDied
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity, DatastoreDescription
@@ -37,6 +36,7 @@ from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest
 from netplug_core.ipam.witness import PodName
 from netplug_core.records import Change, Kind, Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.testing.faults import Death, Fault, FaultyDatastore, LostRace, LostReply, LostRequest, ProcessDied
 from tests.collector_bench import GRACE_S, CollectorBench
 
 NODES = ("node-a", "node-b", "node-c")

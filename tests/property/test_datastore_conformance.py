@@ -13,13 +13,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import FaultyDatastore
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
 from netplug_core.datastore.interface import Atomicity, Datastore
 from netplug_core.testing.bench import SAMPLE_CODEC, Make
 from netplug_core.testing.datastore import datastore_conformance
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
+from netplug_core.testing.faults import FaultyDatastore
 
 
 def memory(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:

@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import Death, FaultyDatastore, ProcessDied
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import Result
@@ -28,6 +27,7 @@ from netplug_core.dataplane.interface import LinkExists
 from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
 from netplug_core.records import Change, Kind, Query, Revision, Snapshot, Write
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import Death, FaultyDatastore, ProcessDied
 from tests.flow_bench import C1, DUAL_STACK, POD, Container, FlowBench
 
 OTHER = Container(id="other", netns="/run/netns/other")

@@ -31,3 +31,12 @@ def test_every_page_that_is_linked_exists() -> None:
     linked = re.findall(r"\]\((docs/[^)]+)\)", README.read_text())
     assert linked
     assert [page for page in linked if not (README.parent / page).exists()] == []
+
+
+def test_the_example_of_the_testing_page_is_a_whole_test_module(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "testing.md").read_text(), re.DOTALL)
+    file = tmp_path / "test_example.py"
+    file.write_text(example)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "1 passed" in ran.stdout, ran.stdout

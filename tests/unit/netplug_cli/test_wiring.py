@@ -11,10 +11,11 @@ from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_cli import wiring
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, NotYetSupported
+from netplug_core.errors import ConfigurationError, NotYetSupported, Unavailable
 from netplug_core.log import Level
 from netplug_core.netconf.load import Purpose
 from netplug_core.netconf.model import DatastoreSettings, NetConf
+from netplug_core.testing.clock import ManualClock
 
 
 def say_nothing(level: Level, message: str, /, **fields: object) -> None:
@@ -83,3 +84,14 @@ def test_removing_executables_that_are_not_there_says_so(tmp_path: Path) -> None
 
 def test_the_clock_is_the_machines() -> None:
     assert wiring.system_clock().now_ns() > 1_700_000_000 * 10**9
+
+
+def test_a_simulation_gets_an_empty_store_of_its_own_in_its_own_time() -> None:
+    clock = ManualClock()
+    with wiring.open_empty_datastore(clock) as store, wiring.open_empty_datastore(clock) as other:
+        assert store.description.name == "memory"
+        assert store is not other
+        deadline = Deadline.after(clock, 5)
+        clock.sleep(5)
+        with pytest.raises(Unavailable, match="deadline"):
+            store.read([], deadline=deadline)

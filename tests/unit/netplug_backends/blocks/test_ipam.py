@@ -12,13 +12,13 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.blocks.ipam import BlockIPAM
-from netplug_backends.memory.faults import Fault, Meanwhile
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.ipam.interface import NO_ENDPOINT
 from netplug_core.ipam.listing import PAGE
 from netplug_core.ipam.refusals import PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.request import Attachment, Automatic, ReleaseRequest, Shortfall
+from netplug_core.testing.faults import Fault, Meanwhile
 from tests.unit.netplug_backends.blocks.bench import NOTE, cluster, part, refusing
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
 

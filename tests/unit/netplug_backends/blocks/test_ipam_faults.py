@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 from attrs import define, evolve, field
 
-from netplug_backends.memory.faults import Death, Fault, LostRace, LostReply, LostRequest, ProcessDied
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
 from netplug_core.errors import ContentionExhausted, Unavailable
@@ -15,6 +14,7 @@ from netplug_core.ipam.refusals import PoolsExhausted
 from netplug_core.ipam.request import AssignRequest, ReleaseRequest
 from netplug_core.records import Change, Conflict, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import Death, Fault, LostRace, LostReply, LostRequest, ProcessDied
 from tests.unit.netplug_backends.blocks.bench import NOTE, cluster, part
 from tests.unit.netplug_core.ipam.bench import NODE, Bench, request, v4, v6
 

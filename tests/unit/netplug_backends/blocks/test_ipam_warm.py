@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import LostReply
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.datastore.warm import ORDERED_AGE_S, Warm
 from netplug_core.errors import NetplugError, Unavailable
@@ -18,6 +17,7 @@ from netplug_core.ipam.refusals import PoolsExhausted
 from netplug_core.ipam.relinquish import Emptiness
 from netplug_core.ipam.request import ReleaseRequest
 from netplug_core.records import Get, OutcomeUnknown, Revision, Write
+from netplug_core.testing.faults import LostReply
 from tests.unit.netplug_backends.blocks.bench import NOTE, cluster, part
 from tests.unit.netplug_backends.blocks.test_ipam_faults import Send, Unlucky, answered_too_late
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6

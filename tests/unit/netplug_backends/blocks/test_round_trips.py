@@ -10,13 +10,13 @@ import pytest
 from attrs import define, evolve
 
 from netplug_backends.blocks.ipam import BlockIPAM
-from netplug_backends.memory.faults import Fault, LostRace, LostReply, Meanwhile
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Datastore, DatastoreDescription
 from netplug_core.errors import ContentionExhausted, Unauthorized
 from netplug_core.ipam.interface import NO_ENDPOINT, EndpointPart
 from netplug_core.ipam.request import Reach, ReleaseRequest, Wanted
 from netplug_core.records import Change, Create, Get, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
+from netplug_core.testing.faults import Fault, LostRace, LostReply, Meanwhile
 from tests.unit.netplug_core.ipam.bench import OTHER, Bench, from_first, ip, request, v4, v6
 
 NOTE: Kind[str] = Kind("Note", ("name",))

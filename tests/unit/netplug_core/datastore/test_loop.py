@@ -6,7 +6,6 @@ import pytest
 from attrs import define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import DatastoreDescription
 from netplug_core.datastore.loop import CALL_S, run
@@ -30,6 +29,7 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 
 COUNTER: Kind[int] = Kind("Counter", ("name",))
 ONE, TWO = COUNTER.key("one"), COUNTER.key("two")
@@ -347,6 +347,19 @@ def test_a_presumption_that_is_wrong_costs_a_fresh_read(bench: Bench) -> None:
     assert bench.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
     assert bench.spent_since(before) == (1, 1)
     assert bench.value(TWO) == 22
+
+
+def test_a_presumption_that_no_create_proves_is_read(bench: Bench) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    bench.put(TWO, 22)
+
+    def count_one_and_tell_two(snapshot: Snapshot) -> Decision[int]:
+        one, two = snapshot.find(ONE), snapshot.find(TWO)
+        assert one is not None
+        return Decision((Update(ONE, one.value + 1, one.revision),), two.value if two else 0)
+
+    assert bench.run_warm(count_one_and_tell_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert bench.value(ONE) == 2
 
 
 def test_who_remembers_nothing_presumes_nothing(bench: Bench) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from netplug_backends.memory.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.result import AssignedAddress, Interface, Result, Route
 from netplug_core.dataplane.interface import InterfaceAddress, KernelRefused, LinkExists, Neighbour, RouteTaken
@@ -20,6 +19,7 @@ from netplug_core.flows.context import NoAddressWanted
 from netplug_core.ipam.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
 from netplug_core.log import Level
 from netplug_core.names import HOST_MAC, container_mac
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from tests.flow_bench import C1, DUAL_STACK, NODE, POD, Container, FlowBench
 
 ONLY_IPV6 = {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}

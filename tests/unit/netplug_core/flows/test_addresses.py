@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from netplug_core.addressing import Address
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import Unavailable
@@ -15,6 +14,7 @@ from netplug_core.ipam.owners import OwnerChange, OwnersDiffer
 from netplug_core.ipam.refusals import HandleMismatch
 from netplug_core.ipam.request import AddressesReleased, ReleaseItem
 from netplug_core.records import OutcomeUnknown
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4
 from tests.unit.netplug_core.ipam.release_bench import item, sequence, texts
 

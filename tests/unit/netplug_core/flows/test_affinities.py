@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from netplug_backends.memory.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity, Datastore
@@ -28,6 +27,7 @@ from netplug_core.ipam.refusals import NoPoolServes
 from netplug_core.ipam.relinquish import Emptiness
 from netplug_core.records import List, Query, Snapshot
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, from_first, request, v4, v6
 from tests.unit.netplug_core.ipam.release_bench import claim_names, texts
 

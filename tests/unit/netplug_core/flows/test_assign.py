@@ -2,7 +2,6 @@
 
 import pytest
 
-from netplug_backends.memory.faults import FaultyDatastore, LostRequest
 from netplug_core.addressing import Family
 from netplug_core.errors import Unavailable
 from netplug_core.flows.assign import ASSIGN_S, RELEASE_S, assign, give_back, release
@@ -10,6 +9,7 @@ from netplug_core.ipam.interface import NO_ENDPOINT
 from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest
 from netplug_core.log import Level
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.testing.faults import FaultyDatastore, LostRequest
 from tests.flow_bench import FlowBench
 
 LOCK = "/var/run/netplug/ipam.lock"

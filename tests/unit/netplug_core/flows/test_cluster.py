@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import LostReply, Meanwhile
 from netplug_core.datastore.interface import Atomicity, Datastore
 from netplug_core.flows.cluster import (
     configure_ipam,
@@ -22,6 +21,7 @@ from netplug_core.resources.clusterinformation import (
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
+from netplug_core.testing.faults import LostReply, Meanwhile
 from tests.resource_bench import Bench
 
 Change = Callable[[IPAMConfigurationSpec], IPAMConfigurationSpec]

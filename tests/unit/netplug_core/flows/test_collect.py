@@ -6,7 +6,6 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import FaultyDatastore, LostReply, LostRequest, Meanwhile
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity
@@ -18,6 +17,7 @@ from netplug_core.ipam.holdings import Doubt
 from netplug_core.log import Level
 from netplug_core.records import Get, Malformed, Query, Snapshot
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import FaultyDatastore, LostReply, LostRequest, Meanwhile
 from tests.collector_bench import GRACE_S, CollectorBench
 
 HALF_S = GRACE_S / 2

@@ -4,7 +4,6 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.dataplane import OWN_NAMESPACE
-from netplug_backends.memory.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
@@ -14,6 +13,7 @@ from netplug_core.flows.delete import delete
 from netplug_core.log import Level
 from netplug_core.records import Delete, Get
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, Meanwhile
 from tests.flow_bench import C1, DUAL_STACK, NODE, POD, Container, FlowBench
 
 X = Container(id="x", netns="/run/netns/x", args=POD)

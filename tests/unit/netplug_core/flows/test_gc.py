@@ -2,10 +2,10 @@
 
 import pytest
 
-from netplug_backends.memory.faults import FaultyDatastore, LostRequest
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import Unavailable
 from netplug_core.log import Level
+from netplug_core.testing.faults import FaultyDatastore, LostRequest
 from tests.flow_bench import DUAL_STACK, POD, Container, FlowBench
 
 ONE = Container(id="one", netns="/run/netns/one")

@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Death, Fault, LostReply, Meanwhile, ProcessDied
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.datastore.interface import Atomicity, Datastore
 from netplug_core.flows.outcome import Effect, ResourceOutdated
@@ -11,6 +10,7 @@ from netplug_core.flows.pools import held_warnings, retire
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.block import BLOCK, Attribute, Block
 from netplug_core.records import Create, List, OutcomeUnknown
+from netplug_core.testing.faults import Death, Fault, LostReply, Meanwhile, ProcessDied
 from tests.resource_bench import Bench, pool
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import LostReply, LostRequest, Meanwhile
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import Unavailable
@@ -30,6 +29,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, node_key
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec, workload_endpoint_key
+from netplug_core.testing.faults import LostReply, LostRequest, Meanwhile
 from tests.resource_bench import Bench, pool
 
 

@@ -9,7 +9,6 @@ from attrs import define, evolve, field
 
 from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import Fault, FaultyDatastore
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import Atomicity, Datastore
@@ -55,6 +54,7 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import Fault, FaultyDatastore
 
 NODE = "node-a"
 OTHER = "node-b"

@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Death, Fault, FaultyDatastore, LostRace, Meanwhile, ProcessDied
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity
@@ -26,6 +25,7 @@ from netplug_core.ipam.relinquish import Emptiness
 from netplug_core.ipam.request import AddressesReleased, ReleaseItem, Shortfall
 from netplug_core.ipam.search import block_order, hashed_start
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.testing.faults import Death, Fault, FaultyDatastore, LostRace, Meanwhile, ProcessDied
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, from_first, ip, request, v4, v6
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"

@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Death, ProcessDied
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.ipam.affinity import Affinity, AffinityState, affinity_key, host_owner
@@ -12,6 +11,7 @@ from netplug_core.ipam.claims import give_up, secure
 from netplug_core.ipam.desk import Hold, Means
 from netplug_core.records import Create, Delete, Record, Revision, Update, Write, Written
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import Death, ProcessDied
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, pool, request
 
 OURS, THEIRS = host_owner(NODE), host_owner(OTHER)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import FaultyDatastore, Meanwhile
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
 from netplug_core.ipam.affinity import AFFINITY, AffinityState, affinity_key, host_owner
@@ -22,6 +21,7 @@ from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, ippool_key
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import node_key
+from netplug_core.testing.faults import FaultyDatastore, Meanwhile
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, from_first, ip, request, v4, v6
 
 FOUR, SIX = "192.168.1.0/24", "fd80:24e2:f998:72d6::/120"
@@ -343,6 +343,7 @@ def test_a_locked_cluster_assigns_nothing(bench: Bench) -> None:
     assert caught.value.code == 11
     assert str(caught.value) == ("ClusterInformation default: spec.datastoreReady is false: pod networking is locked")
     assert bench.spent() == (1, 0)
+    assert bench.decision(request("h")).writes == ()
     bench.set_ready(is_ready=True)
     assert bench.take("h") == ["10.0.0.0"]
 

@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Fault, FaultyDatastore, LostReply, Meanwhile
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.affinities import ensure_blocks
 from netplug_core.ipam.affinity import AFFINITY, AffinityState
@@ -20,6 +19,7 @@ from netplug_core.ipam.refusals import (
 from netplug_core.ipam.request import AssignRequest
 from netplug_core.records import Decision, RequireUnchanged
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostReply, Meanwhile
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, from_first, ip, request, v4, v6
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"

@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Meanwhile
 from netplug_core.addressing import Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam import places
@@ -15,6 +14,7 @@ from netplug_core.ipam.refusals import BlockLimitReached, BlockUnavailable, Pool
 from netplug_core.ipam.request import Assignment
 from netplug_core.ipam.trace import BlockOutcome, BlockSeen, PoolFull, Rule, RuleSeen
 from netplug_core.records import Get, List
+from netplug_core.testing.faults import Meanwhile
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Death, FaultyDatastore, ProcessDied
 from netplug_core.addressing import Address, Prefix
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.flows.addresses import find_holder
@@ -21,6 +20,7 @@ from netplug_core.ipam.refusals import AddressCooling, AddressWrongUse, Sequence
 from netplug_core.ipam.relinquish import Emptiness, Relinquished
 from netplug_core.ipam.request import AddressesReleased, ReleaseRequest
 from netplug_core.resources.ippool import AllowedUse, ippool_key
+from netplug_core.testing.faults import Death, FaultyDatastore, ProcessDied
 from tests.unit.netplug_core.ipam.bench import NODE, Bench, ip, request, v4, v6
 from tests.unit.netplug_core.ipam.release_bench import give_back, item, sequence, texts
 

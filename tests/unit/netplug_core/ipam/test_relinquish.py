@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Death, FaultyDatastore, ProcessDied
 from netplug_core.addressing import Prefix
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.flows.affinities import relinquish
@@ -13,6 +12,7 @@ from netplug_core.ipam.refusals import BlockNotEmpty
 from netplug_core.ipam.relinquish import Emptiness, Relinquished, decide_relinquish, relinquish_queries
 from netplug_core.records import Decision, Delete, Key, NeedMore, Snapshot, Update, Written
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import Death, FaultyDatastore, ProcessDied
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, v4
 from tests.unit.netplug_core.ipam.release_bench import decided
 

@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import LostRace, LostReply, Meanwhile
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import AllocationError, ConfigurationError
 from netplug_core.ipam.affinity import AffinityState
@@ -11,6 +10,7 @@ from netplug_core.ipam.refusals import AddressCooling, AddressTaken, PoolUnknown
 from netplug_core.ipam.request import Reach, Shortfall
 from netplug_core.ipam.trace import BlockOutcome, BlockSeen
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode
+from netplug_core.testing.faults import LostRace, LostReply, Meanwhile
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, ip, request, v4, v6
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"

@@ -3,7 +3,6 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.faults import Meanwhile
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.affinity import AFFINITY, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.block import BLOCK
@@ -15,6 +14,7 @@ from netplug_core.ipam.supply import pool_of
 from netplug_core.ipam.trace import BlockOutcome, BlockSeen
 from netplug_core.records import Create, Malformed, Update
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, ippool_key
+from netplug_core.testing.faults import Meanwhile
 from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
 
 BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26"

@@ -3,16 +3,6 @@
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_backends.memory.faults import (
-    Death,
-    Fault,
-    FaultyDatastore,
-    LostRace,
-    LostReply,
-    LostRequest,
-    Meanwhile,
-    ProcessDied,
-)
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import InvariantBroken, Unavailable
@@ -27,6 +17,16 @@ from netplug_core.records import (
 )
 from netplug_core.testing.bench import FRUIT
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import (
+    Death,
+    Fault,
+    FaultyDatastore,
+    LostRace,
+    LostReply,
+    LostRequest,
+    Meanwhile,
+    ProcessDied,
+)
 
 KEYS = tuple(FRUIT.key("green", name) for name in ("apple", "pear", "plum"))
 WRITES = tuple(Create(key, "x") for key in KEYS)

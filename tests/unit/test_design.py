@@ -1,0 +1,24 @@
+"""The design pages name what holds their invariants; this holds that it exists."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "allocation.md"
+NAMES = re.findall(r"`((?:laws|ledger|history|calls|machine|ending)\.[\w.]+)`", PAGE.read_text())
+
+
+def test_every_invariant_is_there_once() -> None:
+    found = re.findall(r"^\| V(\d+) \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(map(int, found)) == list(range(1, 21))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_holds_an_invariant_exists(name: str) -> None:
+    module, *path = name.split(".")
+    found: object = import_module(f"netplug_core.testing.allocator.{module}")
+    for part in path:
+        found = getattr(found, part)
+    assert callable(found)

@@ -1,0 +1,78 @@
+"""Judge a mutation pass: what became of the mutants of each module, and which survivors nobody has argued for.
+
+``nox -s mutation`` calls it in the folder where mutmut ran, with the page that has the arguments. A survivor is known
+by its function and the lines that it changes, not by mutmut's number, which moves with every edit above it.
+"""
+
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+Change = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""A mutant: ``module.function``, the lines that it takes away, those that it puts there."""
+
+NO_SURVIVOR = {"killed", "timeout", "not checked"}
+"""What mutmut says of a mutant that a test noticed, or that was left out: ``nox -s mutation -- '*.places.*'``."""
+
+
+def mutmut(*arguments: str) -> list[str]:
+    """What a command of mutmut prints."""
+    ran = subprocess.run(["mutmut", *arguments], check=True, capture_output=True, text=True)
+    return ran.stdout.splitlines()
+
+
+def function_of(mutant: str) -> str:
+    """The ``module.function`` or ``module.Class.method`` that mutmut names ``x_function`` or ``xǁClassǁmethod``."""
+    path, _, mangled = mutant.rpartition("__mutmut_")[0].rpartition(".")
+    names = mangled.split("ǁ")[1:] or [mangled.removeprefix("x_")]
+    return ".".join((path.rpartition(".")[2], *names))
+
+
+def change(function: str, lines: list[str]) -> Change:
+    """The change that the lines of a diff make to a function; where they are indented does not count."""
+    removed = tuple(line[1:].strip() for line in lines if line.startswith("-") and not line.startswith("---"))
+    added = tuple(line[1:].strip() for line in lines if line.startswith("+") and not line.startswith("+++"))
+    return function, tuple(filter(None, removed)), tuple(filter(None, added))
+
+
+def argued(page: str) -> set[Change]:
+    """The changes that the page argues for: in its diff blocks, each below a line ``@@ module.function @@``."""
+    changes = set()
+    for block in re.findall(r"^```diff\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        for hunk in re.split(r"^@@ ", block, flags=re.MULTILINE)[1:]:
+            head, *lines = hunk.splitlines()
+            changes.add(change(head.removesuffix(" @@"), lines))
+    return changes
+
+
+def shown(survivor: Change) -> str:
+    """A change as the page has it."""
+    function, removed, added = survivor
+    return "\n".join((f"@@ {function} @@", *(f"-{line}" for line in removed), *(f"+{line}" for line in added)))
+
+
+def main(page: str) -> str:
+    """Print numbers and survivors; the complaint, empty when every survivor is argued for."""
+    numbers: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    survivors: dict[Change, str] = {}
+    for line in mutmut("results", "--all", "true"):
+        mutant, _, outcome = line.strip().partition(": ")
+        numbers[mutant.split(".")[2]][outcome] += 1
+        if outcome not in NO_SURVIVOR:
+            survivors[change(function_of(mutant), mutmut("show", mutant))] = outcome
+    for module, outcomes in sorted(numbers.items()):
+        print(f"{module:20}", ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))
+    known = argued(Path(page).read_text(encoding="utf-8"))
+    is_whole = not any(outcomes["not checked"] for outcomes in numbers.values())
+    for gone in sorted(known - set(survivors)) if is_whole else ():
+        print(f"\nargued for, but it does not survive:\n{shown(gone)}")
+    unknown = sorted(set(survivors) - known)
+    for survivor in unknown:
+        print(f"\n{survivors[survivor]}, and not argued for:\n{shown(survivor)}")
+    return f"\n{len(unknown)} of {len(survivors)} survivors are not argued for in {page}" if unknown else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]) or 0)
