@@ -215,7 +215,8 @@ class BlockIPAM:
 class _Watched:
     """A store that remembers whether a commit may have written a handle, and whether that was there before.
 
-    ``may_have_changed`` says the same of anything at all; ``was_there`` is None for a handle that nobody has read yet, because a resident process takes it to be absent.
+    ``may_have_changed`` says the same as ``may_have_written`` of anything at all. ``was_there`` is None for a handle
+    that nobody has read yet, because a resident process takes it to be absent.
     A commit that did not get as far as the handle has left nothing but claims, which the node's next request heals.
     Without a handle, ``stranded`` are the addresses that a store has taken which applied a part of a commit: the next
     try cannot know that they are its own.
