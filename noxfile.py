@@ -70,6 +70,15 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session
+@nox.parametrize("protobuf", ["==4.25.0", "~=4.25", "==5.26.0", "~=5.26", "==6.30.0", "~=6.30", "==7.34.0", "~=7.34"])
+def protobuf(session: nox.Session, protobuf: str) -> None:
+    """What speaks to etcd, on the oldest and the newest protobuf of every major version that it is to work on."""
+    install(session)
+    session.install(f"protobuf{protobuf}")
+    session.run("pytest", "tests/unit/netplug_backends/etcdv3", "tests/integration/test_etcd_conformance.py")
+
+
+@nox.session
 def dist(session: nox.Session) -> None:
     """Build the wheel, and test what was installed from it rather than this folder."""
     install_pinned(session)

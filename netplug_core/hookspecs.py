@@ -19,8 +19,17 @@ if TYPE_CHECKING:
     from netplug_core.ipam.interface import IPAM
     from netplug_core.log import Log
     from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.orchestrator.interface import Orchestrator
 
-__all__ = ["PROJECT", "hookimpl", "hookspec", "netplug_open_dataplane", "netplug_open_datastore", "netplug_open_ipam"]
+__all__ = [
+    "PROJECT",
+    "hookimpl",
+    "hookspec",
+    "netplug_open_dataplane",
+    "netplug_open_datastore",
+    "netplug_open_ipam",
+    "netplug_open_orchestrator",
+]
 
 PROJECT = "netplug"
 
@@ -43,3 +52,10 @@ def netplug_open_ipam(name: str, datastore: Datastore, clock: Clock) -> Abstract
 @hookspec(firstresult=True)
 def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane] | None:
     """The dataplane with that ``dataplane_options.type``."""
+
+
+@hookspec(firstresult=True)
+def netplug_open_orchestrator(
+    name: str, settings: DatastoreSettings, clock: Clock
+) -> AbstractContextManager[Orchestrator] | None:
+    """Who schedules pods, by the name of its kind (``kubernetes``), reached as the settings say."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from netplug_core.ipam.interface import IPAM
     from netplug_core.log import Log
     from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.orchestrator.interface import Orchestrator
 
 __all__ = ["ENTRY_POINTS", "Catalog", "Registry"]
 
@@ -31,9 +32,14 @@ ENTRY_POINTS = "netplug.backends"
 """The group in which a distribution of somebody else names its backend modules."""
 
 Catalog = Mapping[str, Mapping[str, str]]
-"""For each of ``datastore``, ``ipam`` and ``dataplane``: a backend's name to the module of its hooks."""
+"""For each sort (``datastore``, ``ipam``, ``dataplane``, ``orchestrator``): a backend's name to its hooks' module."""
 
-_KEYS = {"datastore": "datastore_type", "ipam": "ipam.type", "dataplane": "dataplane_options.type"}
+_KEYS = {
+    "datastore": "datastore_type",
+    "ipam": "ipam.type",
+    "dataplane": "dataplane_options.type",
+    "orchestrator": "orchestrator",
+}
 
 T = TypeVar("T")
 
@@ -70,6 +76,14 @@ class Registry:
         self._register("dataplane", name)
         opened = self._manager.hook.netplug_open_dataplane(name=name, clock=clock, log=log)
         return self._checked(cast("AbstractContextManager[Dataplane] | None", opened), "dataplane", name)
+
+    def open_orchestrator(
+        self, name: str, settings: DatastoreSettings, clock: Clock
+    ) -> AbstractContextManager[Orchestrator]:
+        """The orchestrator of that name; errors as for ``open_datastore``."""
+        self._register("orchestrator", name)
+        opened = self._manager.hook.netplug_open_orchestrator(name=name, settings=settings, clock=clock)
+        return self._checked(cast("AbstractContextManager[Orchestrator] | None", opened), "orchestrator", name)
 
     def _register(self, sort: str, name: str) -> None:
         module = self.catalog[sort].get(name) or _entry_point(name)

@@ -25,11 +25,12 @@ def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
         ConfigurationError: endpoints are given twice, and it matters (``is_strict``).
     """
     access, policy = top.child("kubernetes"), top.child("policy")
+    endpoints = _endpoints(top, is_strict=is_strict)
     return DatastoreSettings(
         type=top.text("datastore_type") or "etcdv3",
         sqlite_path=top.text("sqlite_path") or DEFAULT_SQLITE_PATH,
-        etcd_endpoints=_endpoints(top, is_strict=is_strict),
-        etcd_discovery_srv=top.text("etcd_discovery_srv"),
+        etcd_endpoints=endpoints,
+        etcd_discovery_srv="" if endpoints else top.text("etcd_discovery_srv"),
         etcd_key_file=top.text("etcd_key_file"),
         etcd_cert_file=top.text("etcd_cert_file"),
         etcd_ca_cert_file=top.text("etcd_ca_cert_file"),
@@ -44,7 +45,7 @@ def datastore_settings_from_environment(environ: Mapping[str, str]) -> Datastore
     """The datastore that ``DATASTORE_TYPE``, ``SQLITE_PATH``, ``ETCD_ENDPOINTS``, … and ``KUBECONFIG`` name.
 
     Raises:
-        ConfigurationError: endpoints are given twice.
+        ConfigurationError: endpoints are given twice, or what has to be a number is none.
     """
     given = {key: environ[key.upper()] for key in _FROM_ENVIRONMENT if environ.get(key.upper())}
     top = Members("environment", given)
@@ -58,7 +59,10 @@ def datastore_settings_from_environment(environ: Mapping[str, str]) -> Datastore
         etcd_ca_cert_file=top.text("etcd_ca_cert_file"),
         etcd_username=top.text("etcd_username"),
         etcd_password=top.text("etcd_password"),
-        kubernetes=KubernetesAccess(kubeconfig=environ.get("KUBECONFIG", "")),
+        kubernetes=_access_from_environment(environ),
+        api_group=environ.get("NETPLUG_API_GROUP", ""),
+        qps=_number(environ, "K8S_CLIENT_QPS"),
+        burst=_number(environ, "K8S_CLIENT_BURST"),
     )
 
 
@@ -74,6 +78,28 @@ def _endpoints(top: Members, *, is_strict: bool) -> tuple[str, ...]:
     if srv:
         return ()
     return (f"{top.text('etcd_scheme') or 'http'}://{top.text('etcd_authority') or DEFAULT_AUTHORITY}",)
+
+
+def _access_from_environment(environ: Mapping[str, str]) -> KubernetesAccess:
+    return KubernetesAccess(
+        kubeconfig=environ.get("KUBECONFIG", ""),
+        context=environ.get("K8S_CURRENT_CONTEXT", ""),
+        api_root=environ.get("K8S_API_ENDPOINT", ""),
+        token=environ.get("K8S_API_TOKEN", ""),
+        certificate=environ.get("K8S_CERT_FILE", ""),
+        key=environ.get("K8S_KEY_FILE", ""),
+        certificate_authority=environ.get("K8S_CA_FILE", ""),
+        skips_verification=environ.get("K8S_INSECURE_SKIP_TLS_VERIFY", "").lower() == "true",
+        uses_pod_cidr=environ.get("USE_POD_CIDR", "").lower() == "true",
+    )
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    """A whole number that a variable holds; 0 where it is not set."""
+    text = environ.get(name) or "0"
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigurationError(f"environment.{name}", text, "a whole number is expected")
+    return int(text)
 
 
 def _access(access: Members, policy: Members) -> KubernetesAccess:

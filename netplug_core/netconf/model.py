@@ -36,20 +36,30 @@ MOST_QUEUES = 4096  # the kernel refuses more for any link
 
 @frozen(kw_only=True)
 class KubernetesAccess:
-    """How to reach the orchestrator's API: spec 2.3 and the deprecated keys of ``policy``."""
+    """How to reach the orchestrator's API: spec 2.3 and the deprecated keys of ``policy``.
+
+    ``context`` (of the kubeconfig), ``skips_verification`` (whoever answers is believed) and ``uses_pod_cidr``
+    (addresses are not netplug's to assign, spec 2.6) exist only in the settings of the tool and the daemons.
+    """
 
     kubeconfig: str = ""
+    context: str = ""
     api_root: str = ""
     node_name: str = ""
     token: str = field(default="", repr=False)
     certificate: str = ""
     key: str = field(default="", repr=False)
     certificate_authority: str = ""
+    skips_verification: bool = False
+    uses_pod_cidr: bool = False
 
 
 @frozen(kw_only=True)
 class DatastoreSettings:
-    """Which datastore, and how to reach it. User and password exist only in the tool's settings."""
+    """Which datastore, and how to reach it.
+
+    User and password, and PEM texts in place of files, exist only in the tool's settings.
+    """
 
     type: str = "etcdv3"
     sqlite_path: str = DEFAULT_SQLITE_PATH
@@ -58,6 +68,9 @@ class DatastoreSettings:
     etcd_key_file: str = ""
     etcd_cert_file: str = ""
     etcd_ca_cert_file: str = ""
+    etcd_key: str = field(default="", repr=False)
+    etcd_cert: str = field(default="", repr=False)
+    etcd_ca_cert: str = field(default="", repr=False)
     etcd_username: str = ""
     etcd_password: str = field(default="", repr=False)
     kubernetes: KubernetesAccess = KubernetesAccess()

@@ -15,9 +15,10 @@ __all__ = ["refuse_unsupported"]
 
 _WHERE = "network configuration"
 _IPAM_TYPE: Final = "netplug-ipam"
-_RAW_KEYS = ("etcd_endpoints", "etcd_discovery_srv", "etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file",
-             "etcd_authority", "etcd_scheme", "kubernetes", "netplug_api_group", "qps", "burst")  # fmt: skip
+# Served where the datastore is the orchestrator's; beside another one its pods are not asked about yet.
+_ORCHESTRATOR_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
 _HOST_LOCAL_KEYS = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
+_ORCHESTRATOR_STORE: Final = "kubernetes"
 _MESOS = "org.apache.mesos"
 _POLICY_KEYS = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
                 "k8s_certificate_authority")  # fmt: skip
@@ -60,7 +61,8 @@ def _found(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
     ):
         if value != expected:
             yield where, value, leave_out
-    for key in _RAW_KEYS:
+    is_own_store = netconf.datastore.type == _ORCHESTRATOR_STORE
+    for key in () if is_own_store else _ORCHESTRATOR_KEYS:
         if netconf.raw.get(key):
             yield key, _shown(netconf.raw[key]), leave_out
     yield from _foreign(netconf)
@@ -74,12 +76,12 @@ def _foreign(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
                 yield f"ipam.{key}", ipam[key], "it belongs to host-local"
     if isinstance(args, dict) and args.get(_MESOS):
         yield f"args[{_MESOS!r}]", _HIDDEN, "leave it out"
-    if isinstance(policy, dict):
+    if isinstance(policy, dict) and netconf.datastore.type != _ORCHESTRATOR_STORE:
         for key in _POLICY_KEYS:
             if policy.get(key):
                 yield f"policy.{key}", _HIDDEN, "leave it out"
 
 
 def _shown(value: object) -> object:
-    """What of a value may stand in an error: objects may hold tokens, and URLs passwords."""
-    return _HIDDEN if isinstance(value, dict) or "@" in str(value) else value
+    """What of a value may stand in an error: objects may hold tokens."""
+    return _HIDDEN if isinstance(value, dict) else value

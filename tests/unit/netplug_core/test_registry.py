@@ -23,6 +23,10 @@ CATALOG: Catalog = {
     },
     "ipam": {"netplug-ipam": "netplug_backends.blocks.hookimpls", "wrong": "netplug_backends.memory.hookimpls"},
     "dataplane": {"memory": "netplug_backends.memory.hookimpls"},
+    "orchestrator": {
+        "kubernetes": "netplug_backends.kubernetes.hookimpls",
+        "wrong": "netplug_backends.kubernetes.hookimpls",
+    },
 }
 SETTINGS = DatastoreSettings()
 CLOCK = ManualClock()
@@ -72,6 +76,14 @@ def test_the_catalogs_backends_open() -> None:
         assert store.description.name == "memory"
         assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
         assert dataplane.find(Link(namespace="/n", name="eth0", host_name="h")) is Presence.NAMESPACE_GONE
+
+
+def test_the_orchestrator_opens_and_asks_nothing_yet() -> None:
+    registry = Registry(CATALOG)
+    with registry.open_orchestrator("kubernetes", SETTINGS, CLOCK) as orchestrator:
+        assert callable(orchestrator.find_pod)
+    with pytest.raises(ConfigurationError, match=r"^orchestrator: 'wrong' is not accepted; registered: kubernetes, "):
+        registry.open_orchestrator("wrong", SETTINGS, CLOCK)
 
 
 def test_one_registry_opens_many() -> None:

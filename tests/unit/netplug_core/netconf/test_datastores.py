@@ -50,7 +50,7 @@ def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
 def test_a_teardown_lets_the_endpoints_win() -> None:
     keys = Members("network configuration", {"etcd_endpoints": "http://a", "etcd_discovery_srv": "b.org"})
     found = datastore_settings(keys, is_strict=False)
-    assert found.etcd_endpoints == ("http://a",)
+    assert (found.etcd_endpoints, found.etcd_discovery_srv) == (("http://a",), "")
 
 
 def test_every_key_arrives() -> None:
@@ -127,6 +127,40 @@ def test_the_environment_has_one_variable_for_each_key() -> None:
         kubernetes=KubernetesAccess(kubeconfig="/kc"),
     )
     assert PASSWORD not in repr(found)
+
+
+def test_the_environment_says_how_to_reach_the_orchestrator() -> None:
+    environ = {
+        "DATASTORE_TYPE": "kubernetes",
+        "K8S_API_ENDPOINT": "https://api",
+        "K8S_API_TOKEN": PASSWORD,
+        "K8S_CERT_FILE": "/c",
+        "K8S_KEY_FILE": "/k",
+        "K8S_CA_FILE": "/ca",
+        "K8S_CURRENT_CONTEXT": "test",
+        "K8S_INSECURE_SKIP_TLS_VERIFY": "true",
+        "USE_POD_CIDR": "True",
+        "K8S_CLIENT_QPS": "50",
+        "K8S_CLIENT_BURST": "90",
+        "NETPLUG_API_GROUP": "projectnetplug.org",
+    }
+    found = datastore_settings_from_environment(environ)
+    assert found.kubernetes == KubernetesAccess(
+        context="test",
+        api_root="https://api",
+        token=PASSWORD,
+        certificate="/c",
+        key="/k",
+        certificate_authority="/ca",
+        skips_verification=True,
+        uses_pod_cidr=True,
+    )
+    assert (found.api_group, found.qps, found.burst) == ("projectnetplug.org", 50, 90)
+    assert PASSWORD not in repr(found)
+    with pytest.raises(
+        ConfigurationError, match=r"^environment\.K8S_CLIENT_QPS: 'many' is not accepted; a whole number"
+    ):
+        datastore_settings_from_environment({"K8S_CLIENT_QPS": "many"})
 
 
 def test_the_environment_is_judged_too() -> None:

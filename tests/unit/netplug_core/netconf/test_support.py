@@ -23,8 +23,12 @@ def refused(role: Role, **keys: object) -> str:
         {"log_file_max_size": 100, "log_file_max_age": 30, "log_file_max_count": 10},
         {"log_file_max_size": 0, "readiness_gates": [], "policy": {}, "policy_setup_timeout_seconds": 0},
         {"feature_control": {"floating_ips": False}, "device_type": "veth", "include_default_routes": False},
+        {"etcd_discovery_srv": "a.org", "etcd_key_file": "/k", "etcd_cert_file": "/c", "etcd_ca_cert_file": "/ca"},
+        {"etcd_endpoints": "http://a:1", "etcd_authority": "b:1", "etcd_scheme": "https"},
         {"etcd_endpoints": "", "kubernetes": {}, "qps": 0, "args": {"cni": {"ips": []}}, "dataplane_options": {}},
         {"ipam": {"type": "netplug-ipam", "routes": [], "subnet": ""}, "args": None},
+        {"datastore_type": "kubernetes", "kubernetes": {"kubeconfig": "/k"}, "qps": 7},
+        {"datastore_type": "kubernetes", "policy": {"k8s_api_root": "https://a"}},
         {"nodename": "n", "mtu": 1450, "num_queues": 4, "container_settings": {"allow_ip_forwarding": True}},
     ],
 )
@@ -57,9 +61,7 @@ def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
         ),
         ({"endpoint_status_dir": "/s"}, "endpoint_status_dir: '/s' is not yet supported; leave it out"),
         ({"device_type": "netkit"}, "device_type: 'netkit' is not yet supported; leave it out"),
-        ({"etcd_endpoints": "http://a"}, "etcd_endpoints: 'http://a' is not yet supported; leave it out"),
         ({"kubernetes": {"kubeconfig": "/k", "x": "t0ken"}}, "kubernetes: '…' is not yet supported; leave it out"),
-        ({"etcd_endpoints": "http://u:p@a"}, "etcd_endpoints: '…' is not yet supported; leave it out"),
         ({"policy": {"k8s_auth_token": "t0ken"}}, "policy.k8s_auth_token: '…' is not yet supported; leave it out"),
         ({"qps": 7}, "qps: 7 is not yet supported; leave it out"),
         ({"ipam": {"type": "host-local"}}, "ipam.type: 'host-local' is not yet supported; 'netplug-ipam' is"),
@@ -94,9 +96,6 @@ def test_under_another_main_plugin_only_our_keys_are_judged() -> None:
     ipam = {"type": "netplug-ipam"}
     refuse_unsupported(load({"type": "bridge", "kubernetes": {"x": 1}, "qps": 1, "ipam": ipam}, Role.IPAM))
     assert refused(Role.IPAM, type="bridge", ipam={**ipam, "qps": 1}) == "qps: 1 is not yet supported; leave it out"
-    assert refused(Role.IPAM, type="bridge", etcd_scheme="https", ipam=ipam) == (
-        "etcd_scheme: 'https' is not yet supported; leave it out"
-    )
     assert refused(Role.IPAM, type="bridge", ipam={**ipam, "ranges": [[]]}) == (
         "ipam.ranges: [[]] is not yet supported; it belongs to host-local"
     )
