@@ -8,6 +8,8 @@ __all__ = ["CATALOG"]
 
 CATALOG: Mapping[str, Mapping[str, str]] = {
     "datastore": {
+        "etcdv3": "netplug_backends.etcdv3.hookimpls",
+        "kubernetes": "netplug_backends.kubernetes.hookimpls",
         "memory": "netplug_backends.memory.hookimpls",
         "sqlite": "netplug_backends.sqlite.hookimpls",
     },
@@ -16,4 +18,5 @@ CATALOG: Mapping[str, Mapping[str, str]] = {
         "linux": "netplug_backends.linux.hookimpls",
         "memory": "netplug_backends.memory.hookimpls",
     },
+    "orchestrator": {"kubernetes": "netplug_backends.kubernetes.hookimpls"},
 }

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 from netplug_backends.catalog import CATALOG
 from netplug_backends.host.machine import HostMachine, SystemClock
-from netplug_core.errors import NotYetSupported
 from netplug_core.flows.world import World
-from netplug_core.log import Level, Log
-from netplug_core.netconf.load import Purpose
+from netplug_core.log import Log
 from netplug_core.registry import Registry
 
 if TYPE_CHECKING:
@@ -30,29 +28,18 @@ __all__ = [
     "uninstall_executables",
 ]
 
-# Datastores of the specification whose backends come with a later release.
-_LATER = ("etcdv3", "kubernetes")
-
 
 @contextmanager
-def open_world(netconf: NetConf, log: Log, purpose: Purpose = Purpose.SETUP) -> Iterator[World]:
+def open_world(netconf: NetConf, log: Log) -> Iterator[World]:
     """Everything that a CNI command acts through, opened for as long as the context lasts.
 
-    A teardown with a datastore that comes with a later release goes on with an empty one: nothing can have been kept
-    in it, and a runtime keeps a pod for ever whose DEL fails.
-
     Raises:
-        ConfigurationError: a name that nobody offers.
+        ConfigurationError: a name that nobody offers, or settings that its backend cannot use.
     """
     registry, clock = Registry(CATALOG), SystemClock()
     with ExitStack() as stack:
-        kind = netconf.datastore.type
-        if purpose is Purpose.SETUP:
-            _refuse_later(kind)
-        elif kind in _LATER:
-            log(Level.WARNING, "the datastore is not yet supported: only the node's side is taken down", datastore=kind)
-            kind = "memory"
-        store = stack.enter_context(registry.open_datastore(kind, netconf.datastore, clock))
+        settings = netconf.datastore
+        store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
         ipam = stack.enter_context(registry.open_ipam("netplug-ipam", store, clock))
         dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
         yield World(datastore=store, ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
@@ -63,12 +50,11 @@ def open_datastore(environ: Mapping[str, str]) -> Iterator[Datastore]:
     """The datastore that the environment names (``DATASTORE_TYPE``, ``SQLITE_PATH``, …), for ``netplugctl``.
 
     Raises:
-        ConfigurationError: a name that nobody offers.
+        ConfigurationError: a name that nobody offers, or settings that its backend cannot use.
     """
     from netplug_core.netconf.datastores import datastore_settings_from_environment
 
     settings = datastore_settings_from_environment(environ)
-    _refuse_later(settings.type)
     with Registry(CATALOG).open_datastore(settings.type, settings, system_clock()) as store:
         yield store
 
@@ -104,9 +90,3 @@ def pinned_namespaces() -> PinnedNamespaces:
 def system_clock() -> SystemClock:
     """The machine's own time."""
     return SystemClock()
-
-
-def _refuse_later(datastore: str) -> None:
-    if datastore in _LATER:
-        offered = ", ".join(sorted(CATALOG["datastore"]))
-        raise NotYetSupported("datastore_type", datastore, f"registered: {offered}")

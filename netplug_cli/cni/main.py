@@ -99,7 +99,7 @@ def _handler(plugin: Plugin, command: Command, lines: _Lines) -> Handler:
         netconf = load(request.config, role, purpose)
         logger = lines.logger()
         logger.configure(netconf.log.level, netconf.log.file_path)
-        with open_world(netconf, logger, purpose) as world:
+        with open_world(netconf, logger) as world:
             return _flow(plugin, command)(world, request, netconf)
 
     return handle

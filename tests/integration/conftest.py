@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.install import install
+from tests.integration.kube_server import ApiServer
+from tests.integration.kube_server import api_server as started_api_server
 from tests.integration.node import DEBIAN_PLUGINS, Cni, Node, Pod, capable, opened_node
 
 
@@ -52,3 +54,10 @@ def cni(node: Node, bin_dir: str) -> Cni:
 def pod(node: Node) -> Pod:
     """A pod on the node."""
     return node.pod()
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A Kubernetes API server of this run's own, with nothing in it that a test did not put there."""
+    with started_api_server(tmp_path_factory.mktemp("kubernetes")) as server:
+        yield server

@@ -29,6 +29,8 @@ def opened(sort: str, name: str, settings: DatastoreSettings) -> AbstractContext
         return registry.open_datastore(name, settings, CLOCK)
     if sort == "dataplane":
         return registry.open_dataplane(name, CLOCK, say_nothing)
+    if sort == "orchestrator":
+        return registry.open_orchestrator(name, settings, CLOCK)
     with registry.open_datastore("memory", settings, CLOCK) as store:
         return registry.open_ipam(name, store, CLOCK)
 

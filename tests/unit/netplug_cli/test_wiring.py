@@ -13,7 +13,6 @@ from netplug_cli import wiring
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NotYetSupported, Unavailable
 from netplug_core.log import Level
-from netplug_core.netconf.load import Purpose
 from netplug_core.netconf.model import DatastoreSettings, NetConf
 from netplug_core.testing.clock import ManualClock
 
@@ -36,35 +35,19 @@ def test_a_world_is_this_machines(tmp_path: Path) -> None:
     assert not path.exists(), "opening touches nothing"
 
 
-@pytest.mark.parametrize("name", ["etcdv3", "kubernetes"])
-def test_datastores_of_a_later_release_say_so(name: str) -> None:
-    text = f"^datastore_type: '{name}' is not yet supported; registered: memory, sqlite$"
-    netconf = NetConf(datastore=DatastoreSettings(type=name))
-    with pytest.raises(NotYetSupported, match=text), wiring.open_world(netconf, say_nothing):
-        raise AssertionError("it was opened")
-    with pytest.raises(NotYetSupported, match=text), wiring.open_datastore({"DATASTORE_TYPE": name}):
-        raise AssertionError("it was opened")
-
-
-def test_a_teardown_with_a_datastore_of_a_later_release_still_takes_down_the_node_side() -> None:
-    lines: list[str] = []
-
-    def log(level: Level, message: str, /, **fields: object) -> None:
-        lines.append(f"{level.value} {message} {fields}")
-
-    netconf = NetConf(datastore=DatastoreSettings(type="etcdv3"))
-    with wiring.open_world(netconf, log, Purpose.TEARDOWN) as world:
-        assert isinstance(world.dataplane, LinuxDataplane)
-        assert world.ipam.held("net1.c1", deadline=Deadline.after(world.clock, 5)).addresses == ()
-    assert lines == [
-        "WARNING the datastore is not yet supported: only the node's side is taken down {'datastore': 'etcdv3'}"
-    ]
+def test_a_world_is_opened_for_a_store_that_is_not_there_yet() -> None:
+    """Who finds out is the first call, which has a deadline."""
+    netconf = NetConf(datastore=DatastoreSettings(etcd_endpoints=("http://127.0.0.1:1",)))
+    with wiring.open_world(netconf, say_nothing) as world:
+        assert world.datastore.description.location == "http://127.0.0.1:1"
 
 
 def test_check_24_an_unknown_datastore_is_refused() -> None:
     netconf = NetConf(datastore=DatastoreSettings(type="foo"))
     with (
-        pytest.raises(ConfigurationError, match=r"^datastore_type: 'foo' is not accepted; registered: memory, sqlite$"),
+        pytest.raises(
+            ConfigurationError, match=r"^datastore_type: 'foo' is not accepted; registered: .*memory, sqlite$"
+        ),
         wiring.open_world(netconf, say_nothing),
     ):
         raise AssertionError("it was opened")
@@ -74,6 +57,17 @@ def test_the_tool_opens_what_its_environment_names(tmp_path: Path) -> None:
     environ = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(tmp_path / "netplug.db")}
     with wiring.open_datastore(environ) as store:
         assert store.description.location == str(tmp_path / "netplug.db")
+
+
+def test_a_simulation_gets_an_empty_store_of_its_own_in_its_own_time() -> None:
+    clock = ManualClock()
+    with wiring.open_empty_datastore(clock) as store, wiring.open_empty_datastore(clock) as other:
+        assert store.description.name == "memory"
+        assert store is not other
+        deadline = Deadline.after(clock, 5)
+        clock.sleep(5)
+        with pytest.raises(Unavailable, match="deadline"):
+            store.read([], deadline=deadline)
 
 
 def test_removing_executables_that_are_not_there_says_so(tmp_path: Path) -> None:

@@ -142,7 +142,8 @@ def test_check_24_an_unknown_datastore_is_code_7(runtime: Runtime) -> None:
     for command in ("ADD", "STATUS", "DEL"):
         document = runtime.refused(command, datastore_type="foo")
         assert document["code"] == 7
-        assert document["msg"] == "datastore_type: 'foo' is not accepted; registered: memory, sqlite"
+        offered = "etcdv3, kubernetes, memory, sqlite"
+        assert document["msg"] == f"datastore_type: 'foo' is not accepted; registered: {offered}"
 
 
 def test_check_12_an_add_into_our_own_namespace_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

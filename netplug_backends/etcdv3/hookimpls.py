@@ -1,0 +1,39 @@
+"""Offers the datastore ``etcdv3``: an etcd cluster."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from netplug_core.errors import ConfigurationError
+from netplug_core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from netplug_core.clock import Clock
+    from netplug_core.datastore.interface import Datastore
+    from netplug_core.netconf.model import DatastoreSettings
+
+__all__ = ["netplug_open_datastore"]
+
+
+@hookimpl
+def netplug_open_datastore(
+    name: str, settings: DatastoreSettings, clock: Clock
+) -> AbstractContextManager[Datastore] | None:
+    """The store in the cluster that ``etcd_endpoints``, or ``etcd_discovery_srv``, names.
+
+    What cannot be used of the settings is refused here; nobody is connected to before the first call.
+
+    Raises:
+        ConfigurationError: the packages that etcd needs are not installed, or as ``opening`` says.
+    """
+    if name != "etcdv3":
+        return None
+    from contextlib import closing
+
+    try:
+        from netplug_backends.etcdv3.opening import open_etcd
+    except ModuleNotFoundError as error:
+        accepted = f"the package {error.name} is not installed; netplug[etcd] brings what it needs"
+        raise ConfigurationError("datastore_type", name, accepted) from error
+    return closing(open_etcd(settings, clock=clock))

@@ -1,0 +1,55 @@
+"""Revisions as texts: a number of etcd's, and for a watch how much of a commit it has told.
+
+All keys of one etcd transaction share a revision, but a watch tells of them one after the other and may be left in
+between. So the change before the last of a commit is ``812.1``, ``812.2``, … and the last is ``812``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from attrs import frozen
+
+from netplug_core.errors import ConfigurationError
+from netplug_core.records import Revision
+
+__all__ = ["Position", "find_position", "get_position"]
+
+_TEXT: Final = re.compile(r"([1-9][0-9]{0,17})(?:\.([1-9][0-9]{0,3}))?", re.ASCII)
+
+
+@frozen(order=True)
+class Position:
+    """A revision of the store; ``told`` counts the changes of it that were told, 0 for all of them."""
+
+    number: int
+    told: int = 0
+
+    @property
+    def whole(self) -> int:
+        """The newest revision of which everything was told."""
+        return self.number - 1 if self.told else self.number
+
+    @property
+    def revision(self) -> Revision:
+        """The text that stands for it."""
+        return Revision(f"{self.number}.{self.told}" if self.told else str(self.number))
+
+
+def find_position(revision: Revision) -> Position | None:
+    """What a text stands for; None when it is none of etcd's."""
+    found = _TEXT.fullmatch(revision)
+    return None if found is None else Position(int(found[1]), int(found[2] or 0))
+
+
+def get_position(revision: Revision, *, where: object) -> Position:
+    """What a text stands for that ``where`` carries.
+
+    Raises:
+        ConfigurationError: it is none of etcd's.
+    """
+    position = find_position(revision)
+    if position is None:
+        raise ConfigurationError(f"{where}: resourceVersion", revision, "etcd's revisions are numbers from 1")
+    return position

@@ -1,0 +1,352 @@
+"""One member of an etcd cluster over gRPC: a transaction, a login, a watch. Nothing here tries twice.
+
+The only module that imports grpc and etcd3, and so the only one to touch when either is replaced. Of etcd3 it takes
+the stubs; ``messages`` stands in for its generated code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event
+from typing import Any, assert_never
+
+from netplug_backends.etcdv3 import messages
+from netplug_backends.etcdv3.calls import (
+    CallFailed,
+    Compare,
+    Entry,
+    Failure,
+    Found,
+    KeyIs,
+    News,
+    NothingNewer,
+    Put,
+    Range,
+    Remove,
+    Reply,
+    Txn,
+    ValueChange,
+    WatchFrom,
+)
+from netplug_backends.etcdv3.endpoints import Endpoint
+from netplug_backends.etcdv3.tls import TlsMaterial, find_system_roots
+from netplug_core.clock import Clock
+
+# What gRPC's core writes to standard error is decided when it is loaded: by default every failed handshake, over and
+# over, where a CNI runtime reads. The failure of the call says it once.
+_IS_TOLD = "GRPC_VERBOSITY" in os.environ
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+import grpc  # noqa: E402  # only now may it be loaded
+
+if not _IS_TOLD:
+    del os.environ["GRPC_VERBOSITY"]
+
+# etcd3 0.12 finds its generated module, which loads on no protobuf of today, already loaded.
+sys.modules.setdefault("etcd3.etcdrpc.rpc_pb2", messages.generated_module("etcd3.etcdrpc.rpc_pb2"))
+from etcd3.etcdrpc import KVStub, WatchStub  # noqa: E402  # only now can it be imported
+
+__all__ = ["Connection"]
+
+# What etcd says, where the status alone does not tell.
+_TEXTS = {
+    "etcdserver: no leader": Failure.TURNED_AWAY,
+    "etcdserver: too many requests": Failure.TURNED_AWAY,
+    "etcdserver: rpc not supported for learner": Failure.TURNED_AWAY,
+    "etcdserver: user name is empty": Failure.STRANGER,
+    "etcdserver: revision of auth store is old": Failure.STRANGER,
+    "etcdserver: authentication failed": Failure.DENIED,
+    "etcdserver: permission denied": Failure.DENIED,
+    "etcdserver: authentication is not enabled": Failure.UNGUARDED,
+    "etcdserver: mvcc: required revision has been compacted": Failure.COMPACTED,
+    # Not told by its status: transports end streams with that one too.
+    "etcdserver: mvcc: database space exceeded": Failure.REFUSED,
+    "grpc: received message larger than max": Failure.REFUSED,
+}
+_STATUSES = {
+    grpc.StatusCode.UNAUTHENTICATED: Failure.STRANGER,
+    grpc.StatusCode.PERMISSION_DENIED: Failure.DENIED,
+    **dict.fromkeys(
+        (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            grpc.StatusCode.FAILED_PRECONDITION,
+            grpc.StatusCode.OUT_OF_RANGE,
+            grpc.StatusCode.NOT_FOUND,
+            grpc.StatusCode.UNIMPLEMENTED,
+        ),
+        Failure.REFUSED,
+    ),
+}
+
+# How a handshake fails: OpenSSL's words, and ours.
+_HANDSHAKES = (
+    (
+        re.compile(r"CERTIFICATE_VERIFY_FAILED(?:: ([^:]+))?"),
+        Failure.UNTRUSTED,
+        "the server's certificate is not trusted: {0}",
+    ),
+    (
+        re.compile(r"Hostname Verification Check failed|is not in peer certificate"),
+        Failure.UNTRUSTED,
+        "the server's certificate is not trusted: it is not for this address",
+    ),
+    (
+        re.compile(r"(?:TLSV1|SSLV3)_ALERT_(\w+)"),
+        Failure.UNWELCOME,
+        "the server does not accept the client's certificate, or its absence: {0}",
+    ),
+    (
+        # Since TLS 1.3 the server judges when the client thinks that all is well; what comes then is only garbled.
+        re.compile(r"Unwrap failed"),
+        Failure.UNWELCOME,
+        "the server does not accept the client's certificate, or its absence",
+    ),
+    (
+        re.compile(r"WRONG_VERSION_NUMBER|Handshake read failed"),
+        Failure.UNREACHABLE,
+        "the TLS handshake was not answered; does the server speak TLS?",
+    ),
+)
+
+# The status and the address that gRPC puts before what went wrong with a connection.
+_PREFIX = re.compile(r"^[A-Z_]+: ipv[46]:\S+ ")
+
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),  # a quiet watch lives on pings
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # for how long one attempt to connect may last
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # a member that is back is to be found soon
+    ("grpc.max_receive_message_length", -1),  # a reply that is dropped for its size would be a lost one
+    ("grpc.service_config_disable_resolution", 1),  # no TXT records looked up beside an address
+    ("grpc.enable_http_proxy", 0),  # the store is reached directly, whatever a shell's environment says
+    ("grpc.use_local_subchannel_pool", 1),  # two channels never share a connection made with other certificates
+)
+
+# A member that is cut off from the others says so instead of letting a call wait.
+_NEEDS_LEADER = ("hasleader", "true")
+_RECENT_S = 1.0
+
+
+_MESSAGE = messages.CLASSES
+_COMPARE = _MESSAGE["Compare"]
+_REMOVED = 1  # the type of an event
+
+
+class Connection:
+    """The channel to one member. Its calls may come from several threads."""
+
+    def __init__(self, endpoint: Endpoint, material: TlsMaterial, *, clock: Clock) -> None:
+        self.endpoint = endpoint
+        self._clock = clock
+        self._channel = _channel(endpoint, material)
+        self._kv = KVStub(self._channel)
+        self._watch = WatchStub(self._channel)
+        self._answered_at = float("-inf")
+
+    def close(self) -> None:
+        """End every call, and the connection."""
+        self._channel.close()
+
+    def reach(self, *, timeout_s: float) -> None:
+        """Return once there is a connection.
+
+        Raises:
+            CallFailed: ``UNREACHABLE``, ``UNTRUSTED`` or ``UNWELCOME``, with what stands in the way.
+        """
+        if self._clock.monotonic() - self._answered_at < _RECENT_S:
+            return
+        started = self._clock.monotonic()
+        state = self._settles(timeout_s)
+        if state is grpc.ChannelConnectivity.READY:
+            return
+        if state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            raise CallFailed(Failure.UNREACHABLE, f"no answer within {timeout_s:.1f} s")
+        # The state of a channel does not say why; an empty transaction does, and whoever gets it has lost nothing.
+        left_s = max(0.0, timeout_s - (self._clock.monotonic() - started))
+        try:
+            self.txn(Txn(), token="", timeout_s=left_s)
+        except CallFailed as error:
+            if error.failure is Failure.UNANSWERED:
+                raise CallFailed(Failure.UNREACHABLE, error.text) from error
+            if error.failure in (Failure.UNREACHABLE, Failure.UNTRUSTED, Failure.UNWELCOME):
+                raise
+
+    def txn(self, txn: Txn, *, token: str, timeout_s: float) -> Reply:
+        """One transaction.
+
+        Raises:
+            CallFailed: it has no reply.
+        """
+        request = _MESSAGE["TxnRequest"](
+            compare=map(_compare, txn.compares),
+            success=map(_operation, txn.then),
+            failure=map(_operation, txn.otherwise),
+        )
+        reply = self._answer(lambda: self._kv.Txn(request, timeout=timeout_s, metadata=_metadata(token)), timeout_s)
+        found = (each.response_range for each in reply.responses if each.HasField("response_range"))
+        return Reply(reply.succeeded, reply.header.revision, tuple(map(_found, found)))
+
+    def log_in(self, user: str, password: str, *, timeout_s: float) -> str:
+        """A token for the user, which calls then carry.
+
+        Raises:
+            CallFailed: it has no reply; ``DENIED`` when the password is wrong.
+        """
+        request = _MESSAGE["AuthenticateRequest"](name=user, password=password)
+        # The library's stub for this service would want thirty more kinds of message.
+        call = self._channel.unary_unary(
+            "/etcdserverpb.Auth/Authenticate",
+            request_serializer=_MESSAGE["AuthenticateRequest"].SerializeToString,
+            response_deserializer=_MESSAGE["AuthenticateResponse"].FromString,
+        )
+        token: str = self._answer(lambda: call(request, timeout=timeout_s, metadata=(_NEEDS_LEADER,)), timeout_s).token
+        return token
+
+    def watch(self, starts: Sequence[WatchFrom], *, token: str, timeout_s: float) -> Iterator[News]:
+        """What changes, as it does, until the stream ends; closing the iterator ends it.
+
+        Raises:
+            CallFailed: it ended; ``COMPACTED`` when a revision is no longer kept.
+        """
+        requests = [_watch_request(start) for start in starts]
+        stream = self._watch.Watch(iter(requests), timeout=timeout_s, metadata=_metadata(token))
+        indexes: dict[int, int] = {}  # the member's number of each watch; it begins them in the order of the requests
+        try:
+            for message in stream:
+                self._answered_at = self._clock.monotonic()
+                _refuse_cancelled(message)
+                if message.created:
+                    indexes[message.watch_id] = len(indexes)
+                else:
+                    yield News(indexes[message.watch_id], tuple(map(_change, message.events)))
+            raise CallFailed(Failure.UNANSWERED, "the member ended the watch")
+        except grpc.RpcError as error:
+            raise _failed(error, timeout_s) from error
+        finally:
+            stream.cancel()
+
+    def _settles(self, timeout_s: float) -> object:
+        """Whether the channel comes up or fails in time: its last state."""
+        settled = Event()
+        states: list[object] = [None]
+
+        def note(state: object) -> None:
+            states.append(state)
+            if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
+                settled.set()
+
+        self._channel.subscribe(note, try_to_connect=True)
+        try:
+            settled.wait(timeout_s)
+        finally:
+            self._channel.unsubscribe(note)
+        return states[-1]
+
+    def _answer(self, call: Callable[[], Any], timeout_s: float) -> Any:  # noqa: ANN401  # a message of protobuf's
+        try:
+            reply = call()
+        except grpc.RpcError as error:
+            raise _failed(error, timeout_s) from error
+        except ValueError as error:  # what grpc says of a channel that was closed meanwhile
+            raise CallFailed(Failure.UNREACHABLE, str(error)) from error
+        self._answered_at = self._clock.monotonic()
+        return reply
+
+
+def _channel(endpoint: Endpoint, material: TlsMaterial) -> Any:  # noqa: ANN401  # grpc has no types
+    if not endpoint.is_secure:
+        return grpc.insecure_channel(endpoint.target, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=material.roots or find_system_roots(),
+        private_key=material.key or None,
+        certificate_chain=material.certificate or None,
+    )
+    return grpc.secure_channel(endpoint.target, credentials, options=_OPTIONS)
+
+
+def _metadata(token: str) -> tuple[tuple[str, str], ...]:
+    return (_NEEDS_LEADER, ("token", token)) if token else (_NEEDS_LEADER,)
+
+
+def _compare(compare: Compare) -> object:
+    match compare:
+        case KeyIs(key, 0):
+            return _COMPARE(key=key, target=_COMPARE.CREATE, result=_COMPARE.EQUAL, create_revision=0)
+        case KeyIs(key, revision):
+            return _COMPARE(key=key, target=_COMPARE.MOD, result=_COMPARE.EQUAL, mod_revision=revision)
+        case NothingNewer(span, revision):
+            return _COMPARE(
+                key=span.start,
+                range_end=span.end,
+                target=_COMPARE.MOD,
+                result=_COMPARE.LESS,
+                mod_revision=revision + 1,
+            )
+        case _:
+            assert_never(compare)
+
+
+def _operation(operation: Range | Put | Remove) -> object:
+    kind = _MESSAGE["RequestOp"]
+    match operation:
+        case Range():
+            request = _MESSAGE["RangeRequest"](
+                key=operation.span.start,
+                range_end=operation.span.end,
+                limit=operation.limit,
+                revision=operation.revision,
+                min_mod_revision=operation.since,
+            )
+            return kind(request_range=request)
+        case Put(key, value):
+            return kind(request_put=_MESSAGE["PutRequest"](key=key, value=value))
+        case Remove(key):
+            return kind(request_delete_range=_MESSAGE["DeleteRangeRequest"](key=key))
+        case _:
+            assert_never(operation)
+
+
+def _found(found: Any) -> Found:  # noqa: ANN401  # a message of protobuf's
+    return Found(tuple(Entry(kv.key, kv.value, kv.mod_revision) for kv in found.kvs), found.more)
+
+
+def _watch_request(start: WatchFrom) -> object:
+    create = _MESSAGE["WatchCreateRequest"](
+        key=start.span.start, range_end=start.span.end, start_revision=start.revision
+    )
+    return _MESSAGE["WatchRequest"](create_request=create)
+
+
+def _change(event: Any) -> ValueChange:  # noqa: ANN401  # a message of protobuf's
+    value = None if event.type == _REMOVED else event.kv.value
+    return ValueChange(event.kv.key, value, event.kv.mod_revision)
+
+
+def _refuse_cancelled(message: Any) -> None:  # noqa: ANN401  # a message of protobuf's
+    if message.compact_revision:
+        raise CallFailed(Failure.COMPACTED, f"revisions before {message.compact_revision} are no longer kept")
+    if message.canceled:
+        text = message.cancel_reason or "the member ended the watch"
+        raise CallFailed(_sorted_by_text(text) or Failure.UNANSWERED, text)
+
+
+def _failed(error: grpc.RpcError, timeout_s: float) -> CallFailed:
+    status, text = error.code(), error.details() or ""
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return CallFailed(Failure.UNANSWERED, f"no answer within {timeout_s:.1f} s")
+    for pattern, meaning, sentence in _HANDSHAKES:
+        found = pattern.search(text)
+        if found:
+            return CallFailed(meaning, sentence.format(*found.groups("the reason is not told")))
+    failure = _sorted_by_text(text) or _STATUSES.get(status)
+    if failure is None:
+        failure = Failure.UNSETTLED if text.startswith("etcdserver:") else Failure.UNANSWERED
+    return CallFailed(failure, _PREFIX.sub("", text.rpartition("last error: ")[2]) or f"gRPC status {status.name}")
+
+
+def _sorted_by_text(text: str) -> Failure | None:
+    return next((failure for beginning, failure in _TEXTS.items() if beginning in text), None)

@@ -1,0 +1,320 @@
+"""Requests to the API server in plain JSON, and what their failures mean.
+
+The keepers of records call it, and the orchestrator. A read that failed on a connection that the server had closed is
+asked again; a write is sent once, and where its reply was lost the outcome is unknown and says so. A 401 reads the
+credentials again and tries once more; a server that is too busy (429) names the time to come back. Everything ends by
+the caller's deadline. No credential is ever part of an error.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from http.client import HTTPException
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote, urlencode
+
+from attrs import define, field, frozen
+
+from netplug_backends.kubernetes.access import Access, AccessSource
+from netplug_backends.kubernetes.transport import Connection, Raw, connect, tls_context
+from netplug_core.clock import Clock, Deadline
+from netplug_core.errors import Unauthorized, Unavailable
+from netplug_core.records import OutcomeUnknown
+
+if TYPE_CHECKING:
+    from netplug_backends.kubernetes.limits import Limits
+
+__all__ = ["Client", "Json", "Reply", "Request", "Stream", "segment"]
+
+Json = Mapping[str, object]
+
+_JSON = "application/json"
+_AGENT = "netplug/3.33"
+_ACCEPTED = range(200, 300)
+_BAD_CREDENTIALS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER_ERROR, _UNAVAILABLE = 401, 403, 404, 429, 500, 503
+_MOST_IDLE = 4
+_DEFAULT_RETRY_S = 1.0
+
+
+@frozen
+class Request:
+    """One request; ``path`` is made with :func:`segment`. A ``GET`` is a read, anything else a write."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(factory=dict)
+    body: object | None = field(default=None, repr=False)
+    content_type: str = _JSON
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it may be sent twice."""
+        return self.method == "GET"
+
+    @property
+    def target(self) -> str:
+        """Path and query as they are sent."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+@frozen
+class Reply:
+    """What the server answered: the object, or the ``Status`` that says why not."""
+
+    status: int
+    object: Json = field(repr=False)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the request did what it was for."""
+        return self.status in _ACCEPTED
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no such object. A path that nobody serves is no object either, but says so differently."""
+        details = self.object.get("details")
+        return self.status == _NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
+
+    @property
+    def reason(self) -> str:
+        """The word for a refusal, such as ``Expired``."""
+        return str(self.object.get("reason") or "")
+
+    @property
+    def message(self) -> str:
+        """The sentence for a refusal."""
+        return str(self.object.get("message") or f"HTTP status {self.status}")
+
+
+@define
+class Stream:
+    """A watch: objects, one a line, until the server or the deadline ends it."""
+
+    reply: Reply
+    _connection: Connection
+
+    def events(self) -> Iterator[Json]:
+        """Every event; ends when the server does or the connection breaks.
+
+        Raises:
+            TimeoutError: the deadline passed.
+        """
+        while True:
+            try:
+                line = self._connection.next_line()
+                event = json.loads(line) if line.endswith(b"\n") else None
+            except TimeoutError:
+                raise
+            except (OSError, HTTPException, ValueError):
+                return  # cut off in the middle, or closed by us: the caller goes on from the last event it saw
+            if not isinstance(event, dict):
+                return
+            yield event
+
+    def interrupt(self) -> None:
+        """End ``events`` from another thread."""
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._connection.close()
+
+
+@define
+class _Secured:
+    """The connections that one access made."""
+
+    access: Access
+    context: ssl.SSLContext | None
+    generation: object
+    idle: list[Connection] = field(factory=list)
+
+
+class Client:
+    """The API server that an access leads to. Any number of threads may ask it at once."""
+
+    def __init__(self, source: AccessSource, *, clock: Clock, limits: Limits) -> None:
+        self._source = source
+        self._clock = clock
+        self._limits = limits
+        self._secured: _Secured | None = None
+
+    @property
+    def location(self) -> str:
+        """Where the API is, for people; where the access is from as long as nobody has asked for it."""
+        return self._secured.access.server if self._secured else self._source.origin
+
+    def close(self) -> None:
+        """Give up the connections; a later call would open new ones."""
+        secured, self._secured = self._secured, None
+        for connection in secured.idle if secured else ():
+            connection.close()
+
+    def ask(self, request: Request, *, deadline: Deadline) -> Reply:
+        """The server's answer: a success, or a refusal that concerns the object.
+
+        Raises:
+            ConfigurationError: there is no usable access.
+            Unauthorized: it does not know us, or we may not do this.
+            OutcomeUnknown: the request is a write, and its reply was lost or does not say.
+            Unavailable: nothing was done.
+        """
+        is_renewed = False
+        while True:
+            raw = self._sent(request, deadline)
+            if raw.status == _BAD_CREDENTIALS and not is_renewed:
+                self._source.renew()
+                self.close()
+                is_renewed = True
+                continue
+            wait_s = _pause_s(raw, request)
+            if wait_s is None:
+                return self._judged(request, raw)
+            if wait_s >= deadline.remaining_s:
+                raise Unavailable(self._what(request), f"the server asked to come back in {wait_s:g} s: {_told(raw)}")
+            self._clock.sleep(wait_s)
+
+    def open_stream(self, request: Request, *, deadline: Deadline) -> Stream:
+        """A watch; its reply may be a refusal that concerns the object. Errors are those of ``ask``."""
+        connection, raw = self._streaming(request, deadline)
+        if raw.status == _BAD_CREDENTIALS:
+            connection.close()
+            self._source.renew()
+            connection, raw = self._streaming(request, deadline)
+        with ExitStack() as undo:
+            undo.callback(connection.close)
+            stream = Stream(self._judged(request, raw), connection)
+            undo.pop_all()
+        return stream
+
+    def _streaming(self, request: Request, deadline: Deadline) -> tuple[Connection, Raw]:
+        secured = self._current()
+        connection = self._connected(secured, request, deadline)
+        try:
+            connection.send(request.method, request.target, _headers(secured.access, request), None, deadline)
+            return connection, connection.open_stream()
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise Unavailable(self._what(request), _cause(error)) from error
+
+    # --- one exchange ----------------------------------------------------------------------------------------------
+
+    def _sent(self, request: Request, deadline: Deadline) -> Raw:
+        """The reply to one request, on an idle connection if there is one."""
+        if not self._limits.wait(deadline):
+            raise Unavailable(self._what(request), "the deadline passed before it could be asked")
+        secured = self._current()
+        headers = _headers(secured.access, request)
+        body = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
+        while True:
+            connection = _idle(secured)
+            is_fresh = connection is None
+            if connection is None:
+                connection = self._connected(secured, request, deadline)
+            try:
+                connection.send(request.method, request.target, headers, body, deadline)
+                raw = connection.receive()
+            except (OSError, HTTPException) as error:
+                connection.close()
+                if request.is_read and not is_fresh and not deadline.has_passed:
+                    continue  # the server had grown tired of the idle connection
+                failure = Unavailable if request.is_read else OutcomeUnknown
+                raise failure(self._what(request), _cause(error)) from error
+            except BaseException:  # an interrupt: the reply would be taken for another's
+                connection.close()
+                raise
+            if raw.is_last or len(secured.idle) >= _MOST_IDLE:
+                connection.close()
+            else:
+                secured.idle.append(connection)
+            return raw
+
+    def _connected(self, secured: _Secured, request: Request, deadline: Deadline) -> Connection:
+        try:
+            return connect(secured.access, secured.context, deadline)
+        except OSError as error:
+            raise Unavailable(self._what(request), _cause(error)) from error
+
+    def _current(self) -> _Secured:
+        access = self._source.current()
+        secured = self._secured
+        # A certificate file may have new content under its old name.
+        if secured is None or secured.access != access or secured.generation is not self._source.generation:
+            self.close()
+            secured = self._secured = _Secured(access, tls_context(access), self._source.generation)
+        return secured
+
+    def _judged(self, request: Request, raw: Raw) -> Reply:
+        if raw.status == _BAD_CREDENTIALS:
+            raise Unauthorized(
+                self._what(request), f"it does not accept the credentials of {self._source.origin}: {_told(raw)}"
+            )
+        if raw.status == _FORBIDDEN:
+            raise Unauthorized(self._what(request), f"a right is missing: {_told(raw)}")
+        if raw.status >= _SERVER_ERROR:
+            failure = Unavailable if request.is_read else OutcomeUnknown
+            raise failure(self._what(request), _told(raw))
+        return _reply(raw)
+
+    def _what(self, request: Request) -> str:
+        return f"kubernetes API {self.location}: {request.method} {request.path}"
+
+
+def segment(text: str) -> str:
+    """A name as one segment of a path."""
+    return quote(text, safe="")
+
+
+def _idle(secured: _Secured) -> Connection | None:
+    while True:
+        with suppress(IndexError):  # another thread may take the last one
+            connection = secured.idle.pop()
+            if not connection.is_stale:
+                return connection
+            connection.close()
+            continue
+        return None
+
+
+def _headers(access: Access, request: Request) -> dict[str, str]:
+    headers = {"Accept": _JSON, "User-Agent": _AGENT}
+    if request.body is not None:
+        headers["Content-Type"] = request.content_type
+    if access.token:
+        headers["Authorization"] = f"Bearer {access.token}"
+    return headers
+
+
+def _reply(raw: Raw) -> Reply:
+    try:
+        parsed = json.loads(raw.body) if raw.body else {}
+    except ValueError:
+        parsed = None
+    # A proxy, or a path that nobody serves, answers in its own words.
+    found = parsed if isinstance(parsed, dict) else {"message": raw.body[:200].decode(errors="replace").strip()}
+    return Reply(raw.status, cast("Json", found))
+
+
+def _told(raw: Raw) -> str:
+    return _reply(raw).message
+
+
+def _pause_s(raw: Raw, request: Request) -> float | None:
+    """How long to wait before asking again; None where the answer stands. A write is only repeated if none was done."""
+    seconds = float(raw.retry_after) if raw.retry_after.isascii() and raw.retry_after.isdigit() else None
+    if raw.status == _TOO_MANY:
+        return _DEFAULT_RETRY_S if seconds is None else seconds
+    if raw.status == _UNAVAILABLE and request.is_read:
+        return seconds
+    return None
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return "it did not answer by the deadline"
+    return str(error) or type(error).__name__

@@ -1,0 +1,60 @@
+"""Offers the datastore ``kubernetes`` and the orchestrator of that name."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from netplug_core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from netplug_backends.kubernetes.client import Client
+    from netplug_core.clock import Clock
+    from netplug_core.datastore.interface import Datastore
+    from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.orchestrator.interface import Orchestrator
+
+__all__ = ["netplug_open_datastore", "netplug_open_orchestrator"]
+
+
+@hookimpl
+def netplug_open_datastore(
+    name: str, settings: DatastoreSettings, clock: Clock
+) -> AbstractContextManager[Datastore] | None:
+    """The store on the API server; nothing is sent before the first call."""
+    if name != "kubernetes":
+        return None
+    from contextlib import closing
+
+    from netplug_backends.kubernetes.datastore import KubernetesDatastore
+    from netplug_backends.kubernetes.layout import Mode
+
+    mode = Mode.named(settings.api_group) if settings.api_group else None
+    return closing(
+        KubernetesDatastore(_client(settings, clock), mode=mode, uses_pod_cidr=settings.kubernetes.uses_pod_cidr)
+    )
+
+
+@hookimpl
+def netplug_open_orchestrator(
+    name: str, settings: DatastoreSettings, clock: Clock
+) -> AbstractContextManager[Orchestrator] | None:
+    """What the API server says of pods; nothing is sent before the first call."""
+    if name != "kubernetes":
+        return None
+    from contextlib import closing
+
+    from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
+
+    return closing(KubernetesOrchestrator(_client(settings, clock)))
+
+
+def _client(settings: DatastoreSettings, clock: Clock) -> Client:
+    import os
+
+    from netplug_backends.kubernetes.access import AccessSource
+    from netplug_backends.kubernetes.client import Client
+    from netplug_backends.kubernetes.limits import Limits
+
+    source = AccessSource(settings.kubernetes, os.environ)
+    return Client(source, clock=clock, limits=Limits(clock=clock, qps=settings.qps, burst=settings.burst))

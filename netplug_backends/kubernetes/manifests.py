@@ -1,0 +1,116 @@
+"""The definitions and the roles that a cluster needs, made from the tables of this package.
+
+``tools/manifests`` writes them to ``netplug_cli/manifests``, where people and installers find them; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from netplug_backends.kubernetes.layout import SORTS, Mode
+from netplug_backends.kubernetes.schemas import SCHEMAS
+
+__all__ = ["SYSTEM_NAMESPACE", "definitions", "plugin_role"]
+
+Json = Mapping[str, object]
+
+SYSTEM_NAMESPACE = "netplug-system"
+"""Where netplug's own accounts and pods are."""
+
+_ACCOUNT = "netplug-cni-plugin"
+
+_RBAC = "rbac.authorization.k8s.io"
+
+# What people see of a kind beside its name, by the path in the object.
+_COLUMNS = {
+    "BlockAffinity": (("Node", "string", ".spec.node"), ("State", "string", ".spec.state")),
+    "ClusterInformation": (("Version", "string", ".spec.netplugVersion"), ("Ready", "boolean", ".spec.datastoreReady")),
+    "IPAMBlock": (("CIDR", "string", ".spec.cidr"), ("Affinity", "string", ".spec.affinity")),
+    "IPPool": (("CIDR", "string", ".spec.cidr"), ("Selector", "string", ".spec.nodeSelector")),
+}  # fmt: skip
+
+
+def definitions(mode: Mode) -> Iterator[tuple[str, Json]]:
+    """The custom resource definitions of a group, each with its plural."""
+    group, _, version = mode.value.partition("/")
+    for name, sort in sorted(SORTS.items()):
+        plural, kind = sort.plural[mode], sort.object_kind[mode]
+        served: dict[str, object] = {
+            "name": version,
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": SCHEMAS[name](mode)},
+        }
+        columns = _COLUMNS.get(name)
+        if columns:
+            age = ("Age", "date", ".metadata.creationTimestamp")
+            served["additionalPrinterColumns"] = [
+                {"name": title, "type": type_, "jsonPath": path} for title, type_, path in (*columns, age)
+            ]
+        yield (
+            plural,
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{plural}.{group}", "labels": {"app.kubernetes.io/part-of": "netplug"}},
+                "spec": {
+                    "group": group,
+                    "names": {
+                        "kind": kind,
+                        "listKind": f"{kind}List",
+                        "plural": plural,
+                        "singular": kind.lower(),
+                        "categories": ["netplug"],
+                    },
+                    "scope": "Cluster",
+                    "versions": [served],
+                },
+            },
+        )
+
+
+def plugin_role() -> tuple[Json, ...]:
+    """The CNI plugin's account and the least that it needs; one role fits both groups of custom objects."""
+    account: Json = {"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _ACCOUNT}
+    named, api = {"name": _ACCOUNT}, f"{_RBAC}/v1"
+    metadata = {"name": _ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+    return (
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": api, "kind": "ClusterRole", "metadata": named, "rules": _plugin_rules()},
+        _binding(api, named, reference, account),
+    )
+
+
+def _binding(api: str, named: Json, reference: Json, account: Json) -> Json:
+    return {
+        "apiVersion": api,
+        "kind": "ClusterRoleBinding",
+        "metadata": named,
+        "roleRef": reference,
+        "subjects": [account],
+    }
+
+
+def _plugin_rules() -> list[Json]:
+    allocator = ("BlockAffinity", "IPAMBlock", "IPAMHandle")
+    read = ("ClusterInformation", "IPPool", "IPReservation")
+    return [
+        _rule([""], ["namespaces", "nodes", "pods"], ["get"]),  # pods: spec 4 and 5
+        _rule([""], ["pods/status"], ["patch"]),  # the endpoint is kept in the pod's annotations
+        _rule(_groups(), _plurals(allocator), ["create", "delete", "get", "list", "update"]),
+        _rule(_groups(), _plurals(("IPAMConfiguration",)), ["get"]),
+        _rule(_groups(), _plurals(read), ["get", "list"]),
+    ]
+
+
+def _groups() -> list[str]:
+    return sorted(mode.group for mode in Mode)
+
+
+def _plurals(names: tuple[str, ...]) -> list[str]:
+    return sorted({SORTS[name].plural[mode] for name in names for mode in Mode})
+
+
+def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
+    return {"apiGroups": groups, "resources": resources, "verbs": verbs}

@@ -1,0 +1,48 @@
+"""The orchestrator behind the API server: one GET for each question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from netplug_backends.kubernetes.client import Client, Json, Request, segment
+from netplug_backends.kubernetes.facts import namespace_facts, node_facts, pod_facts
+from netplug_backends.kubernetes.keeper import failure
+from netplug_core.clock import Deadline
+from netplug_core.orchestrator.interface import NamespaceFacts, NodeFacts, PodFacts
+
+__all__ = ["KubernetesOrchestrator"]
+
+T = TypeVar("T")
+
+
+class KubernetesOrchestrator:
+    """See :class:`~netplug_core.orchestrator.interface.Orchestrator`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._client.close()
+
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
+        """The pod of that name; None when there is none."""
+        return self._find(f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}", pod_facts, deadline)
+
+    def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
+        """The namespace of that name; None when there is none."""
+        return self._find(f"/api/v1/namespaces/{segment(name)}", namespace_facts, deadline)
+
+    def find_node(self, name: str, *, deadline: Deadline) -> NodeFacts | None:
+        """The node of that name; None when there is none."""
+        return self._find(f"/api/v1/nodes/{segment(name)}", node_facts, deadline)
+
+    def _find(self, path: str, read: Callable[[Json], T], deadline: Deadline) -> T | None:
+        request = Request("GET", path)
+        reply = self._client.ask(request, deadline=deadline)
+        if reply.is_missing:
+            return None
+        if not reply.is_success:
+            raise failure(self._client, request, reply)
+        return read(reply.object)

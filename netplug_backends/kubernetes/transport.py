@@ -1,0 +1,228 @@
+"""One connection to the API server: a request out, a reply or a stream of lines in, every wait bounded by a deadline.
+
+Only ``client`` uses it, and decides what to do about failures. It is the standard library's HTTP: the client that the
+``kubernetes`` package brings costs five times as much to load, for every pod (docs/backends/kubernetes.md).
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import select
+import socket
+import ssl
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from attrs import frozen
+
+from netplug_backends.kubernetes.access import Access, Pem, Verification
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["Connection", "Raw", "connect", "tls_context"]
+
+_CHUNK = 65536
+_MOMENT_S = 0.001
+
+
+@frozen
+class Raw:
+    """A reply as it came; after the ``is_last`` one its connection is closed."""
+
+    status: int
+    retry_after: str
+    body: bytes
+    is_last: bool
+
+
+class _Timed(io.RawIOBase):
+    """What a socket receives; no wait outlives the deadline of its connection."""
+
+    def __init__(self, socket_: _Socket) -> None:
+        self._socket = socket_
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        return self._socket.receive_into(buffer)
+
+
+class _Socket:
+    """As much of a socket as ``http.client`` asks for."""
+
+    def __init__(self, plain: socket.socket, deadline: Deadline) -> None:
+        self.plain = plain
+        self.deadline = deadline
+
+    def sendall(self, data: bytes) -> None:
+        self.plain.settimeout(self._left_s())
+        self.plain.sendall(data)
+
+    def receive_into(self, buffer: WriteableBuffer) -> int:
+        self.plain.settimeout(self._left_s())
+        return self.plain.recv_into(buffer)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Timed(self), _CHUNK)
+
+    def close(self) -> None:
+        self.plain.close()
+
+    def _left_s(self) -> float:
+        left = self.deadline.remaining_s
+        if not left:
+            raise TimeoutError("the deadline passed")
+        return left
+
+
+class Connection:
+    """An open connection; used by one caller at a time."""
+
+    def __init__(self, access: Access, socket_: _Socket) -> None:
+        self.access = access
+        self._socket = socket_
+        address = urlsplit(access.server)
+        self._prefix = address.path.rstrip("/")
+        self._http = http.client.HTTPConnection(address.hostname or "", address.port)
+        self._http.sock = cast("socket.socket", socket_)
+        self._response: http.client.HTTPResponse | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the other side has closed it, or said something that nobody asked for."""
+        poll = select.poll()
+        poll.register(self._socket.plain, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None, deadline: Deadline) -> None:
+        """Send a request."""
+        self._socket.deadline = deadline
+        self._http.request(method, self._prefix + path, body, headers)
+
+    def receive(self) -> Raw:
+        """The whole reply to the request."""
+        response = self._http.getresponse()
+        return _raw(response, response.read())
+
+    def open_stream(self) -> Raw:
+        """The reply to a request whose body is to be read line by line; a refusal comes whole."""
+        response = self._response = self._http.getresponse()
+        is_stream = response.status == http.client.OK
+        return _raw(response, b"" if is_stream else response.read())
+
+    def next_line(self) -> bytes:
+        """The next line of the stream; empty when the server has ended it."""
+        return b"" if self._response is None else self._response.readline()
+
+    def interrupt(self) -> None:
+        """Wake whoever waits for this connection in another thread; it ends there with an error."""
+        with suppress(OSError):  # it may be closed already
+            socket.socket.shutdown(self._socket.plain, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give it up."""
+        self._http.close()
+
+
+def _raw(response: http.client.HTTPResponse, body: bytes) -> Raw:
+    return Raw(response.status, response.headers.get("Retry-After", ""), body, response.will_close)
+
+
+def connect(access: Access, context: ssl.SSLContext | None, deadline: Deadline) -> Connection:
+    """A connection to the server; ``context`` is None where it speaks plain HTTP.
+
+    Raises:
+        OSError: there is none to be had; nothing was asked yet.
+    """
+    address = urlsplit(access.server)
+    left = deadline.remaining_s
+    if not left:
+        raise TimeoutError("the deadline passed")
+    port = address.port or (443 if address.scheme == "https" else 80)
+    with ExitStack() as undo:
+        plain = socket.create_connection((address.hostname or "", port), timeout=left)
+        undo.callback(plain.close)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            plain.settimeout(max(deadline.remaining_s, _MOMENT_S))
+            plain = context.wrap_socket(plain, server_hostname=access.server_name or address.hostname)
+        undo.pop_all()
+    return Connection(access, _Socket(plain, deadline))
+
+
+def tls_context(access: Access) -> ssl.SSLContext | None:
+    """How to speak to the server: with the authority that is configured and no other, and with our certificate.
+
+    Raises:
+        ConfigurationError: the address is none, or a certificate or key cannot be used.
+    """
+    if _scheme(access.server) == "http":
+        return None
+    context = _context_of(access)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Newer Pythons ask more of a certificate than clusters' own authorities put into one, and than other clients ask.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["http/1.1"])
+    if access.verification is Verification.SKIPPED:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if access.certificate:
+        _add_identity(context, access.certificate, access.key)
+    return context
+
+
+def _scheme(server: str) -> str:
+    try:
+        address = urlsplit(server)
+        if address.scheme in ("http", "https") and address.hostname and address.port != 0:
+            return address.scheme
+    except ValueError:  # no number, or too great a one, where a port should be
+        pass
+    raise ConfigurationError("kubernetes API", server, "a URL such as https://host:6443 is expected")
+
+
+def _context_of(access: Access) -> ssl.SSLContext:
+    authority = access.authority
+    try:
+        if authority.data:
+            return ssl.create_default_context(cadata=authority.data.decode("ascii"))
+        return ssl.create_default_context(cafile=authority.path or None)
+    except (OSError, ValueError) as error:
+        where = authority.path or "certificate-authority-data"
+        raise ConfigurationError(where, _reason(error), "certificates in PEM are expected") from error
+
+
+def _add_identity(context: ssl.SSLContext, certificate: Pem, key: Pem) -> None:
+    where = f"{certificate.path or 'client-certificate-data'} with {key.path or 'client-key-data'}"
+    with ExitStack() as stack:
+        try:
+            context.load_cert_chain(_path_of(certificate, stack), _path_of(key, stack), password=_no_password)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(where, _reason(error), "a certificate and its key in PEM are expected") from error
+
+
+def _path_of(pem: Pem, stack: ExitStack) -> str:
+    """A path that the library can read; what is only text gets one that leads to memory and to no disk."""
+    if not pem.data:
+        return pem.path
+    number = os.memfd_create("netplug", os.MFD_CLOEXEC)
+    stack.callback(os.close, number)
+    with open(number, "wb", closefd=False) as file:
+        file.write(pem.data)
+    return f"/proc/self/fd/{number}"
+
+
+def _no_password() -> str:
+    # Without this the library would ask at the terminal.
+    raise ValueError("the key is encrypted")
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__

@@ -1,0 +1,60 @@
+"""What tests do to an etcd besides what netplug does: through its JSON gateway, which needs no client."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import urllib.request
+from collections.abc import Mapping
+from typing import cast
+
+from tests.integration.etcd_server import Etcd
+
+__all__ = ["calls_served", "compact", "enable_users", "posted", "put"]
+
+_SERVED = re.compile(r'^grpc_server_handled_total\{.*grpc_method="(\w+)".*\} (\d+)$', re.MULTILINE)
+
+
+def posted(etcd: Etcd, path: str, body: Mapping[str, object]) -> Mapping[str, object]:
+    """The answer to one call."""
+    url = f"{etcd.endpoints[0]}/v3/{path}"
+    request = urllib.request.Request(url, data=json.dumps(body).encode(), method="POST")  # noqa: S310  # loopback
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  # loopback
+        return cast("Mapping[str, object]", json.loads(answer.read()))
+
+
+def put(etcd: Etcd, key: str, value: str) -> None:
+    """Write past netplug."""
+    posted(etcd, "kv/put", {"key": _base64(key), "value": _base64(value)})
+
+
+def compact(etcd: Etcd, revision: int) -> None:
+    """Let the server forget what was before a revision."""
+    posted(etcd, "kv/compaction", {"revision": revision, "physical": True})
+
+
+def enable_users(etcd: Etcd, password: str) -> None:
+    """Turn users on: ``root``, ``netplug`` who may read and write below /netplug, and ``reader`` who may only read."""
+    below = {"key": _base64("/netplug/"), "range_end": _base64("/netplug0")}
+    for user, right in (("root", None), ("netplug", "READWRITE"), ("reader", "READ")):
+        posted(etcd, "auth/user/add", {"name": user, "password": password})
+        posted(etcd, "auth/role/add", {"name": user})
+        if right:
+            posted(etcd, "auth/role/grant", {"name": user, "perm": {"permType": right, **below}})
+        posted(etcd, "auth/user/grant", {"user": user, "role": user})
+    posted(etcd, "auth/enable", {})
+
+
+def calls_served(etcd: Etcd) -> dict[str, int]:
+    """How many calls of each method the server has answered."""
+    with urllib.request.urlopen(f"{etcd.endpoints[0]}/metrics", timeout=10) as answer:  # noqa: S310  # loopback
+        text = answer.read().decode()
+    counts: dict[str, int] = {}
+    for method, count in _SERVED.findall(text):
+        counts[method] = counts.get(method, 0) + int(count)
+    return counts
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

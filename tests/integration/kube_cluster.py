@@ -1,0 +1,203 @@
+"""What the tests put into an API server: definitions, namespaces, nodes and pods; and stores opened on it."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
+from netplug_backends.kubernetes.layout import SORTS, Mode
+from netplug_backends.kubernetes.limits import Limits
+from netplug_backends.kubernetes.manifests import definitions, plugin_role
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Clock, Deadline
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState
+from netplug_core.ipam.handle import HANDLE, Handle
+from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.records import Key
+from netplug_core.testing.bench import Samples
+from tests.integration.kube_server import ApiServer
+
+__all__ = [
+    "SAMPLES",
+    "empty",
+    "install_definitions",
+    "install_role",
+    "make_namespace",
+    "make_node",
+    "make_pod",
+    "open_client",
+    "open_store",
+    "soon",
+]
+
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ROLES = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def _sample(key: Key[object], number: int) -> object:
+    if key.kind == AFFINITY:
+        return Affinity(state=AffinityState.CONFIRMED, carried=json.dumps({"number": number}, separators=(",", ":")))
+    return Handle(blocks=((Prefix.parse("10.0.0.0/26"), number + 1),))
+
+
+_CLAIMS = (
+    ("host", "green", "ipv4", "10.0.0.0/26"),
+    ("host", "green", "ipv4", "10.0.0.64/26"),
+    ("host", "green-house", "ipv4", "10.0.0.0/26"),
+    ("virtual", "green", "ipv6", "fd00::/122"),
+)
+
+SAMPLES = Samples(
+    keys=(*(AFFINITY.key(*path) for path in _CLAIMS), HANDLE.key("k8s-pod-network.Big"), HANDLE.key("k8s.small")),
+    value=_sample,
+)
+"""Records of ours: the server keeps nothing that has no definition."""
+
+
+def open_client(server: ApiServer, *, kubeconfig: str = "", clock: Clock | None = None) -> Client:
+    """A client with the administrator's rights, or with those of a kubeconfig."""
+    settings = KubernetesAccess(kubeconfig=kubeconfig or server.kubeconfig())
+    time_ = clock or SystemClock()
+    return Client(AccessSource(settings, {}), clock=time_, limits=Limits(clock=time_, qps=10_000, burst=10_000))
+
+
+@contextmanager
+def open_store(server: ApiServer, mode: Mode | None, *, kubeconfig: str = "") -> Iterator[KubernetesDatastore]:
+    """A store on the server, closed at the end; what is in it stays."""
+    store = KubernetesDatastore(open_client(server, kubeconfig=kubeconfig), mode=mode)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def install_definitions(server: ApiServer, mode: Mode) -> None:
+    """Install the shipped definitions of a group and wait until the server serves them."""
+    for _plural, definition in definitions(mode):
+        name = _name(definition)
+        server.ask(
+            "PATCH",
+            f"{_DEFINITIONS}/{name}?fieldManager=tests&force=true",
+            definition,
+            content_type="application/apply-patch+yaml",
+        )
+    for _plural, definition in definitions(mode):
+        _wait_established(server, _name(definition))
+    for sort in SORTS.values():
+        _wait_served(server, f"/apis/{mode.value}/{sort.plural[mode]}")
+
+
+def empty(server: ApiServer, mode: Mode) -> None:
+    """Delete every custom object of a group."""
+    for sort in SORTS.values():
+        server.empty(f"/apis/{mode.value}/{sort.plural[mode]}")
+
+
+def install_role(server: ApiServer, *, without: tuple[str, str] | None = None) -> str:
+    """Install the shipped account and role; the account's token. ``without`` leaves out a verb on a resource."""
+    account, role, binding = plugin_role()
+    namespace = make_namespace(server, _name(account, "namespace"))
+    rules = role["rules"]
+    assert isinstance(rules, list)
+    if without is not None:
+        role = dict(role) | {"rules": [part for rule in rules for part in _without(rule, *without)]}
+    for path, body in (
+        (f"/api/v1/namespaces/{namespace}/serviceaccounts", account),
+        (f"{_ROLES}/clusterroles", role),
+        (f"{_ROLES}/clusterrolebindings", binding),
+    ):
+        target = f"{path}/{_name(body)}?fieldManager=tests&force=true"
+        server.ask("PATCH", target, body, content_type="application/apply-patch+yaml")
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    made = server.make(f"/api/v1/namespaces/{namespace}/serviceaccounts/{_name(account)}/token", request)
+    status = made["status"]
+    assert isinstance(status, dict)
+    return str(status["token"])
+
+
+def make_namespace(server: ApiServer, name: str, **metadata: object) -> str:
+    """A namespace; one that is there stays."""
+    _make(server, "/api/v1/namespaces", {"metadata": {"name": name, **metadata}})
+    return name
+
+
+def make_node(server: ApiServer, name: str, **metadata: object) -> str:
+    """A node; one that is there stays."""
+    _make(server, "/api/v1/nodes", {"metadata": {"name": name, **metadata}})
+    return name
+
+
+def make_pod(server: ApiServer, namespace: str, name: str, *, node: str, **metadata: object) -> Mapping[str, object]:
+    """A pod that is scheduled to a node; it runs nowhere."""
+    container = {"name": "main", "image": "none", "ports": [{"name": "http", "containerPort": 80}]}
+    body = {
+        "metadata": {"name": name, **metadata},
+        "spec": {"nodeName": node, "containers": [container], "serviceAccountName": "web"},
+    }
+    return server.make(f"/api/v1/namespaces/{namespace}/pods", body)
+
+
+def soon(seconds: float = 10.0) -> Deadline:
+    """A deadline in real time."""
+    return Deadline.after(SystemClock(), seconds)
+
+
+def _make(server: ApiServer, path: str, body: object) -> None:
+    try:
+        server.make(path, body)
+    except urllib.error.HTTPError as error:
+        if error.code != 409:  # it exists
+            raise
+
+
+def _without(rule: Mapping[str, list[str]], resource: str, verb: str) -> Iterator[dict[str, object]]:
+    """A rule without one verb on one resource."""
+    if resource not in rule["resources"] or verb not in rule["verbs"]:
+        yield dict(rule)
+        return
+    others = [name for name in rule["resources"] if name != resource]
+    verbs = [name for name in rule["verbs"] if name != verb]
+    if others:
+        yield {**rule, "resources": others}
+    if verbs:
+        yield {**rule, "resources": [resource], "verbs": verbs}
+
+
+def _name(body: Mapping[str, object], member: str = "name") -> str:
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata[member])
+
+
+def _wait_established(server: ApiServer, name: str) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        status = server.get(f"{_DEFINITIONS}/{name}").get("status")
+        conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
+        found = {condition["type"]: condition for condition in conditions}
+        assert found.get("NamesAccepted", {}).get("status") != "False", found
+        assert found.get("NonStructuralSchema", {}).get("status") != "True", found
+        if found.get("Established", {}).get("status") == "True":
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{name} is not established")
+
+
+def _wait_served(server: ApiServer, path: str) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            server.get(path)
+        except urllib.error.HTTPError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,159 @@
+"""An API server that says what a test's script has for it, and misbehaves as told. On loopback, in plain HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeAlias
+
+from attrs import define, field, frozen
+
+__all__ = ["Act", "Drop", "Hang", "Heard", "Say", "Script", "Stream", "StubServer", "Trickle", "stub_server"]
+
+
+@frozen
+class Heard:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    authorization: str
+    body: object
+
+
+@frozen
+class Say:
+    """Answer."""
+
+    status: int
+    body: object = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@frozen
+class Stream:
+    """Send lines, then end the stream; ``is_cut`` breaks the connection in the middle of the next one."""
+
+    events: Sequence[object]
+    is_cut: bool = False
+
+
+@frozen
+class Hang:
+    """Never answer."""
+
+
+@frozen
+class Drop:
+    """Close the connection without a word."""
+
+
+@frozen
+class Trickle:
+    """Send the answer so slowly that it never ends."""
+
+
+Act: TypeAlias = Say | Stream | Hang | Drop | Trickle
+Script: TypeAlias = Callable[[Heard], Act]
+
+
+@define
+class StubServer:
+    """The server, what it heard, and what it does next."""
+
+    url: str
+    script: Script
+    heard: list[Heard] = field(factory=list)
+    closing: threading.Event = field(factory=threading.Event)
+
+    @property
+    def calls(self) -> list[str]:
+        """Method and path of each request."""
+        return [f"{heard.method} {heard.path}" for heard in self.heard]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection: each request is heard and acted upon."""
+
+    protocol_version = "HTTP/1.1"
+    stub: StubServer
+
+    def handle_one_request(self) -> None:
+        self.raw_requestline = self.rfile.readline(65537)
+        if not self.raw_requestline or not self.parse_request():
+            self.close_connection = True
+            return
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        heard = Heard(self.command, self.path, self.headers.get("Authorization", ""), body)
+        self.stub.heard.append(heard)
+        with suppress(OSError):  # the client may have gone
+            self.act(self.stub.script(heard))
+
+    def act(self, act: Act) -> None:
+        if isinstance(act, Say):
+            self.say(act)
+            return
+        self.close_connection = True
+        if isinstance(act, Hang):
+            self.stub.closing.wait(30)
+        elif isinstance(act, Trickle):
+            self.trickle()
+        elif isinstance(act, Stream):
+            self.stream(act)
+
+    def say(self, act: Say) -> None:
+        data = act.body.encode() if isinstance(act.body, str) else json.dumps(act.body or {}).encode()
+        self.send_response(act.status)
+        self.send_header("Content-Length", str(len(data)))
+        for name, text in act.headers:
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def stream(self, act: Stream) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in act.events:
+            self.chunk(json.dumps(event).encode() + b"\n")
+        if act.is_cut:
+            self.chunk(b'{"type":"ADD')
+        else:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def trickle(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while not self.stub.closing.is_set():
+            self.wfile.write(b" ")
+            self.wfile.flush()
+            time.sleep(0.05)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's own name for it
+        """Say nothing."""
+
+
+@contextmanager
+def stub_server(script: Script) -> Iterator[StubServer]:
+    """A server that follows a script."""
+    handler: type[_Handler] = type("Handler", (_Handler,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    stub = handler.stub = StubServer(f"http://127.0.0.1:{server.server_port}", script)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield stub
+    finally:
+        stub.closing.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,68 @@
+"""A process of the kill test: assigns and releases addresses on a real API server until somebody ends it.
+
+    python -m tests.integration.kube_worker KUBECONFIG NODE FOLDER NAME
+
+While it holds an address there is a file of that name in the folder. A file that is there already is another's
+address: it says so and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from itertools import count
+
+from netplug_backends.blocks.ipam import BlockIPAM
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
+from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.limits import Limits
+from netplug_core.addressing import Family
+from netplug_core.clock import Deadline
+from netplug_core.ipam.interface import NO_ENDPOINT
+from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
+from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.resources.ippool import AllowedUse
+
+__all__ = ["opened_ipam"]
+
+
+def opened_ipam(kubeconfig: str) -> tuple[BlockIPAM, KubernetesDatastore]:
+    """An allocator on the server."""
+    clock = SystemClock()
+    source = AccessSource(KubernetesAccess(kubeconfig=kubeconfig), {})
+    store = KubernetesDatastore(Client(source, clock=clock, limits=Limits(clock=clock)), mode=Mode.V1)
+    return BlockIPAM(datastore=store, clock=clock, chance=random.random), store
+
+
+def main(kubeconfig: str, node: str, folder: str, name: str) -> None:
+    """Assign, hold, release; for ever."""
+    ipam, _ = opened_ipam(kubeconfig)
+    for number in count():
+        handle = f"net.{name}x{number}"
+        request = AssignRequest(
+            handle=handle,
+            node=node,
+            wanted=(Automatic(family=Family.IPV4),),
+            use=AllowedUse.WORKLOAD,
+            shortfall=Shortfall.REFUSE,
+        )
+        with open(os.path.join(folder, f"handle-{handle}"), "x"):
+            pass
+        given = ipam.assign(request, NO_ENDPOINT, deadline=Deadline.after(ipam.clock, 30))
+        path = os.path.join(folder, f"held-{given.addresses[0].address}")
+        try:
+            with open(path, "x") as file:
+                file.write(handle)
+        except FileExistsError:
+            with open(os.path.join(folder, f"twice-{os.path.basename(path)}"), "x"):
+                sys.exit(f"{path} is held twice")
+        os.remove(path)
+        ipam.release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=Deadline.after(ipam.clock, 30))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

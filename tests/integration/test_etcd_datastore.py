@@ -1,0 +1,300 @@
+"""What only a real etcd shows: what a call costs it, what it forgets, its limits, and what stands where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from threading import Barrier, Thread
+
+import pytest
+
+from netplug_backends.etcdv3.datastore import OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.opening import open_etcd
+from netplug_backends.host.machine import SystemClock
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.handle import HANDLE
+from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.records import (
+    AlreadyExists,
+    Change,
+    Conflict,
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Malformed,
+    OutcomeUnknown,
+    Record,
+    Require,
+    RequireUnchanged,
+    Revision,
+    Update,
+    WatchExpired,
+    Written,
+)
+from netplug_core.resources.ipamconfiguration import (
+    IPAM_CONFIGURATION,
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+)
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.testing.bench import SAMPLE_CODEC
+from tests.integration.etcd_gateway import calls_served, compact, put
+from tests.integration.etcd_server import Etcd, client_of, opened_etcd, stored, wipe
+
+pytestmark = pytest.mark.etcd
+
+CLOCK = SystemClock()
+POOLS: Kind[object] = IPPOOL  # whose values are texts here
+POOL = POOLS.key("main")
+H: Key[object] = HANDLE.key("h")
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[Etcd]:
+    with opened_etcd() as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(etcd: Etcd) -> Iterator[EtcdDatastore]:
+    """A store of texts, empty."""
+    wipe(etcd)
+    with closing(EtcdDatastore(client_of(etcd, clock=CLOCK), codec=SAMPLE_CODEC)) as opened:
+        yield opened
+
+
+def soon() -> Deadline:
+    return Deadline.after(CLOCK, 5.0)
+
+
+def pools(count: int) -> list[Key[object]]:
+    return [POOLS.key(f"pool-{number:04}") for number in range(count)]
+
+
+def made(store: EtcdDatastore, keys: list[Key[object]]) -> None:
+    """Create records, as many at a time as a commit takes."""
+    for begin in range(0, len(keys), OPERATIONS):
+        store.commit([Create(key, str(key)) for key in keys[begin : begin + OPERATIONS]], deadline=soon())
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_read_is_one_call_and_a_commit_is_one_call_also_when_it_is_refused(etcd: Etcd, store: EtcdDatastore) -> None:
+    """Counted at the server. The refusal names the write and brings what is stored there now."""
+    store.commit([Create(POOL, "a")], deadline=soon())
+    before = calls_served(etcd)
+    snapshot = store.read([Get(POOL), List(HANDLE), List(AFFINITY), List(WORKLOAD_ENDPOINT, ("ns",))], deadline=soon())
+    (handle, _) = store.commit([Create(H, "h"), RequireUnchanged(POOLS, snapshot.revision(POOLS))], deadline=soon())
+    with pytest.raises(AlreadyExists) as caught:
+        store.commit([Require(H, handle), Create(POOL, "b"), Update(H, "i", handle)], deadline=soon())
+    served = {name: count - before.get(name, 0) for name, count in calls_served(etcd).items()}
+    assert {name: count for name, count in served.items() if count} == {"Txn": 3}
+    assert (caught.value.subject, caught.value.index, caught.value.current) == (POOL, 1, snapshot.find(POOL))
+
+
+def test_a_kind_that_changed_is_named_in_the_same_call(etcd: Etcd, store: EtcdDatastore) -> None:
+    listed = store.read([List(POOLS)], deadline=soon()).revision(POOLS)
+    (revision,) = store.commit([Create(POOL, "a")], deadline=soon())
+    with pytest.raises(Conflict) as caught:
+        store.commit([Create(H, "h"), RequireUnchanged(POOLS, listed)], deadline=soon())
+    assert (caught.value.subject, caught.value.index, caught.value.current) == (POOLS, 1, None)
+    assert [entry.key for entry in stored(etcd)] == [b"/netplug/resources/v3/projectnetplug.org/ippools/main"]
+    store.commit([Create(H, "h"), RequireUnchanged(POOLS, revision)], deadline=soon())
+
+
+def test_more_queries_than_a_call_takes_still_show_one_moment(etcd: Etcd, store: EtcdDatastore) -> None:
+    keys = pools(2 * OPERATIONS + 1)
+    made(store, keys)
+    before = calls_served(etcd)["Txn"]
+    snapshot = store.read([Get(key) for key in keys], deadline=soon())
+    assert calls_served(etcd)["Txn"] - before == 3
+    assert [snapshot.find(key) is not None for key in keys] == [True] * len(keys)
+    assert snapshot.revision(POOLS) == store.read([List(POOLS)], deadline=soon()).revision(POOLS)
+
+
+def test_a_commit_may_have_as_many_writes_and_conditions_as_the_server_takes(store: EtcdDatastore) -> None:
+    keys = pools(OPERATIONS)
+    made(store, keys)
+    snapshot = store.read([Get(key) for key in keys], deadline=soon())
+    records = [record for key in keys if (record := snapshot.find(key)) is not None]
+    store.commit([Update(record.key, "new", record.revision) for record in records], deadline=soon())
+    listed = store.read([List(POOLS)], deadline=soon()).list(List(POOLS))
+    assert {record.value for record in listed} == {"new"}
+
+
+def test_a_value_that_is_too_large_for_the_server_is_refused_and_not_unknown(store: EtcdDatastore) -> None:
+    with pytest.raises(Unavailable, match="request is too large") as caught:
+        store.commit([Create(POOL, "x" * 2_000_000)], deadline=soon())
+    assert not isinstance(caught.value, OutcomeUnknown)
+
+
+def test_a_full_store_is_said_to_be_full_and_not_unknown() -> None:
+    with (
+        opened_etcd(extra=("--quota-backend-bytes", "1000000")) as full,
+        closing(EtcdDatastore(client_of(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store,
+    ):
+        with pytest.raises(Unavailable, match="database space exceeded") as caught:
+            fill(store)
+        assert not isinstance(caught.value, OutcomeUnknown)
+
+
+def fill(store: EtcdDatastore) -> None:
+    """Write more than a megabyte; the server counts what it has on disk, which it writes ten times a second."""
+    for number in range(30):
+        store.commit([Create(POOLS.key(f"p-{number}"), "x" * 100_000)], deadline=soon())
+        CLOCK.sleep(0.05)
+
+
+def test_d14_a_large_store_is_read_whole(store: EtcdDatastore) -> None:
+    """More than gRPC passes in a message unless it is told to."""
+    for number in range(6):
+        store.commit([Create(POOLS.key(f"large-{number}"), "x" * 1_000_000)], deadline=soon())
+    assert len(store.read([List(POOLS)], deadline=soon()).list(List(POOLS))) == 6
+
+
+# --- what it forgets -------------------------------------------------------------------------------------------------
+
+
+def test_pages_show_their_revision_until_it_is_forgotten(etcd: Etcd, store: EtcdDatastore) -> None:
+    keys = pools(5)
+    made(store, keys)
+    first = List(POOLS, limit=2)
+    snapshot = store.read([first], deadline=soon())
+    second = List(POOLS, limit=2, after=snapshot.after(first))
+    last = snapshot.list(first)[0]
+    (revision,) = store.commit([Update(keys[4], "changed", last.revision)], deadline=soon())
+    page = store.read([second, List(HANDLE)], deadline=soon())
+    assert page.revision(POOLS) == snapshot.revision(POOLS)
+    assert page.revision(HANDLE) == revision
+    third = List(POOLS, limit=2, after=page.after(second))
+    assert [record.value for record in store.read([third], deadline=soon()).list(third)] == [str(keys[4])]
+    compact(etcd, int(revision))
+    with pytest.raises(Unavailable, match="has been compacted"):
+        store.read([third], deadline=soon())
+
+
+def test_trap_20_a_watch_from_what_is_forgotten_says_so(etcd: Etcd, store: EtcdDatastore) -> None:
+    (revision,) = store.commit([Create(POOL, "a")], deadline=soon())
+    for number in range(3):
+        (revision,) = store.commit([Update(POOL, str(number), revision)], deadline=soon())
+    compact(etcd, int(revision))
+    start = Revision(str(int(revision) - 3))
+    with pytest.raises(WatchExpired) as caught:
+        list(store.watch({POOLS: start, HANDLE: revision}, deadline=soon()))
+    assert caught.value.revision == start
+    (following,) = store.commit([Update(POOL, "last", revision)], deadline=soon())
+    assert next(store.watch({POOLS: revision}, deadline=soon())) == Change(POOL, "last", following)
+
+
+def test_d5_a_watch_that_stops_inside_a_commit_goes_on_there(store: EtcdDatastore) -> None:
+    start = store.read([List(POOLS)], deadline=soon()).revision(POOLS)
+    keys = pools(3)
+    made(store, keys)
+    told: list[Change[object]] = []
+    for _ in keys:
+        told.append(next(store.watch({POOLS: told[-1].revision if told else start}, deadline=soon())))
+    assert [change.key for change in told] == keys
+    number = store.read([List(POOLS)], deadline=soon()).revision(POOLS)
+    assert [change.revision for change in told] == [f"{number}.1", f"{number}.2", number]
+    # What was told in part is not what a commit may rely on as unchanged; it is the record's revision all the same.
+    with pytest.raises(Conflict):
+        store.commit([RequireUnchanged(POOLS, told[0].revision)], deadline=soon())
+    store.commit([Update(keys[0], "b", told[0].revision)], deadline=soon())
+
+
+# --- who wins --------------------------------------------------------------------------------------------------------
+
+
+def test_d2_of_many_writers_with_one_revision_one_succeeds(etcd: Etcd, store: EtcdDatastore) -> None:
+    (revision,) = store.commit([Create(POOL, "0")], deadline=soon())
+    outcomes: list[str] = []
+    start = Barrier(8)
+
+    def write(name: str) -> None:
+        with closing(EtcdDatastore(client_of(etcd, clock=CLOCK), codec=SAMPLE_CODEC)) as own:
+            start.wait()
+            try:
+                own.commit([Update(POOL, name, revision)], deadline=soon())
+                outcomes.append(name)
+            except Conflict:
+                outcomes.append("")
+
+    writers = [Thread(target=write, args=(f"writer-{number}",)) for number in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    record = store.read([Get(POOL)], deadline=soon()).find(POOL)
+    assert sorted(outcomes)[:-1] == [""] * 7
+    assert record is not None
+    assert record.value == max(outcomes)
+
+
+def test_the_key_that_failed_is_told_apart_from_those_that_hold(store: EtcdDatastore) -> None:
+    keys = pools(3)
+    made(store, keys)
+    snapshot = store.read([Get(key) for key in keys], deadline=soon())
+    records = [record for key in keys if (record := snapshot.find(key)) is not None]
+    (moved,) = store.commit([Update(keys[1], "moved", records[1].revision)], deadline=soon())
+    with pytest.raises(Conflict) as caught:
+        store.commit([Delete(record.key, record.revision) for record in records], deadline=soon())
+    assert (caught.value.subject, caught.value.index) == (keys[1], 1)
+    assert caught.value.current == Record(keys[1], "moved", moved)
+
+
+# --- what stands where -----------------------------------------------------------------------------------------------
+
+
+def test_records_of_the_allocator_stand_in_the_documented_form(etcd: Etcd) -> None:
+    wipe(etcd)
+    key = affinity_key("host:node-a", Prefix.parse("10.0.0.0/26"))
+    configuration = IPAMConfiguration(
+        metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True)
+    )
+    with closing(open_etcd(DatastoreSettings(etcd_endpoints=etcd.endpoints), clock=CLOCK)) as store:
+        store.commit(
+            [
+                Create(key, Affinity(state=AffinityState.PENDING)),
+                Create(IPAM_CONFIGURATION_KEY, configuration),
+                Update(key, Affinity(state=AffinityState.CONFIRMED), Written(0)),
+            ],
+            deadline=soon(),
+        )
+        listed = store.read([List(IPAM_CONFIGURATION)], deadline=soon()).list(List(IPAM_CONFIGURATION))
+    assert [record.value for record in listed] == [configuration]
+    found = {entry.key.decode(): json.loads(entry.value) for entry in stored(etcd)}
+    assert found["/netplug/ipam/v2/host/node-a/ipv4/block/10.0.0.0-26"] == {"state": "confirmed"}
+    assert found["/netplug/ipam/v2/config"]["strict_affinity"] is True
+    assert len(found) == 2
+
+
+def test_a_mark_of_a_host_is_passed_over_and_a_record_that_makes_no_sense_is_named(
+    etcd: Etcd, store: EtcdDatastore
+) -> None:
+    put(etcd, "/netplug/ipam/v2/host/node-a", "")
+    made(store, [AFFINITY.key("host", "node-a", "ipv4", "10.0.0.0/26")])
+    assert len(store.read([List(AFFINITY)], deadline=soon()).list(List(AFFINITY))) == 1
+    put(etcd, "/netplug/ipam/v2/host/node-a/junk/more", "")
+    with pytest.raises(Malformed, match="/netplug/ipam/v2/host/node-a/junk/more"):
+        store.read([List(AFFINITY)], deadline=soon())
+
+
+def test_a_whole_list_is_in_path_order_where_the_keys_are_not(store: EtcdDatastore) -> None:
+    """``kube-system/`` sorts before ``kube/`` by its bytes, and so do the pages."""
+    keys: list[Key[object]] = [WORKLOAD_ENDPOINT.key(namespace, "a") for namespace in ("kube", "kube-system")]
+    made(store, keys)
+    whole = List(WORKLOAD_ENDPOINT)
+    assert [record.key for record in store.read([whole], deadline=soon()).list(whole)] == keys
+    page = List(WORKLOAD_ENDPOINT, limit=1)
+    assert [record.key for record in store.read([page], deadline=soon()).list(page)] == keys[1:]

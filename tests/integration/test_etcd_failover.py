@@ -1,0 +1,257 @@
+"""Members that come and go: every call ends by its deadline, at another member or with an error that is true.
+
+D14: no call without a deadline. A read may be asked again anywhere; a write goes elsewhere only when it was not sent,
+and when its reply is lost the outcome is unknown, which it is.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.datastore import EtcdDatastore
+from netplug_backends.etcdv3.endpoints import parse_endpoints
+from netplug_backends.etcdv3.tls import Credentials
+from netplug_backends.host.machine import SystemClock
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revision, Update
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.testing.bench import SAMPLE_CODEC
+from tests.integration.etcd_proxy import Wire, opened_proxy
+from tests.integration.etcd_server import Etcd, free_ports, opened_etcd, wipe
+from tests.integration.node import eventually
+
+pytestmark = pytest.mark.etcd
+
+CLOCK = SystemClock()
+KEY: Key[object] = IPPOOL.key("main")
+MARGIN_S = 0.5
+
+
+def store_at(*urls: str) -> EtcdDatastore:
+    """A store of texts whose client begins with the first URL."""
+    client = EtcdClient(
+        parse_endpoints(urls), Credentials(DatastoreSettings()), clock=CLOCK, chance=lambda _below: 0
+    )  # fmt: skip
+    return EtcdDatastore(client, codec=SAMPLE_CODEC)
+
+
+def within(seconds: float) -> Deadline:
+    return Deadline.after(CLOCK, seconds)
+
+
+def found(store: EtcdDatastore, seconds: float = 5.0) -> object:
+    record = store.read([Get(KEY)], deadline=within(seconds)).find(KEY)
+    return None if record is None else record.value
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[Etcd]:
+    with opened_etcd() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _empty(etcd: Etcd) -> None:
+    wipe(etcd)
+
+
+@pytest.fixture
+def url(etcd: Etcd) -> str:
+    return etcd.endpoints[0]
+
+
+@pytest.fixture
+def dead() -> str:
+    """Where nobody listens."""
+    return f"http://127.0.0.1:{free_ports(1)[0]}"
+
+
+def test_a_dead_endpoint_is_passed_over_by_reads_and_writes(url: str, dead: str) -> None:
+    """The write was provably not sent: there was no connection."""
+    with closing(store_at(dead, url)) as store:
+        started = time.monotonic()
+        store.commit([Create(KEY, "a")], deadline=within(5))
+        assert found(store) == "a"
+        assert time.monotonic() - started < 1.0
+
+
+def test_a_cluster_that_is_gone_is_given_up_before_the_deadline(dead: str) -> None:
+    """A node whose store is away still takes down its pods without waiting for each of them."""
+    other = f"http://localhost:{free_ports(1)[0]}"
+    with closing(store_at(dead, other)) as store:
+        started = time.monotonic()
+        with pytest.raises(Unavailable) as caught:
+            found(store, 10)
+        assert 2.0 <= time.monotonic() - started < 4.0
+        with pytest.raises(Unavailable) as of_write:
+            store.commit([Create(KEY, "a")], deadline=within(10))
+    assert not isinstance(of_write.value, OutcomeUnknown)
+    for text in (str(caught.value), str(of_write.value)):
+        assert dead in text
+        assert other in text
+        assert "Connection refused" in text
+
+
+def test_a_member_that_is_back_within_the_call_serves_it(etcd: Etcd, url: str) -> None:
+    with closing(store_at(url)) as store:
+        store.commit([Create(KEY, "a")], deadline=within(5))
+        member = etcd.members[0]
+        member.kill()
+        member.start()
+        assert found(store) == "a"
+
+
+def test_a_server_that_is_killed_between_two_calls_was_never_sent_the_second(etcd: Etcd, url: str) -> None:
+    with closing(store_at(url)) as store:
+        store.commit([Create(KEY, "a")], deadline=within(5))
+        etcd.members[0].kill()
+        try:
+            time.sleep(1.2)  # longer than a connection is trusted without a look
+            with pytest.raises(Unavailable) as caught:
+                store.commit([Create(IPPOOL.key("other"), "b")], deadline=within(5))
+            assert not isinstance(caught.value, OutcomeUnknown)
+        finally:
+            etcd.members[0].start()
+            etcd.wait_until_ready()
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.5])
+def test_an_endpoint_that_accepts_and_never_answers_costs_no_more_than_the_deadline(etcd: Etcd, seconds: float) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
+        proxy.wire = Wire.SWALLOWS
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: found(store, seconds),
+            lambda: store.commit([Create(KEY, "a")], deadline=within(seconds)),
+        )
+        for call in calls:
+            started = time.monotonic()
+            with pytest.raises(Unavailable, match="no answer within") as caught:
+                call()
+            assert time.monotonic() - started < seconds + MARGIN_S
+            assert not isinstance(caught.value, OutcomeUnknown), "it was never sent"
+
+
+def test_a_silent_endpoint_costs_a_read_its_share_and_then_rests(etcd: Etcd, url: str) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+        proxy.wire = Wire.SWALLOWS
+        started = time.monotonic()
+        assert found(store, 2.0) is None
+        assert 0.9 < time.monotonic() - started < 2.0
+        started = time.monotonic()
+        store.commit([Create(KEY, "a")], deadline=within(2))
+        assert found(store) == "a"
+        assert time.monotonic() - started < 0.5, "the silent one is asked last"
+
+
+def test_an_endpoint_that_served_again_takes_its_place_again(etcd: Etcd) -> None:
+    port = etcd.members[0].port
+    with opened_proxy(port) as first, opened_proxy(port) as second, closing(store_at(first.url, second.url)) as store:
+        first.wire = Wire.REFUSES
+        assert found(store) is None
+        first.wire, second.wire = Wire.PASSES, Wire.REFUSES
+        second.cut()
+        assert found(store) is None, "the first one was back"
+        second.wire = Wire.SWALLOWS
+        store.commit([Create(KEY, "a")], deadline=within(2))
+        assert found(store, 2.0) == "a", "and is asked first again"
+
+
+def test_a_connection_that_breaks_under_a_read_is_no_error(etcd: Etcd, url: str) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+        store.commit([Create(KEY, "a")], deadline=within(5))
+        proxy.wire = Wire.LOSES_REPLIES
+        assert found(store) == "a"
+
+
+def test_a_lost_reply_is_an_unknown_outcome_and_the_write_is_not_made_twice(etcd: Etcd, url: str) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+        (revision,) = store.commit([Create(KEY, "a")], deadline=within(5))
+        proxy.wire = Wire.LOSES_REPLIES
+        with pytest.raises(OutcomeUnknown) as caught:
+            store.commit([Update(KEY, "b", revision)], deadline=within(5))
+        assert str(caught.value).startswith(f"etcd: {proxy.url}: ")
+        assert eventually(lambda: found(store) == "b"), "it was applied"
+        again = store.read([Get(KEY)], deadline=within(5)).find(KEY)
+        assert again is not None
+        assert int(again.revision) == int(revision) + 1, "and once"
+
+
+def test_a_reply_that_does_not_come_is_an_unknown_outcome_at_the_deadline(etcd: Etcd) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
+        (revision,) = store.commit([Create(KEY, "a")], deadline=within(5))
+        proxy.wire = Wire.SWALLOWS
+        started = time.monotonic()
+        with pytest.raises(OutcomeUnknown, match="no answer within"):
+            store.commit([Update(KEY, "b", revision)], deadline=within(1))
+        assert time.monotonic() - started < 1 + MARGIN_S
+
+
+def test_d5_a_watch_goes_on_at_another_member(etcd: Etcd, url: str) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+        start = dict(store.read([List(IPPOOL)], deadline=within(5)).revisions)
+        watch = iter(store.watch(start, deadline=within(10)))
+        with closing(store_at(url)) as writer:
+            (revision,) = writer.commit([Create(KEY, "0")], deadline=within(5))
+            told = [next(watch)]
+            proxy.wire = Wire.REFUSES
+            proxy.cut()
+            for number in range(1, 4):
+                (revision,) = writer.commit([Update(KEY, str(number), revision)], deadline=within(5))
+            told += [next(watch) for _ in range(3)]
+    assert [change.value for change in told] == ["0", "1", "2", "3"]
+    assert told[-1].revision == revision
+
+
+def test_a_watch_that_ends_at_its_deadline_is_no_fault_of_the_member(etcd: Etcd) -> None:
+    port = etcd.members[0].port
+    with opened_proxy(port) as first, opened_proxy(port) as second, closing(store_at(first.url, second.url)) as store:
+        start = store.read([List(IPPOOL)], deadline=within(5)).revisions
+        assert list(store.watch(start, deadline=within(0.3))) == []
+        second.wire = Wire.SWALLOWS
+        assert found(store, 0.3) is None, "the first one is asked first, as before"
+
+
+def test_three_members_serve_while_one_is_killed_or_paused_and_refuse_without_a_leader() -> None:
+    """The reply of a paused member is not waited for by a read; a write that it was sent is unknown."""
+    with opened_etcd(size=3) as cluster, closing(store_at(*cluster.endpoints)) as store:
+        first, second, third = cluster.members
+        (revision,) = store.commit([Create(KEY, "a")], deadline=within(10))
+        first.kill()
+        assert found(store) == "a"
+        first.start()
+        first.wait_until_accepting()
+        second.signal(signal.SIGSTOP)
+        try:
+            assert found(store, 6.0) == "a"
+            started = time.monotonic()
+            revision = _settled_update(store, "b", revision)
+            assert time.monotonic() - started < 15.0
+        finally:
+            second.signal(signal.SIGCONT)
+        assert found(store, 10.0) == "b"
+        second.kill()
+        third.kill()
+        started = time.monotonic()
+        with pytest.raises(Unavailable):
+            found(store, 3.0)
+        assert time.monotonic() - started < 3.0 + MARGIN_S
+
+
+def _settled_update(store: EtcdDatastore, value: str, revision: Revision) -> Revision:
+    """Update the record, reading again while the outcome is unknown; its revision."""
+    while True:
+        try:
+            return store.commit([Update(KEY, value, revision)], deadline=within(5))[0]
+        except OutcomeUnknown:
+            record = store.read([Get(KEY)], deadline=within(6)).find(KEY)
+            assert record is not None
+            if record.value == value:
+                return record.revision

@@ -1,0 +1,118 @@
+"""The executables on etcd: the configuration that says nothing of a store, and what each call costs the server.
+
+The etcd runs on the test's own node, at the address that is the default.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.etcd_server import etcd_binary
+from tests.integration.node import Cni, Conf, Node, Pod, capable, eventually, opened_node
+from tests.integration.test_imports import loaded
+
+pytestmark = [pytest.mark.netns, pytest.mark.etcd]
+
+POOL = """
+apiVersion: projectnetplug.org/v3
+kind: IPPool
+metadata: {name: main}
+spec: {cidr: 10.65.0.0/24}
+"""
+
+# What the server counts, asked on the node: answered calls of each method.
+SERVED = """
+import json, re, urllib.request
+text = urllib.request.urlopen("http://127.0.0.1:2379/metrics").read().decode()
+counts = {}
+for method, count in re.findall(r'^grpc_server_handled_total{.*grpc_method="(\\w+)".*} (\\d+)$', text, re.M):
+    counts[method] = counts.get(method, 0) + int(count)
+print(json.dumps({method: count for method, count in counts.items() if count}))
+"""
+
+HEALTH = 'import urllib.request; print(urllib.request.urlopen("http://127.0.0.1:2379/health").read().decode())'
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A node with an etcd and a pool in it."""
+    reason = capable()
+    if reason:
+        pytest.skip(reason)
+    etcd = etcd_binary()
+    with opened_node(str(tmp_path)) as opened:
+        opened.start(etcd, "--data-dir", opened.file("etcd"), "--log-level", "error")
+        assert eventually(lambda: "true" in opened.ended(sys.executable, "-c", HEALTH).stdout, within_s=30.0)
+        ctl(opened, "create", "-f", opened.write("pool.yaml", POOL))
+        yield opened
+
+
+def ctl(node: Node, *arguments: str) -> str:
+    """What ``netplugctl`` prints, configured by nothing at all."""
+    return node.run(sys.executable, "-m", "netplug_cli.ctl.main", *arguments, env={"PATH": "/usr/bin:/bin"})
+
+
+def served(node: Node) -> dict[str, int]:
+    counts: dict[str, int] = json.loads(node.run(sys.executable, "-c", SERVED))
+    return counts
+
+
+def conf(cni: Cni, **changes: object) -> Conf:
+    """The usual configuration without a word about a datastore."""
+    return cni.conf(**{"datastore_type": None, "sqlite_path": None, **changes})
+
+
+def test_a_configuration_that_names_no_store_uses_etcd_on_this_machine(cni: Cni, node: Node, pod: Pod) -> None:
+    minimal = conf(cni)
+    added = cni.add(minimal, pod)
+    assert cni.check(minimal, pod, added).is_silent_success
+    assert added.addresses[0] in ctl(node, "get", "workloadendpoints", "-o", "yaml")
+    assert cni.call("STATUS", {**minimal, "cniVersion": "1.1.0"}).is_silent_success
+    cni.delete(minimal, pod)
+    assert added.addresses[0] not in ctl(node, "get", "workloadendpoints", "-o", "yaml")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"etcd_endpoints": "http://127.0.0.1:1,http://127.0.0.1:2379"},
+        {"etcd_endpoints": "http://127.0.0.1:2379", "etcd_authority": "127.0.0.1:1"},
+        {"etcd_authority": "localhost:2379", "etcd_scheme": "http"},
+    ],
+)
+def test_check_25_endpoints_and_the_deprecated_pair(cni: Cni, pod: Pod, keys: dict[str, object]) -> None:
+    given = conf(cni, **keys)
+    assert cni.add(given, pod).addresses
+    cni.delete(given, pod)
+
+
+def test_a_cold_process_costs_at_most_two_reads_and_one_commit(cni: Cni, node: Node) -> None:
+    """Also the first ADD of a node, which claims a block."""
+    pods = [node.pod() for _ in range(2)]
+    for call in (cni.add, cni.delete):
+        for pod in pods:
+            before = served(node)
+            call(conf(cni), pod)
+            spent = {method: count - before.get(method, 0) for method, count in served(node).items()}
+            assert {method for method, count in spent.items() if count} == {"Txn"}
+            assert spent["Txn"] <= 3, (call, pod)
+
+
+def test_a_call_loads_what_speaks_to_etcd_and_nothing_of_other_stores(cni: Cni, pod: Pod) -> None:
+    modules = loaded(cni, conf(cni), cni.environ("ADD", pod)).modules
+    assert {"grpc", "etcd3"} <= modules
+    assert modules & {"kubernetes", "dns", "sqlite3", "pyroute2", "requests", "yaml", "click"} == set()
+
+
+def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_code_11(cni: Cni, pod: Pod) -> None:
+    refused = cni.call("ADD", conf(cni, etcd_ca_cert_file="/nowhere"), pod)
+    assert (refused.code, "/nowhere" in refused.text) == (7, True)
+    refused = cni.call("ADD", conf(cni, etcd_endpoints="http://root:s3cret@127.0.0.1:2379"), pod)
+    assert (refused.code, "s3cret" in refused.text + refused.stderr) == (7, False)
+    away = cni.call("ADD", conf(cni, etcd_endpoints="http://127.0.0.1:1"), pod)
+    assert (away.code, "http://127.0.0.1:1: " in away.text) == (11, True)

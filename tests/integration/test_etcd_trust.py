@@ -1,0 +1,252 @@
+"""Who trusts whom: mutual TLS with right and wrong papers, and users with rights; each failure with its text.
+
+D14: every failing case is one whose output is searched for what must not be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.etcdv3.datastore import EtcdDatastore
+from netplug_backends.host.machine import SystemClock
+from netplug_core.clock import Deadline
+from netplug_core.errors import NetplugError, Unauthorized, Unavailable
+from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.records import Create, Get, OutcomeUnknown, Revision, Update
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.testing.bench import SAMPLE_CODEC
+from tests.integration.etcd_gateway import enable_users
+from tests.integration.etcd_papers import Papers, issued
+from tests.integration.etcd_server import Etcd, Tls, client_of, opened_etcd
+
+pytestmark = pytest.mark.etcd
+
+CLOCK = SystemClock()
+KEY = IPPOOL.key("main")
+PASSWORD = "not-to-be-seen"  # noqa: S105  # planted, to be searched for
+REFUSED_US = "the server does not accept the client's certificate, or its absence"
+NOT_TRUSTED = "the server's certificate is not trusted: "
+
+
+def store_of(etcd: Etcd, settings: DatastoreSettings) -> EtcdDatastore:
+    return EtcdDatastore(client_of(etcd, clock=CLOCK, settings=settings), codec=SAMPLE_CODEC)
+
+
+def used(store: EtcdDatastore) -> None:
+    """Write and read."""
+    deadline = Deadline.after(CLOCK, 5.0)
+    record = store.read([Get(KEY)], deadline=deadline).find(KEY)
+    store.commit([Create(KEY, "a") if record is None else Update(KEY, "b", record.revision)], deadline=deadline)
+
+
+def failures(etcd: Etcd, settings: DatastoreSettings) -> list[NetplugError]:
+    """What a read and a commit fail with; neither may have been sent."""
+    caught: list[NetplugError] = []
+    with closing(store_of(etcd, settings)) as store:
+        for call in (
+            lambda: store.read([Get(KEY)], deadline=Deadline.after(CLOCK, 5.0)),
+            lambda: store.commit([Create(KEY, "a")], deadline=Deadline.after(CLOCK, 5.0)),
+        ):
+            with pytest.raises(Unavailable) as error:
+                call()
+            assert not isinstance(error.value, OutcomeUnknown)
+            caught.append(error.value)
+    return caught
+
+
+def shown(error: BaseException) -> str:
+    """Everything that a log could show of an error."""
+    return f"{error} {error!r} {''.join(traceback.format_exception(error))}"
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return issued(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="module")
+def guarded(papers: Papers) -> Iterator[Etcd]:
+    """A cluster that asks clients for certificates."""
+    tls = Tls(
+        cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
+    )
+    with opened_etcd(tls=tls) as opened:
+        yield opened
+
+
+@pytest.fixture
+def right(papers: Papers) -> DatastoreSettings:
+    return DatastoreSettings(
+        etcd_key_file=str(papers.key), etcd_cert_file=str(papers.certificate), etcd_ca_cert_file=str(papers.root)
+    )
+
+
+def test_the_right_papers_are_accepted(guarded: Etcd, right: DatastoreSettings) -> None:
+    with closing(store_of(guarded, right)) as store:
+        used(store)
+        used(store)
+
+
+def test_s15_the_right_papers_inline_are_accepted(guarded: Etcd, papers: Papers) -> None:
+    inline = DatastoreSettings(
+        etcd_key=papers.key.read_text(), etcd_cert=papers.certificate.read_text(), etcd_ca_cert=papers.root.read_text()
+    )
+    with closing(store_of(guarded, inline)) as store:
+        used(store)
+
+
+def test_trap_27_every_root_in_the_file_is_trusted(guarded: Etcd, right: DatastoreSettings, papers: Papers) -> None:
+    for name, roots in (("a", (papers.other_root, papers.root)), ("b", (papers.root, papers.other_root))):
+        both = papers.root.with_name(f"both-{name}.crt")
+        both.write_bytes(b"".join(root.read_bytes() for root in roots))
+        with closing(store_of(guarded, evolve(right, etcd_ca_cert_file=str(both)))) as store:
+            used(store)
+
+
+def test_a_server_of_another_root_is_not_trusted(guarded: Etcd, right: DatastoreSettings, papers: Papers) -> None:
+    for error in failures(guarded, evolve(right, etcd_ca_cert_file=str(papers.other_root))):
+        assert str(error).startswith(f"etcd: {guarded.endpoints[0]}: {NOT_TRUSTED}"), error
+        assert not isinstance(error, Unauthorized)
+
+
+def test_a_server_that_is_called_something_else_is_not_trusted(right: DatastoreSettings, papers: Papers) -> None:
+    """Its certificate is of the right root, and not for 127.0.0.1."""
+    with opened_etcd(tls=Tls(cert_file=str(papers.certificate), key_file=str(papers.key))) as other:
+        for error in failures(other, right):
+            assert f"{NOT_TRUSTED}it is not for this address" in str(error), error
+
+
+def test_without_a_root_this_machines_are_trusted_and_not_the_server(guarded: Etcd, right: DatastoreSettings) -> None:
+    for error in failures(guarded, evolve(right, etcd_ca_cert_file="")):
+        assert NOT_TRUSTED in str(error)
+
+
+@pytest.mark.parametrize("which", ["missing", "of another root", "expired"])
+def test_a_client_with_the_wrong_certificate_is_refused(
+    guarded: Etcd, right: DatastoreSettings, papers: Papers, which: str
+) -> None:
+    key, certificate = {
+        "missing": ("", ""),
+        "of another root": (str(papers.other_key), str(papers.other_certificate)),
+        "expired": (str(papers.expired_key), str(papers.expired_certificate)),
+    }[which]
+    for error in failures(guarded, evolve(right, etcd_key_file=key, etcd_cert_file=certificate)):
+        assert isinstance(error, Unauthorized), error
+        assert REFUSED_US in str(error)
+        if key:
+            assert Path(key).read_text().splitlines()[1] not in shown(error)
+
+
+def test_a_client_without_tls_is_told_where_the_connection_ended(guarded: Etcd) -> None:
+    plain = Etcd("http", guarded.host, guarded.members)
+    for error in failures(plain, DatastoreSettings()):
+        assert str(error).startswith(f"etcd: {plain.endpoints[0]}: ")
+
+
+def test_a_client_with_tls_is_told_that_the_server_seems_to_have_none(right: DatastoreSettings) -> None:
+    with opened_etcd() as plain:
+        for error in failures(Etcd("https", plain.host, plain.members), right):
+            assert "the TLS handshake was not answered; does the server speak TLS?" in str(error)
+
+
+def test_trap_27_rotated_papers_are_used_without_a_restart(guarded: Etcd, papers: Papers, tmp_path: Path) -> None:
+    """From expired to right ones under the eyes of one store; half of a rotation changes nothing."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    key.write_bytes(papers.expired_key.read_bytes())
+    certificate.write_bytes(papers.expired_certificate.read_bytes())
+    rotating = DatastoreSettings(
+        etcd_key_file=str(key), etcd_cert_file=str(certificate), etcd_ca_cert_file=str(papers.root)
+    )
+    with closing(store_of(guarded, rotating)) as store:
+        with pytest.raises(Unauthorized):
+            used(store)
+        rotate(key, papers.key.read_bytes())
+        with pytest.raises(Unauthorized):
+            used(store)
+        rotate(certificate, papers.certificate.read_bytes())
+        used(store)
+
+
+def rotate(path: Path, data: bytes) -> None:
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    os.replace(new, path)
+
+
+# --- users -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_users() -> Iterator[Etcd]:
+    """A cluster with users whose tokens live for a second."""
+    with opened_etcd(extra=("--auth-token-ttl", "1")) as opened:
+        enable_users(opened, PASSWORD)
+        yield opened
+
+
+def user(name: str, password: str = PASSWORD) -> DatastoreSettings:
+    return DatastoreSettings(etcd_username=name, etcd_password=password)
+
+
+def test_a_user_with_its_rights_reads_and_writes(with_users: Etcd) -> None:
+    with closing(store_of(with_users, user("netplug"))) as store:
+        used(store)
+
+
+def test_a_token_that_ran_out_is_renewed(with_users: Etcd) -> None:
+    with closing(store_of(with_users, user("netplug"))) as store:
+        used(store)
+        CLOCK.sleep(3.5)
+        used(store)
+        start = store.read([Get(KEY)], deadline=Deadline.after(CLOCK, 5.0)).revisions
+        assert list(store.watch(start, deadline=Deadline.after(CLOCK, 0.5))) == []
+
+
+def test_a_user_who_may_not_write_is_told_so(with_users: Etcd) -> None:
+    with closing(store_of(with_users, user("reader"))) as store:
+        store.read([Get(KEY)], deadline=Deadline.after(CLOCK, 5.0))
+        with pytest.raises(Unauthorized, match="permission denied") as caught:
+            store.commit([Create(IPPOOL.key("other"), "a")], deadline=Deadline.after(CLOCK, 5.0))
+    assert PASSWORD not in shown(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings,text",
+    [
+        (user("netplug", "wrong-" + PASSWORD), "authentication failed, invalid user ID or password"),
+        (user("nobody"), "authentication failed, invalid user ID or password"),
+        (DatastoreSettings(), "user name is empty"),
+        (DatastoreSettings(etcd_username="netplug"), "user name is empty"),
+    ],
+)
+def test_trap_25_whoever_is_not_known_is_told_so_at_once(
+    with_users: Etcd, settings: DatastoreSettings, text: str
+) -> None:
+    started = CLOCK.monotonic()
+    for error in failures(with_users, settings):
+        assert isinstance(error, Unauthorized)
+        assert text in str(error)
+        assert PASSWORD not in shown(error)
+    assert CLOCK.monotonic() - started < 2.0
+
+
+def test_a_watch_without_the_right_to_read_is_refused(with_users: Etcd) -> None:
+    with closing(store_of(with_users, DatastoreSettings())) as store, pytest.raises(Unauthorized):
+        list(store.watch({IPPOOL: Revision("1")}, deadline=Deadline.after(CLOCK, 5.0)))
+
+
+def test_a_user_where_the_cluster_knows_none_changes_nothing() -> None:
+    with opened_etcd() as plain, closing(store_of(plain, user("netplug"))) as store:
+        used(store)
+        enable_users(plain, PASSWORD)
+        used(store)

@@ -1,0 +1,486 @@
+"""What the client makes of servers that are slow, silent, busy, forgetful or gone; each call within its deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+
+import pytest
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.datastore import KubernetesDatastore, detect
+from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.limits import Limits
+from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError, InvariantBroken, Unauthorized, Unavailable
+from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.records import (
+    Conflict,
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Malformed,
+    NotFound,
+    NotSupported,
+    OutcomeUnknown,
+    Revision,
+    Update,
+    WatchExpired,
+    Write,
+)
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
+from netplug_core.resources.workloadendpoint import workload_endpoint_key
+from tests.integration.kube_stub import Act, Drop, Hang, Heard, Say, Script, Stream, StubServer, Trickle, stub_server
+
+_CLOCK = SystemClock()
+_SECRET = "s3cret-token"  # noqa: S105  # planted, and searched for
+_PATH = "/apis/crd.projectnetplug.org/v1/ipamhandles"
+_ONE = Handle(blocks=((Prefix.parse("10.0.0.0/26"), 1),))
+_KEY = handle_key("h")
+
+
+def soon(seconds: float = 5.0) -> Deadline:
+    return Deadline.after(_CLOCK, seconds)
+
+
+def handle_object(name: str = "h", version: str = "7", uid: str = "u") -> dict[str, object]:
+    metadata = {"name": name, "uid": uid, "resourceVersion": version}
+    return {"kind": "IPAMHandle", "metadata": metadata, "spec": {"handleID": name, "block": {"10.0.0.0/26": 1}}}
+
+
+def status(code: int, reason: str = "", message: str = "", **details: object) -> Say:
+    body = {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
+    return Say(code, body)
+
+
+def missing() -> Say:
+    return status(404, "NotFound", name="h")
+
+
+def in_turn(*acts: Act) -> Script:
+    """One act for each request; the last one for all that follow."""
+    left = list(acts)
+    return lambda _heard: left.pop(0) if len(left) > 1 else left[0]
+
+
+@contextmanager
+def store_on(
+    script: Script, access: Callable[[str], KubernetesAccess] | None = None, mode: Mode | None = Mode.V1
+) -> Iterator[tuple[KubernetesDatastore, StubServer]]:
+    with stub_server(script) as server:
+        settings = access(server.url) if access else KubernetesAccess(api_root=server.url, token=_SECRET)
+        client = Client(AccessSource(settings, {}), clock=_CLOCK, limits=Limits(clock=_CLOCK))
+        store = KubernetesDatastore(client, mode=mode)
+        yield store, server
+        store.close()
+
+
+WRITES: list[Write] = [Create(_KEY, _ONE), Delete(_KEY, Revision("u/7"))]
+
+
+@pytest.mark.parametrize("act", [Hang(), Trickle()])
+def test_a_read_ends_by_its_deadline_whatever_the_server_does(act: Act) -> None:
+    with store_on(lambda _: act) as (store, _):
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="it did not answer by the deadline") as refusal:
+            store.read([Get(_KEY)], deadline=soon(0.3))
+        assert time.monotonic() - began < 0.6
+        assert not isinstance(refusal.value, OutcomeUnknown)
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("act", [Hang(), Trickle(), Drop(), status(500, message="etcd is away"), status(503)])
+def test_a_write_whose_reply_is_lost_is_unknown(act: Act, write: Write) -> None:
+    with store_on(lambda _: act) as (store, server):
+        with pytest.raises(OutcomeUnknown) as refusal:
+            store.commit([write], deadline=soon(0.3))
+        assert refusal.value.applied == 0
+        assert len(server.calls) == 1, "a write is sent once"
+        assert _SECRET not in f"{refusal.value} {refusal.value!r}"
+
+
+def test_a_server_that_is_not_there_was_sent_nothing() -> None:
+    with store_on(lambda _: Drop(), lambda _: KubernetesAccess(api_root="http://127.0.0.1:1")) as (store, _):
+        with pytest.raises(Unavailable, match="Connection refused") as refusal:
+            store.commit([Create(_KEY, _ONE)], deadline=soon())
+        assert not isinstance(refusal.value, OutcomeUnknown)
+
+
+def test_a_read_on_a_connection_that_was_given_up_is_sent_again() -> None:
+    with store_on(in_turn(Say(200, handle_object()), Drop(), Say(200, handle_object()))) as (store, server):
+        for _ in range(2):
+            assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
+        assert len(server.calls) == 3
+
+
+def test_a_write_does_not_use_a_connection_that_was_given_up() -> None:
+    closing = Say(200, handle_object(), (("Keep-Alive", "timeout=0"),))
+    made = Say(201, handle_object())
+
+    def script(heard: Heard) -> Act:
+        return made if heard.method == "POST" else closing
+
+    with store_on(script) as (store, server):
+        store.read([Get(_KEY)], deadline=soon())
+        assert store.commit([Create(_KEY, _ONE)], deadline=soon()) == ("u/7",)
+        assert len(server.calls) == 2
+
+
+def test_a_busy_server_is_asked_again_when_it_says() -> None:
+    """429 says that nothing was done, so a write may be repeated too."""
+    busy = Say(429, {}, (("Retry-After", "1"),))
+    with store_on(in_turn(busy, Say(201, handle_object()))) as (store, server):
+        began = time.monotonic()
+        store.commit([Create(_KEY, _ONE)], deadline=soon())
+        assert time.monotonic() - began >= 1.0
+        assert len(server.calls) == 2
+
+
+def test_a_server_that_is_busy_for_longer_than_there_is_time_is_not_waited_for() -> None:
+    with store_on(lambda _: Say(429, {"message": "too many"}, (("Retry-After", "60"),))) as (store, server):
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="come back in 60 s: too many"):
+            store.read([Get(_KEY)], deadline=soon(2))
+        assert time.monotonic() - began < 1.0
+        assert len(server.calls) == 1
+
+
+def test_a_server_that_starts_up_is_read_again_when_it_says() -> None:
+    starting = Say(503, {}, (("Retry-After", "0"),))
+    with store_on(in_turn(starting, Say(200, handle_object()))) as (store, _):
+        assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
+
+
+def test_a_read_that_fails_in_the_server_says_so() -> None:
+    with (
+        store_on(lambda _: status(500, message="etcd is away")) as (store, _),
+        pytest.raises(Unavailable, match=r"GET .*/ipamhandles/h: etcd is away"),
+    ):
+        store.read([Get(_KEY)], deadline=soon())
+
+
+def test_refused_credentials_are_tried_once_more() -> None:
+    with store_on(in_turn(status(401), Say(200, handle_object()))) as (store, server):
+        assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
+        assert {heard.authorization for heard in server.heard} == {f"Bearer {_SECRET}"}
+    with store_on(lambda _: status(401, message="Unauthorized")) as (store, server):
+        with pytest.raises(Unauthorized, match="does not accept the credentials of http://127"):
+            store.commit([Create(_KEY, _ONE)], deadline=soon())
+        with pytest.raises(Unauthorized):
+            list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
+        assert len(server.calls) == 4
+
+
+def test_definitions_that_are_not_installed_are_no_missing_objects() -> None:
+    nobody = Say(404, "404 page not found\n")
+    with store_on(lambda _: nobody) as (store, _):
+        for query in (Get(_KEY), List(HANDLE)):
+            with pytest.raises(Unavailable, match="are netplug's custom resource definitions installed"):
+                store.read([query], deadline=soon())
+        for write in WRITES:
+            with pytest.raises(Unavailable, match="are netplug's custom resource definitions installed"):
+                store.commit([write], deadline=soon())
+
+
+def test_what_the_schema_refuses_is_the_users_to_change() -> None:
+    with (
+        store_on(lambda _: status(422, "Invalid", "spec.cidr: no")) as (store, _),
+        pytest.raises(ConfigurationError, match=r"spec\.cidr: no"),
+    ):
+        store.commit([Create(_KEY, _ONE)], deadline=soon())
+
+
+def test_a_forgotten_page_begins_the_list_anew() -> None:
+    """Trap 38: a continue token expires."""
+    first = Say(200, {"metadata": {"resourceVersion": "8", "continue": "c"}, "items": [handle_object("a")]})
+    both = [handle_object("b"), handle_object("a"), "no object"]
+    whole = Say(200, {"metadata": {"resourceVersion": "9"}, "items": both})
+    with store_on(in_turn(first, status(410, "Expired"), whole)) as (store, server):
+        snapshot = store.read([List(HANDLE)], deadline=soon())
+        assert [record.key.name for record in snapshot.list(List(HANDLE))] == ["a", "b"]
+        assert snapshot.revision(HANDLE) == "9"
+        assert server.calls == [
+            f"GET {_PATH}?limit=500",
+            f"GET {_PATH}?limit=500&continue=c",
+            f"GET {_PATH}?limit=500",
+        ]
+
+
+def test_a_list_that_cannot_be_had_at_all_says_so() -> None:
+    with store_on(lambda _: status(410, "Expired", "gone")) as (store, _), pytest.raises(Unavailable, match="gone"):
+        store.read([List(HANDLE)], deadline=soon())
+
+
+def test_an_object_that_is_about_something_else_is_malformed() -> None:
+    with (
+        store_on(lambda _: Say(200, handle_object("other"))) as (store, _),
+        pytest.raises(Malformed, match=r"IPAMHandle\(h\).*IPAMHandle\(other\)"),
+    ):
+        store.read([Get(_KEY)], deadline=soon())
+
+
+@pytest.mark.parametrize(
+    "groups,mode",
+    [
+        (["apps", "projectnetplug.org", "crd.projectnetplug.org"], Mode.V1),
+        (["crd.projectnetplug.org"], Mode.V1),
+        (["apps", "projectnetplug.org"], Mode.V3),
+        (["apps"], None),
+        (None, None),
+    ],
+)
+def test_s17_the_mode_is_what_the_cluster_has(groups: list[str] | None, mode: Mode | None) -> None:
+    """Trap 29."""
+    found = {"groups": None if groups is None else [{"name": name} for name in groups]}
+    with stub_server(lambda _: Say(200, found)) as server:
+        source = AccessSource(KubernetesAccess(api_root=server.url), {})
+        client = Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK))
+        assert detect(client, deadline=soon()) is mode
+        assert client.location == server.url
+        client.close()
+
+
+def test_definitions_that_come_later_are_found() -> None:
+    served: list[str] = []
+
+    def script(heard: Heard) -> Act:
+        if heard.path == "/apis":
+            return Say(200, {"groups": [{"name": name} for name in served]})
+        return missing() if heard.path.startswith("/apis/projectnetplug.org/") else Say(404, "404 page not found")
+
+    with store_on(script, mode=None) as (store, server):
+        with pytest.raises(Unavailable, match="definitions installed"):
+            store.read([Get(_KEY)], deadline=soon())
+        served.append("projectnetplug.org")
+        for _ in range(2):
+            assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is None
+        assert server.calls.count("GET /apis") == 2
+
+
+def test_a_server_that_does_not_tell_its_groups_is_not_guessed_at() -> None:
+    with store_on(lambda _: Say(404, "nothing"), mode=None) as (store, server):
+        with pytest.raises(Unavailable):
+            store.read([Get(_KEY)], deadline=soon())
+        assert server.calls == ["GET /apis"]
+
+
+def test_s24_where_addresses_come_from_the_nodes_ranges_nothing_of_ours_is_kept() -> None:
+    with stub_server(lambda _: missing()) as server:
+        source = AccessSource(KubernetesAccess(api_root=server.url), {})
+        client = Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK))
+        store = KubernetesDatastore(client, mode=Mode.V1, uses_pod_cidr=True)
+        for query in (Get(_KEY), List(HANDLE)):
+            with pytest.raises(NotSupported, match="USE_POD_CIDR"):
+                store.read([query], deadline=soon())
+        pool: Key[object] = Kind("IPPool", ("name",)).key("main")
+        assert store.read([Get(pool)], deadline=soon()).find(pool) is None
+        store.close()
+
+
+# --- commits -----------------------------------------------------------------------------------------------------
+
+
+def test_a_prefix_is_counted_whatever_stops_the_rest() -> None:
+    def refuse_second(act: Act) -> Script:
+        return in_turn(Say(201, handle_object()), act)
+
+    other = handle_key("other")
+    writes = [Create(_KEY, _ONE), Create(other, _ONE)]
+    with store_on(refuse_second(Drop())) as (store, _), pytest.raises(OutcomeUnknown) as unknown:
+        store.commit(writes, deadline=soon())
+    assert unknown.value.applied == 1
+    busy = Say(429, {}, (("Retry-After", "60"),))
+    with store_on(refuse_second(busy)) as (store, _), pytest.raises(OutcomeUnknown) as unsent:
+        store.commit(writes, deadline=soon())
+    assert unsent.value.applied == 1
+    with (
+        store_on(refuse_second(status(403, message="cannot create"))) as (store, _),
+        pytest.raises(Unauthorized, match="a right is missing: cannot create"),
+    ):
+        store.commit(writes, deadline=soon())
+
+
+def test_a_list_of_writes_that_makes_no_sense_is_not_begun() -> None:
+    with store_on(lambda _: Say(201, handle_object())) as (store, server):
+        with pytest.raises(InvariantBroken):
+            store.commit([Create(_KEY, _ONE), Create(_KEY, _ONE)], deadline=soon())
+        assert server.calls == []
+
+
+def test_a_refused_write_tells_what_is_there_now() -> None:
+    conflict = status(409, "Conflict", name="h")
+    update = Update(_KEY, _ONE, Revision("u/7"))
+    now = Say(200, handle_object(version="8"))
+
+    def script(heard: Heard) -> Act:
+        return now if heard.method == "GET" else conflict
+
+    with store_on(script) as (store, _):
+        for write in (update, Delete(_KEY, Revision("u/7"))):
+            with pytest.raises(Conflict) as refusal:
+                store.commit([write], deadline=soon())
+            assert refusal.value.current is not None
+            assert refusal.value.current.revision == "u/8"
+    with store_on(lambda _: missing()) as (store, _):
+        for write in (update, Delete(_KEY, Revision("u/7"))):
+            with pytest.raises(NotFound):
+                store.commit([write], deadline=soon())
+
+
+def test_a_create_that_meets_what_goes_meanwhile_is_tried_again() -> None:
+    exists = status(409, "AlreadyExists", name="h")
+    with store_on(in_turn(exists, missing(), Say(201, handle_object()))) as (store, server):
+        assert store.commit([Create(_KEY, _ONE)], deadline=soon()) == ("u/7",)
+        assert server.calls == [f"POST {_PATH}", f"GET {_PATH}/h", f"POST {_PATH}"]
+
+
+def test_a_kind_that_is_not_kept_is_refused() -> None:
+    with (
+        store_on(lambda _: missing()) as (store, _),
+        pytest.raises(NotSupported, match="storing of Colour is not supported"),
+    ):
+        store.read([Get(Key(Kind("Colour", ("name",)), ("red",)))], deadline=soon())
+
+
+def test_a_node_that_changes_between_reading_and_writing_is_a_lost_race() -> None:
+    """Trap 17."""
+    metadata = {"name": "n", "uid": "u", "resourceVersion": "7"}
+    read = Say(200, {"metadata": metadata})
+    later = Say(200, {"metadata": {**metadata, "resourceVersion": "8"}})
+    node = Node(metadata=Metadata(name="n"))
+    write = Update(node_key("n"), node, Revision("u/7"))
+    with store_on(in_turn(read, status(409, "Conflict", name="n"), later)) as (store, _):
+        with pytest.raises(Conflict) as refusal:
+            store.commit([write], deadline=soon())
+        assert refusal.value.current is not None
+        assert refusal.value.current.revision == "u/8"
+    with store_on(in_turn(read, missing())) as (store, _), pytest.raises(NotFound):
+        store.commit([write], deadline=soon())
+    with store_on(in_turn(read, status(422, "Invalid", "no"))) as (store, _), pytest.raises(ConfigurationError):
+        store.commit([write], deadline=soon())
+
+
+def test_paths_that_nobody_serves_are_no_missing_pods_or_nodes() -> None:
+    nobody = Say(404, "404 page not found\n")
+    for key in (node_key("n"), workload_endpoint_key("shop", "n-k8s-web-eth0")):
+        with store_on(lambda _: nobody) as (store, _), pytest.raises(Unavailable):
+            store.read([Get(key)], deadline=soon())
+    with stub_server(lambda _: nobody) as server:
+        source = AccessSource(KubernetesAccess(api_root=server.url), {})
+        orchestrator = KubernetesOrchestrator(Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK)))
+        with pytest.raises(Unavailable):
+            orchestrator.find_pod("shop", "web", deadline=soon())
+        orchestrator.close()
+
+
+def test_a_pod_that_is_not_listed_by_its_node_and_name_is_nobodys_endpoint() -> None:
+    """Names that no pod has: too many parts, another orchestrator's, one that was cut."""
+    empty = Say(200, {"metadata": {"resourceVersion": "7"}, "items": []})
+    names = ("a-b-c-d-e-f", "n-cni-c0ffee-eth0", "n" * 250)
+    for name in names:
+        key = workload_endpoint_key("shop", name)
+        with store_on(lambda _: empty) as (store, server):
+            assert store.read([Get(key)], deadline=soon()).find(key) is None
+            assert len(server.calls) == (1 if len(name) > 200 else 0)
+
+
+# --- watches -----------------------------------------------------------------------------------------------------
+
+
+def told(kind: str, version: str, name: str = "h") -> dict[str, object]:
+    return {"type": kind, "object": handle_object(name, version)}
+
+
+def bookmark(version: str) -> dict[str, object]:
+    return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+
+
+def watched(streams: Sequence[Act], number: int) -> tuple[list[tuple[str, bool]], list[str]]:
+    """What a watch from revision 7 tells, and where its requests begin."""
+    with store_on(in_turn(*streams, Hang())) as (store, server):
+        changes = list(islice(store.watch({HANDLE: Revision("7")}, deadline=soon(2)), number))
+        starts = [call.partition("resourceVersion=")[2].partition("&")[0] for call in server.calls]
+        return [(change.revision, change.value is None) for change in changes], starts
+
+
+def test_d5_a_watch_that_ends_goes_on_where_it_stopped() -> None:
+    """Trap 20: bookmarks are no events, and move it on."""
+    changes, starts = watched(
+        [
+            Stream([told("ADDED", "8"), told("MODIFIED", "9")]),
+            Stream([bookmark("20")]),
+            Stream([told("DELETED", "21")], is_cut=True),
+            Stream([told("ADDED", "22")]),
+        ],
+        4,
+    )
+    assert changes == [("u/8", False), ("u/9", False), ("u/21", True), ("u/22", False)]
+    assert starts[:4] == ["7", "9", "20", "21"]
+
+
+def test_d8_a_record_that_is_marked_as_deleted_is_told_as_gone() -> None:
+    marked = handle_object(version="8") | {"spec": {"handleID": "h", "block": {}, "deleted": True}}
+    changes, _ = watched([Stream([{"type": "MODIFIED", "object": marked}])], 1)
+    assert changes == [("u/8", True)]
+
+
+@pytest.mark.parametrize(
+    "act", [status(410, "Expired"), Stream([{"type": "ERROR", "object": {"code": 410, "message": "too old"}}])]
+)
+def test_a_forgotten_revision_ends_a_watch(act: Act) -> None:
+    with store_on(lambda _: act) as (store, _), pytest.raises(WatchExpired) as refusal:
+        list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
+    assert refusal.value.revision == "7"
+
+
+@pytest.mark.parametrize(
+    "act,problem",
+    [
+        (Stream([{"type": "ERROR", "object": {"code": 500, "message": "etcd is away"}}]), "etcd is away"),
+        (status(500, message="etcd is away"), "etcd is away"),
+        (Drop(), "Remote end closed"),
+        (Say(404, "nothing"), "are netplug's custom resource definitions installed"),
+    ],
+)
+def test_a_watch_that_fails_says_why(act: Act, problem: str) -> None:
+    with store_on(lambda _: act) as (store, _), pytest.raises(Unavailable, match=problem):
+        list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
+
+
+@pytest.mark.parametrize("act", [Trickle(), Stream([])])
+def test_a_watch_ends_by_its_deadline(act: Act) -> None:
+    with store_on(lambda _: act) as (store, server):
+        began = time.monotonic()
+        assert list(store.watch({HANDLE: Revision("7")}, deadline=soon(0.4))) == []
+        assert 0.3 < time.monotonic() - began < 1.0
+        assert len(server.calls) < 10, "a server that ends streams at once is not flooded"
+
+
+def test_a_watch_that_nobody_answers_says_so_in_time() -> None:
+    with (
+        store_on(lambda _: Hang()) as (store, _),
+        pytest.raises(Unavailable, match="it did not answer by the deadline"),
+    ):
+        list(store.watch({HANDLE: Revision("7")}, deadline=soon(0.4)))
+
+
+def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
+    def script(heard: Heard) -> Act:
+        return Stream([told("ADDED", "8")]) if "ipamhandles" in heard.path else Hang()
+
+    with store_on(script) as (store, _):
+        kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), Kind("IPPool", ("name",)): Revision("7")}
+        began = time.monotonic()
+        assert next(iter(store.watch(kinds, deadline=soon(5)))).revision == "u/8"
+        assert time.monotonic() - began < 2.0

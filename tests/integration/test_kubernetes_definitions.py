@@ -1,0 +1,240 @@
+"""The schemas refuse what the core refuses: one corpus, both judges, and the differences with their reasons."""
+
+from __future__ import annotations
+
+import urllib.error
+from collections.abc import Mapping
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.kubernetes.layout import SORTS, Mode
+from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.errors import ConfigurationError
+from netplug_core.ipam.attributes import Attribute
+from netplug_core.ipam.block import BLOCK, Block
+from netplug_core.records import Create, Get, Update
+from netplug_core.resources.codec import Origin, from_mapping
+from netplug_core.resources.ippool import IPPool, PoolCondition
+from netplug_core.resources.validation import check
+from tests.integration.kube_cluster import empty, install_definitions, open_store, soon
+from tests.integration.kube_server import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+_POOL = {"cidr": "10.1.0.0/16"}
+_BALANCER = {**_POOL, "allowedUses": ["LoadBalancer"]}
+
+# A kind, a name, its spec; what both judges accept.
+GOOD: list[tuple[str, str, Mapping[str, object]]] = [
+    ("IPPool", "usual", {**_POOL, "ipipMode": "Always", "natOutgoing": True, "nodeSelector": "zone == 'a'"}),
+    ("IPPool", "six", {"cidr": "fd80:24e2::/64", "blockSize": 122, "vxlanMode": "CrossSubnet"}),
+    ("IPPool", "small-but-off", {"cidr": "10.1.0.0/28", "disabled": True}),
+    ("IPPool", "small-blocks", {"cidr": "10.1.0.0/28", "blockSize": 29, "assignmentMode": "Manual"}),
+    ("IPPool", "balancer", {**_BALANCER, "nodeSelector": "all()", "vxlanMode": "Never"}),
+    ("IPPool", "namespaces", {**_POOL, "allowedUses": ["Workload"], "namespaceSelector": "team == 'a'"}),
+    ("IPReservation", "some", {"reservedCIDRs": ["10.1.0.0/30", "10.1.1.7", "fd80::1"]}),
+    ("IPReservation", "none", {}),
+    ("IPAMConfiguration", "default", {"strictAffinity": True, "maxBlocksPerHost": 4, "autoAllocateBlocks": False}),
+    ("IPAMConfiguration", "default", {"ipCooldownSeconds": 30, "kubeVirtVMAddressPersistence": "Enabled"}),
+    ("ClusterInformation", "default", {"datastoreReady": False, "clusterGUID": "0" * 32}),
+]
+
+# What both refuse.
+BAD: list[tuple[str, str, Mapping[str, object]]] = [
+    ("IPPool", "no-cidr", {}),
+    ("IPPool", "no-range", {"cidr": "10.1.0.0"}),
+    ("IPPool", "words", {"cidr": "everything"}),
+    ("IPPool", "host-bits", {"cidr": "10.0.0.1/24"}),
+    ("IPPool", "link-local", {"cidr": "169.254.5.0/24"}),
+    ("IPPool", "link-local-inside", {"cidr": "169.0.0.0/8"}),
+    ("IPPool", "link-local-six", {"cidr": "fe80::/64"}),
+    ("IPPool", "small", {"cidr": "10.1.0.0/27"}),
+    ("IPPool", "small-six", {"cidr": "fd80::/124"}),
+    ("IPPool", "blocks-19", {**_POOL, "blockSize": 19}),
+    ("IPPool", "blocks-33", {**_POOL, "blockSize": 33}),
+    ("IPPool", "blocks-six", {"cidr": "fd80::/64", "blockSize": 26}),
+    ("IPPool", "blocks-negative", {**_POOL, "blockSize": -1}),
+    ("IPPool", "both-modes", {**_POOL, "ipipMode": "Always", "vxlanMode": "Always"}),
+    ("IPPool", "ipip-six", {"cidr": "fd80::/64", "ipipMode": "Always"}),
+    ("IPPool", "mode", {**_POOL, "ipipMode": "Sometimes"}),
+    ("IPPool", "use", {**_POOL, "allowedUses": ["Everything"]}),
+    ("IPPool", "uses", {**_POOL, "allowedUses": ["LoadBalancer", "Workload"]}),
+    ("IPPool", "balancer-ipip", {**_BALANCER, "ipipMode": "Always"}),
+    ("IPPool", "balancer-vxlan", {**_BALANCER, "vxlanMode": "Always"}),
+    ("IPPool", "balancer-bgp", {**_BALANCER, "disableBGPExport": True}),
+    ("IPPool", "balancer-nodes", {**_BALANCER, "nodeSelector": "zone == 'a'"}),
+    ("IPPool", "namespaces-tunnel", {**_POOL, "namespaceSelector": "team == 'a'"}),
+    ("IPPool", "assignment", {**_POOL, "assignmentMode": "Never"}),
+    ("IPPool", "type", {**_POOL, "natOutgoing": "yes"}),
+    ("IPPool", "long-selector", {**_POOL, "nodeSelector": f"a == '{'x' * 1024}'"}),
+    ("IPPool", "unknown", {**_POOL, "colour": "red"}),
+    ("IPPool", "Upper", _POOL),
+    ("IPReservation", "words", {"reservedCIDRs": ["some"]}),
+    ("IPReservation", "host-bits", {"reservedCIDRs": ["10.0.0.1/30"]}),
+    ("IPAMConfiguration", "another", {}),
+    ("IPAMConfiguration", "default", {"autoAllocateBlocks": False}),
+    ("IPAMConfiguration", "default", {"maxBlocksPerHost": 4}),
+    ("IPAMConfiguration", "default", {"maxBlocksPerHost": -1, "strictAffinity": True}),
+    ("IPAMConfiguration", "default", {"kubeVirtVMAddressPersistence": "Perhaps"}),
+    ("ClusterInformation", "another", {}),
+    ("ClusterInformation", "default", {"datastoreReady": "no"}),
+]
+
+# What the core alone refuses: the API's expression language does not know the grammar of selectors.
+CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
+    ("IPPool", "selector", {**_POOL, "nodeSelector": "zone =="}),
+    ("IPPool", "global", {**_POOL, "nodeSelector": "global()"}),
+    ("IPPool", "namespace-selector", {**_POOL, "allowedUses": ["Workload"], "namespaceSelector": "((("}),
+]
+
+
+@pytest.fixture(scope="module", params=list(Mode), ids=lambda mode: mode.name)
+def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> Mode:
+    """A mode whose definitions are installed and whose objects are gone."""
+    chosen: Mode = request.param
+    install_definitions(api_server, chosen)
+    empty(api_server, chosen)
+    return chosen
+
+
+def core_accepts(kind: str, name: str, spec: Mapping[str, object]) -> bool:
+    mapping = {"kind": kind, "apiVersion": "projectnetplug.org/v3", "metadata": {"name": name}, "spec": spec}
+    try:
+        check(from_mapping(mapping, origin=Origin.PERSON))
+    except ConfigurationError:
+        return False
+    return True
+
+
+def server_accepts(server: ApiServer, mode: Mode, kind: str, document: tuple[str, Mapping[str, object]]) -> bool:
+    sort = SORTS[kind]
+    name, spec = document
+    body = {"kind": sort.object_kind[mode], "apiVersion": mode.value, "metadata": {"name": name}, "spec": spec}
+    path = f"/apis/{mode.value}/{sort.plural[mode]}?dryRun=All&fieldValidation=Strict"
+    try:
+        server.make(path, body)
+    except urllib.error.HTTPError as error:
+        if error.code not in (400, 422):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind,name,spec", GOOD)
+def test_both_judges_accept(
+    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
+) -> None:
+    assert core_accepts(kind, name, spec)
+    assert server_accepts(api_server, mode, kind, (name, spec))
+
+
+@pytest.mark.parametrize("kind,name,spec", BAD)
+def test_both_judges_refuse(
+    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
+) -> None:
+    assert not core_accepts(kind, name, spec)
+    assert not server_accepts(api_server, mode, kind, (name, spec))
+
+
+@pytest.mark.parametrize("kind,name,spec", CORE_ONLY)
+def test_selectors_are_the_cores_to_judge(
+    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
+) -> None:
+    assert not core_accepts(kind, name, spec)
+    assert server_accepts(api_server, mode, kind, (name, spec))
+
+
+def test_s30_a_pools_range_and_block_size_stay(api_server: ApiServer, mode: Mode) -> None:
+    """Trap 35: networks are compared, so another spelling of the same one is no change."""
+    pool = IPPool.over(Prefix.parse("1.2.3.0/24"), name="fixed")
+    with open_store(api_server, mode) as store:
+        (revision,) = store.commit([Create(pool.key, pool)], deadline=soon())
+        for spec in (
+            evolve(pool.spec, prefix=Prefix.parse("1.2.4.0/24")),
+            evolve(pool.spec, block_length=25),
+        ):
+            with pytest.raises(ConfigurationError, match="cannot be modified"):
+                store.commit([Update(pool.key, evolve(pool, spec=spec), revision)], deadline=soon())
+        changed = evolve(pool, spec=evolve(pool.spec, is_disabled=True))
+        store.commit([Update(pool.key, changed, revision)], deadline=soon())
+
+
+def test_d3_a_record_comes_back_as_it_was_written(api_server: ApiServer, mode: Mode) -> None:
+    """Trap 10: exact numbers beyond 2^53; trap 12: releasedAt; nulls, and members of a newer release."""
+    prefix = Prefix.parse("10.9.0.0/30")
+    block = Block.new(prefix, owner="host:node-a", now_ns=2**62 + 7)
+    attribute = Attribute(handle=None, owner=(), released_ns=1_755_684_000_000_000_000, carried='{"newer":[null,1.5]}')
+    value = evolve(
+        block,
+        allocations=(None, 0, None, None),
+        free=(Ordinal(2), Ordinal(3), Ordinal(0)),
+        attributes=type(block.attributes).of((attribute,)),
+        sequences=(0, 2**61 + 1, 0, 0),
+        carried='{"later":{"deep":null}}',
+    )
+    with open_store(api_server, mode) as store:
+        store.commit([Create(value.key, value)], deadline=soon())
+        record = store.read([Get(value.key)], deadline=soon()).find(value.key)
+        assert record is not None
+        assert record.value == value
+        assert record.key.kind == BLOCK
+
+
+def test_s34_a_change_of_the_spec_keeps_the_status_and_the_metadata_of_others(
+    api_server: ApiServer, mode: Mode
+) -> None:
+    """Traps 13 and 16; D6."""
+    pool = IPPool.over(Prefix.parse("1.3.0.0/24"), name="kept")
+    condition = PoolCondition(type="Allocatable", status="False", reason="Overlap", message="…")
+    path = f"/apis/{mode.value}/ippools/kept"
+    with open_store(api_server, mode) as store:
+        store.commit([Create(pool.key, pool)], deadline=soon())
+        foreign = {"metadata": {"finalizers": ["a.example/x"], "annotations": {"a": "b"}, "labels": {"l": "m"}}}
+        api_server.ask("PATCH", path, foreign, content_type="application/merge-patch+json")
+        before = store.read([Get(pool.key)], deadline=soon()).find(pool.key)
+        assert before is not None
+        with_status = evolve(before.value, status=evolve(before.value.status, conditions=(condition,)))
+        (revision,) = store.commit([Update(pool.key, with_status, before.revision)], deadline=soon())
+        changed = evolve(with_status, spec=evolve(with_status.spec, is_disabled=True))
+        store.commit([Update(pool.key, changed, revision)], deadline=soon())
+        after = store.read([Get(pool.key)], deadline=soon()).find(pool.key)
+        assert after is not None
+        assert after.value == changed
+        api_server.ask("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+
+
+def test_what_others_wrote_beside_a_record_of_the_allocator_stays(api_server: ApiServer, mode: Mode) -> None:
+    """Trap 13, also for a process that has not read the object itself."""
+    block = Block.new(Prefix.parse("10.9.1.0/30"), owner="host:node-a", now_ns=1)
+    path = f"/apis/{mode.value}/ipamblocks/10-9-1-0-30"
+    with open_store(api_server, mode) as store:
+        store.commit([Create(block.key, block)], deadline=soon())
+    foreign = {"metadata": {"finalizers": ["a.example/x"], "annotations": {"a": "b"}, "labels": {"l": "m"}}}
+    api_server.ask("PATCH", path, foreign, content_type="application/merge-patch+json")
+    with open_store(api_server, mode) as store:
+        record = store.read([Get(block.key)], deadline=soon()).find(block.key)
+    assert record is not None
+    changed = evolve(record.value, sequence=2)
+    with open_store(api_server, mode) as store:
+        store.commit([Update(block.key, changed, record.revision)], deadline=soon())
+    metadata = api_server.get(path)["metadata"]
+    assert isinstance(metadata, dict)
+    assert metadata["finalizers"] == ["a.example/x"]
+    assert (metadata["annotations"], metadata["labels"]) == ({"a": "b"}, {"l": "m"})
+    api_server.ask("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+
+
+def test_d8_a_record_marked_as_deleted_is_gone_and_makes_room(api_server: ApiServer, mode: Mode) -> None:
+    """Trap 2: other programs delete in two steps."""
+    block = Block.new(Prefix.parse("10.9.2.0/30"), owner="host:node-a", now_ns=1)
+    with open_store(api_server, mode) as store:
+        (revision,) = store.commit([Create(block.key, block)], deadline=soon())
+        path = f"/apis/{mode.value}/ipamblocks/10-9-2-0-30"
+        api_server.ask("PATCH", path, {"spec": {"deleted": True}}, content_type="application/merge-patch+json")
+        assert store.read([Get(block.key)], deadline=soon()).find(block.key) is None
+        (again,) = store.commit([Create(block.key, block)], deadline=soon())
+        assert again.partition("/")[0] != revision.partition("/")[0]
+        record = store.read([Get(block.key)], deadline=soon()).find(block.key)
+        assert record is not None
+        assert record.revision == again

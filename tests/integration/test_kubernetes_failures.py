@@ -1,0 +1,233 @@
+"""Credentials that change, servers that go away, lists that are long and histories that are short."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
+from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.limits import Limits
+from netplug_core.addressing import Prefix
+from netplug_core.errors import Unauthorized, Unavailable
+from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.records import CommitError, Create, Get, List, OutcomeUnknown, Revision, Update, WatchExpired
+from tests.integration.kube_cluster import (
+    empty,
+    install_definitions,
+    install_role,
+    make_namespace,
+    open_store,
+    soon,
+)
+from tests.integration.kube_server import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+_BLOCK = Prefix.parse("10.65.0.0/26")
+_NUMBERS = count()
+_SECRET = "s3cret-token"  # noqa: S105  # planted, and searched for
+
+
+@pytest.fixture(scope="module")
+def server(api_server: ApiServer) -> ApiServer:
+    """A server with definitions."""
+    install_definitions(api_server, Mode.V1)
+    empty(api_server, Mode.V1)
+    return api_server
+
+
+def opened(access: KubernetesAccess) -> KubernetesDatastore:
+    clock = SystemClock()
+    client = Client(AccessSource(access, {}), clock=clock, limits=Limits(clock=clock, qps=1000, burst=1000))
+    return KubernetesDatastore(client, mode=Mode.V1)
+
+
+def account_token(server: ApiServer, name: str) -> str:
+    """The token of a fresh account that may do what the administrator may."""
+    namespace = make_namespace(server, "accounts")
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    server.make(path, {"metadata": {"name": name}})
+    binding = {
+        "metadata": {"name": f"test-{name}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    }
+    server.make("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    made = server.make(f"{path}/{name}/token", {"spec": {}})["status"]
+    assert isinstance(made, dict)
+    return str(made["token"])
+
+
+def test_a_token_that_stops_being_good_is_read_again_and_once(server: ApiServer, tmp_path: Path) -> None:
+    first, second = (account_token(server, f"a{next(_NUMBERS)}") for _ in range(2))
+    token_file = tmp_path / "token"
+    token_file.write_text(first)
+    kubeconfig = tmp_path / "kubeconfig"
+    document = json.loads(Path(server.kubeconfig(name="pattern")).read_text())
+    document["users"] = [{"name": "test", "user": {"tokenFile": "token"}}]
+    kubeconfig.write_text(json.dumps(document))
+    store = opened(KubernetesAccess(kubeconfig=str(kubeconfig)))
+    query = List(HANDLE)
+    store.read([query], deadline=soon())
+    account = json.loads(_payload(first))["kubernetes.io"]["serviceaccount"]["name"]
+    server.ask("DELETE", f"/api/v1/namespaces/accounts/serviceaccounts/{account}")
+    with pytest.raises(Unauthorized) as refusal:
+        _until_refused(store)
+    assert str(kubeconfig) in str(refusal.value)
+    assert first not in f"{refusal.value} {refusal.value!r}"
+    token_file.write_text(second)
+    assert store.read([query], deadline=soon()).list(query) == ()
+    store.close()
+
+
+def _payload(token: str) -> str:
+    middle = token.split(".")[1]
+    return base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)).decode()
+
+
+def _until_refused(store: KubernetesDatastore) -> None:
+    # The server remembers for some seconds that a token was good.
+    deadline = soon(20)
+    while not deadline.has_passed:
+        store.read([List(HANDLE)], deadline=soon())
+
+
+def test_a_client_certificate_is_a_credential_too(server: ApiServer, tmp_path: Path) -> None:
+    issued = server.authority.issue_cert("somebody.example", common_name="somebody", organization_name="system:masters")
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+    issued.cert_chain_pems[0].write_to_path(str(certificate))
+    issued.private_key_pem.write_to_path(str(key))
+    access = KubernetesAccess(
+        api_root=server.url, certificate=str(certificate), key=str(key), certificate_authority=server.ca_file
+    )
+    store = opened(access)
+    assert store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)) == ()
+    store.close()
+    nobody = opened(evolve(access, certificate="", key=""))
+    with pytest.raises(Unauthorized):
+        nobody.read([List(HANDLE)], deadline=soon())
+    nobody.close()
+
+
+def test_a_server_that_nobody_vouches_for_is_not_trusted(server: ApiServer, tmp_path: Path) -> None:
+    stranger = tmp_path / "ca.pem"
+    type(server.authority)().cert_pem.write_to_path(str(stranger))
+    store = opened(KubernetesAccess(api_root=server.url, certificate_authority=str(stranger), token=_SECRET))
+    with pytest.raises(Unavailable, match="its certificate is not trusted") as refusal:
+        store.read([List(HANDLE)], deadline=soon())
+    assert _SECRET not in f"{refusal.value} {refusal.value!r} {store!r}"
+    # Two roots in one file are both trusted.
+    both = tmp_path / "both.pem"
+    both.write_text(stranger.read_text() + Path(server.ca_file).read_text())
+    store = opened(KubernetesAccess(api_root=server.url, certificate_authority=str(both)))
+    with pytest.raises(Unauthorized):
+        store.read([List(HANDLE)], deadline=soon())
+    store.close()
+
+
+def test_a_watch_without_the_right_names_it(server: ApiServer) -> None:
+    kubeconfig = server.kubeconfig(install_role(server), name="plugin")
+    with open_store(server, Mode.V1, kubeconfig=kubeconfig) as store:
+        with pytest.raises(Unauthorized, match='cannot watch resource "ipamhandles"'):
+            list(store.watch({HANDLE: Revision("1")}, deadline=soon(2)))
+        assert store.read([Get(handle_key("h"))], deadline=soon()).find(handle_key("h")) is None
+
+
+@pytest.fixture
+def crowd(server: ApiServer) -> Iterator[int]:
+    """Very many handles."""
+    empty(server, Mode.V1)
+    number = 5000
+    stores = [opened(KubernetesAccess(kubeconfig=server.kubeconfig())) for _ in range(4)]
+
+    def make(store: KubernetesDatastore, first: int) -> None:
+        for place in range(first, number, len(stores)):
+            write = Create(handle_key(f"net.c{place:05}"), Handle(blocks=((_BLOCK, place + 1),)))
+            store.commit([write], deadline=soon(60))
+
+    threads = [threading.Thread(target=make, args=(store, place)) for place, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    yield number
+    for store in stores:
+        store.close()
+    empty(server, Mode.V1)
+
+
+def test_five_thousand_objects_are_paged(server: ApiServer, crowd: int) -> None:
+    before = len(server.requests("netplug/"))
+    with open_store(server, Mode.V1) as store:
+        snapshot = store.read([List(HANDLE)], deadline=soon(30))
+    found = snapshot.list(List(HANDLE))
+    assert [record.value.blocks[0][1] for record in found] == list(range(1, crowd + 1))
+    assert server.requests("netplug/")[before:] == [("list", "ipamhandles")] * (crowd // 500)
+
+
+def test_a_watch_from_a_forgotten_revision_says_so(server: ApiServer) -> None:
+    """Trap 20: 410 is an explicit restart."""
+    with open_store(server, Mode.V1) as store:
+        for revision in (Revision("1"), Revision("")):
+            with pytest.raises(WatchExpired) as refusal:
+                list(store.watch({HANDLE: revision}, deadline=soon(5)))
+            assert refusal.value.revision == revision
+
+
+def test_a_server_that_dies_under_load_loses_nothing_and_does_nothing_twice(server: ApiServer) -> None:
+    """Four writers count in one record; every answer is a success, a lost race, or unknown and settled by reading."""
+    key = handle_key(f"net.counter{next(_NUMBERS)}")
+    with open_store(server, Mode.V1) as store:
+        store.commit([Create(key, Handle(blocks=((_BLOCK, 1),)))], deadline=soon())
+    stop = threading.Event()
+    tallies: list[tuple[int, int, int]] = []
+
+    def write() -> None:
+        sure = doubtful = refused = 0
+        writer = opened(KubernetesAccess(kubeconfig=server.kubeconfig()))
+        while not stop.is_set():
+            try:
+                record = writer.read([Get(key)], deadline=soon(1)).find(key)
+                assert record is not None
+                value = record.value.with_count(_BLOCK, record.value.count(_BLOCK) + 1)
+                writer.commit([Update(key, value, record.revision)], deadline=soon(1))
+                sure += 1
+            except OutcomeUnknown:
+                doubtful += 1
+            except (CommitError, Unavailable):
+                refused += 1
+                stop.wait(0.01)
+        writer.close()
+        tallies.append((sure, doubtful, refused))
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        stop.wait(1.0)
+        server.kill()
+        server.start()
+    stop.wait(1.0)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    sure, doubtful, refused = (sum(column) for column in zip(*tallies, strict=True))
+    with open_store(server, Mode.V1) as store:
+        record = store.read([Get(key)], deadline=soon()).find(key)
+    assert record is not None
+    counted = record.value.count(_BLOCK) - 1
+    assert sure <= counted <= sure + doubtful
+    assert sure > 100
+    assert refused > 0

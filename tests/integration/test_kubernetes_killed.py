@@ -1,0 +1,80 @@
+"""Writers killed for real on a real API server, which is killed too: nothing is given twice, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.kubernetes.layout import Mode
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.block import BLOCK
+from netplug_core.ipam.handle import HANDLE
+from netplug_core.ipam.interface import NO_ENDPOINT
+from netplug_core.ipam.request import ReleaseRequest
+from netplug_core.records import Create, List
+from netplug_core.resources.ippool import IPPool
+from tests.integration.kube_cluster import empty, install_definitions, make_node, open_store, soon
+from tests.integration.kube_server import ApiServer
+from tests.integration.kube_worker import opened_ipam
+
+pytestmark = pytest.mark.apiserver
+
+_ROOT = Path(__file__).resolve().parents[2]
+_WRITERS = 4
+_ROUNDS = 12
+
+
+def writer(server: ApiServer, folder: Path, number: int, life: int) -> subprocess.Popen[str]:
+    """One process; two of them share a node, and all of them the pool."""
+    arguments = (server.kubeconfig(name="writers"), f"node-{number % 2}", str(folder), f"w{number}x{life}")
+    command = (sys.executable, "-m", "tests.integration.kube_worker", *arguments)
+    return subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def test_writers_that_are_killed_leave_nothing_that_a_release_does_not_free(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    install_definitions(api_server, Mode.V1)
+    empty(api_server, Mode.V1)
+    pool = IPPool.over(Prefix.parse("10.67.0.0/24"), name="main")
+    with open_store(api_server, Mode.V1) as store:
+        store.commit([Create(pool.key, pool)], deadline=soon())
+    for node in ("node-0", "node-1"):
+        make_node(api_server, node)
+    chance = random.Random(7)  # noqa: S311  # which one is killed when
+    running = {number: writer(api_server, tmp_path, number, 0) for number in range(_WRITERS)}
+    for life in range(1, _ROUNDS):
+        time.sleep(0.3 + chance.random())
+        victim = chance.randrange(_WRITERS)
+        kill(running[victim])
+        if life == _ROUNDS // 2:
+            api_server.kill()
+            api_server.start()
+        running[victim] = writer(api_server, tmp_path, victim, life)
+    time.sleep(1.0)
+    for process in running.values():
+        kill(process)
+
+    names = os.listdir(tmp_path)
+    assert [name for name in names if name.startswith("twice-")] == []
+    used = [name.removeprefix("handle-") for name in names if name.startswith("handle-")]
+    assert len(used) > 5 * _ROUNDS
+    ipam, store = opened_ipam(api_server.kubeconfig(name="writers"))
+    for handle in used:
+        ipam.release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=soon())
+    snapshot = store.read([List(BLOCK), List(HANDLE)], deadline=soon())
+    store.close()
+    assert [record.value.held() for record in snapshot.list(List(BLOCK)) if record.value.held()] == []
+    assert snapshot.list(List(HANDLE)) == ()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End it as a power cut does."""
+    process.kill()
+    process.communicate()

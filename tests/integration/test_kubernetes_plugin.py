@@ -1,0 +1,129 @@
+"""The executables on the kubernetes datastore, with the shipped rights: a pod's whole life, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from netplug_backends.kubernetes.layout import Mode
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.handle import HANDLE
+from netplug_core.records import Create, List
+from netplug_core.resources.ippool import IPPool
+from tests.integration.kube_bridge import bridged
+from tests.integration.kube_cluster import (
+    empty,
+    install_definitions,
+    install_role,
+    make_namespace,
+    make_node,
+    make_pod,
+    open_store,
+    soon,
+)
+from tests.integration.kube_server import ApiServer
+from tests.integration.node import Cni, Conf, Node, Pod
+from tests.integration.test_imports import loaded
+
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+
+_NUMBERS = count()
+_NAMESPACE = "plugin"
+
+
+@pytest.fixture
+def cluster(api_server: ApiServer, node: Node) -> Iterator[ApiServer]:
+    """A server that the node reaches, with one pool."""
+    install_definitions(api_server, Mode.V1)
+    empty(api_server, Mode.V1)
+    make_namespace(api_server, _NAMESPACE)
+    make_node(api_server, "node-1")
+    pool = IPPool.over(Prefix.parse("10.66.0.0/24"), name="main")
+    with open_store(api_server, Mode.V1) as store:
+        store.commit([Create(pool.key, pool)], deadline=soon())
+    with bridged(node, api_server):
+        yield api_server
+
+
+def conf(cni: Cni, cluster: ApiServer, **changes: object) -> Conf:
+    kubeconfig = cluster.kubeconfig(install_role(cluster), name="plugin")
+    own = {"datastore_type": "kubernetes", "sqlite_path": None, "kubernetes": {"kubeconfig": kubeconfig}}
+    return cni.conf(**{**own, **changes})
+
+
+def named(pod: str) -> str:
+    return f"IgnoreUnknown=1;K8S_POD_NAMESPACE={_NAMESPACE};K8S_POD_NAME={pod}"
+
+
+def new_pod(cluster: ApiServer) -> str:
+    name = f"web-{next(_NUMBERS)}"
+    make_pod(cluster, _NAMESPACE, name, node="node-1")
+    return name
+
+
+def annotation(cluster: ApiServer, pod: str, name: str) -> str:
+    metadata = cluster.get(f"/api/v1/namespaces/{_NAMESPACE}/pods/{pod}")["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata["annotations"][f"cni.projectnetplug.org/{name}"])
+
+
+def handles(cluster: ApiServer) -> int:
+    with open_store(cluster, Mode.V1) as store:
+        return len(store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)))
+
+
+def test_a_pod_is_attached_checked_and_detached(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+    given, name = conf(cni, cluster), new_pod(cluster)
+    added = cni.add(given, pod, CNI_ARGS=named(name))
+    (address,) = added.addresses
+    assert annotation(cluster, name, "podIP") == f"{address}/32"
+    assert annotation(cluster, name, "containerID") == pod.name
+    assert cni.check(given, pod, added, CNI_ARGS=named(name)).is_silent_success
+    assert cni.call("STATUS", {**given, "cniVersion": "1.1.0"}).is_silent_success
+    cni.delete(given, pod, CNI_ARGS=named(name))
+    assert annotation(cluster, name, "podIP") == ""
+    assert handles(cluster) == 0
+    cni.delete(given, pod, CNI_ARGS=named(name))
+    cluster.ask("DELETE", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
+    cni.delete(given, pod, CNI_ARGS=named(name))
+
+
+def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+    """Trap 18."""
+    began = time.monotonic()
+    refused = cni.call("ADD", conf(cni, cluster), pod, CNI_ARGS=named("gone"))
+    assert time.monotonic() - began < 10
+    assert refused.code == 4
+    assert f"pod {_NAMESPACE}/gone" in refused.text
+    assert handles(cluster) == 0
+
+
+def test_a_container_without_a_pod_cannot_be_kept(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+    refused = cni.call("ADD", conf(cni, cluster), pod)
+    assert refused.code == 7
+    assert "K8S_POD_NAMESPACE and K8S_POD_NAME" in refused.text
+    assert handles(cluster) == 0
+
+
+def test_a_server_that_is_away_and_a_token_that_is_refused_are_code_11(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+    secret = "s3cret-token"  # noqa: S105  # planted, and searched for
+    away = conf(cni, cluster, kubernetes={"k8s_api_root": "https://127.0.0.1:1"})
+    refused = cni.call("ADD", away, pod, CNI_ARGS=named("web"))
+    assert (refused.code, "https://127.0.0.1:1" in refused.text) == (11, True)
+    bad = conf(cni, cluster, kubernetes={"kubeconfig": cluster.kubeconfig(secret, name="bad")})
+    refused = cni.call("ADD", bad, pod, CNI_ARGS=named("web"))
+    assert (refused.code, "does not accept the credentials" in refused.text) == (11, True)
+    assert secret not in refused.text + refused.stderr
+
+
+def test_a_call_loads_the_standard_librarys_http_and_no_client(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+    given, name = conf(cni, cluster, netplug_api_group="crd.projectnetplug.org"), new_pod(cluster)
+    for command in ("ADD", "DEL"):
+        modules = loaded(cni, given, cni.environ(command, pod, CNI_ARGS=named(name))).modules
+        assert modules & {"kubernetes", "urllib3", "requests", "yaml", "asyncio", "grpc", "sqlite3"} == set()
+        assert {"http.client", "ssl"} <= modules
+    assert json.dumps(given)

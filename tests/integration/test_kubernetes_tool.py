@@ -1,0 +1,83 @@
+"""``netplugctl`` on a real API server, in both groups of custom objects."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.kubernetes.layout import Mode
+from tests.integration.kube_cluster import empty, install_definitions, make_node
+from tests.integration.kube_server import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+_ROOT = Path(__file__).resolve().parents[2]
+_POOL = """
+apiVersion: projectnetplug.org/v3
+kind: IPPool
+metadata: {name: main, labels: {tier: gold}}
+spec: {cidr: 10.68.0.0/16, nodeSelector: "zone == 'a'"}
+"""
+
+
+class Tool:
+    """The tool with a configuration."""
+
+    def __init__(self, server: ApiServer, mode: Mode) -> None:
+        self._environ = {
+            **os.environ,
+            "DATASTORE_TYPE": "kubernetes",
+            "KUBECONFIG": server.kubeconfig(),
+            "NETPLUG_API_GROUP": mode.value,
+        }
+
+    def __call__(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
+        command = (sys.executable, "-m", "netplug_cli.ctl.main", *arguments)
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, cwd=_ROOT, env=self._environ, check=False
+        )
+        assert done.returncode == status, done
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(params=list(Mode), ids=lambda mode: mode.name)
+def tool(request: pytest.FixtureRequest, api_server: ApiServer) -> Tool:
+    """The tool on an empty store."""
+    mode: Mode = request.param
+    install_definitions(api_server, mode)
+    empty(api_server, mode)
+    return Tool(api_server, mode)
+
+
+def test_pools_are_created_applied_shown_and_deleted(tool: Tool) -> None:
+    tool("create", "-f", "-", stdin=_POOL)
+    assert "already exists" in tool("create", "-f", "-", stdin=_POOL, status=1)
+    assert "10.68.0.0/16" in tool("get", "pools")
+    shown = tool("get", "pool", "main", "-o", "yaml")
+    assert "tier: gold" in shown
+    assert "uid: " in shown
+    assert "unchanged" in tool("apply", "-f", "-", stdin=_POOL)
+    changed = _POOL.replace("nodeSelector", "disabled: true, nodeSelector")
+    tool("apply", "-f", "-", stdin=changed)
+    assert "disabled: true" in tool("get", "pool", "main", "-o", "yaml")
+    assert "out of date" in tool("replace", "-f", "-", stdin=shown, status=1)
+    other = _POOL.replace("10.68", "10.69")
+    assert "CIDR cannot be modified" in tool("apply", "-f", "-", stdin=other, status=1)
+    tool("delete", "pool", "main")
+    assert "main" not in tool("get", "pools")
+
+
+def test_the_configuration_is_set_and_nodes_are_the_clusters(tool: Tool, api_server: ApiServer) -> None:
+    tool("ipam", "configure", "--strictaffinity", "true")
+    assert "strictAffinity: true" in tool("get", "ipamconfig", "default", "-o", "yaml")
+    make_node(api_server, "tooled", labels={"zone": "a"})
+    assert "tooled" in tool("get", "nodes")
+    node = "apiVersion: projectnetplug.org/v3\nkind: Node\nmetadata: {name: fresh}\n"
+    assert "the cluster's own nodes are the nodes" in tool("create", "-f", "-", stdin=node, status=1)
+    assert "Cluster Version" in tool("version")
+    assert tool("ipam", "show")

@@ -1,0 +1,54 @@
+"""URLs of members: what they mean, and what is none."""
+
+import pytest
+
+from netplug_backends.etcdv3.endpoints import Endpoint, parse_endpoints
+from netplug_core.errors import ConfigurationError
+
+ACCEPTED = "give http://host:port or https://host:port, more of them after commas"
+
+
+@pytest.mark.parametrize(
+    "url,endpoint,target",
+    [
+        ("http://127.0.0.1:2379", Endpoint("http", "127.0.0.1", 2379), "127.0.0.1:2379"),
+        ("https://etcd-0.example.org:4001/", Endpoint("https", "etcd-0.example.org", 4001), "etcd-0.example.org:4001"),
+        ("https://[fd00::1]:2379", Endpoint("https", "fd00::1", 2379), "[fd00::1]:2379"),
+        ("http://etcd", Endpoint("http", "etcd", 2379), "etcd:2379"),
+        ("http://etcd:0", Endpoint("http", "etcd", 0), "etcd:0"),
+    ],
+)
+def test_a_url_names_a_member(url: str, endpoint: Endpoint, target: str) -> None:
+    assert parse_endpoints([url]) == (endpoint,)
+    assert endpoint.target == target
+    assert str(endpoint) == f"{endpoint.scheme}://{target}"
+    assert endpoint.is_secure == url.startswith("https")
+
+
+def test_a_member_that_is_named_twice_is_one() -> None:
+    assert parse_endpoints(["http://a:1", "http://b:2", "http://a:1/"]) == (
+        Endpoint("http", "a", 1),
+        Endpoint("http", "b", 2),
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["", "a:1", "ftp://a:1", "unix:///run/etcd", "http://", "http://a:x", "http://a:70000", "http://a/path",
+            "http://a?x=1", "http://a#x", "http://[fd00::1"]
+)  # fmt: skip
+def test_what_is_no_url_of_a_member_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_endpoints(["http://good:1", url])
+    assert str(caught.value) == f"etcd_endpoints: {url!r} is not accepted; {ACCEPTED}"
+
+
+def test_d14_a_password_in_a_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_endpoints(["https://root:s3cret@a:1"])
+    assert str(caught.value) == f"etcd_endpoints: '…' is not accepted; {ACCEPTED}"
+    assert "s3cret" not in repr(caught.value)
+
+
+def test_s16_no_endpoint_at_all_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no etcd endpoints specified"):
+        parse_endpoints([])

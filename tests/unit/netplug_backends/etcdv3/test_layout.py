@@ -1,0 +1,172 @@
+"""Where records stand: the keys of the storage model, none twice, each found again; the allocator's configuration."""
+
+import json
+
+import pytest
+
+from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT
+from netplug_core.datastore.encoding import STORED_JSON
+from netplug_core.errors import InvariantBroken
+from netplug_core.ipam.affinity import AFFINITY
+from netplug_core.ipam.block import BLOCK
+from netplug_core.ipam.handle import HANDLE
+from netplug_core.records import Key, Kind, Malformed, NotSupported
+from netplug_core.resources.ipamconfiguration import (
+    IPAM_CONFIGURATION,
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+)
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.kinds import KINDS, ResourceKind
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import NODE
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+
+RESOURCES = "/netplug/resources/v3/projectnetplug.org"
+
+PLACES: list[tuple[Key[object], str]] = [
+    (BLOCK.key("ipv4", "10.0.0.0/26"), "/netplug/ipam/v2/assignment/ipv4/block/10.0.0.0-26"),
+    (BLOCK.key("ipv6", "fd80:24e2::/122"), "/netplug/ipam/v2/assignment/ipv6/block/fd80:24e2::-122"),
+    (BLOCK.key("ipv6", "::/122"), "/netplug/ipam/v2/assignment/ipv6/block/::-122"),
+    (AFFINITY.key("host", "node-a", "ipv4", "10.0.0.0/26"), "/netplug/ipam/v2/host/node-a/ipv4/block/10.0.0.0-26"),
+    (AFFINITY.key("virtual", "lb", "ipv6", "fd00::/122"), "/netplug/ipam/v2/virtual/lb/ipv6/block/fd00::-122"),
+    (HANDLE.key("Net.4F2a"), "/netplug/ipam/v2/handle/Net.4F2a"),
+    (HANDLE.key("a/b"), "/netplug/ipam/v2/handle/a/b"),
+    (IPAM_CONFIGURATION_KEY, "/netplug/ipam/v2/config"),
+    (IPPOOL.key("pool-1"), f"{RESOURCES}/ippools/pool-1"),
+    (WORKLOAD_ENDPOINT.key("ns", "node--a-k8s-web-eth0"), f"{RESOURCES}/workloadendpoints/ns/node--a-k8s-web-eth0"),
+]
+
+
+@pytest.mark.parametrize("key,place", PLACES, ids=[place for _, place in PLACES])
+def test_a_record_stands_where_the_storage_model_says(key: Key[object], place: str) -> None:
+    assert LAYOUT.key(key) == place.encode()
+    assert LAYOUT.find_key(key.kind, place.encode()) == key
+
+
+@pytest.mark.parametrize("row", KINDS, ids=lambda row: row.name)
+def test_a_resource_stands_under_its_plural(row: ResourceKind) -> None:
+    path = tuple("x" for _ in row.kind.segments)
+    assert LAYOUT.key(row.kind.key(*path)) == f"{RESOURCES}/{row.plural}/{'/'.join(path)}".encode()
+
+
+def test_every_kind_that_is_stored_as_bytes_has_a_place() -> None:
+    assert set(LAYOUT.kinds) == set(STORED_JSON.kinds) == set(ETCD_JSON.kinds)
+
+
+@pytest.mark.parametrize(
+    "kind,within,start,end",
+    [
+        (BLOCK, (), "/netplug/ipam/v2/assignment/", "/netplug/ipam/v2/assignment0"),
+        (BLOCK, ("ipv4",), "/netplug/ipam/v2/assignment/ipv4/block/", "/netplug/ipam/v2/assignment/ipv4/block0"),
+        (BLOCK, ("ipv4", "10.0.0.0/26"), "/netplug/ipam/v2/assignment/ipv4/block/10.0.0.0-26", ""),
+        (AFFINITY, (), "/netplug/ipam/v2/host/", "/netplug/ipam/v2/virtual0"),
+        (AFFINITY, ("host",), "/netplug/ipam/v2/host/", "/netplug/ipam/v2/host0"),
+        (AFFINITY, ("host", "node1"), "/netplug/ipam/v2/host/node1/", "/netplug/ipam/v2/host/node10"),
+        (
+            AFFINITY,
+            ("host", "node1", "ipv4"),
+            "/netplug/ipam/v2/host/node1/ipv4/block/",
+            "/netplug/ipam/v2/host/node1/ipv4/block0",
+        ),
+        (HANDLE, (), "/netplug/ipam/v2/handle/", "/netplug/ipam/v2/handle0"),
+        (IPAM_CONFIGURATION, (), "/netplug/ipam/v2/config", "/netplug/ipam/v2/config\0"),
+        (WORKLOAD_ENDPOINT, ("ns",), f"{RESOURCES}/workloadendpoints/ns/", f"{RESOURCES}/workloadendpoints/ns0"),
+    ],
+)
+def test_a_list_is_one_span(kind: Kind[object], within: tuple[str, ...], start: str, end: str) -> None:
+    span = LAYOUT.span(kind, within)
+    assert (span.start.decode(), span.end.decode()) == (start, end)
+
+
+def test_d4_the_span_of_a_host_holds_its_claims_and_no_other_hosts() -> None:
+    """Trap 9: ``node1`` begins the name ``node10``."""
+    span = LAYOUT.span(AFFINITY, ("host", "node1"))
+    assert span.start <= LAYOUT.key(AFFINITY.key("host", "node1", "ipv6", "fd00::/122")) < span.end
+    for node in ("node10", "node1-a", "node1.a", "node"):
+        other = LAYOUT.key(AFFINITY.key("host", node, "ipv4", "10.0.0.0/26"))
+        assert not span.start <= other < span.end, node
+
+
+def test_the_mark_of_a_host_is_no_claim() -> None:
+    assert LAYOUT.find_key(AFFINITY, b"/netplug/ipam/v2/host/node1") is None
+
+
+@pytest.mark.parametrize(
+    "kind,raw",
+    [
+        (BLOCK, b"/netplug/ipam/v2/assignment/ipv4/block/10.0.0.0"),
+        (BLOCK, b"/netplug/ipam/v2/assignment/ipv4/10.0.0.0-26"),
+        (BLOCK, b"/netplug/ipam/v2/assignment/ipv4/chunk/10.0.0.0-26"),
+        (BLOCK, b"/netplug/ipam/v2/assignment/ipv4/block/\xff-26"),
+        (AFFINITY, b"/netplug/ipam/v2/host/node1/ipv4/block/x/10.0.0.0-26"),
+        (IPPOOL, f"{RESOURCES}/ippools/a/b".encode()),
+        (WORKLOAD_ENDPOINT, f"{RESOURCES}/workloadendpoints/a".encode()),
+        (WORKLOAD_ENDPOINT, f"{RESOURCES}/workloadendpoints/a/".encode()),
+    ],
+)
+def test_a_key_that_nothing_of_ours_made_is_malformed(kind: Kind[object], raw: bytes) -> None:
+    with pytest.raises(Malformed, match=f"it is no key of a {kind}"):
+        LAYOUT.find_key(kind, raw)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        NODE.key("a/b"),
+        NODE.key(""),
+        AFFINITY.key("host", "a/b", "ipv4", "10.0.0.0/26"),
+        AFFINITY.key("weird", "a", "ipv4", "10.0.0.0/26"),
+        AFFINITY.key("host", "a", "ipv4", "10.0.0.0"),
+        BLOCK.key("ipv4", "10.0.0.0/26/1"),
+    ],
+)
+def test_d4_a_path_that_could_be_read_as_another_is_refused(key: Key[object]) -> None:
+    with pytest.raises(InvariantBroken):
+        LAYOUT.key(key)
+
+
+def test_a_kind_that_is_not_kept_is_said_to_be_so() -> None:
+    with pytest.raises(NotSupported, match="storing of Fruit is not supported: etcd keeps BlockAffinity, "):
+        LAYOUT.key(Kind("Fruit", ("name",)).key("x"))
+
+
+CONFIGURATION = IPAMConfiguration(
+    metadata=Metadata(name="default", uid="6f1c"),
+    spec=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks=7, cooldown_s=30, carried='{"x":1}'),
+)
+
+
+def test_the_configuration_is_stored_as_the_allocator_reads_it() -> None:
+    stored = json.loads(ETCD_JSON.encode(IPAM_CONFIGURATION_KEY, CONFIGURATION))
+    assert stored == {
+        "strict_affinity": True,
+        "auto_allocate_blocks": True,
+        "maxBlocksPerHost": 7,
+        "ipCooldownSeconds": 30,
+        "x": 1,
+        "object": {"metadata": {"name": "default", "uid": "6f1c"}},
+    }
+
+
+def test_d3_the_configuration_is_read_back_as_it_was() -> None:
+    """D6 too: what stands in its metadata survives."""
+    data = ETCD_JSON.encode(IPAM_CONFIGURATION_KEY, CONFIGURATION)
+    assert ETCD_JSON.decode(IPAM_CONFIGURATION_KEY, data) == CONFIGURATION
+
+
+def test_a_flag_that_is_not_there_is_off() -> None:
+    """Writers leave a false one out; an absent object is another thing, and claims blocks."""
+    found = ETCD_JSON.decode(
+        IPAM_CONFIGURATION_KEY, b'{"strict_affinity":true,"kubeVirtVMAddressPersistence":"Enabled"}'
+    )
+    assert found == IPAMConfiguration(
+        metadata=Metadata(name="default"),
+        spec=IPAMConfigurationSpec(is_affinity_strict=True, claims_blocks=False, vm_persistence="Enabled"),
+    )
+
+
+def test_a_configuration_that_makes_no_sense_is_malformed() -> None:
+    with pytest.raises(Malformed, match="object is not an object"):
+        ETCD_JSON.decode(IPAM_CONFIGURATION_KEY, b'{"object":1}')

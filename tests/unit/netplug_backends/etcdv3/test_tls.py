@@ -1,0 +1,156 @@
+"""Keys and certificates: S-15, each refusal when the store is opened; and what happens when files change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
+from netplug_core.errors import ConfigurationError
+from netplug_core.netconf.model import DatastoreSettings
+from tests.integration.etcd_papers import Papers, issued
+
+PASSWORD = "not-to-be-seen"  # noqa: S105  # planted, to be searched for
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> Papers:
+    return issued(tmp_path)
+
+
+def settings(**given: object) -> DatastoreSettings:
+    texts = {name: str(value) for name, value in given.items()}
+    return DatastoreSettings(**texts)  # type: ignore[arg-type]  # each of them is a text
+
+
+def refused(**given: object) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        Credentials(settings(**given))
+    return str(caught.value)
+
+
+def test_without_settings_there_is_nothing() -> None:
+    assert Credentials(DatastoreSettings()).material() == TlsMaterial()
+
+
+def test_a_pair_and_roots_are_read_from_files(papers: Papers) -> None:
+    given = settings(etcd_key_file=papers.key, etcd_cert_file=papers.certificate, etcd_ca_cert_file=papers.root)
+    assert Credentials(given).material() == TlsMaterial(
+        key=papers.key.read_bytes(), certificate=papers.certificate.read_bytes(), roots=papers.root.read_bytes()
+    )
+
+
+def test_roots_alone_are_enough(papers: Papers) -> None:
+    assert Credentials(settings(etcd_ca_cert_file=papers.root)).material().roots == papers.root.read_bytes()
+
+
+def test_trap_27_several_roots_and_what_stands_between_them_for_people(papers: Papers) -> None:
+    both = "# Käse\n".encode() + papers.other_root.read_bytes() + b"\nours:\n" + papers.root.read_bytes()
+    papers.root.write_bytes(both)
+    assert Credentials(settings(etcd_ca_cert_file=papers.root)).material().roots == both
+
+
+def test_s15_all_three_inline(papers: Papers) -> None:
+    inline = settings(
+        etcd_key=papers.key.read_text(), etcd_cert=papers.certificate.read_text(), etcd_ca_cert=papers.root.read_text()
+    )
+    assert Credentials(inline).material() == TlsMaterial(
+        key=papers.key.read_bytes(), certificate=papers.certificate.read_bytes(), roots=papers.root.read_bytes()
+    )
+
+
+@pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
+def test_s15_a_file_that_is_missing_empty_or_something_else(name: str, papers: Papers, tmp_path: Path) -> None:
+    files = {"etcd_key_file": papers.key, "etcd_cert_file": papers.certificate, "etcd_ca_cert_file": papers.root}
+    path = tmp_path / "file"
+    given = {**files, name: path}
+    assert refused(**given) == f"{name}: '{path}' is not accepted; it cannot be read: No such file or directory"
+    path.write_text(" \n")
+    assert refused(**given) == f"{name}: '{path}' is not accepted; it is empty"
+    path.write_text("no certificate")
+    assert refused(**given) == f"{name}: '{path}' is not accepted; it holds no PEM text"
+
+
+def test_s15_trap_26_a_key_without_its_certificate_and_the_other_way(papers: Papers) -> None:
+    ending = "is not accepted; a client has a key and a certificate: give both files, or neither"
+    assert refused(etcd_key_file=papers.key) == f"etcd_key_file: '{papers.key}' {ending}"
+    assert refused(etcd_cert_file=papers.certificate) == f"etcd_cert_file: '{papers.certificate}' {ending}"
+    ending = "is not accepted; a client has a key and a certificate: give both, or neither"
+    assert refused(etcd_key=papers.key.read_text()) == f"etcd: 'inline key' {ending}"
+    assert refused(etcd_cert=papers.certificate.read_text()) == f"etcd: 'inline certificate' {ending}"
+
+
+def test_s15_inline_texts_beside_files(papers: Papers) -> None:
+    text = "etcd: '…' is not accepted; Cannot mix inline certificate-key and certificate / key files"
+    assert refused(etcd_key="x", etcd_cert="y", etcd_key_file=papers.key, etcd_cert_file=papers.certificate) == text
+    assert refused(etcd_key="x", etcd_cert_file=papers.certificate) == text
+    assert refused(etcd_ca_cert="x", etcd_ca_cert_file=papers.root) == text
+
+
+def test_s15_texts_that_are_no_certificates(papers: Papers, tmp_path: Path) -> None:
+    key, certificate = papers.key.read_text(), papers.certificate.read_text()
+    pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
+    assert refused(etcd_key=key, etcd_cert="x") == f"etcd: 'inline key and certificate' {pair}"
+    assert refused(etcd_key=papers.other_key.read_text(), etcd_cert=certificate) == (
+        f"etcd: 'inline key and certificate' {pair}"
+    )
+    assert refused(etcd_key_file=papers.other_key, etcd_cert_file=papers.certificate) == (
+        f"etcd_cert_file: '{papers.certificate}' {pair}"
+    )
+    assert refused(etcd_ca_cert="x") == "etcd: 'inline CA certificate' is not accepted; it must hold PEM certificates"
+    broken = tmp_path / "broken"
+    broken.write_text("-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n")
+    assert refused(etcd_ca_cert_file=broken) == (
+        f"etcd_ca_cert_file: '{broken}' is not accepted; it must hold PEM certificates"
+    )
+
+
+def test_files_are_read_again_when_they_change(papers: Papers) -> None:
+    credentials = Credentials(settings(etcd_ca_cert_file=papers.root))
+    before = credentials.material()
+    assert credentials.material() is before
+    replace(papers.root, papers.other_root.read_bytes())
+    after = credentials.material()
+    assert after.roots == papers.other_root.read_bytes()
+    assert credentials.material() is after
+
+
+def test_half_a_rotation_leaves_what_was_read_before_in_use(papers: Papers) -> None:
+    """The key is new and the certificate still old: at the next call the other half may be there."""
+    credentials = Credentials(settings(etcd_key_file=papers.key, etcd_cert_file=papers.certificate))
+    before, key = credentials.material(), papers.key.read_bytes()
+    replace(papers.key, papers.other_key.read_bytes())
+    assert credentials.material() is before
+    papers.key.unlink()
+    assert credentials.material() is before
+    replace(papers.key, key)
+    assert credentials.material() == before
+
+
+def test_a_user_counts_only_with_a_password() -> None:
+    both = Credentials(settings(etcd_username="u", etcd_password=PASSWORD))
+    assert (both.user, both.password) == ("u", PASSWORD)
+    assert Credentials(settings(etcd_username="u")).user == ""
+    assert Credentials(settings(etcd_password=PASSWORD)).password == ""
+
+
+def test_d14_nothing_secret_is_shown(papers: Papers) -> None:
+    given = settings(
+        etcd_key=papers.key.read_text(),
+        etcd_cert=papers.certificate.read_text(),
+        etcd_username="u",
+        etcd_password=PASSWORD,
+    )
+    credentials = Credentials(given)
+    shown = f"{given!r} {credentials!r} {credentials.material()!r}"
+    for secret in (PASSWORD, papers.key.read_text().splitlines()[1], "PRIVATE"):
+        assert secret not in shown
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Rotate a file as careful programs do: a new one takes its place."""
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    os.replace(new, path)

@@ -1,0 +1,26 @@
+"""What opening says and does: nothing is sent, and a group that is none is refused."""
+
+import pytest
+
+from netplug_backends.kubernetes.hookimpls import netplug_open_datastore
+from netplug_core.datastore.interface import Atomicity
+from netplug_core.errors import ConfigurationError
+from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
+from netplug_core.testing.clock import ManualClock
+
+ACCESS = KubernetesAccess(api_root="https://nowhere.example")
+
+
+def test_opening_sends_nothing_and_says_where_it_would() -> None:
+    settings = DatastoreSettings(type="kubernetes", kubernetes=ACCESS, api_group="projectnetplug.org")
+    opened = netplug_open_datastore(name="kubernetes", settings=settings, clock=ManualClock())
+    assert opened is not None
+    with opened as store:
+        assert store.description.atomicity is Atomicity.ORDERED
+        assert (store.description.name, store.description.location) == ("kubernetes", "https://nowhere.example")
+
+
+def test_s17_a_group_that_is_none_is_refused_at_once() -> None:
+    settings = DatastoreSettings(type="kubernetes", kubernetes=ACCESS, api_group="example.org")
+    with pytest.raises(ConfigurationError, match="netplug_api_group"):
+        netplug_open_datastore(name="kubernetes", settings=settings, clock=ManualClock())

@@ -1,0 +1,219 @@
+"""How records are spelled as objects of both groups, and what is understood of what others wrote."""
+
+import json
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netplug_backends.kubernetes.layout import SORTS, Mode, is_marked_deleted, mirrored_uid
+from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.errors import ConfigurationError
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.attributes import Attribute, Attributes
+from netplug_core.ipam.block import BLOCK, Block
+from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.records import Key, Kind, Malformed
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPPOOL, IPPool
+
+PREFIX = Prefix.parse("10.0.0.0/30")
+STORED_BLOCK = Block(
+    prefix=PREFIX,
+    owner="host:node-a",
+    claim_time_ns=1_787_220_000_000_000_000,
+    allocations=(None, 0, None, None),
+    free=(Ordinal(2), Ordinal(3), Ordinal(0)),
+    attributes=Attributes.of(
+        (Attribute(handle="k8s-pod-network.4f2a", owner=(("namespace", "default"), ("pod", "web-0"))),)
+    ),
+    sequence=1755684000000000003,
+    sequences=(0, 1755684000000000002, 0, 0),
+)
+SPELLED_BLOCK = {
+    "cidr": "10.0.0.0/30",
+    "affinity": "host:node-a",
+    "affinityClaimTime": "2026-08-20T10:00:00Z",
+    "allocations": [None, 0, None, None],
+    "unallocated": [2, 3, 0],
+    "attributes": [{"handle_id": "k8s-pod-network.4f2a", "secondary": {"namespace": "default", "pod": "web-0"}}],
+    "sequenceNumber": 1755684000000000003,
+    "sequenceNumberForAllocation": {"1": 1755684000000000002},
+    "deleted": False,
+}
+UID = "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0"
+
+
+def spelled(mode: Mode, key: Key[object], value: object) -> dict[str, object]:
+    """The spec, as it comes back from JSON."""
+    spec = json.loads(json.dumps(SORTS[key.kind.name].encode(mode, key, value)))["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+def understood(mode: Mode, kind: Kind[object], spec: object) -> tuple[Key[object], object]:
+    return SORTS[kind.name].decode(mode, kind, {"metadata": {"name": "any"}, "spec": spec})
+
+
+def test_blocks_are_spelled_as_the_clusters_tools_know_them() -> None:
+    assert spelled(Mode.V3, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK
+    assert spelled(Mode.V1, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK | {"strictAffinity": False}
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_s12_a_block_comes_back_with_what_cools_down_and_what_is_not_known(mode: Mode) -> None:
+    """Traps 11 and 12: no owner, no handle, releasedAt, and the members of a newer release."""
+    cooling = Attribute(handle=None, released_ns=1_787_220_000_000_000_000, carried='{"newer":[1]}')
+    block = evolve(
+        STORED_BLOCK, owner="", claim_time_ns=None, attributes=Attributes.of((cooling,)), carried='{"later":{"a":null}}'
+    )
+    assert understood(mode, BLOCK, spelled(mode, block.key, block)) == (block.key, block)
+    assert "affinity" not in spelled(mode, block.key, block)
+
+
+def test_a_block_of_an_old_writer_is_understood() -> None:
+    """Trap 11: a null list is an empty one."""
+    spec: dict[str, object] = {
+        "cidr": "10.0.0.0/30",
+        "allocations": [0, 0, 0, 0],
+        "unallocated": None,
+        "attributes": [{}],
+    }
+    _, block = understood(Mode.V1, BLOCK, spec)
+    assert isinstance(block, Block)
+    assert block.free == ()
+
+
+@pytest.mark.parametrize("mode,deleted", [(Mode.V1, "false"), (Mode.V3, False)])
+def test_affinities_say_in_their_spec_what_their_key_says(mode: Mode, deleted: object) -> None:
+    """Trap 4: the flag is a text in v1 and a boolean in v3."""
+    key, value = affinity_key("host:node-a", PREFIX), Affinity(state=AffinityState.CONFIRMED)
+    spec = spelled(mode, key, value)
+    assert spec == {"state": "confirmed", "node": "node-a", "type": "host", "cidr": "10.0.0.0/30", "deleted": deleted}
+    assert understood(mode, AFFINITY, spec) == (key, value)
+
+
+def test_s11_an_affinity_without_type_is_a_hosts_and_without_state_confirmed() -> None:
+    key, value = understood(Mode.V1, AFFINITY, {"node": "node-a", "cidr": "10.0.0.0/30", "deleted": "false"})
+    assert key == affinity_key("host:node-a", PREFIX)
+    assert value == Affinity(state=AffinityState.CONFIRMED)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_handles_keep_their_id_as_it_is(mode: Mode) -> None:
+    key, value = handle_key("Net.A1~0123abcd"), Handle(blocks=((PREFIX, 1),))
+    spec = spelled(mode, key, value)
+    assert spec == {"handleID": "Net.A1~0123abcd", "block": {"10.0.0.0/30": 1}, "deleted": False}
+    assert understood(mode, HANDLE, spec) == (key, value)
+
+
+@pytest.mark.parametrize(
+    "kind,spec,problem",
+    [
+        (BLOCK, {"allocations": []}, "'cidr' is missing"),
+        (BLOCK, {"cidr": "10.0.0.0/30", "allocations": ["x"], "unallocated": []}, "allocations"),
+        (AFFINITY, {"node": "a", "cidr": "here"}, "here"),
+        (AFFINITY, {"cidr": "10.0.0.0/30"}, "'node' is missing"),
+        (HANDLE, {"block": {}}, "'handleID' is missing"),
+        (HANDLE, None, "'handleID' is missing"),
+        (IPPOOL, {"cidr": "here"}, "IPPool CIDR must be a valid subnet"),
+    ],
+)
+def test_what_makes_no_sense_is_named(kind: Kind[object], spec: object, problem: str) -> None:
+    with pytest.raises(Malformed) as refusal:
+        understood(Mode.V1, kind, spec)
+    assert str(kind) in refusal.value.key
+    assert "any" in refusal.value.key
+    assert problem in refusal.value.problem
+
+
+def test_a_key_that_names_no_block_is_malformed() -> None:
+    with pytest.raises(Malformed, match=r"IPAMBlock\(ipv4/here\)"):
+        SORTS["IPAMBlock"].name(("ipv4", "here"))
+
+
+@pytest.mark.parametrize("deleted", [True, "true"])
+def test_d8_both_ways_to_mark_a_record_are_seen(deleted: object) -> None:
+    assert is_marked_deleted({"spec": {"deleted": deleted}})
+
+
+@pytest.mark.parametrize("found", [{}, {"spec": {}}, {"spec": {"deleted": False}}, {"spec": {"deleted": "false"}}])
+def test_other_records_are_not_marked(found: dict[str, object]) -> None:
+    assert not is_marked_deleted(found)
+
+
+def test_resources_are_what_people_write_without_what_the_server_keeps() -> None:
+    pool = IPPool.over(Prefix.parse("10.1.0.0/16"), name="main")
+    known = evolve(pool.metadata, uid=UID, creation_time_ns=0, labels=(("a", "b"),), finalizers=("x.example/y",))
+    body = SORTS["IPPool"].encode(Mode.V1, pool.key, evolve(pool, metadata=known))
+    assert body["metadata"] == {"name": "main", "labels": {"a": "b"}, "finalizers": ["x.example/y"]}
+
+
+@pytest.mark.parametrize("mode,shown", [(Mode.V1, mirrored_uid(UID)), (Mode.V3, UID)])
+def test_a_resource_shows_its_uid_mirrored_in_v1(mode: Mode, shown: str) -> None:
+    """D7: the rest of the metadata is the object's own in both modes."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": UID}
+    metadata = {"name": "main", "uid": UID, "resourceVersion": "7", "ownerReferences": [owner], "labels": {"a": "b"}}
+    found = {"metadata": metadata, "spec": {"cidr": "10.1.0.0/16"}, "kind": "IPPool", "apiVersion": mode.value}
+    key, pool = SORTS["IPPool"].decode(mode, IPPOOL, found)
+    assert isinstance(pool, IPPool)
+    assert key == pool.key
+    assert pool.metadata.uid == shown
+    assert pool.metadata.owner_references[0].uid == UID
+    assert pool.metadata.labels == (("a", "b"),)
+
+
+def test_the_configuration_has_another_kind_in_v1() -> None:
+    sort = SORTS["IPAMConfiguration"]
+    assert dict(sort.plural) == {Mode.V1: "ipamconfigs", Mode.V3: "ipamconfigurations"}
+    found = {"kind": "IPAMConfig", "metadata": {"name": "default"}, "spec": {"strictAffinity": True}}
+    key, _ = sort.decode(Mode.V1, IPAM_CONFIGURATION, found)
+    assert key == IPAM_CONFIGURATION_KEY
+
+
+@pytest.mark.parametrize(
+    "kind,within,selection",
+    [
+        ("BlockAffinity", (), {}),
+        ("BlockAffinity", ("host",), {"labelSelector": "projectnetplug.org/affinity-type=host"}),
+        ("IPAMBlock", ("ipv4",), {}),
+        ("IPAMBlock", ("ipv4", "10.0.0.0/30"), {"fieldSelector": "metadata.name=10-0-0-0-30"}),
+        ("IPAMHandle", ("k8s-pod-network.abc",), {"fieldSelector": "metadata.name=k8s-pod-network.abc"}),
+        ("IPPool", (), {}),
+        ("IPPool", ("main",), {"fieldSelector": "metadata.name=main"}),
+    ],
+)
+def test_s6_s9_lists_ask_for_no_more_than_they_can_say(
+    kind: str, within: tuple[str, ...], selection: dict[str, str]
+) -> None:
+    assert SORTS[kind].selection(within) == selection
+
+
+@pytest.mark.parametrize("text", ["projectnetplug.org", "projectnetplug.org/v3"])
+def test_a_mode_is_named_by_its_group(text: str) -> None:
+    assert Mode.named(text) is Mode.V3
+    assert Mode.named("crd.projectnetplug.org") is Mode.V1
+
+
+def test_another_group_is_no_mode() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^netplug_api_group: 'projectnetplug.com' is not accepted; crd\.projectnetplug\.org or ",
+    ):
+        Mode.named("projectnetplug.com")
+
+
+def test_a_mirrored_uid_is_another_one_of_the_same_sort() -> None:
+    """D7, trap 14: bytes 6 and 8 say version and variant and stay."""
+    assert mirrored_uid("01000000-0000-4000-8000-000000000080") == "80000000-0000-4000-8000-000000000001"
+
+
+@given(st.uuids().map(str))
+def test_a_uid_mirrored_twice_is_itself(uid: str) -> None:
+    assert mirrored_uid(mirrored_uid(uid)) == uid
+
+
+@pytest.mark.parametrize("text", ["", "no-uid", "ab"])
+def test_what_is_no_uid_stays(text: str) -> None:
+    assert mirrored_uid(text) == text

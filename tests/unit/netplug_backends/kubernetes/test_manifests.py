@@ -1,0 +1,44 @@
+"""What is shipped is what the tables say, and no more than the plugin needs."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from netplug_backends.kubernetes.layout import SORTS, Mode
+from netplug_backends.kubernetes.manifests import definitions, plugin_role
+from netplug_backends.kubernetes.schemas import SCHEMAS
+
+ROOT = Path(__file__).resolve().parents[4]
+MANIFESTS = ROOT / "netplug_cli" / "manifests"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_shipped_definitions_are_the_tables(mode: Mode) -> None:
+    """``tools/manifests`` writes them anew."""
+    folder = MANIFESTS / "crds" / mode.name.lower()
+    wanted = dict(definitions(mode))
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(wanted)
+    for plural, definition in wanted.items():
+        assert yaml.safe_load((folder / f"{plural}.yaml").read_text()) == definition
+
+
+def test_the_shipped_rights_are_the_tables() -> None:
+    text = (MANIFESTS / "rbac" / "cni-plugin.yaml").read_text()
+    assert list(yaml.safe_load_all(text)) == list(plugin_role())
+
+
+def test_every_kind_that_is_kept_has_a_schema() -> None:
+    assert sorted(SCHEMAS) == sorted(SORTS)
+
+
+def test_rights_that_are_never_given() -> None:
+    """Reading pods is all that the specification asks for (4, 5); their status is where the endpoint is kept."""
+    _, role, _ = plugin_role()
+    rules = role["rules"]
+    assert isinstance(rules, list)
+    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert not any(resource == "secrets" for resource, _ in granted)
+    assert {verb for resource, verb in granted if resource == "pods"} == {"get"}
+    assert {verb for resource, verb in granted if resource == "nodes"} == {"get"}
+    assert {verb for resource, verb in granted if resource == "pods/status"} == {"patch"}
