@@ -215,9 +215,9 @@ class BlockIPAM:
 class _Watched:
     """A store that remembers whether a commit may have written a handle, and whether that was there before.
 
-    ``may_have_changed`` says the same as ``may_have_written`` of anything at all. ``was_there`` is None for a handle
-    that nobody has read yet, because a resident process takes it to be absent.
-    A commit that did not get as far as the handle has left nothing but claims, which the node's next request heals.
+    ``may_have_changed`` says of any block what ``may_have_written`` says of the handle. ``was_there`` is None for a
+    handle that nobody has read yet, because a resident process takes it to be absent. A commit that did not get as far
+    as the handle has left nothing but claims, which the node's next request heals.
     Without a handle, ``stranded`` are the addresses that a store has taken which applied a part of a commit: the next
     try cannot know that they are its own.
     """
@@ -267,7 +267,7 @@ class _Watched:
 
     def _note(self, writes: Sequence[Write]) -> None:
         changes = [write for write in writes if isinstance(write, (Create, Update, Delete))]
-        self.may_have_changed = self.may_have_changed or bool(changes)
+        self.may_have_changed = self.may_have_changed or any(write.key.kind == BLOCK for write in changes)
         self.may_have_written = self.may_have_written or any(self.handle == Get(write.key) for write in changes)
 
 

@@ -1,17 +1,44 @@
 """Hypothesis strategies for the values everything is made of, both families mixed.
 
-Property tests draw from here, so that a corner one of them found is a corner for all of them.
+Property tests draw from here, so that a corner one of them found is a corner for all of them. Resources are such as
+their rules accept; blocks are in states that a life of assignments and releases can bring them into.
 """
 
 from __future__ import annotations
 
+from attrs import evolve
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.ipam.affinity import Affinity, AffinityState
+from netplug_core.ipam.block import Attribute, Block, Pairs
+from netplug_core.ipam.handle import Handle
+from netplug_core.ipam.request import AssignRequest, Automatic, Reach, Shortfall, Specific, Wanted
 from netplug_core.records import Revision
-from netplug_core.resources.metadata import Labels
+from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
+from netplug_core.resources.metadata import Labels, Metadata
 
-__all__ = ["addresses", "families", "label_sets", "labels", "names", "prefixes", "revisions", "selectors"]
+__all__ = [
+    "addresses",
+    "affinities",
+    "attributes",
+    "blocks",
+    "configurations",
+    "families",
+    "handles",
+    "label_sets",
+    "labels",
+    "names",
+    "owners",
+    "pools",
+    "prefixes",
+    "requests",
+    "reservations",
+    "revisions",
+    "selectors",
+]
 
 # Few of each, so that selectors and label sets drawn apart meet often; keywords and both quotes are among them.
 _LABELS = ("a", "b", "in", "has", "all", "not", "contains", "zone.example/rack-1", "9_x")
@@ -22,6 +49,9 @@ _OPERATORS = (
 )  # fmt: skip
 _SET_OPERATORS = (" in", " in ", " not in ", " notin", "\tnot  in\t")
 
+_SECOND_NS = 1_000_000_000
+_SELECTOR_LENGTH = 1024
+_LINK_LOCAL = (Prefix.parse("169.254.0.0/16"), Prefix.parse("fe80::/10"))
 _LABEL_EDGE = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -74,6 +104,152 @@ def revisions() -> st.SearchStrategy[Revision]:
         st.integers(1, 2**63 - 1).map(str),
         st.builds("{}/{}".format, st.uuids(), st.integers(1, 2**63 - 1)),
     ).map(Revision)
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> IPPool:
+    """Pools of any size, use and selection; encapsulation, which assignment does not look at, is left out."""
+    family = draw(families())
+    shortest, longest = family.block_lengths
+    length = draw(st.integers(shortest, longest))
+    prefix = draw(prefixes(family=family, shortest=8, longest=length).filter(_is_global))
+    uses = draw(
+        st.sampled_from([(AllowedUse.WORKLOAD,), (AllowedUse.TUNNEL,), (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)])
+    )
+    spec = IPPoolSpec(
+        prefix=prefix,
+        block_length=length,
+        is_disabled=draw(st.booleans()),
+        allowed_uses=uses,
+        node_selector=draw(st.just("all()") | _pool_selectors()),
+        namespace_selector="" if AllowedUse.TUNNEL in uses else draw(st.just("") | _pool_selectors()),
+        assignment_mode=draw(st.sampled_from(AssignmentMode)),
+    )
+    return IPPool(metadata=Metadata(name=draw(names()), labels=draw(labels())), spec=spec)
+
+
+def reservations() -> st.SearchStrategy[IPReservation]:
+    """A few reserved prefixes, single addresses among them, which may overlap."""
+    spec = st.builds(IPReservationSpec, reserved=st.lists(prefixes(shortest=8), max_size=4).map(tuple))
+    return st.builds(IPReservation, metadata=st.builds(Metadata, name=names()), spec=spec)
+
+
+def configurations() -> st.SearchStrategy[IPAMConfigurationSpec]:
+    """Every combination of settings that may be stored."""
+    loose = st.builds(IPAMConfigurationSpec, cooldown_s=st.integers(0, 3600))
+    strict = st.builds(
+        IPAMConfigurationSpec,
+        is_affinity_strict=st.just(value=True),
+        claims_blocks=st.booleans(),
+        max_blocks=st.integers(0, 40),
+        cooldown_s=st.integers(0, 3600),
+    )
+    return loose | strict
+
+
+# --- the books of the allocator ---------------------------------------------------------------------------------------
+
+
+def owners() -> st.SearchStrategy[str]:
+    """Whom a block may belong to, as blocks name it: a node, somebody who is no node, or nobody."""
+    return st.one_of(names().map("host:{}".format), names().map("virtual:{}".format), st.just(""))
+
+
+def attributes() -> st.SearchStrategy[Attribute]:
+    """Who may hold an address; one that cools down, which nobody holds, is not among them."""
+    return st.builds(Attribute, handle=st.none() | names(longest=20), owner=_pairs(), alternate=st.just(()) | _pairs())
+
+
+@st.composite
+def blocks(draw: st.DrawFn, *, family: Family | None = None, most_bits: int = 4) -> Block:
+    """A block of up to 2 ** ``most_bits`` addresses after a life of assignments, releases, rests and owners."""
+    prefix = draw(prefixes(family=family))
+    size = draw(st.integers(0, most_bits))
+    prefix = Prefix.at(prefix.first, prefix.family.width - size)
+    kept_back = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (1, 1)])) if size > 1 else (0, 0)
+    now_ns = draw(st.integers(0, 2**33)) * _SECOND_NS  # to the year 2242
+    block = Block.new(prefix, owner=draw(owners()), now_ns=now_ns, kept_back=kept_back)
+    for _ in range(draw(st.integers(0, 8))):
+        now_ns += draw(st.integers(0, 10)) * _SECOND_NS
+        block = draw(_changes(block, now_ns))
+    return block
+
+
+@st.composite
+def _changes(draw: st.DrawFn, block: Block, now_ns: int) -> Block:
+    """What one more write makes of a block."""
+    held = [allocation.ordinal for allocation in block.held() if not allocation.is_cooling]
+    match draw(st.sampled_from(["assign", "assign", "release", "rest", "collect", "claim", "relinquish", "touch"])):
+        case "assign" if block.free:
+            ordinals = block.available(draw(st.integers(1, len(block.free))), None)
+            return block.assign(ordinals, draw(attributes()))
+        case "release" | "rest" as how if held:
+            going = draw(st.frozensets(st.sampled_from(held), min_size=1))
+            return block.release(going, cooling_from_ns=now_ns if how == "rest" else None)
+        case "collect":
+            return block.collected(now_ns, draw(st.integers(0, 10)) * _SECOND_NS)
+        case "claim":
+            return block.claimed(draw(owners().filter(bool)), now_ns)
+        case "relinquish":
+            return block.relinquished()
+        case _:
+            return block.touched()
+
+
+def affinities() -> st.SearchStrategy[Affinity]:
+    """A claim in each of its states."""
+    return st.builds(Affinity, state=st.sampled_from(AffinityState))
+
+
+def handles() -> st.SearchStrategy[Handle]:
+    """What a handle may count: some blocks of both families, each once and above nothing."""
+    counted = st.dictionaries(prefixes(shortest=20), st.integers(1, 2**40), max_size=4)
+    return counted.map(lambda counts: Handle(blocks=tuple(sorted(counts.items()))))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> AssignRequest:
+    """Anything that may be asked of an assignment: one thing or nothing of each family."""
+    wanted: list[Wanted] = []
+    for family in draw(st.lists(families(), min_size=1, max_size=2, unique=True)):
+        named = tuple(draw(st.lists(names(), max_size=2)))
+        if draw(st.booleans()):
+            wanted.append(Automatic(family=family, count=draw(st.integers(1, 300)), pools=named))
+        else:
+            wanted.append(Specific(address=draw(addresses(family)), pools=named))
+    plain = AssignRequest(
+        handle=draw(st.none() | names()), node=draw(names()), wanted=tuple(wanted), owner=draw(_pairs())
+    )
+    return evolve(
+        plain,
+        use=draw(st.none() | st.sampled_from(AllowedUse)),
+        reach=draw(st.sampled_from(Reach)),
+        shortfall=draw(st.sampled_from(Shortfall)),
+        namespace_labels=draw(labels()),
+        block_limit=draw(st.none() | st.integers(1, 30)),
+        max_per_handle=draw(st.none() | st.integers(1, 5)),
+        kept_back=draw(st.sampled_from([(0, 0), (1, 0), (4, 1)])),
+        affine_to=draw(st.sampled_from(["", "virtual:load-balancer"])),
+    )
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _pairs() -> st.SearchStrategy[Pairs]:
+    keys = st.sampled_from(["node", "pod", "namespace", "container", "interface", "network", "type", "service"])
+    return st.dictionaries(keys, names(longest=20), max_size=4).map(lambda pairs: tuple(sorted(pairs.items())))
+
+
+def _pool_selectors() -> st.SearchStrategy[str]:
+    return selectors().filter(lambda text: "global" not in text and len(text) <= _SELECTOR_LENGTH)
+
+
+def _is_global(prefix: Prefix) -> bool:
+    return not any(link_local.overlaps(prefix) for link_local in _LINK_LOCAL)
 
 
 def _addresses_of(family: Family) -> st.SearchStrategy[Address]:

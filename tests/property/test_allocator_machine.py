@@ -49,10 +49,11 @@ ordered = partial(memory, atomicity=Atomicity.ORDERED)
 TestOnAnAtomicStore = allocator_machine(atomic, cold).TestCase
 TestOnAnOrderedStore = allocator_machine(ordered, cold).TestCase
 TestResidentOnAnAtomicStore = allocator_machine(atomic, warm).TestCase
+TestResidentOnAnOrderedStore = allocator_machine(ordered, warm).TestCase
 TestOnSqlite = allocator_machine(sqlite, cold).TestCase
 
 # A step is many calls, each of them judged: fewer examples than for other laws keep a run short; `nightly` has plenty.
-FEW = settings(max_examples=max(20, settings().max_examples // 8))
+FEW = settings(max_examples=max(20, settings().max_examples // 2))
 TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = FEW
-TestResidentOnAnAtomicStore.settings = FEW
+TestResidentOnAnAtomicStore.settings = TestResidentOnAnOrderedStore.settings = FEW
 TestOnSqlite.settings = settings(FEW, max_examples=FEW.max_examples // 4)

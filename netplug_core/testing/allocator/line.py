@@ -16,7 +16,7 @@ from attrs import Factory, define, field, frozen
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
 from netplug_core.errors import InvariantBroken, Unavailable
-from netplug_core.records import Change, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
+from netplug_core.records import Change, Get, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
 from netplug_core.testing.faults import Death, Fault, FaultyDatastore, LostRace, LostReply, LostRequest, ProcessDied
 
 __all__ = ["CALL_S", "LATE_S", "Line", "Mishap", "Sort", "Watcher"]
@@ -89,8 +89,8 @@ class Watcher(Protocol):
 class Line:
     """A datastore as one client sees it.
 
-    ``writes`` has, for each call since the last ``arm``, how many writes it brought; 0 for a read. ``reading_since`` is
-    when the client began to read what its last commit rests on.
+    ``writes`` has, for each call since the last ``arm``, how many writes it brought; 0 for a read. ``kinds`` are those
+    that were read since then, and ``reading_since`` is when the client began to read what its last commit rests on.
     """
 
     inner: Datastore
@@ -98,6 +98,7 @@ class Line:
     watcher: Watcher
     mishaps: dict[int, Mishap] = field(default=Factory(dict))
     writes: list[int] = field(default=Factory(list))
+    kinds: set[Kind[object]] = field(default=Factory(set))
     reading_since: float = 0.0
     _is_reading: bool = False
 
@@ -105,6 +106,7 @@ class Line:
         """Begin to count anew, with this ahead."""
         self.mishaps = {mishap.at: mishap for mishap in mishaps}
         self.writes.clear()
+        self.kinds.clear()
         self._begin_reading()
         self._is_reading = False
 
@@ -130,6 +132,7 @@ class Line:
             ProcessDied: the script says so.
         """
         mishap = self._turn(0)
+        self.kinds.update(query.key.kind if isinstance(query, Get) else query.kind for query in queries)
         if not self._is_reading:
             self._begin_reading()
         match mishap.sort if mishap else None:

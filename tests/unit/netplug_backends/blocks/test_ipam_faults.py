@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 from attrs import define, evolve, field
 
+from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
 from netplug_core.errors import ContentionExhausted, Unavailable
+from netplug_core.flows.addresses import release_addresses
 from netplug_core.ipam.refusals import PoolsExhausted
-from netplug_core.ipam.request import AssignRequest, ReleaseRequest
+from netplug_core.ipam.request import AssignRequest, ReleaseItem, ReleaseRequest
 from netplug_core.records import Change, Conflict, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.testing.faults import Death, Fault, LostRace, LostReply, LostRequest, ProcessDied
+from netplug_core.testing.faults import Death, Fault, LostRace, LostReply, LostRequest, Meanwhile, ProcessDied
 from tests.unit.netplug_backends.blocks.bench import NOTE, cluster, part
 from tests.unit.netplug_core.ipam.bench import NODE, Bench, request, v4, v6
 
@@ -361,3 +363,30 @@ def test_a_refusal_after_a_lost_reply_leaves_nothing() -> None:
         suffer(bench, lost, wish=request("h", v4()))
     assert bench.held() == {"11.0.0.0": "other"}
     assert bench.handles() == ["other"]
+
+
+def test_what_a_lost_race_leaves_of_a_request_without_a_handle_is_freed() -> None:
+    """Of two blocks one had given its address already; the next try could not know that it was for this request."""
+
+    def small() -> Bench:
+        bench = cluster(Atomicity.ORDERED)
+        bench.add_pool("small", "11.0.0.0/29", 31)
+        return bench
+
+    wish = request(None, v4(3, "small"))
+    for applied in range(len(small().decision(wish).writes)):
+        bench = small()
+        given = bench.assign(wish, {1: LostRace(applied)})
+        assert len(given) == 3
+        assert bench.held().keys() == set(given), applied
+
+
+def test_a_release_tells_what_it_freed_itself(bench: Bench) -> None:
+    assert bench.take("h", v4(2)) == ["10.0.0.0", "10.0.0.1"]
+
+    def free_one() -> None:
+        item = ReleaseItem(address=Address.parse("10.0.0.0"))
+        release_addresses(bench.store, (item,), pace=bench.pace)
+
+    assert bench.release("h", {1: Meanwhile(free_one)}) == ["10.0.0.1"]
+    assert bench.held() == {}

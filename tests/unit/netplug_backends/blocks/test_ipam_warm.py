@@ -266,3 +266,13 @@ def test_a_store_that_is_away_is_not_answered_from_memory(bench: Bench) -> None:
         ipam.assign(request("h"), NO_ENDPOINT, deadline=bench.deadline)
     assert bench.warm is not None
     assert bench.warm.recall((Get(bench.block(BLOCK_0).key),), ())[1] != ()
+
+
+def test_less_than_was_asked_is_never_answered_from_memory() -> None:
+    """What is short may have come free meanwhile, in a block that the commit has nothing to do with."""
+    bench = resident()
+    bench.add_pool("small", "11.0.0.0/30", 31)
+    bench.take("full", v4(2, "small"))
+    bench.take("half", v4(1, "small"))
+    elsewhere(bench, lambda other: other.release("full"))
+    assert len(bench.take_what_there_is("h", v4(2, "small"))) == 2

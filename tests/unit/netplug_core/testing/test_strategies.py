@@ -1,22 +1,43 @@
 """What the strategies promise to those who draw from them."""
 
+import json
 import string
+from collections.abc import Callable
 
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.resources.metadata import Labels
+from netplug_core.ipam.affinity import AFFINITY, Affinity
+from netplug_core.ipam.block import BLOCK, Attribute, Block
+from netplug_core.ipam.codec import from_mapping, to_mapping
+from netplug_core.ipam.handle import HANDLE, Handle
+from netplug_core.ipam.request import AssignRequest
+from netplug_core.records import Kind
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.validation import check
 from netplug_core.selectors.evaluate import matches
 from netplug_core.selectors.grammar import Among, And, Compare, Everything, Has, Not, Or, Selector, parse
 from netplug_core.testing.strategies import (
     addresses,
+    affinities,
+    attributes,
+    blocks,
+    configurations,
     families,
+    handles,
     label_sets,
     labels,
     names,
+    owners,
+    pools,
     prefixes,
+    requests,
+    reservations,
     revisions,
     selectors,
 )
@@ -75,3 +96,51 @@ def test_selectors_and_label_sets_meet(*, outcome: bool) -> None:
 @given(revisions())
 def test_revisions_are_never_empty(revision: str) -> None:
     assert revision
+
+
+@given(pools(), reservations(), configurations())
+def test_resources_are_such_as_their_rules_accept(
+    pool: IPPool, reservation: IPReservation, settings: IPAMConfigurationSpec
+) -> None:
+    check(pool)
+    check(reservation)
+    check(IPAMConfiguration(metadata=Metadata(name=IPAM_CONFIGURATION_KEY.name), spec=settings))
+    assert pool.spec.prefix.length <= pool.spec.block_length
+
+
+@given(blocks(), handles(), affinities())
+def test_the_books_of_the_allocator_are_sound_and_can_be_stored(
+    block: Block, handle: Handle, affinity: Affinity
+) -> None:
+    assert block.problem() == ""
+    stored: tuple[tuple[Kind[object], object], ...] = ((BLOCK, block), (HANDLE, handle), (AFFINITY, affinity))
+    for kind, value in stored:
+        assert from_mapping(kind, json.loads(json.dumps(to_mapping(value)))) == value
+    assert all(count > 0 for _block, count in handle.blocks)
+
+
+STATES: dict[str, Callable[[Block], bool]] = {
+    "full": lambda block: not block.free,
+    "cooling": lambda block: block.cooling_count > 0,
+    "kept back": lambda block: block.is_empty and block.used_count > 0,
+    "nobody's": lambda block: not block.owner and block.used_count > 0,
+    "shared": lambda block: len(block.attributes) > 1,
+}
+
+
+@pytest.mark.parametrize("is_so", STATES.values(), ids=STATES)
+def test_blocks_come_in_every_state(is_so: Callable[[Block], bool]) -> None:
+    assert is_so(find(blocks(), is_so, settings=ANY))
+
+
+@given(attributes(), owners())
+def test_a_holder_is_somebody_and_an_owner_has_a_sort(attribute: Attribute, owner: str) -> None:
+    assert attribute.released_ns is None
+    assert list(attribute.owner) == sorted(attribute.owner)
+    assert owner == "" or owner.partition(":")[0] in {"host", "virtual"}
+
+
+@given(requests())
+def test_a_request_wants_one_thing_of_a_family(request: AssignRequest) -> None:
+    wanted = [wish.family for wish in request.wanted]
+    assert len(set(wanted)) == len(wanted) > 0
