@@ -54,22 +54,22 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
         Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
     ]
     writes: list[Write] = []
-    left, released = handle.value, list[Address]()
-    for prefix, _count in handle.value.blocks:
+    left, released, is_short = handle.value, list[Address](), False
+    for prefix, count in handle.value.blocks:
         record = snapshot.find(block_key(prefix))
         ours = record.value.held_by(request.handle) if record else ()
         going = tuple(held for held in ours if request.sequence in (None, held.sequence))
         if record is not None and going:
             writes.append(cooling.release(record, going))
-        else:  # it may be remembered, and older than the handle
-            conditions.append(Require(block_key(prefix), record.revision if record else ABSENT))
+        is_short |= len(ours) < count  # what a crash left, or a block that is remembered and older than the handle
         released.extend(held.address for held in going)
         left = left.with_count(prefix, len(ours) - len(going))
     if left != handle.value:
         writes.append(_handle_write(handle, left))
     elif not left.blocks:
         writes.append(Delete(handle.key, handle.revision))
-    return Decision((*conditions, *writes) if writes else (), Released(addresses=tuple(released)))
+    result = Released(addresses=tuple(released))
+    return Decision((*conditions, *writes) if writes else (), result, is_short=is_short)
 
 
 def _handle_write(handle: Record[Handle], left: Handle) -> Write:
