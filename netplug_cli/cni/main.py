@@ -48,7 +48,7 @@ _FLOWS = {
 
 
 def main() -> int:
-    """Serve one call of a runtime; the exit status of the process."""
+    """Serve one call of a runtime; the exit status of the process, which may end at once: all is written and closed."""
     plugin = identify(sys.argv[0])
     lines = _Lines(_COMPONENT[plugin])
     reply = run(
@@ -64,6 +64,7 @@ def main() -> int:
     )
     if reply.stderr and sys.stderr is not None:
         sys.stderr.write(reply.stderr)
+        sys.stderr.flush()
     sys.stdout.write(reply.stdout)
     sys.stdout.flush()
     return reply.status

@@ -49,14 +49,14 @@ def test_two_files_are_written(installed: Installed, folder: Path, said: list[st
 def test_a_file_names_interpreter_and_libraries_in_three_lines(installed: Installed) -> None:
     shebang, start, call = Path(installed.files[0]).read_text().splitlines()
     assert shebang == f"#!{sys.executable} -IS"
-    folders = re.fullmatch(r"import gc, sys; gc\.disable\(\); sys\.path\.extend\((\[.*\])\)", start)
+    folders = re.fullmatch(r"import gc, os, sys; gc\.disable\(\); sys\.path\.extend\((\[.*\])\)", start)
     assert folders is not None
     for package in ("attrs", "pluggy", "netplug_core"):
         spec = importlib.util.find_spec(package)
         assert spec is not None
         assert spec.origin is not None
         assert repr(str(Path(spec.origin).resolve().parent.parent)) in folders[1]
-    assert call == "from netplug_cli.cni.main import main; sys.exit(main())"
+    assert call == "from netplug_cli.cni.main import main; os._exit(main())"
 
 
 @pytest.mark.parametrize("name", EXECUTABLES)
