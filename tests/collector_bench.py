@@ -17,7 +17,7 @@ from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affini
 from netplug_core.ipam.block import BLOCK, Attribute, Block, block_key
 from netplug_core.ipam.collection import Memory, Report, Settings, View
 from netplug_core.ipam.handle import HANDLE, Handle, handle_key
-from netplug_core.ipam.witness import Cluster, PodFacts, PodName
+from netplug_core.ipam.witness import Cluster, KnownPod, PodName
 from netplug_core.records import Create, Delete, Get, Key, Kind, List, Record, Update, Write
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -40,7 +40,7 @@ V = TypeVar("V")
 class Orchestrator:
     """Pods and nodes, and a witness of them that may be slow or away. ``asked`` is what it was asked, in order."""
 
-    pods: dict[PodName, PodFacts] = field(factory=dict)
+    pods: dict[PodName, KnownPod] = field(factory=dict)
     nodes: set[str] = field(factory=lambda: {"node-a", "node-b"})
     is_away: bool = False
     delay: Callable[[], object] = lambda: None
@@ -48,7 +48,7 @@ class Orchestrator:
 
     def run_pod(self, name: str, node: str, *addresses: str, is_finished: bool = False) -> None:
         """A pod of the namespace ``default``, as it is from now on."""
-        facts = PodFacts(
+        facts = KnownPod(
             namespace="default",
             name=name,
             node=node,
@@ -64,7 +64,7 @@ class Orchestrator:
     def cluster(self) -> Cluster:
         return Cluster(pods=tuple(self.pods.values()), nodes=frozenset(self.nodes))
 
-    def find_pod(self, pod: PodName, *, deadline: Deadline) -> PodFacts | None:
+    def find_pod(self, pod: PodName, *, deadline: Deadline) -> KnownPod | None:
         self._turn(f"pod {pod}", deadline)
         return self.pods.get(pod)
 

@@ -38,7 +38,7 @@ from netplug_core.ipam.cooling import Cooling
 from netplug_core.ipam.handle import HANDLE
 from netplug_core.ipam.reclaim import COOLED, DELETING, FREEING, GIVING_UP, MENDING, Reclaimed, Rule
 from netplug_core.ipam.survey import survey
-from netplug_core.ipam.witness import Cluster, PodFacts, PodName, Statement, Witness
+from netplug_core.ipam.witness import Cluster, KnownPod, PodName, Statement, Witness
 from netplug_core.log import Level, Log
 from netplug_core.records import Get, Kind, List, Record
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
@@ -221,7 +221,7 @@ class _Shift:
     def _hear(self, asked: Iterable[PodName | str], until: Deadline) -> Statement:
         """What the witness says of some pods and nodes; a question that fails is unanswered, and nothing more."""
         witness = self.collector.witness
-        pods: dict[PodName, PodFacts | None] = {}
+        pods: dict[PodName, KnownPod | None] = {}
         gone: set[str] = set()
         unanswered: dict[PodName | str, str] = {}
         for question in asked:

@@ -15,7 +15,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.affinity import owner_node
 from netplug_core.ipam.block import RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.witness import PodFacts, PodName
+from netplug_core.ipam.witness import KnownPod, PodName
 
 __all__ = ["Doubt", "Holding", "LeakReason", "Verdict", "holdings", "judge"]
 
@@ -86,7 +86,7 @@ def holdings(block: Block) -> tuple[Holding, ...]:
     )
 
 
-def judge(holding: Holding, pods: Mapping[PodName, PodFacts | None], *, gone: Container[str]) -> Verdict:
+def judge(holding: Holding, pods: Mapping[PodName, KnownPod | None], *, gone: Container[str]) -> Verdict:
     """Whether an address is used, by what is known of pods and of the nodes that are gone.
 
     A pod that is not among ``pods`` does not exist.
@@ -101,7 +101,7 @@ def judge(holding: Holding, pods: Mapping[PodName, PodFacts | None], *, gone: Co
     return _judge_by_pod(holding, pods.get(pod))
 
 
-def _judge_by_pod(holding: Holding, pod: PodFacts | None) -> LeakReason | None:
+def _judge_by_pod(holding: Holding, pod: KnownPod | None) -> LeakReason | None:
     if pod is None:
         return LeakReason.POD_MISSING
     if pod.is_finished:

@@ -38,7 +38,7 @@ from netplug_core.ipam.collection import (
     View,
 )
 from netplug_core.ipam.holdings import Doubt, Holding, LeakReason, Verdict, holdings, judge
-from netplug_core.ipam.witness import Cluster, PodFacts, PodName
+from netplug_core.ipam.witness import Cluster, KnownPod, PodName
 from netplug_core.records import Key, Malformed, Record
 
 __all__ = ["survey"]
@@ -91,7 +91,7 @@ class _Desk:
     blocks: dict[Prefix, Record[Block]]
     claims: dict[Key[Affinity], _Claim]
     unreadable: tuple[Malformed, ...]
-    pods: dict[PodName, PodFacts | None]
+    pods: dict[PodName, KnownPod | None]
     held: tuple[Holding, ...]
     gone: frozenset[str]
 

@@ -15,7 +15,7 @@ from attrs import frozen
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 
-__all__ = ["Cluster", "PodFacts", "PodName", "Statement", "Witness"]
+__all__ = ["Cluster", "KnownPod", "PodName", "Statement", "Witness"]
 
 
 @frozen(order=True)
@@ -30,7 +30,7 @@ class PodName:
 
 
 @frozen(kw_only=True)
-class PodFacts:
+class KnownPod:
     """A pod as its orchestrator describes it.
 
     ``node`` is empty until it is scheduled. ``addresses`` are those that it reports or that its annotations name; none
@@ -54,14 +54,14 @@ class PodFacts:
 class Cluster:
     """Every pod there is, and the name of every node that the orchestrator knows or that was registered."""
 
-    pods: tuple[PodFacts, ...] = ()
+    pods: tuple[KnownPod, ...] = ()
     nodes: frozenset[str] = frozenset()
 
 
 class Witness(Protocol):
     """Who can say, now and at first hand, whether a pod or a node exists."""
 
-    def find_pod(self, pod: PodName, *, deadline: Deadline) -> PodFacts | None:
+    def find_pod(self, pod: PodName, *, deadline: Deadline) -> KnownPod | None:
         """The pod as it is now; None when it certainly does not exist.
 
         Raises:
@@ -86,7 +86,7 @@ class Statement:
     more; ``unanswered`` each pod and node of which nothing could be learned, and why.
     """
 
-    pods: Mapping[PodName, PodFacts | None]
+    pods: Mapping[PodName, KnownPod | None]
     gone: frozenset[str]
     unanswered: Mapping[PodName | str, str]
 

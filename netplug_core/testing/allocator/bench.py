@@ -19,7 +19,7 @@ from netplug_core.flows import collect
 from netplug_core.ipam.collection import Memory, Report, Settings
 from netplug_core.ipam.interface import IPAM
 from netplug_core.ipam.request import Released
-from netplug_core.ipam.witness import Cluster, PodFacts, PodName
+from netplug_core.ipam.witness import Cluster, KnownPod, PodName
 from netplug_core.log import Level
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.testing.allocator.acts import (
@@ -274,7 +274,7 @@ class _Witness:
         """Everything there is."""
         return Cluster(pods=tuple(map(self._facts, self.ledger.pods)), nodes=frozenset(self.ledger.nodes))
 
-    def find_pod(self, pod: PodName, *, deadline: Deadline) -> PodFacts | None:
+    def find_pod(self, pod: PodName, *, deadline: Deadline) -> KnownPod | None:
         """The pod as it is now."""
         del deadline
         return self._facts(pod.name) if pod.name in self.ledger.pods else None
@@ -284,9 +284,9 @@ class _Witness:
         del deadline
         return name in self.ledger.nodes
 
-    def _facts(self, handle: str) -> PodFacts:
+    def _facts(self, handle: str) -> KnownPod:
         held = tuple(sorted(self.ledger.held_by(handle)))
-        return PodFacts(namespace=NAMESPACE, name=handle, node=self.ledger.pods[handle], addresses=held)
+        return KnownPod(namespace=NAMESPACE, name=handle, node=self.ledger.pods[handle], addresses=held)
 
 
 def _say_nothing(_level: Level, _message: str, /, **_fields: object) -> None:

@@ -6,7 +6,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.collection import Basis, FreeHandle, Leak, Taken
 from netplug_core.ipam.confirmation import confirm, questions
 from netplug_core.ipam.holdings import Holding, LeakReason
-from netplug_core.ipam.witness import PodFacts, PodName, Statement
+from netplug_core.ipam.witness import KnownPod, PodName, Statement
 
 WEB, DB = PodName("default", "web"), PodName("default", "db")
 BLOCK = Prefix.parse("10.0.0.0/29")
@@ -29,13 +29,13 @@ def handle(*leaks: Leak) -> FreeHandle:
 
 
 def statement(
-    *pods: PodFacts, gone: frozenset[str] = frozenset(), unanswered: dict[PodName | str, str] | None = None
+    *pods: KnownPod, gone: frozenset[str] = frozenset(), unanswered: dict[PodName | str, str] | None = None
 ) -> Statement:
     return Statement(pods={pod.pod: pod for pod in pods}, gone=gone, unanswered=unanswered or {})
 
 
-def running(*addresses: Address, name: str = "web") -> PodFacts:
-    return PodFacts(namespace="default", name=name, node="node-a", addresses=addresses)
+def running(*addresses: Address, name: str = "web") -> KnownPod:
+    return KnownPod(namespace="default", name=name, node="node-a", addresses=addresses)
 
 
 def test_each_pod_and_node_is_asked_about_once() -> None:

@@ -6,7 +6,7 @@ from attrs import evolve
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.ipam.block import Attribute, Block
 from netplug_core.ipam.holdings import Doubt, Holding, LeakReason, Verdict, holdings, judge
-from netplug_core.ipam.witness import PodFacts, PodName
+from netplug_core.ipam.witness import KnownPod, PodName
 
 ONE, TWO = Address.parse("10.0.0.1"), Address.parse("10.0.0.2")
 WEB = PodName("default", "web")
@@ -23,8 +23,8 @@ HELD = Holding(
 TUNNEL = evolve(HELD, pod="", namespace="", interface="", type="wireguardV6TunnelAddress")
 
 
-def pod(*addresses: Address, node: str = "node-a", is_finished: bool = False) -> PodFacts:
-    return PodFacts(namespace="default", name="web", node=node, addresses=addresses, is_finished=is_finished)
+def pod(*addresses: Address, node: str = "node-a", is_finished: bool = False) -> KnownPod:
+    return KnownPod(namespace="default", name="web", node=node, addresses=addresses, is_finished=is_finished)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def pod(*addresses: Address, node: str = "node-a", is_finished: bool = False) ->
         (pod(is_finished=True), LeakReason.POD_FINISHED),  # evicted before it had an address
     ],
 )
-def test_a_pods_address_is_judged_by_the_pod(facts: PodFacts | None, verdict: Verdict) -> None:
+def test_a_pods_address_is_judged_by_the_pod(facts: KnownPod | None, verdict: Verdict) -> None:
     assert judge(HELD, {} if facts is None else {WEB: facts}, gone=()) is verdict
     assert judge(HELD, {WEB: facts}, gone={"node-a"}) is verdict
 

@@ -1,12 +1,12 @@
 """What is said of pods and nodes, and what is not."""
 
-from netplug_core.ipam.witness import PodFacts, PodName, Statement
+from netplug_core.ipam.witness import KnownPod, PodName, Statement
 
 WEB = PodName("default", "web")
 
 
 def test_a_pod_is_known_by_both_names() -> None:
-    facts = PodFacts(namespace="default", name="web", node="node-a")
+    facts = KnownPod(namespace="default", name="web", node="node-a")
     assert facts.pod == WEB
     assert str(WEB) == "default/web"
     assert sorted([PodName("b", "a"), WEB, PodName("b", "A")]) == [PodName("b", "A"), PodName("b", "a"), WEB]
