@@ -31,8 +31,10 @@ _TRIAL_S = 60.0
 
 _MARK = "from netplug_cli.cni.main import main"
 
-# What an ADD loads beside netplug itself. Byte-compiled whole: which part is loaded is not ours to know.
-_LIBRARIES = ("attr", "attrs", "cattr", "cattrs", "pluggy", "netplug_core", "netplug_backends", "netplug_cli")
+# What the commands load (pyroute2: CHECK alone). Byte-compiled whole: which part is loaded is not ours to know.
+_LIBRARIES = (
+    "attr", "attrs", "cattr", "cattrs", "pluggy", "pyroute2", "netplug_core", "netplug_backends", "netplug_cli",
+)  # fmt: skip
 
 
 @frozen(kw_only=True)
@@ -51,7 +53,7 @@ def install(bin_dir: str, say: Callable[[str], None]) -> Installed:
 
     Raises:
         ConfigurationError: the interpreter's path does not fit into a ``#!`` line.
-        Unavailable: the folder cannot be written, or what was written does not run.
+        Unavailable: a library is missing, the folder cannot be written, or what was written does not run.
     """
     interpreter = sys.executable
     shebang = f"#!{interpreter} -IS"
@@ -103,7 +105,9 @@ def _library_folders() -> list[str]:
 def _location(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise Unavailable(package, "the package is not installed in this environment")
+        raise Unavailable(
+            package, "the package is not installed in this environment; netplug[linux] brings all it takes"
+        )
     return Path(spec.origin).resolve().parent
 
 

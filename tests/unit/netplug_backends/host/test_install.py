@@ -142,3 +142,13 @@ def test_a_folder_that_cannot_be_written_is_named(installed: Installed, tmp_path
 def test_a_relative_folder_is_this_one(monkeypatch: pytest.MonkeyPatch, installed: Installed, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert install(".", lambda _: None).files == tuple(str(tmp_path / name) for name in EXECUTABLES)
+
+
+def test_an_environment_that_lacks_a_library_gets_no_executables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CHECK alone loads it: without this an installation looks well until the first CHECK."""
+    monkeypatch.setitem(sys.modules, "pyroute2", None)
+    with pytest.raises(Unavailable, match=r"^pyroute2: .* not installed in this environment; netplug\[linux\]"):
+        install(str(tmp_path), lambda _line: None)
+    assert list(tmp_path.iterdir()) == []
