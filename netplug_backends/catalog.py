@@ -18,5 +18,8 @@ CATALOG: Mapping[str, Mapping[str, str]] = {
         "linux": "netplug_backends.linux.hookimpls",
         "memory": "netplug_backends.memory.hookimpls",
     },
-    "orchestrator": {"kubernetes": "netplug_backends.kubernetes.hookimpls"},
+    "orchestrator": {
+        "kubernetes": "netplug_backends.kubernetes.hookimpls",
+        "memory": "netplug_backends.memory.hookimpls",
+    },
 }

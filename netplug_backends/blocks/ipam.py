@@ -16,9 +16,9 @@ from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.interface import Datastore, DatastoreDescription
+from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
 from netplug_core.datastore.loop import CALL_S, run
-from netplug_core.errors import NetplugError
+from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.ipam.block import BLOCK, Block
 from netplug_core.ipam.handle import Handle, handle_query
 from netplug_core.ipam.interface import EndpointPart
@@ -246,10 +246,14 @@ class _Watched:
             revisions = self.inner.commit(writes, deadline=deadline)
         except (CommitError, OutcomeUnknown) as error:
             self._note(writes if isinstance(error, OutcomeUnknown) else writes[: error.applied])
-            if self.handle is None:
-                self.stranded.extend(chain.from_iterable(map(_taken, writes[: error.applied])))
+            self._strand(writes[: error.applied])
             raise
-        except NetplugError:  # nothing was sent
+        except NetplugError as error:
+            # That the store is away means that nothing was sent. Anything else, such as a missing right, may have
+            # stopped an ordered store at any write, and those before it are made.
+            if type(error) is not Unavailable and self.description.atomicity is Atomicity.ORDERED:
+                self._note(writes[:-1])
+                self._strand(writes[:-1])
             raise
         except BaseException:  # told to stop, who knows how far it came
             self._note(writes)
@@ -264,6 +268,10 @@ class _Watched:
         """The addresses that the commits took, if they arrived, with their numbers."""
         items = (item for writes in self.sent for write in writes for item in _taken(write))
         return frozenset((item.address, item.sequence or 0) for item in items)
+
+    def _strand(self, writes: Sequence[Write]) -> None:
+        if self.handle is None:
+            self.stranded.extend(chain.from_iterable(map(_taken, writes)))
 
     def _note(self, writes: Sequence[Write]) -> None:
         changes = [write for write in writes if isinstance(write, (Create, Update, Delete))]

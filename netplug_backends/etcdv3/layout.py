@@ -220,6 +220,7 @@ LAYOUT: Final = Layout(
         "IPPool": Objects(f"{_RESOURCES}/ippools"),
         "IPReservation": Objects(f"{_RESOURCES}/ipreservations"),
         "Node": Objects(f"{_RESOURCES}/nodes"),
+        "Profile": Objects(f"{_RESOURCES}/profiles"),
         "WorkloadEndpoint": Objects(f"{_RESOURCES}/workloadendpoints", length=2),
     }
 )

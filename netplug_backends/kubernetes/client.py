@@ -18,7 +18,8 @@ from urllib.parse import quote, urlencode
 
 from attrs import define, field, frozen
 
-from netplug_backends.kubernetes.access import Access, AccessSource
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.credentials import Access
 from netplug_backends.kubernetes.transport import Connection, Raw, connect, tls_context
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unauthorized, Unavailable

@@ -1,6 +1,6 @@
 """The datastore on an API server: an ordered store, one request a write.
 
-Custom objects are kept by ``objects``; WorkloadEndpoints and Nodes are what the cluster says of its pods and nodes.
+Custom objects are kept by ``objects``; WorkloadEndpoints, Nodes and Profiles are what the cluster says of its own.
 Which group the custom objects are in is found out once, by the first call.
 """
 
@@ -11,14 +11,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve
 
 from netplug_backends.kubernetes.client import Client, Request
-from netplug_backends.kubernetes.keeper import ConditionFailed, Found, Keeper, failure
+from netplug_backends.kubernetes.keeper import (
+    ConditionFailed,
+    Found,
+    Keeper,
+    failure,
+    listed,
+    object_of,
+    revision_of,
+    version_of,
+)
 from netplug_backends.kubernetes.layout import SORTS, Mode
 from netplug_backends.kubernetes.objects import Objects
-from netplug_backends.kubernetes.watching import Source, events
+from netplug_backends.kubernetes.watching import Positions, Source, events
 from netplug_core.clock import Deadline
 from netplug_core.datastore.commits import fold, named_revision, refusal
 from netplug_core.datastore.interface import Atomicity, DatastoreDescription
 from netplug_core.errors import Unauthorized, Unavailable
+from netplug_core.netconf.model import DEFAULT_ANNOTATION_PREFIX
 from netplug_core.records import (
     Answer,
     Change,
@@ -41,20 +51,29 @@ from netplug_core.records import (
 __all__ = ["KubernetesDatastore", "detect"]
 
 _ALLOCATION = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
-_VIEWS = ("Node", "WorkloadEndpoint")
+_VIEWS = ("Node", "Profile", "WorkloadEndpoint")
 
 
 class KubernetesDatastore:
     """The records of a cluster.
 
     ``mode`` is the group of the custom objects, None to take the one that the cluster has. Where ``uses_pod_cidr``,
-    addresses are not netplug's to assign, and the allocator's records are not kept.
+    addresses are not netplug's to assign, and the allocator's records are not kept. ``annotation_prefix`` is what the
+    annotations of pods begin with.
     """
 
-    def __init__(self, client: Client, *, mode: Mode | None = None, uses_pod_cidr: bool = False) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        mode: Mode | None = None,
+        uses_pod_cidr: bool = False,
+        annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX,
+    ) -> None:
         self._client = client
         self._mode = mode
         self._uses_pod_cidr = uses_pod_cidr
+        self.annotation_prefix = annotation_prefix
         self._custom: Objects | None = None
         self._views: dict[str, Keeper] = {}
 
@@ -104,15 +123,36 @@ class KubernetesDatastore:
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
         sources: list[Source] = []
+        reached: dict[Kind[object], Positions] = {}
         for kind, revision in start.items():
-            for request, number in self._keeper(kind, deadline).sources(kind, revision):
-                if not number:
-                    raise WatchExpired(revision)
-                sources.append(Source(kind, request, number, revision))
+            found = self._keeper(kind, deadline).sources(kind, revision)
+            if not any(number for _, number in found):
+                raise WatchExpired(revision)
+            reached[kind] = Positions([number for _, number in found])
+            sources += (Source(kind, *one, revision, place) for place, one in enumerate(found))
+        for source in tuple(sources):
+            if not source.number:
+                yield from self._told(source, sources, reached[source.kind], deadline)
         for source, event in events(self._client, sources, deadline=deadline):
             change = self._keeper(source.kind, deadline).change(source.kind, event)
             if change is not None:
-                yield change
+                number = version_of(revision_of(object_of(event))).number
+                yield reached[source.kind].moved(source.place, change, number)
+
+    def _told(
+        self, source: Source, sources: list[Source], reached: Positions, deadline: Deadline
+    ) -> Iterator[Change[object]]:
+        """Everything in a collection, for a watch that is to begin with its beginning and goes on from there.
+
+        One that stops before the end of it has not begun.
+        """
+        items, number = listed(self._client, source.request, deadline=deadline)
+        for item in items:
+            change = self._keeper(source.kind, deadline).change(source.kind, {"type": "ADDED", "object": item})
+            if change is not None:
+                yield reached.moved(source.place, change, "")
+        sources[sources.index(source)] = evolve(source, number=number)
+        reached.numbers[source.place] = number
 
     # --- one query, one write --------------------------------------------------------------------------------------
 
@@ -147,11 +187,15 @@ class KubernetesDatastore:
         if kind.name == "WorkloadEndpoint":
             from netplug_backends.kubernetes.endpoints import Endpoints
 
-            return Endpoints(self._client)
+            return Endpoints(self._client, self.annotation_prefix)
         if kind.name == "Node":
             from netplug_backends.kubernetes.nodes import Addressing, Nodes
 
             return Nodes(self._client, Addressing.POD_CIDR if self._uses_pod_cidr else Addressing.POOLS)
+        if kind.name == "Profile":
+            from netplug_backends.kubernetes.profiles import Profiles
+
+            return Profiles(self._client)
         raise NotSupported("storing", kind, f"this release stores {', '.join(sorted((*SORTS, *_VIEWS)))}")
 
     def _objects(self, deadline: Deadline) -> Objects:

@@ -8,8 +8,10 @@ one endpoint, that of its first interface.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Final, cast
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from attrs import frozen
 
 from netplug_backends.kubernetes.client import Client, Json, Reply, Request, segment
 from netplug_backends.kubernetes.facts import pod_facts
@@ -17,6 +19,7 @@ from netplug_backends.kubernetes.keeper import (
     ConditionFailed,
     Found,
     failure,
+    found_at,
     listed,
     object_of,
     revision_of,
@@ -32,6 +35,7 @@ from netplug_core.names import (
     parse_endpoint_name,
     workload_endpoint_name,
 )
+from netplug_core.netconf.model import DEFAULT_ANNOTATION_PREFIX
 from netplug_core.orchestrator.interface import ContainerPort, PodFacts, PodNetwork
 from netplug_core.records import (
     Change,
@@ -54,14 +58,11 @@ from netplug_core.resources.workloadendpoint import (
     WorkloadEndpointSpec,
 )
 
-__all__ = ["ANNOTATION_PREFIX", "Endpoints", "endpoint_of"]
+__all__ = ["Endpoints", "endpoint_of"]
 
-ANNOTATION_PREFIX: Final = "cni.projectnetplug.org"
-_POD_IP = f"{ANNOTATION_PREFIX}/podIP"
-_POD_IPS = f"{ANNOTATION_PREFIX}/podIPs"
-_CONTAINER = f"{ANNOTATION_PREFIX}/containerID"
-_FLOATING = f"{ANNOTATION_PREFIX}/floatingIPs"
-_SPOOFABLE = f"{ANNOTATION_PREFIX}/allowedSourcePrefixes"
+# What annotations are called behind their prefix.
+_POD_IP, _POD_IPS, _CONTAINER = "podIP", "podIPs", "containerID"
+_FLOATING, _SPOOFABLE = "floatingIPs", "allowedSourcePrefixes"
 _LABEL_DOMAIN = "projectnetplug.org"
 _ORCHESTRATOR, _INTERFACE = "k8s", "eth0"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -70,10 +71,11 @@ _MAYBE_HASHED = 200  # a longer name may be one that was cut, from which the pod
 
 
 class Endpoints:
-    """The endpoints of a cluster's pods."""
+    """The endpoints of a cluster's pods; ``prefix`` is what the annotations begin with that they are written into."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, prefix: str = DEFAULT_ANNOTATION_PREFIX) -> None:
         self._client = client
+        self._prefix = prefix
 
     def find(self, query: Get[object], *, deadline: Deadline) -> Found:
         """The endpoint of one pod; see :class:`~netplug_backends.kubernetes.keeper.Keeper`."""
@@ -84,7 +86,7 @@ class Endpoints:
         """The endpoints of all pods, or of a namespace's."""
         path = f"/api/v1/namespaces/{segment(query.within[0])}/pods" if query.within else "/api/v1/pods"
         items, number = listed(self._client, Request("GET", path), deadline=deadline)
-        found = (record for item in items if (record := _record(query.kind, item)) is not None)
+        found = (record for item in items if (record := self._record(query.kind, item)) is not None)
         inside = (record for record in found if record.key.path[: len(query.within)] == query.within)
         return Found(tuple(sorted(inside, key=lambda record: record.key.path)), Revision(number))
 
@@ -106,13 +108,14 @@ class Endpoints:
             _POD_IPS: ",".join(prefixes),
             _CONTAINER: endpoint.spec.container_id,
         }
-        return self._patch(write.key, {"uid": version_of(revision).uid, "annotations": annotations}, deadline)
+        metadata = {"uid": version_of(revision).uid, "annotations": self._named(annotations)}
+        return self._patch(write.key, metadata, deadline)
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Empty the addresses in the pod; whose they were stays to be read."""
         version = version_of(revision)
         condition = {"uid": version.uid, "resourceVersion": version.number}
-        return self._patch(write.key, {**condition, "annotations": {_POD_IP: "", _POD_IPS: ""}}, deadline)
+        return self._patch(write.key, {**condition, "annotations": self._named({_POD_IP: "", _POD_IPS: ""})}, deadline)
 
     def sources(self, kind: Kind[object], revision: Revision) -> tuple[tuple[Request, str], ...]:
         """All pods."""
@@ -121,10 +124,13 @@ class Endpoints:
 
     def change(self, kind: Kind[object], event: Json) -> Change[object] | None:
         """What an event about a pod means to its endpoint; None for a pod that is none."""
-        record = _record(kind, object_of(event))
+        record = self._record(kind, object_of(event))
         if record is None:
             return None
         return Change(record.key, None if event.get("type") == "DELETED" else record.value, record.revision)
+
+    def _named(self, annotations: Mapping[str, str]) -> Json:
+        return {f"{self._prefix}/{name}": text for name, text in annotations.items()}
 
     # --- one pod -----------------------------------------------------------------------------------------------------
 
@@ -133,7 +139,7 @@ class Endpoints:
         identity = _identity(name)
         if identity is not None and identity.orchestrator == _ORCHESTRATOR and identity.pod:
             found = self._pod(namespace, identity.pod, deadline)
-            record = None if found is None else _record(key.kind, found)
+            record = None if found is None else self._record(key.kind, found)
             if record is not None and record.key == key:
                 return record
         if len(name) <= _MAYBE_HASHED:
@@ -141,14 +147,15 @@ class Endpoints:
         listing = self.find_all(List(key.kind, (namespace,)), deadline=deadline)
         return next((record for record in listing.records if record.key == key), None)
 
-    def _pod(self, namespace: str, name: str, deadline: Deadline) -> Json | None:
-        request = Request("GET", _pod_path(namespace, name))
-        reply = self._client.ask(request, deadline=deadline)
-        if reply.is_missing:
+    def _record(self, kind: Kind[object], found: Json) -> Record[object] | None:
+        endpoint = endpoint_of(pod_facts(found), self._prefix)
+        if endpoint is None:
             return None
-        if not reply.is_success:
-            raise failure(self._client, request, reply)
-        return reply.object
+        key = kind.key(endpoint.metadata.namespace, endpoint.metadata.name)
+        return Record(key, endpoint, revision_of(found))
+
+    def _pod(self, namespace: str, name: str, deadline: Deadline) -> Json | None:
+        return found_at(self._client, _pod_path(namespace, name), deadline=deadline)
 
     def _present(self, key: Key[object], spec: WorkloadEndpointSpec, deadline: Deadline) -> Record[object]:
         if spec.orchestrator != _ORCHESTRATOR:
@@ -198,7 +205,25 @@ class Endpoints:
         return ConditionFailed(current)
 
 
-def endpoint_of(pod: PodFacts) -> WorkloadEndpoint | None:
+@frozen
+class _Written:
+    """A pod, and what stands in the annotations of one prefix. Anybody may write those."""
+
+    pod: PodFacts
+    prefix: str
+
+    def text(self, name: str) -> str | None:
+        return self.pod.annotation(f"{self.prefix}/{name}")
+
+    def array(self, name: str) -> Iterator[str]:
+        try:
+            items = json.loads(self.text(name) or "[]")
+        except ValueError:
+            return
+        yield from (str(item) for item in items) if isinstance(items, list) else ()
+
+
+def endpoint_of(pod: PodFacts, prefix: str = DEFAULT_ANNOTATION_PREFIX) -> WorkloadEndpoint | None:
     """The endpoint that a pod is; None while it is not scheduled, and where it uses its node's network."""
     if not pod.node or pod.network is PodNetwork.HOST:
         return None
@@ -219,28 +244,28 @@ def endpoint_of(pod: PodFacts) -> WorkloadEndpoint | None:
             deletion_time_ns=pod.deletion_time_ns,
             labels=tuple(sorted(labels.items())),
         ),
-        spec=_spec(pod),
+        spec=_spec(_Written(pod, prefix)),
     )
 
 
-def _spec(pod: PodFacts) -> WorkloadEndpointSpec:
-    addresses = tuple(_addresses(pod))
+def _spec(written: _Written) -> WorkloadEndpointSpec:
+    pod, addresses = written.pod, tuple(_addresses(written))
     account = (f"ksa.{pod.namespace}.{pod.service_account}",) if pod.service_account else ()
     return WorkloadEndpointSpec(
         orchestrator=_ORCHESTRATOR,
         node=pod.node,
-        container_id=pod.annotation(_CONTAINER) or "",
+        container_id=written.text(_CONTAINER) or "",
         pod=pod.name,
         endpoint=_INTERFACE,
         service_account=pod.service_account,
         addresses=addresses,
-        address_mappings=tuple(_mappings(pod, addresses)),
+        address_mappings=tuple(_mappings(written, addresses)),
         profiles=(f"kns.{pod.namespace}", *account),
         interface_name=host_interface_name(
             pod_namespace=pod.namespace, pod=pod.name, container_id="", ifname=_INTERFACE
         ),
         ports=tuple(map(_port, pod.ports)),
-        spoofable_prefixes=tuple(_masked(_array(pod, _SPOOFABLE))),
+        spoofable_prefixes=tuple(_masked(written.array(_SPOOFABLE))),
     )
 
 
@@ -250,23 +275,23 @@ def _port(port: ContainerPort) -> EndpointPort:
     )
 
 
-def _addresses(pod: PodFacts) -> Iterator[Address]:
+def _addresses(written: _Written) -> Iterator[Address]:
     """What the node reported, else what the plugin wrote; nothing of a pod that is over, or released and going."""
-    written = pod.annotation(_POD_IP)
-    if pod.is_over or (pod.deletion_time_ns is not None and written == ""):
+    pod, first = written.pod, written.text(_POD_IP)
+    if pod.is_over or (pod.deletion_time_ns is not None and first == ""):
         return
     if pod.addresses:
         yield from pod.addresses
         return
-    for text in (pod.annotation(_POD_IPS) or written or "").split(","):
+    for text in (written.text(_POD_IPS) or first or "").split(","):
         try:
             yield Prefix.parse(text.strip()).first
         except ValueError:
-            continue  # anybody may write annotations; one that makes no sense gives no address
+            continue  # one that makes no sense gives no address
 
 
-def _mappings(pod: PodFacts, addresses: tuple[Address, ...]) -> Iterator[AddressMapping]:
-    for text in _array(pod, _FLOATING):
+def _mappings(written: _Written, addresses: tuple[Address, ...]) -> Iterator[AddressMapping]:
+    for text in written.array(_FLOATING):
         try:
             external = Address.parse(text)
         except ValueError:
@@ -282,22 +307,6 @@ def _masked(given: Iterator[str]) -> Iterator[str]:
             yield str(Prefix.enclosing(text))
         except ValueError:
             continue  # refused when the pod was attached
-
-
-def _array(pod: PodFacts, name: str) -> Iterator[str]:
-    try:
-        items = json.loads(pod.annotation(name) or "[]")
-    except ValueError:
-        return
-    yield from (str(item) for item in items) if isinstance(items, list) else ()
-
-
-def _record(kind: Kind[object], found: Json) -> Record[object] | None:
-    endpoint = endpoint_of(pod_facts(found))
-    if endpoint is None:
-        return None
-    key = kind.key(endpoint.metadata.namespace, endpoint.metadata.name)
-    return Record(key, endpoint, revision_of(found))
 
 
 def _identity(name: str) -> EndpointIdentity | None:

@@ -30,9 +30,13 @@ def netplug_open_datastore(
     from netplug_backends.kubernetes.layout import Mode
 
     mode = Mode.named(settings.api_group) if settings.api_group else None
-    return closing(
-        KubernetesDatastore(_client(settings, clock), mode=mode, uses_pod_cidr=settings.kubernetes.uses_pod_cidr)
+    store = KubernetesDatastore(
+        _client(settings, clock),
+        mode=mode,
+        uses_pod_cidr=settings.kubernetes.uses_pod_cidr,
+        annotation_prefix=settings.annotation_prefix,
     )
+    return closing(store)
 
 
 @hookimpl

@@ -18,6 +18,7 @@ __all__ = [
     "Keeper",
     "Version",
     "failure",
+    "found_at",
     "listed",
     "metadata_of",
     "object_of",
@@ -84,7 +85,10 @@ class Keeper(Protocol):
         ...
 
     def sources(self, kind: Kind[object], revision: Revision) -> tuple[tuple[Request, str], ...]:
-        """The collections whose changes are the kind's, each with the number that its watch starts after."""
+        """The collections whose changes are the kind's, each with the number that its watch starts after.
+
+        An empty one begins with everything there is, unless all are: then nobody knows where to begin.
+        """
         ...
 
     def change(self, kind: Kind[object], event: Json) -> Change[object] | None:
@@ -131,6 +135,17 @@ def listed(client: Client, request: Request, *, deadline: Deadline) -> tuple[lis
         if not after:
             return items, str(metadata.get("resourceVersion") or "")
         query["continue"] = str(after)
+
+
+def found_at(client: Client, path: str, *, deadline: Deadline) -> Json | None:
+    """The object with that path; None where there is none."""
+    request = Request("GET", path)
+    reply = client.ask(request, deadline=deadline)
+    if reply.is_missing:
+        return None
+    if not reply.is_success:
+        raise failure(client, request, reply)
+    return reply.object
 
 
 def failure(client: Client, request: Request, reply: Reply) -> NetplugError:

@@ -17,6 +17,7 @@ from netplug_backends.kubernetes.keeper import (
     ConditionFailed,
     Found,
     failure,
+    found_at,
     listed,
     metadata_of,
     object_of,
@@ -145,13 +146,7 @@ class Nodes:
         return node_record(kind, found, self._addressing)
 
     def _node(self, key: Key[object], deadline: Deadline) -> Json | None:
-        request = Request("GET", _path(key))
-        reply = self._client.ask(request, deadline=deadline)
-        if reply.is_missing:
-            return None
-        if not reply.is_success:
-            raise failure(self._client, request, reply)
-        return reply.object
+        return found_at(self._client, _path(key), deadline=deadline)
 
 
 # --- from annotations to a resource and back -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from netplug_backends.kubernetes.keeper import (
     ConditionFailed,
     Found,
     failure,
+    found_at,
     listed,
     metadata_of,
     object_of,
@@ -134,13 +135,7 @@ class Objects:
         return {**body, "apiVersion": self._mode.value, "kind": sort.object_kind[self._mode]}
 
     def _found(self, key: Key[object], deadline: Deadline) -> Json | None:
-        request = Request("GET", self._path(SORTS[key.kind.name], key))
-        reply = self._client.ask(request, deadline=deadline)
-        if reply.is_missing:
-            return None
-        if not reply.is_success:
-            raise failure(self._client, request, reply)
-        return reply.object
+        return found_at(self._client, self._path(SORTS[key.kind.name], key), deadline=deadline)
 
     def _current(self, key: Key[object], deadline: Deadline) -> Record[object] | None:
         """What is stored now; a record that is marked as deleted counts as gone."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from netplug_backends.kubernetes.client import Client, Json, Request, segment
+from netplug_backends.kubernetes.client import Client, Json, segment
 from netplug_backends.kubernetes.facts import namespace_facts, node_facts, pod_facts
-from netplug_backends.kubernetes.keeper import failure
+from netplug_backends.kubernetes.keeper import found_at
 from netplug_core.clock import Deadline
 from netplug_core.orchestrator.interface import NamespaceFacts, NodeFacts, PodFacts
 
@@ -39,10 +39,5 @@ class KubernetesOrchestrator:
         return self._find(f"/api/v1/nodes/{segment(name)}", node_facts, deadline)
 
     def _find(self, path: str, read: Callable[[Json], T], deadline: Deadline) -> T | None:
-        request = Request("GET", path)
-        reply = self._client.ask(request, deadline=deadline)
-        if reply.is_missing:
-            return None
-        if not reply.is_success:
-            raise failure(self._client, request, reply)
-        return read(reply.object)
+        found = found_at(self._client, path, deadline=deadline)
+        return None if found is None else read(found)

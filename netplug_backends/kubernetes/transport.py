@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from netplug_backends.kubernetes.access import Access, Pem, Verification
+from netplug_backends.kubernetes.credentials import Access, Pem, Verification, scheme_of
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
@@ -163,7 +163,7 @@ def tls_context(access: Access) -> ssl.SSLContext | None:
     Raises:
         ConfigurationError: the address is none, or a certificate or key cannot be used.
     """
-    if _scheme(access.server) == "http":
+    if scheme_of(access.server) == "http":
         return None
     context = _context_of(access)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -176,16 +176,6 @@ def tls_context(access: Access) -> ssl.SSLContext | None:
     if access.certificate:
         _add_identity(context, access.certificate, access.key)
     return context
-
-
-def _scheme(server: str) -> str:
-    try:
-        address = urlsplit(server)
-        if address.scheme in ("http", "https") and address.hostname and address.port != 0:
-            return address.scheme
-    except ValueError:  # no number, or too great a one, where a port should be
-        pass
-    raise ConfigurationError("kubernetes API", server, "a URL such as https://host:6443 is expected")
 
 
 def _context_of(access: Access) -> ssl.SSLContext:

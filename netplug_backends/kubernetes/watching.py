@@ -11,15 +11,15 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_backends.kubernetes.client import Client, Json, Request, Stream
 from netplug_backends.kubernetes.keeper import failure, metadata_of, object_of
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.records import Kind, Revision, WatchExpired
+from netplug_core.records import Change, Kind, Revision, WatchExpired
 
-__all__ = ["Source", "events"]
+__all__ = ["Positions", "Source", "events"]
 
 _GONE = 410
 _AGAIN_S = 0.1
@@ -27,12 +27,28 @@ _AGAIN_S = 0.1
 
 @frozen
 class Source:
-    """A collection to follow for the sake of a kind, from the state with that number."""
+    """A collection to follow for the sake of a kind, from the state with that number.
+
+    ``place`` is its place among the collections of the kind, ``revision`` what the watch was to begin after.
+    """
 
     kind: Kind[object]
     request: Request
     number: str
     revision: Revision
+    place: int = 0
+
+
+@define
+class Positions:
+    """How far the watch of a kind has come in each of its collections."""
+
+    numbers: list[str]
+
+    def moved(self, place: int, change: Change[object], number: str) -> Change[object]:
+        """A change in one of them, with the revision that a watch goes on from after it."""
+        self.numbers[place] = number
+        return change if len(self.numbers) == 1 else evolve(change, revision=Revision("/".join(self.numbers)))
 
 
 _Item: TypeAlias = "tuple[Source, Json] | BaseException | None"

@@ -1,4 +1,4 @@
-"""Offers the datastore and the dataplane ``memory``: complete fakes for one process, for tests and simulation."""
+"""Offers the datastore, the dataplane and the orchestrator ``memory``: complete fakes for one process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from netplug_core.datastore.interface import Datastore
     from netplug_core.log import Log
     from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.orchestrator.interface import Orchestrator
 
-__all__ = ["netplug_open_dataplane", "netplug_open_datastore"]
+__all__ = ["netplug_open_dataplane", "netplug_open_datastore", "netplug_open_orchestrator"]
 
 
 @hookimpl
@@ -39,3 +40,16 @@ def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContext
     from netplug_backends.memory.dataplane import MemoryDataplane
 
     return nullcontext(MemoryDataplane())
+
+
+@hookimpl
+def netplug_open_orchestrator(
+    name: str, settings: DatastoreSettings, clock: Clock
+) -> AbstractContextManager[Orchestrator] | None:
+    """An orchestrator of nothing, until something is put there."""
+    del settings  # it has none
+    if name != "memory":
+        return None
+    from netplug_backends.memory.orchestrator import MemoryOrchestrator
+
+    return nullcontext(MemoryOrchestrator(clock=clock))

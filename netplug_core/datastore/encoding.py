@@ -109,6 +109,7 @@ STORED_JSON: Final = JsonCodec(
         "IPPool": _resources,
         "IPReservation": _resources,
         "Node": _resources,
+        "Profile": _resources,
         "WorkloadEndpoint": _resources,
     }
 )

@@ -74,6 +74,8 @@ class Datastore(Protocol):
             Conflict, AlreadyExists, NotFound: a condition does not hold; the error names the write.
             OutcomeUnknown: the reply was lost; the writes may be applied.
             Unavailable: nothing was sent.
+            Unauthorized, RequestError, ConfigurationError, NotSupported: a write is not allowed, or makes no sense;
+                an ordered store has made those before it.
         """
         ...
 

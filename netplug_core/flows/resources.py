@@ -1,4 +1,4 @@
-"""What ``netplugctl`` does to resources: create, apply, replace, find, list, delete.
+"""What ``netplugctl`` does to resources: create, apply, replace, edit, delete, find, list, validate.
 
 Callers hand in values that ``resources.codec`` made. Every change is a decision over what is stored, run by the one
 loop. Kinds that netplug keeps itself can only be read here.
@@ -33,12 +33,13 @@ from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import Resource, ResourceKind, key_of
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.profile import ALLOW_ALL, PROFILE, Profile
 from netplug_core.resources.validation import InvalidResource, Problem, check, check_pool_change, pool_warnings
 
-__all__ = ["apply", "create", "delete", "find", "list_all", "replace"]
+__all__ = ["apply", "create", "delete", "edit", "find", "list_all", "replace", "validate"]
 
-_Writable: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node
-_WRITABLE = (IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, NODE)
+_Writable: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node | Profile
+_WRITABLE = (IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, NODE, PROFILE)
 
 
 def create(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callable[[], str]) -> Outcome:
@@ -87,7 +88,7 @@ def apply(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callable
             return Decision((), ResourceMissing.of(wish.key)) if manifest.revision else _creation(snapshot, wish)
         if wish.is_made(stored):
             return Decision((), Effect.CREATED)
-        return _replacement(stored, wish)
+        return _replacement(stored, wish.asked, wish.revision)
 
     return _settle(store, wish, decide, pace)
 
@@ -106,9 +107,48 @@ def replace(store: Datastore, manifest: Manifest, *, pace: Pace) -> Outcome:
 
     def decide(snapshot: Snapshot) -> Decision[Effect]:
         stored = snapshot.find(wish.key)
-        return Decision((), ResourceMissing.of(wish.key)) if stored is None else _replacement(stored, wish)
+        if stored is None:
+            return Decision((), ResourceMissing.of(wish.key))
+        return _replacement(stored, wish.asked, wish.revision)
 
     return _settle(store, wish, decide, pace)
+
+
+def edit(store: Datastore, key: Key[Resource], change: Callable[[Resource], Resource], *, pace: Pace) -> Outcome:
+    """Give a stored resource the labels, the annotations and the spec that ``change`` makes of it.
+
+    ``change`` sees what is stored at the moment of writing, and sees it again whenever somebody else was faster: what
+    it leaves alone is nobody's to lose. It may refuse by raising.
+
+    Raises:
+        InvalidResource: what would come of it breaks rules, alone or by changing what cannot be changed.
+        KindNotWritable: people do not write its kind.
+        ResourceMissing: nothing is stored there.
+        Unavailable: the store does not answer.
+    """
+    _require_writable(key, "Update")
+
+    def decide(snapshot: Snapshot) -> Decision[Effect]:
+        stored = snapshot.find(key)
+        if stored is None:
+            return Decision((), ResourceMissing.of(key))
+        wanted = cast("_Writable", change(stored.value))
+        check(wanted)
+        return _replacement(stored, wanted, revision="")
+
+    return Outcome(key=key, effect=cast("Effect", run(store, [Get(key)], decide, pace=pace).result))
+
+
+def validate(manifest: Manifest) -> Outcome:
+    """Hold a manifest against every rule that needs no store.
+
+    Raises:
+        InvalidResource: it breaks some; all of them are named.
+    """
+    resource = manifest.resource
+    check(resource)
+    warnings = pool_warnings(resource) if isinstance(resource, IPPool) else ()
+    return Outcome(key=key_of(resource), effect=Effect.VALID, warnings=warnings)
 
 
 def delete(store: Datastore, key: Key[Resource], *, revision: str = "", pace: Pace) -> Outcome:
@@ -148,13 +188,13 @@ def delete(store: Datastore, key: Key[Resource], *, revision: str = "", pace: Pa
 
 
 def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline) -> tuple[Record[Resource] | None, ...]:
-    """What is stored under some keys, in their order; None where nothing is.
+    """What there is under some keys, in their order; None where nothing is.
 
     Raises:
         Unavailable: the store does not answer.
     """
     snapshot = store.read([Get(key) for key in keys], deadline=deadline.capped(CALL_S))
-    return tuple(snapshot.find(key) for key in keys)
+    return tuple(ALLOW_ALL if key == ALLOW_ALL.key else snapshot.find(key) for key in keys)
 
 
 def list_all(
@@ -166,7 +206,11 @@ def list_all(
         Unavailable: the store does not answer.
     """
     query = List(row.kind, (namespace,) if namespace else ())
-    return store.read([query], deadline=deadline.capped(CALL_S)).list(query)
+    stored = store.read([query], deadline=deadline.capped(CALL_S)).list(query)
+    if row.kind != PROFILE:
+        return stored
+    others = (record for record in stored if record.key != ALLOW_ALL.key)
+    return tuple(sorted((ALLOW_ALL, *others), key=lambda record: record.key.path))
 
 
 # --- what is wished, and what is decided about it --------------------------------------------------------------------
@@ -212,8 +256,9 @@ class _Wish:
 
 
 def _require_writable(key: Key[Resource], operation: str) -> None:
-    if key.kind not in _WRITABLE:
-        kept_by = "netplug itself" if key.kind == CLUSTER_INFORMATION else "the node that runs the workload"
+    if key.kind not in _WRITABLE or key == ALLOW_ALL.key:
+        is_ours = key.kind in (CLUSTER_INFORMATION, PROFILE)
+        kept_by = "netplug itself" if is_ours else "the node that runs the workload"
         raise KindNotWritable(str(key), operation, f"it is kept by {kept_by}")
 
 
@@ -251,10 +296,10 @@ def _creation(snapshot: Snapshot, wish: _Wish) -> Decision[Effect] | NeedMore:
     return Decision((*conditions, create_it), Effect.CREATED, repeatable=wish.is_marked)
 
 
-def _replacement(stored: Record[Resource], wish: _Wish) -> Decision[Effect]:
-    if wish.revision and wish.revision != stored.revision:
-        return Decision((), ResourceOutdated(str(stored.key), wish.revision, stored.revision))
-    asked, before = wish.asked, stored.value
+def _replacement(stored: Record[Resource], asked: _Writable, revision: str) -> Decision[Effect]:
+    if revision and revision != stored.revision:
+        return Decision((), ResourceOutdated(str(stored.key), revision, stored.revision))
+    before = stored.value
     if isinstance(asked, IPPool) and isinstance(before, IPPool):
         check_pool_change(before, asked)
     metadata = evolve(before.metadata, labels=asked.metadata.labels, annotations=asked.metadata.annotations)
@@ -264,4 +309,4 @@ def _replacement(stored: Record[Resource], wish: _Wish) -> Decision[Effect]:
     if wanted == before:
         return Decision((), Effect.UNCHANGED)
     # Tried again after a lost reply, a manifest with a resource version would take its own write for another's.
-    return Decision((Update(stored.key, wanted, stored.revision),), Effect.UPDATED, repeatable=not wish.revision)
+    return Decision((Update(stored.key, wanted, stored.revision),), Effect.UPDATED, repeatable=not revision)

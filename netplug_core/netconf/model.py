@@ -13,6 +13,7 @@ from attrs import field, frozen
 from netplug_core.log import Level
 
 __all__ = [
+    "DEFAULT_ANNOTATION_PREFIX",
     "DEFAULT_AUTHORITY",
     "DEFAULT_ENDPOINT",
     "DEFAULT_SQLITE_PATH",
@@ -27,6 +28,7 @@ __all__ = [
     "NetConf",
 ]
 
+DEFAULT_ANNOTATION_PREFIX = "cni.projectnetplug.org"
 DEFAULT_AUTHORITY = "127.0.0.1:2379"
 DEFAULT_ENDPOINT = f"http://{DEFAULT_AUTHORITY}"
 DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"
@@ -34,17 +36,25 @@ LARGEST_MTU = 0xFFFF
 MOST_QUEUES = 4096  # the kernel refuses more for any link
 
 
+def _without_password(urls: object) -> str:
+    """URLs as they may be shown: nobody can tell a user from a password in one that has either."""
+    shown = repr(urls)
+    return "'…'" if "@" in shown else shown
+
+
 @frozen(kw_only=True)
 class KubernetesAccess:
     """How to reach the orchestrator's API: spec 2.3 and the deprecated keys of ``policy``.
 
-    ``context`` (of the kubeconfig), ``skips_verification`` (whoever answers is believed) and ``uses_pod_cidr``
-    (addresses are not netplug's to assign, spec 2.6) exist only in the settings of the tool and the daemons.
+    ``kubeconfig_inline`` (the file's text in its place), ``context`` (of the kubeconfig), ``skips_verification``
+    (whoever answers is believed) and ``uses_pod_cidr`` (addresses are not netplug's to assign, spec 2.6) exist only in
+    the settings of the tool and the daemons.
     """
 
     kubeconfig: str = ""
+    kubeconfig_inline: str = field(default="", repr=False)
     context: str = ""
-    api_root: str = ""
+    api_root: str = field(default="", repr=_without_password)
     node_name: str = ""
     token: str = field(default="", repr=False)
     certificate: str = ""
@@ -63,7 +73,7 @@ class DatastoreSettings:
 
     type: str = "etcdv3"
     sqlite_path: str = DEFAULT_SQLITE_PATH
-    etcd_endpoints: tuple[str, ...] = (DEFAULT_ENDPOINT,)
+    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ENDPOINT,), repr=_without_password)
     etcd_discovery_srv: str = ""
     etcd_key_file: str = ""
     etcd_cert_file: str = ""
@@ -75,6 +85,7 @@ class DatastoreSettings:
     etcd_password: str = field(default="", repr=False)
     kubernetes: KubernetesAccess = KubernetesAccess()
     api_group: str = ""
+    annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
     qps: int = 0
     burst: int = 0
 
@@ -144,7 +155,7 @@ class NetConf:
     policy_setup_timeout_s: int = 0
     endpoint_status_dir: str = "/var/run/netplug/endpoint-status"
     ipam_lock_file: str = "/var/run/netplug/ipam.lock"
-    annotation_prefix: str = "cni.projectnetplug.org"
+    annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
     device_type: str = "veth"
     dataplane_type: str = ""
     valid_attachments: frozenset[tuple[str, str]] | None = None

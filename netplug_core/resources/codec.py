@@ -43,6 +43,7 @@ from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, get_kind, kind_of
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def _converter() -> BaseConverter:
         converter, IPAMConfiguration, partial(read_configuration, converter), partial(write_configuration, converter)
     )
     _register(converter, Node, partial(_read_node, converter), partial(_write_node, converter))
+    _register(converter, Profile, partial(_read_profile, converter), partial(_write_profile, converter))
     _register(converter, WorkloadEndpoint, partial(read_endpoint, converter), partial(write_endpoint, converter))
     _register(converter, ClusterInformation, partial(_read_cluster, converter), partial(_write_cluster, converter))
     return converter
@@ -204,6 +206,21 @@ def _write_node(converter: BaseConverter, node: Node) -> Json:
     ]
     spec = carried_members(node.spec.carried) | present(orchRefs=names)
     return carried_members(node.carried) | {"metadata": converter.unstructure(node.metadata), "spec": spec}
+
+
+# --- Profile: no ADD meets one, so its codec is loaded with the first ------------------------------------------------
+
+
+def _read_profile(converter: BaseConverter, fields: Fields) -> Profile:
+    from netplug_core.resources.codec_profile import read_profile
+
+    return read_profile(converter, fields)
+
+
+def _write_profile(converter: BaseConverter, profile: Profile) -> Json:
+    from netplug_core.resources.codec_profile import write_profile
+
+    return write_profile(converter, profile)
 
 
 # --- ClusterInformation --------------------------------------------------------------------------------------------

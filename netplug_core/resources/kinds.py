@@ -18,11 +18,14 @@ from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMCon
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.node import NODE, Node
+from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = ["KINDS", "Resource", "ResourceKind", "Scope", "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of"]
 
-Resource: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node | WorkloadEndpoint | ClusterInformation
+Resource: TypeAlias = (
+    IPPool | IPReservation | IPAMConfiguration | Node | Profile | WorkloadEndpoint | ClusterInformation
+)
 
 
 class Scope(enum.Enum):
@@ -88,6 +91,7 @@ KINDS: tuple[ResourceKind, ...] = (
         fixed_name="default",
     ),
     ResourceKind(kind=NODE, value_type=Node, plural="nodes", words=("node", "nodes", "no", "nos")),
+    ResourceKind(kind=PROFILE, value_type=Profile, plural="profiles", words=("profile", "profiles", "pro", "pros")),
     ResourceKind(
         kind=WORKLOAD_ENDPOINT,
         value_type=WorkloadEndpoint,

@@ -20,6 +20,7 @@ from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, Scope, key_of, kind_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
+from netplug_core.resources.profile import ALLOW_ALL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX, Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors.grammar import Everything, SelectorError, leaves, parse
 
@@ -167,6 +168,8 @@ def _own_problems(resource: Resource) -> Iterator[Problem]:
             yield from _assignment_rules(resource)
         case Node():
             yield from _orchestrator_names(resource)
+        case Profile():
+            yield from _kept_profiles(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted
         case _:
@@ -191,6 +194,15 @@ def _orchestrator_names(node: Node) -> Iterator[Problem]:
     for index, name in enumerate(node.spec.orchestrator_names):
         if not name.orchestrator:
             yield Problem(f"spec.orchRefs[{index}].orchestrator", "", "must name an orchestrator, such as k8s")
+
+
+def _kept_profiles(profile: Profile) -> Iterator[Problem]:
+    name = profile.metadata.name
+    for prefix, whose in ((NAMESPACE_PREFIX, "namespaces"), (SERVICE_ACCOUNT_PREFIX, "service accounts")):
+        if name.startswith(prefix):
+            yield Problem("metadata.name", name, f"profiles {prefix}* are made of the orchestrator's {whose}")
+    if name == ALLOW_ALL.key.name:
+        yield Problem("metadata.name", name, "it is there in every cluster, and cannot be changed")
 
 
 # --- one pool by itself --------------------------------------------------------------------------------------------

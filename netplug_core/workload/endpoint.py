@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
+from netplug_core.errors import NetplugError
 from netplug_core.ipam.interface import EndpointPart
 from netplug_core.ipam.request import Assignment
 from netplug_core.records import Create, Delete, Get, Snapshot, Update, Write
@@ -59,11 +60,16 @@ def build(workload: Workload, assignment: Assignment, birth: Birth) -> WorkloadE
 
 
 def settled(workload: Workload, birth: Birth) -> EndpointPart:
-    """The endpoint's share of an ADD: it is created, or brought to this container and its addresses."""
-    key = workload.endpoint_key
+    """The endpoint's share of an ADD: it is created, or brought to this container and its addresses.
 
-    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...]:
-        wanted = build(workload, assignment or Assignment(addresses=()), birth)
+    Without addresses, where an ADD that failed is taken back, it goes as on DEL.
+    """
+    key, gone = workload.endpoint_key, removed(workload)
+
+    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...] | NetplugError:
+        if assignment is None:
+            return gone.writes(snapshot, None)
+        wanted = build(workload, assignment, birth)
         stored = snapshot.find(key)
         if stored is None:
             return (Create(key, wanted),)

@@ -30,6 +30,7 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.profile import Action, Profile, ProfileSpec, Rule
 from netplug_core.resources.workloadendpoint import (
     AddressMapping,
     EndpointPort,
@@ -104,6 +105,13 @@ NODES = st.builds(
     spec=st.builds(NodeSpec, orchestrator_names=st.lists(ORCHESTRATOR_NAMES, max_size=2).map(tuple), carried=CARRIED),
     carried=CARRIED,
 )
+RULES = st.lists(st.builds(Rule, action=st.sampled_from(Action), carried=CARRIED), max_size=2).map(tuple)
+PROFILES = st.builds(
+    Profile,
+    metadata=METADATA,
+    spec=st.builds(ProfileSpec, labels_to_apply=labels(), ingress=RULES, egress=RULES, carried=CARRIED),
+    carried=CARRIED,
+)
 MAPPINGS = st.builds(AddressMapping, internal=addresses(), external=addresses(), carried=CARRIED)
 PORTS = st.builds(
     EndpointPort, name=TEXTS, protocol=TEXTS, port=NUMBERS, host_port=NUMBERS, host_ip=TEXTS, carried=CARRIED
@@ -171,7 +179,7 @@ CONFIGURATIONS = st.builds(
     ),
     carried=CARRIED,
 )
-RESOURCES = st.one_of(POOLS, NODES, ENDPOINTS, CLUSTERS, RESERVATIONS, CONFIGURATIONS)
+RESOURCES = st.one_of(POOLS, NODES, PROFILES, ENDPOINTS, CLUSTERS, RESERVATIONS, CONFIGURATIONS)
 
 # A pool as some writer may have stored it: any of its members may be missing or null.
 SPARSE_SPECS = st.fixed_dictionaries(

@@ -45,7 +45,7 @@ CONTAINER = EndpointIdentity(node="node-1", orchestrator="cni", container_id="ab
         ),
     ],
 )
-def test_check_104_names_have_four_parts(identity: EndpointIdentity, name: str) -> None:
+def test_s27_check_104_names_have_four_parts(identity: EndpointIdentity, name: str) -> None:
     assert endpoint_name(identity) == name
     assert endpoint_name_prefix(identity) == name
     assert matches_endpoint_name(identity, name)
@@ -73,7 +73,7 @@ def test_check_104_names_have_four_parts(identity: EndpointIdentity, name: str) 
         (EndpointIdentity(orchestrator="k8s", pod="p", endpoint="eth0"), "node: field should be assigned (it is '')"),
     ],
 )
-def test_check_105_a_bad_part_is_named(identity: EndpointIdentity, message: str) -> None:
+def test_s27_check_105_a_bad_part_is_named(identity: EndpointIdentity, message: str) -> None:
     with pytest.raises(NameProblem) as problem:
         endpoint_name(identity)
     assert str(problem.value) == message

@@ -10,11 +10,18 @@ from attrs import define, evolve, field
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
-from netplug_core.errors import ContentionExhausted, Unavailable
+from netplug_core.errors import (
+    ConfigurationError,
+    ContentionExhausted,
+    NetplugError,
+    RequestError,
+    Unauthorized,
+    Unavailable,
+)
 from netplug_core.flows.addresses import release_addresses
 from netplug_core.ipam.refusals import PoolsExhausted
 from netplug_core.ipam.request import AssignRequest, ReleaseItem, ReleaseRequest
-from netplug_core.records import Change, Conflict, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
+from netplug_core.records import Change, Conflict, Kind, NotSupported, OutcomeUnknown, Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import Death, Fault, LostRace, LostReply, LostRequest, Meanwhile, ProcessDied
 from tests.unit.netplug_backends.blocks.bench import NOTE, cluster, part
@@ -188,6 +195,25 @@ def lost_too_late(bench: Bench, applied: int) -> Mishap:
     return mishap
 
 
+REFUSALS: list[NetplugError] = [
+    Unauthorized("the store", "a right is missing"),
+    RequestError("the pod does not exist"),
+    ConfigurationError("nodename", "a", "the pod is on another node"),
+    NotSupported("storing", NOTE, "not here"),
+]
+"""What may come from the middle of an ordered store's writes, and is no lost race."""
+
+
+def refused_at(applied: int, error: NetplugError) -> Mishap:
+    """An ordered store makes so many writes, and may not make the next one."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(applied)
+        raise error
+
+    return mishap
+
+
 def unanswered(send: Send) -> tuple[Revision, ...]:
     """The store does what it is asked, and there is time to look."""
     send(None)
@@ -251,6 +277,44 @@ def test_a_lost_race_that_left_no_handle_has_nothing_to_take_back() -> None:
         with pytest.raises(ContentionExhausted):
             evolve(bench.ipam(), datastore=store).assign(WISH, part(), deadline=bench.deadline)
         assert store.commits == commits
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+def test_what_an_ordered_store_wrote_before_it_refused_is_taken_back(error: NetplugError) -> None:
+    """A right that is missing for the third write has not kept the first two from being made."""
+    for applied in range(writes_of_a_first_assignment(cluster(Atomicity.ORDERED))):
+        bench = cluster(Atomicity.ORDERED)
+        with pytest.raises(type(error)) as caught:
+            suffer(bench, refused_at(applied, error))
+        assert caught.value is error
+        assert not hasattr(error, "__notes__"), error.__notes__
+        assert_nothing_is_left(bench)
+        assert bench.take("h2", v4(), v6())[0].startswith("10.0.0."), applied
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+def test_what_it_wrote_without_a_handle_is_freed(error: NetplugError) -> None:
+    for applied in range(writes_of_a_first_assignment(cluster(Atomicity.ORDERED)) - 1):
+        bench = cluster(Atomicity.ORDERED)
+        with pytest.raises(type(error)):
+            suffer(bench, refused_at(applied, error), wish=request(None, v4(), v6()))
+        assert bench.held() == {}, applied
+
+
+def test_a_handle_that_held_addresses_before_keeps_them_when_a_right_is_missing() -> None:
+    bench = cluster(Atomicity.ORDERED)
+    bench.take("h")
+    with pytest.raises(Unauthorized):
+        suffer(bench, refused_at(0, REFUSALS[0]), wish=request("h", v4(3)))
+    assert bench.held() == {"10.0.0.0": "h"}
+
+
+def test_an_atomic_store_that_refuses_has_written_nothing() -> None:
+    bench = cluster(Atomicity.ATOMIC)
+    store = Unlucky(bench.store, [refused_at(0, REFUSALS[0])])
+    with pytest.raises(Unauthorized):
+        evolve(bench.ipam(), datastore=store).assign(WISH, part(), deadline=bench.deadline)
+    assert (store.commits, len(store.given_s)) == (1, 2)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])

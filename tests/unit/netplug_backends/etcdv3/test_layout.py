@@ -21,6 +21,7 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.kinds import KINDS, ResourceKind
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import NODE
+from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
 RESOURCES = "/netplug/resources/v3/projectnetplug.org"
@@ -35,6 +36,7 @@ PLACES: list[tuple[Key[object], str]] = [
     (HANDLE.key("a/b"), "/netplug/ipam/v2/handle/a/b"),
     (IPAM_CONFIGURATION_KEY, "/netplug/ipam/v2/config"),
     (IPPOOL.key("pool-1"), f"{RESOURCES}/ippools/pool-1"),
+    (PROFILE.key("kns.default"), f"{RESOURCES}/profiles/kns.default"),
     (WORKLOAD_ENDPOINT.key("ns", "node--a-k8s-web-eth0"), f"{RESOURCES}/workloadendpoints/ns/node--a-k8s-web-eth0"),
 ]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from netplug_backends.kubernetes.access import Access, AccessSource, Pem, Verification
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.credentials import Access, Pem, Verification
 from netplug_core.errors import ConfigurationError
 from netplug_core.netconf.model import KubernetesAccess
 
@@ -147,6 +148,22 @@ def test_a_pod_without_an_account_is_told_which_file_is_missing(tmp_path: Path) 
         source.current()
 
 
+@pytest.mark.parametrize("token", [f"{SECRET}\r\nX-Other: 1", f"{SECRET}ü", f"{SECRET}\0"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str) -> None:
+    source = AccessSource(KubernetesAccess(api_root="https://api", token=token), {})
+    with pytest.raises(ConfigurationError, match="the token of https://api: '…' is not accepted") as caught:
+        source.current()
+    assert SECRET not in f"{caught.value!r} {source!r}"
+
+
+def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
+    source = AccessSource(KubernetesAccess(api_root=f"https://root:{SECRET}@api"), {})
+    assert source.origin == "k8s_api_root"
+    with pytest.raises(ConfigurationError, match=r"kubernetes API: '…' is not accepted; .* without user and password"):
+        source.current()
+    assert SECRET not in repr(source)
+
+
 def test_only_an_explicit_wish_skips_verification() -> None:
     for wish, wanted in ((False, Verification.REQUIRED), (True, Verification.SKIPPED)):
         settings = KubernetesAccess(api_root="https://api", skips_verification=wish)
@@ -226,4 +243,83 @@ def test_a_program_may_give_the_credentials(tmp_path: Path) -> None:
     }
     assert access(kubeconfig(tmp_path, {"exec": command})).token == SECRET
     command["command"] = str(tmp_path / "nothing")
-    assert "context one" in refusal(kubeconfig(tmp_path, {"exec": command}))
+    assert "users[u]: '…' is not accepted; its program" in refusal(kubeconfig(tmp_path, {"exec": command}))
+    # A program that is named with a folder lies beside the kubeconfig, wherever this process is.
+    command["command"] = "./login"
+    assert access(kubeconfig(tmp_path, {"exec": command})).token == SECRET
+
+
+# --- several files, and none -----------------------------------------------------------------------------------------
+
+
+def part(path: Path, **members: object) -> str:
+    """A file that says something."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(members))
+    return str(path)
+
+
+def cluster(server: str, **more: object) -> list[dict[str, object]]:
+    return [{"name": "c", "cluster": {"server": server, **more}}]
+
+
+def user(**members: object) -> list[dict[str, object]]:
+    return [{"name": "u", "user": members}]
+
+
+CONTEXT = [{"name": "one", "context": {"cluster": "c", "user": "u"}}]
+
+
+def test_several_files_are_merged_and_the_first_that_says_something_wins(tmp_path: Path) -> None:
+    """What one file says of a name is all that is said of it; files are found beside the one that names them."""
+    first = part(tmp_path / "a" / "config", clusters=cluster("https://first", **{"certificate-authority": "ca.pem"}))
+    second = part(
+        tmp_path / "b" / "config",
+        **{"current-context": "one"},
+        contexts=CONTEXT,
+        clusters=cluster("https://second", **{"tls-server-name": "never"}),
+        users=user(tokenFile="token"),
+    )
+    third = part(tmp_path / "c" / "config", **{"current-context": "two"}, users=user(token="never"))  # noqa: S106
+    (tmp_path / "b" / "token").write_text(SECRET)
+    gone = str(tmp_path / "gone")
+    source = AccessSource(KubernetesAccess(kubeconfig=f"{gone}:{first}::{second}:{third}"), {})
+    assert source.current() == Access(
+        server="https://first", authority=Pem(path=str(tmp_path / "a" / "ca.pem")), token=SECRET
+    )
+    part(tmp_path / "gone", clusters=cluster("https://new"))
+    assert source.current().server == "https://new", "a file that comes later is seen"
+
+
+def test_of_several_files_at_least_one_is_there_and_each_makes_sense(tmp_path: Path) -> None:
+    def refused(*paths: str) -> str:
+        with pytest.raises(ConfigurationError) as caught:
+            AccessSource(KubernetesAccess(kubeconfig=":".join(paths)), {}).current()
+        return str(caught.value)
+
+    good = part(tmp_path / "good", **{"current-context": "one"}, contexts=CONTEXT)
+    bad = tmp_path / "bad"
+    bad.write_text(f"token: [{SECRET}")
+    assert refused("/gone/1", "/gone/2").startswith("/gone/1: 'No such file or directory'")
+    assert refused(":") == ":: 'No such file or directory' is not accepted; a readable file is expected"
+    assert refused(good, str(bad)) == f"{bad}: 'line 2' is not accepted; YAML is expected"
+    assert refused(good, good).startswith(f"{good}:{good} clusters: 'c' is not accepted")
+
+
+def test_a_path_with_a_colon_is_one_file(tmp_path: Path) -> None:
+    path = part(
+        tmp_path / "a:b", **{"current-context": "one"}, contexts=CONTEXT, clusters=cluster("https://api"), users=user()
+    )
+    assert access(Path(path)).server == "https://api"
+
+
+def test_the_text_of_a_kubeconfig_may_stand_in_for_a_file(tmp_path: Path) -> None:
+    text = kubeconfig(tmp_path, {"token": SECRET}, {"server": "https://inline"}).read_text()
+    source = AccessSource(KubernetesAccess(kubeconfig_inline=text, kubeconfig="/gone", context="one"), {})
+    assert source.current() == Access(server="https://inline", token=SECRET)
+    assert source.origin == "kubeconfigInline"
+    assert SECRET not in f"{source!r}"
+    with pytest.raises(ConfigurationError) as caught:
+        AccessSource(KubernetesAccess(kubeconfig_inline=f"{text}\n[{SECRET}"), {}).current()
+    assert str(caught.value).startswith("kubeconfigInline: 'line ")
+    assert SECRET not in f"{caught.value!r}"

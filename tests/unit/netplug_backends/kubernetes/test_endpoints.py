@@ -63,6 +63,15 @@ def test_an_account_that_is_not_known_is_not_named() -> None:
     assert "projectnetplug.org/serviceaccount" not in dict(found.metadata.labels)
 
 
+def test_annotations_may_have_another_prefix() -> None:
+    both = {"cni.projectnetplug.org/podIP": "10.0.0.1/32", "example.org/podIP": "10.0.0.2/32"}
+    pod = evolve(POD, annotations=(*sorted(both.items()), ("example.org/containerID", "c0ffee")))
+    found = endpoint_of(pod, "example.org")
+    assert found is not None
+    assert (found.spec.addresses, found.spec.container_id) == ((Address.parse("10.0.0.2"),), "c0ffee")
+    assert (texts(pod), endpoint(pod).spec.container_id) == (["10.0.0.1"], "")
+
+
 @pytest.mark.parametrize("pod", [evolve(POD, node=""), evolve(POD, network=PodNetwork.HOST)])
 def test_pods_without_a_node_or_a_network_are_no_endpoints(pod: PodFacts) -> None:
     assert endpoint_of(pod) is None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.hookimpls import netplug_open_datastore
 from netplug_core.datastore.interface import Atomicity
 from netplug_core.errors import ConfigurationError
@@ -18,6 +19,15 @@ def test_opening_sends_nothing_and_says_where_it_would() -> None:
     with opened as store:
         assert store.description.atomicity is Atomicity.ORDERED
         assert (store.description.name, store.description.location) == ("kubernetes", "https://nowhere.example")
+
+
+def test_the_prefix_of_annotations_arrives() -> None:
+    settings = DatastoreSettings(type="kubernetes", kubernetes=ACCESS, annotation_prefix="example.org")
+    opened = netplug_open_datastore(name="kubernetes", settings=settings, clock=ManualClock())
+    assert opened is not None
+    with opened as store:
+        assert isinstance(store, KubernetesDatastore)
+        assert store.annotation_prefix == "example.org"
 
 
 def test_s17_a_group_that_is_none_is_refused_at_once() -> None:

@@ -210,7 +210,7 @@ def test_a_mirrored_uid_is_another_one_of_the_same_sort() -> None:
 
 
 @given(st.uuids().map(str))
-def test_a_uid_mirrored_twice_is_itself(uid: str) -> None:
+def test_d7_a_uid_mirrored_twice_is_itself(uid: str) -> None:
     assert mirrored_uid(mirrored_uid(uid)) == uid
 
 

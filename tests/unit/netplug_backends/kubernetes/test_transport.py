@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from netplug_backends.kubernetes.access import Access, Pem, Verification
+from netplug_backends.kubernetes.credentials import Access, Pem, Verification
 from netplug_backends.kubernetes.transport import tls_context
 from netplug_core.errors import ConfigurationError
 
@@ -20,7 +20,18 @@ def refusal(access: Access) -> str:
 
 
 @pytest.mark.parametrize(
-    "server", ["", "api", "ftp://api", "https://", "https://api:x", "https://api:99999", "https://a:0"]
+    "server",
+    [
+        "",
+        "api",
+        "ftp://api",
+        "https://",
+        "https://api:x",
+        "https://api:99999",
+        "https://a:0",
+        "https://a..b",
+        "https://u@a",
+    ],
 )
 def test_an_address_that_is_no_url_is_refused(server: str) -> None:
     assert "a URL such as https://host:6443 is expected" in refusal(Access(server=server))

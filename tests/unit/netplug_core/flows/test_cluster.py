@@ -7,10 +7,12 @@ from attrs import evolve
 
 from netplug_core.datastore.interface import Atomicity, Datastore
 from netplug_core.flows.cluster import (
+    VersionMismatch,
     configure_ipam,
     ensure_initialized,
     find_cluster_information,
     find_ipam_configuration,
+    refuse_older_client,
 )
 from netplug_core.records import Create
 from netplug_core.resources.clusterinformation import (
@@ -71,6 +73,52 @@ def test_two_who_initialize_at_once_agree(bench: Bench) -> None:
     others: list[ClusterInformation] = []
     store = bench.faulty(commit_1=Meanwhile(lambda: others.append(initialize(bench))))
     assert [initialize(bench, store=store)] == others
+
+
+@pytest.mark.parametrize(
+    "known, type_", [("", "kdd"), ("k8s,bgp", "k8s,bgp,kdd"), ("kdd", "kdd"), ("k8s,kdd,bgp", "k8s,kdd,bgp")]
+)
+def test_a_cluster_whose_store_is_kubernetes_says_so_in_its_type(bench: Bench, known: str, type_: str) -> None:
+    bench.store.description = evolve(bench.store.description, name="kubernetes")
+    spec = ClusterInformationSpec(cluster_guid="a" * 32, cluster_type=known)
+    bench.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec)))
+    assert initialize(bench).spec.cluster_type == type_
+
+
+# --- who may work with it ------------------------------------------------------------------------------------------
+
+
+def of_release(bench: Bench, version: str) -> Bench:
+    initialize(bench, version=version)
+    return bench
+
+
+@pytest.mark.parametrize(
+    "cluster", ["", "v3.33.0", "3.33.9", "v3.33.0-rc1", "v3.33", "v3.32.7", "v2.99.1", "v0.0.0.1.2.3"]
+)
+def test_a_client_may_be_as_new_as_the_cluster_or_newer(bench: Bench, cluster: str) -> None:
+    """S-50 of the catalogue, as decided: fields of a new release are configured before an upgrade."""
+    refuse_older_client(of_release(bench, cluster).store, "3.33.0", deadline=bench.deadline)
+    assert find_cluster_information(bench.store, deadline=bench.deadline).version == cluster
+
+
+@pytest.mark.parametrize(
+    "cluster, rule",
+    [
+        ("v3.34.0", "use a client of release 3.34 or later"),
+        ("v4.0.0-alpha", "use a client of release 4.0 or later"),
+        ("3.100.2+build", "use a client of release 3.100 or later"),
+        ("master", "the two cannot be compared"),
+        ("v3", "the two cannot be compared"),
+    ],
+)
+def test_an_older_client_is_refused(bench: Bench, cluster: str, rule: str) -> None:
+    with pytest.raises(VersionMismatch) as refusal:
+        refuse_older_client(of_release(bench, cluster).store, "3.33.0", deadline=bench.deadline)
+    assert str(refusal.value) == (
+        f"version mismatch. This is 3.33.0, and the cluster runs {cluster}: {rule}; "
+        "--allow-version-mismatch goes on all the same"
+    )
 
 
 # --- how it assigns ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from netplug_core.flows.outcome import (
     ResourceMissing,
     ResourceOutdated,
 )
-from netplug_core.flows.resources import delete, find, list_all
+from netplug_core.flows.resources import delete, edit, find, list_all, validate
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.block import BLOCK, Attribute, Block
 from netplug_core.records import Create, List, OutcomeUnknown
@@ -25,8 +25,10 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConf
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, get_kind, key_of
+from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, node_key
+from netplug_core.resources.profile import ALLOW_ALL, Action, Profile, ProfileSpec, Rule, profile_key
 from netplug_core.resources.validation import InvalidResource
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec, workload_endpoint_key
 from netplug_core.testing.faults import LostReply, LostRequest, Meanwhile
@@ -258,6 +260,7 @@ RESERVATION = IPReservation(
     metadata=Metadata(name="routers"), spec=IPReservationSpec(reserved=(Prefix.parse("10.0.0.0/30"),))
 )
 CONFIGURATION = IPAMConfiguration(metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(cooldown_s=60))
+PROFILE = Profile(metadata=Metadata(name="web"), spec=ProfileSpec(ingress=(Rule(action=Action.ALLOW),)))
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"))
 ENDPOINT = WorkloadEndpoint(
     metadata=Metadata(name="w", namespace="default"),
@@ -271,6 +274,7 @@ ENDPOINT = WorkloadEndpoint(
         (NODE, evolve(NODE, metadata=Metadata(name="node-a", labels=(("rack", "b"),)))),
         (RESERVATION, evolve(RESERVATION, spec=IPReservationSpec())),
         (CONFIGURATION, evolve(CONFIGURATION, spec=IPAMConfigurationSpec(cooldown_s=5))),
+        (PROFILE, evolve(PROFILE, spec=ProfileSpec(labels_to_apply=(("a", "b"),)))),
     ],
 )
 def test_nodes_reservations_and_the_configuration_are_written_as_pools_are(
@@ -336,6 +340,7 @@ def test_a_change_that_meets_another_is_decided_again(bench: Bench) -> None:
     "resource, reason",
     [
         (CLUSTER, r"ClusterInformation\(default\): it is kept by netplug itself"),
+        (ALLOW_ALL.value, r"Profile\(projectnetplug-default-allow\): it is kept by netplug itself"),
         (ENDPOINT, r"WorkloadEndpoint\(default/w\): it is kept by the node that runs the workload"),
     ],
 )
@@ -348,6 +353,44 @@ def test_kinds_that_are_not_a_persons_to_write(bench: Bench, resource: Resource,
         bench.replace(resource)
     with pytest.raises(KindNotWritable, match=f"^operation Delete is not supported on {reason}$"):
         delete(bench.store, key_of(resource), pace=bench.pace)
+
+
+# --- edit, validate -------------------------------------------------------------------------------------------------
+
+
+def disabled(resource: Resource) -> Resource:
+    assert isinstance(resource, IPPool)
+    return evolve(resource, spec=evolve(resource.spec, is_disabled=True))
+
+
+def test_an_edit_starts_from_what_is_stored_at_that_moment(bench: Bench) -> None:
+    bench.create(pool())
+    other = bench.faulty(commit_1=Meanwhile(lambda: bench.apply(pool(has_outgoing_nat=True))))
+    assert edit(other, ippool_key("p"), disabled, pace=bench.pace).effect is Effect.UPDATED
+    found = bench.find(ippool_key("p"))
+    assert found is not None
+    assert isinstance(found.value, IPPool)
+    assert (found.value.spec.is_disabled, found.value.spec.has_outgoing_nat) == (True, True)
+    assert edit(bench.store, ippool_key("p"), disabled, pace=bench.pace).effect is Effect.UNCHANGED
+
+
+def test_an_edit_keeps_the_rules_and_needs_something_to_change(bench: Bench) -> None:
+    with pytest.raises(ResourceMissing):
+        edit(bench.store, ippool_key("p"), disabled, pace=bench.pace)
+    bench.create(pool())
+    with pytest.raises(InvalidResource, match="cannot be modified"):
+        edit(bench.store, ippool_key("p"), lambda _: pool("10.1.0.0/16"), pace=bench.pace)
+    with pytest.raises(InvalidResource, match="nodeSelector"):
+        edit(bench.store, ippool_key("p"), lambda _: pool(node_selector="("), pace=bench.pace)
+
+
+def test_a_manifest_is_judged_without_a_store() -> None:
+    """S-49 of the catalogue."""
+    outcome = validate(Manifest(resource=pool(has_outgoing_nat=True)))
+    assert (outcome.effect, len(outcome.warnings)) == (Effect.VALID, 1)
+    assert validate(Manifest(resource=Node(metadata=Metadata(name="n")))).warnings == ()
+    with pytest.raises(InvalidResource):
+        validate(Manifest(resource=pool(node_selector="(")))
 
 
 # --- delete --------------------------------------------------------------------------------------------------------
@@ -447,6 +490,16 @@ def test_lists_are_sorted_by_name_and_kept_to_a_namespace(bench: Bench) -> None:
     everywhere = list_all(bench.store, row, deadline=bench.deadline)
     assert [record.key.path for record in everywhere] == [("a", "1"), ("a", "2"), ("b", "1")]
     assert [record.key.name for record in list_all(bench.store, row, namespace="b", deadline=bench.deadline)] == ["1"]
+
+
+def test_the_profile_that_allows_everything_is_there_in_every_store_once(bench: Bench) -> None:
+    for name in ("zebra", "kns.shop"):
+        bench.put(Create(profile_key(name), Profile(metadata=Metadata(name=name))))
+    listed = list_all(bench.store, get_kind("profile"), deadline=bench.deadline)
+    assert [record.key.name for record in listed] == ["kns.shop", "projectnetplug-default-allow", "zebra"]
+    assert listed[1] == bench.find(ALLOW_ALL.key) == ALLOW_ALL
+    bench.put(Create(ALLOW_ALL.key, Profile(metadata=Metadata(name=ALLOW_ALL.key.name))))
+    assert list_all(bench.store, get_kind("profile"), deadline=bench.deadline) == listed
 
 
 def test_find_answers_in_the_order_asked(bench: Bench) -> None:

@@ -1,10 +1,10 @@
-"""Which datastore is meant: etcd's three ways of being named, Kubernetes access, and the environment."""
+"""Which datastore a network configuration means: etcd's three ways of being named, and Kubernetes access."""
 
 import pytest
 
 from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.members import Members
-from netplug_core.netconf.datastores import datastore_settings, datastore_settings_from_environment
+from netplug_core.netconf.datastores import datastore_settings
 from netplug_core.netconf.model import DEFAULT_ENDPOINT, DatastoreSettings, KubernetesAccess
 
 TOKEN, PASSWORD = "t0ken", "passw0rd"
@@ -17,7 +17,6 @@ def settings(**keys: object) -> DatastoreSettings:
 def test_nothing_configured_is_etcd_on_this_machine() -> None:
     assert settings() == DatastoreSettings()
     assert settings().etcd_endpoints == (DEFAULT_ENDPOINT,) == ("http://127.0.0.1:2379",)
-    assert datastore_settings_from_environment({}) == DatastoreSettings()
 
 
 @pytest.mark.parametrize(
@@ -40,10 +39,10 @@ def test_check_25_endpoints_go_before_srv_before_the_deprecated_pair(
 
 def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        settings(etcd_endpoints="http://a", etcd_discovery_srv="b.org")
+        settings(etcd_endpoints=f"http://u:{PASSWORD}@a", etcd_discovery_srv="b.org")
     assert str(refusal.value) == (
-        "network configuration.etcd_endpoints: 'http://a' is not accepted; "
-        "it excludes etcd_discovery_srv ('b.org'); give one of the two"
+        "network configuration.etcd_discovery_srv: 'b.org' is not accepted; it excludes etcd_endpoints; "
+        "give one of the two"
     )
 
 
@@ -61,6 +60,7 @@ def test_every_key_arrives() -> None:
         etcd_cert_file="/c",
         etcd_ca_cert_file="/ca",
         netplug_api_group="projectnetplug.org/v3",
+        annotation_prefix="example.org",
         qps=7,
         burst=8,
         kubernetes={"kubeconfig": "/kc", "k8s_api_root": "https://api", "node_name": "n"},
@@ -71,10 +71,19 @@ def test_every_key_arrives() -> None:
         etcd_cert_file="/c",
         etcd_ca_cert_file="/ca",
         api_group="projectnetplug.org/v3",
+        annotation_prefix="example.org",
         qps=7,
         burst=8,
         kubernetes=KubernetesAccess(kubeconfig="/kc", api_root="https://api", node_name="n"),
     )
+
+
+def test_a_url_that_may_hold_a_password_is_not_shown() -> None:
+    shown = repr(settings(etcd_endpoints="http://root:s3cret@a:1", kubernetes={"k8s_api_root": "https://u:s3cret@b"}))
+    assert "s3cret" not in shown
+    plain = repr(settings(etcd_endpoints="http://a:1", kubernetes={"k8s_api_root": "https://b"}))
+    assert "etcd_endpoints=('http://a:1',)" in plain
+    assert "api_root='https://b'" in plain
 
 
 def test_deprecated_keys_of_the_policy_fill_gaps() -> None:
@@ -98,71 +107,3 @@ def test_deprecated_keys_of_the_policy_fill_gaps() -> None:
 def test_wrong_types_are_refused(key: str, value: object) -> None:
     with pytest.raises(DecodeError, match=f"^network configuration.{key}: must be "):
         settings(**{key: value})
-
-
-def test_the_environment_has_one_variable_for_each_key() -> None:
-    environ = {
-        "DATASTORE_TYPE": "sqlite",
-        "SQLITE_PATH": "/db",
-        "ETCD_ENDPOINTS": "http://a,http://b",
-        "ETCD_KEY_FILE": "/k",
-        "ETCD_CERT_FILE": "/c",
-        "ETCD_CA_CERT_FILE": "/ca",
-        "ETCD_USERNAME": "u",
-        "ETCD_PASSWORD": PASSWORD,
-        "KUBECONFIG": "/kc",
-        "ETCD_DISCOVERY_SRV": "",
-        "HOME": "/root",
-    }
-    found = datastore_settings_from_environment(environ)
-    assert found == DatastoreSettings(
-        type="sqlite",
-        sqlite_path="/db",
-        etcd_endpoints=("http://a", "http://b"),
-        etcd_key_file="/k",
-        etcd_cert_file="/c",
-        etcd_ca_cert_file="/ca",
-        etcd_username="u",
-        etcd_password=PASSWORD,
-        kubernetes=KubernetesAccess(kubeconfig="/kc"),
-    )
-    assert PASSWORD not in repr(found)
-
-
-def test_the_environment_says_how_to_reach_the_orchestrator() -> None:
-    environ = {
-        "DATASTORE_TYPE": "kubernetes",
-        "K8S_API_ENDPOINT": "https://api",
-        "K8S_API_TOKEN": PASSWORD,
-        "K8S_CERT_FILE": "/c",
-        "K8S_KEY_FILE": "/k",
-        "K8S_CA_FILE": "/ca",
-        "K8S_CURRENT_CONTEXT": "test",
-        "K8S_INSECURE_SKIP_TLS_VERIFY": "true",
-        "USE_POD_CIDR": "True",
-        "K8S_CLIENT_QPS": "50",
-        "K8S_CLIENT_BURST": "90",
-        "NETPLUG_API_GROUP": "projectnetplug.org",
-    }
-    found = datastore_settings_from_environment(environ)
-    assert found.kubernetes == KubernetesAccess(
-        context="test",
-        api_root="https://api",
-        token=PASSWORD,
-        certificate="/c",
-        key="/k",
-        certificate_authority="/ca",
-        skips_verification=True,
-        uses_pod_cidr=True,
-    )
-    assert (found.api_group, found.qps, found.burst) == ("projectnetplug.org", 50, 90)
-    assert PASSWORD not in repr(found)
-    with pytest.raises(
-        ConfigurationError, match=r"^environment\.K8S_CLIENT_QPS: 'many' is not accepted; a whole number"
-    ):
-        datastore_settings_from_environment({"K8S_CLIENT_QPS": "many"})
-
-
-def test_the_environment_is_judged_too() -> None:
-    with pytest.raises(ConfigurationError, match="it excludes etcd_discovery_srv"):
-        datastore_settings_from_environment({"ETCD_ENDPOINTS": "http://a", "ETCD_DISCOVERY_SRV": "b"})

@@ -88,7 +88,7 @@ def test_every_key_arrives() -> None:
         hostname="old",
         nodename_file="/n",
         nodename_file_optional=False,
-        datastore=DatastoreSettings(type="sqlite", sqlite_path="/db"),
+        datastore=DatastoreSettings(type="sqlite", sqlite_path="/db", annotation_prefix="example.org"),
         log=LogSettings(level=Level.DEBUG, file_path="/log", max_size_mb=1, max_age_days=2, max_count=3),
         ipam=IPAMConf(type="netplug-ipam", assign_ipv4=False, assign_ipv6=True, ipv6_pools=("p", "q")),
         container_settings=ContainerSettings(allow_ip_forwarding=True),

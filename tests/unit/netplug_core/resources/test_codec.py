@@ -16,6 +16,7 @@ from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import Resource, UnknownKind
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
+from netplug_core.resources.profile import Action, Profile, Rule
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 Json = Mapping[str, object]
@@ -376,6 +377,37 @@ def test_a_node_survives_with_what_this_release_does_not_know_of_it() -> None:
     assert isinstance(value, Node)
     assert value.spec.orchestrator_names[0].name == "node-a"
     assert to_mapping(value) == mapping
+
+
+def test_a_profile_survives_with_what_its_rules_match() -> None:
+    """The example of the storage model, and rules whose language comes later, whoever wrote them."""
+    rule = {"action": "Deny", "protocol": "TCP", "source": {"selector": "team == 'a'"}}
+    spec = {
+        "ingress": [{"action": "Allow"}],
+        "egress": [rule],
+        "labelsToApply": {"pcns.projectnetplug.org/name": "default"},
+    }
+    mapping = document("Profile", spec=spec)
+    for value in (stored(mapping), by_hand(mapping)):
+        assert isinstance(value, Profile)
+        assert value.spec.labels_to_apply == (("pcns.projectnetplug.org/name", "default"),)
+        assert value.spec.ingress == (Rule(action=Action.ALLOW),)
+        assert value.spec.egress[0].action is Action.DENY
+        assert to_mapping(value) == mapping
+
+
+@pytest.mark.parametrize(
+    "spec, sentence",
+    [
+        ({"ingress": [{"action": "allow"}]}, "expected one of Allow, Deny, Log, Pass @ pool.yaml#1 $.spec.ingress[0]"),
+        ({"egress": [{}]}, "expected one of Allow, Deny, Log, Pass @ pool.yaml#1 $.spec.egress[0].action"),
+        ({"labelsToApply": {"a": 1}}, "expected a text for a text @ pool.yaml#1 $.spec.labelsToApply['a']"),
+    ],
+)
+def test_a_profile_that_cannot_be_read_is_refused(spec: Json, sentence: str) -> None:
+    with pytest.raises(MalformedField) as caught:
+        by_hand(document("Profile", spec=spec))
+    assert str(caught.value).startswith(sentence)
 
 
 def test_a_workload_endpoint_survives() -> None:

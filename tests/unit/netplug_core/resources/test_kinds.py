@@ -16,6 +16,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
         ("IPPool", "IPPool"),
         ("nos", "Node"),
         ("wep", "WorkloadEndpoint"),
+        ("pro", "Profile"),
+        ("Profiles", "Profile"),
         ("reservations", "IPReservation"),
         ("IPAMConfig", "IPAMConfiguration"),
         ("ipamconfigs", "IPAMConfiguration"),

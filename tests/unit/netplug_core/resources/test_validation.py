@@ -14,6 +14,7 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.profile import Action, Profile, ProfileSpec, Rule
 from netplug_core.resources.validation import (
     InvalidResource,
     check,
@@ -248,6 +249,10 @@ def configuration(name: str = "default", **spec: object) -> IPAMConfiguration:
     return IPAMConfiguration(metadata=Metadata(name=name), spec=changed)
 
 
+def profile(name: str) -> Profile:
+    return Profile(metadata=Metadata(name=name))
+
+
 def node(*orchestrators: str, name: str = "node-a") -> Node:
     names = tuple(OrchestratorName(orchestrator=orchestrator, name=name) for orchestrator in orchestrators)
     return Node(metadata=Metadata(name=name), spec=NodeSpec(orchestrator_names=names))
@@ -269,6 +274,7 @@ def node(*orchestrators: str, name: str = "node-a") -> Node:
             spec=WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0"),
         ),
         ClusterInformation(metadata=Metadata(name="default")),
+        Profile(metadata=Metadata(name="knsx"), spec=ProfileSpec(egress=(Rule(action=Action.PASS),))),
     ],
 )
 def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
@@ -316,6 +322,12 @@ def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
             node("k8s", ""),
             ["error with field spec.orchRefs[1].orchestrator = '' (must name an orchestrator, such as k8s)"],
         ),
+        (
+            profile("kns.shop"),
+            ["metadata.name = 'kns.shop' (profiles kns.* are made of the orchestrator's namespaces)"],
+        ),
+        (profile("ksa.shop.web"), ["(profiles ksa.* are made of the orchestrator's service accounts)"]),
+        (profile("projectnetplug-default-allow"), ["(it is there in every cluster, and cannot be changed)"]),
         (node(name="Node_A"), ["error with field metadata.name = 'Node_A' (at most 253 lower-case letters, "]),
         (
             IPReservation(metadata=Metadata(name="r", namespace="n")),

@@ -70,8 +70,12 @@ def test_a_bare_containers_endpoint_names_no_pod() -> None:
 
 def test_a_new_endpoint_is_created() -> None:
     assert writes(settled(POD, BIRTH), POD, None, HELD) == (Create(POD.endpoint_key, build(POD, HELD, BIRTH)),)
-    nothing = Assignment(addresses=())
-    assert writes(settled(POD, BIRTH), POD, None) == (Create(POD.endpoint_key, build(POD, nothing, BIRTH)),)
+
+
+def test_an_endpoint_whose_addresses_are_taken_back_goes_if_it_is_this_containers() -> None:
+    assert writes(settled(POD, BIRTH), POD, None) == ()
+    assert writes(settled(POD, BIRTH), POD, build(POD, HELD, BIRTH)) == (Delete(POD.endpoint_key, REVISION),)
+    assert writes(settled(POD, BIRTH), POD, build(evolve(POD, container_id="old"), HELD, BIRTH)) == ()
 
 
 def test_a_repeated_call_writes_nothing() -> None:

@@ -1,0 +1,168 @@
+"""What stands for a lab's node and pods on an API server: made for it, labelled as its own, and removed with it.
+
+``netplugctl lab`` comes here, through ``netplug_cli.wiring``. Nothing that was there before is changed or removed. The
+definitions stay, because somebody else may have begun to use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing
+from urllib.parse import urlsplit
+
+from attrs import frozen
+
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.client import Client, Json, Reply, Request, segment
+from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.limits import Limits
+from netplug_backends.kubernetes.manifests import definitions
+from netplug_core.clock import Clock, Deadline
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
+
+__all__ = ["LabCluster", "ObjectRefused", "api_place", "open_lab"]
+
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_NODES, _NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
+_LABEL = "projectnetplug.org/lab"
+_CONFLICT = 409
+_PORTS = {"http": 80, "https": 443}
+_PATIENCE_S, _POLL_S = 30.0, 0.05
+_AT_ONCE = {"gracePeriodSeconds": "0"}  # no kubelet is there to say that a pod has ended
+
+
+@frozen
+class ObjectRefused(NetplugError):
+    """An object that a lab has to make cannot be made; the reason is the server's, or that somebody has one."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def api_place(settings: KubernetesAccess) -> tuple[str, int]:
+    """Host and port of the API server that settings lead to.
+
+    Raises:
+        ConfigurationError: they lead to none.
+    """
+    server = urlsplit(AccessSource(settings, {}).current().server)
+    return server.hostname or "", server.port or _PORTS[server.scheme]
+
+
+def open_lab(settings: DatastoreSettings, owner: str, *, clock: Clock) -> AbstractContextManager[LabCluster]:
+    """The server that settings lead to; nothing is sent yet."""
+    client = Client(
+        AccessSource(settings.kubernetes, {}),
+        clock=clock,
+        limits=Limits(clock=clock, qps=settings.qps, burst=settings.burst),
+    )
+    return closing(LabCluster(client, clock=clock, owner=owner))
+
+
+class LabCluster:
+    """The objects of one lab on a server; ``owner`` is the lab's own word for itself, for their label."""
+
+    def __init__(self, client: Client, *, clock: Clock, owner: str) -> None:
+        self._client = client
+        self._clock = clock
+        self._owner = owner
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._client.close()
+
+    def require_ready(self) -> None:
+        """Raises NetplugError unless the server says that it is ready."""
+        reply = self._ask(Request("GET", "/readyz"))
+        if not reply.is_success:
+            raise Unavailable("kubernetes API", reply.message)
+
+    def install_definitions(self) -> int:
+        """Install those of netplug's definitions that are not there, and wait until they are served; how many.
+
+        Raises:
+            NetplugError: the server refuses one, or does not serve it in time.
+        """
+        mode, made = self._mode(), 0
+        for _, definition in definitions(mode):
+            made += self._ask(Request("POST", _DEFINITIONS, body=definition), tolerates=_CONFLICT).is_success
+        deadline = Deadline.after(self._clock, _PATIENCE_S)
+        for plural, _ in definitions(mode):
+            while not self._ask(Request("GET", f"/apis/{mode.value}/{plural}"), tolerates=404).is_success:
+                if deadline.has_passed:
+                    raise Unavailable("kubernetes API", f"it does not serve {plural} of {mode.value}")
+                self._clock.sleep(_POLL_S)
+        return made
+
+    def make_node(self, name: str) -> None:
+        """Make a node that nobody schedules to."""
+        self._make(_NODES, {"metadata": self._metadata(name), "spec": {"unschedulable": True}})
+
+    def make_namespace(self, name: str) -> None:
+        """Make a namespace with the account that its pods need."""
+        self._make(_NAMESPACES, {"metadata": self._metadata(name)})
+        account = {"metadata": {"name": "default"}}
+        # Where controllers run, they may be faster.
+        accounts = f"{_NAMESPACES}/{segment(name)}/serviceaccounts"
+        self._ask(Request("POST", accounts, body=account), tolerates=_CONFLICT)
+
+    def make_pod(self, namespace: str, name: str, *, node: str) -> None:
+        """Make a pod that is on a node for good: nobody runs it, and nobody evicts it."""
+        spec = {
+            "nodeName": node,
+            "containers": [{"name": "main", "image": "lab.invalid/none"}],
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+        }
+        path = f"{_NAMESPACES}/{segment(namespace)}/pods"
+        self._make(path, {"metadata": self._metadata(name), "spec": spec})
+
+    def remove_all(self) -> int:
+        """Remove every object of the lab that is still there; how many there were."""
+        return sum(1 for collection in ("/api/v1/pods", _NODES, _NAMESPACES) for _ in self._removed(collection))
+
+    def _removed(self, collection: str) -> Iterator[str]:
+        found = self._ask(Request("GET", collection, {"labelSelector": f"{_LABEL}={self._owner}"})).object.get("items")
+        for item in found if isinstance(found, list) else ():
+            name, namespace = item["metadata"]["name"], item["metadata"].get("namespace")
+            inner = f"{_NAMESPACES}/{segment(namespace)}/pods" if namespace else collection
+            path = f"{inner}/{segment(name)}"
+            self._ask(Request("DELETE", path, _AT_ONCE), tolerates=404)
+            yield path
+
+    def _mode(self) -> Mode:
+        """The group that the cluster began with; the first one where it has none."""
+        for mode in (Mode.V1, Mode.V3):
+            path = f"{_DEFINITIONS}/ippools.{mode.group}"
+            if self._ask(Request("GET", path), tolerates=404).is_success:
+                return mode
+        return Mode.V1
+
+    def _make(self, collection: str, body: Json) -> None:
+        """Make an object, unless it is there and the lab's."""
+        reply = self._ask(Request("POST", collection, body=body), tolerates=_CONFLICT)
+        if reply.is_success:
+            return
+        path = f"{collection}/{segment(_member(body, 'metadata', 'name'))}"
+        there = self._ask(Request("GET", path), tolerates=404).object
+        if _member(there, "metadata", "labels", _LABEL) != self._owner:
+            raise ObjectRefused(path, "it is there already, and not this lab's")
+
+    def _metadata(self, name: str) -> Json:
+        return {"name": name, "labels": {_LABEL: self._owner}}
+
+    def _ask(self, request: Request, *, tolerates: int = 0) -> Reply:
+        reply = self._client.ask(request, deadline=Deadline.after(self._clock, _PATIENCE_S))
+        if not reply.is_success and reply.status != tolerates:
+            raise ObjectRefused(request.path, reply.message)
+        return reply
+
+
+def _member(found: object, *path: str) -> str:
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return str(found or "")

@@ -1,0 +1,109 @@
+"""An orchestrator in the memory of one process: pods, namespaces and nodes that a test or a simulation puts there.
+
+It gives identities and times as a real one does, and refuses what a real one refuses: a pod in a namespace that is not
+there, and a change of what never changes.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from threading import Lock
+from typing import TypeVar
+
+from attrs import evolve
+
+from netplug_core.clock import Clock, Deadline
+from netplug_core.errors import InvariantBroken, Unavailable
+from netplug_core.orchestrator.interface import NamespaceFacts, NodeFacts, PodFacts
+
+__all__ = ["MemoryOrchestrator"]
+
+F = TypeVar("F", PodFacts, NamespaceFacts, NodeFacts)
+
+_SECOND_NS = 1_000_000_000
+
+
+class MemoryOrchestrator:
+    """See :class:`~netplug_core.orchestrator.interface.Orchestrator`. Threads may share it."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._numbers = count(1)
+        self._pods: dict[tuple[str, str], PodFacts] = {}
+        self._namespaces: dict[str, NamespaceFacts] = {}
+        self._nodes: dict[str, NodeFacts] = {}
+
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
+        """The pod of that name; None when there is none."""
+        return self._found(self._pods.get((namespace, name)), deadline)
+
+    def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
+        """The namespace of that name; None when there is none."""
+        return self._found(self._namespaces.get(name), deadline)
+
+    def find_node(self, name: str, *, deadline: Deadline) -> NodeFacts | None:
+        """The node of that name; None when there is none."""
+        return self._found(self._nodes.get(name), deadline)
+
+    # --- what there is ---------------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: PodFacts) -> PodFacts:
+        """Make a pod, or change the one of that name; as it is then, with its identity and its birth.
+
+        Raises:
+            InvariantBroken: its namespace is not there, or it would move from one node to another.
+        """
+        key = (pod.namespace, pod.name)
+        with self._lock:
+            if pod.namespace not in self._namespaces:
+                raise InvariantBroken(f"pod {pod.namespace}/{pod.name}: its namespace is not there")
+            before = self._pods.get(key)
+            if before is None:
+                born_ns = self._clock.now_ns() // _SECOND_NS * _SECOND_NS
+                made = evolve(pod, uid=self._new_uid(), creation_time_ns=born_ns)
+            elif before.node not in ("", pod.node):
+                raise InvariantBroken(f"pod {pod.namespace}/{pod.name}: it is on node {before.node} and stays there")
+            else:
+                made = evolve(pod, uid=before.uid, creation_time_ns=before.creation_time_ns)
+            self._pods[key] = made
+        return made
+
+    def put_namespace(self, namespace: NamespaceFacts) -> NamespaceFacts:
+        """Make a namespace, or change the one of that name; as it is then, with its identity."""
+        return self._put(self._namespaces, namespace)
+
+    def put_node(self, node: NodeFacts) -> NodeFacts:
+        """Make a node, or change the one of that name; as it is then, with its identity."""
+        return self._put(self._nodes, node)
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Remove a pod; one that is not there is gone already."""
+        with self._lock:
+            self._pods.pop((namespace, name), None)
+
+    def delete_namespace(self, name: str) -> None:
+        """Remove a namespace with everything in it."""
+        with self._lock:
+            self._namespaces.pop(name, None)
+            for key in [key for key in self._pods if key[0] == name]:
+                del self._pods[key]
+
+    def delete_node(self, name: str) -> None:
+        """Remove a node; its pods stay until somebody removes them."""
+        with self._lock:
+            self._nodes.pop(name, None)
+
+    def _put(self, kept: dict[str, F], facts: F) -> F:
+        with self._lock:
+            before = kept.get(facts.name)
+            made = kept[facts.name] = evolve(facts, uid=before.uid if before else self._new_uid())
+        return made
+
+    def _new_uid(self) -> str:
+        return f"00000000-0000-4000-8000-{next(self._numbers):012}"
+
+    def _found(self, facts: F | None, deadline: Deadline) -> F | None:
+        if deadline.has_passed:
+            raise Unavailable("this process", "the deadline had passed before it was asked")
+        return facts

@@ -1,0 +1,234 @@
+"""Which datastore ``netplugctl`` and the daemons are to use: from the environment, or from the tool's own file.
+
+Both say the same things, each in its spelling: ``_VARIABLES`` has them side by side. Where a file is there it says
+everything, and the environment nothing. The plugin never comes here; its settings are ``datastores``' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from attrs import frozen
+
+from netplug_core.errors import ConfigurationError
+from netplug_core.netconf.model import (
+    DEFAULT_ANNOTATION_PREFIX,
+    DEFAULT_AUTHORITY,
+    DEFAULT_SQLITE_PATH,
+    DatastoreSettings,
+    KubernetesAccess,
+)
+from netplug_core.resources.codec import API_VERSION
+from netplug_core.resources.fields import Fields, MalformedField, Origin, as_flag, as_number, as_text
+
+__all__ = ["FILE_KIND", "datastore_settings_from_environment", "datastore_settings_from_file"]
+
+FILE_KIND = "NetplugAPIConfig"
+
+# Key in the file: variable. Each variable may also have the prefix NETPLUG_, and then wins. Texts that take lines are
+# in a file only; the parts of one endpoint are deprecated, and in the environment only.
+_VARIABLES = {
+    "datastoreType": "DATASTORE_TYPE",
+    "sqlitePath": "SQLITE_PATH",
+    "etcdEndpoints": "ETCD_ENDPOINTS",
+    "etcdDiscoverySrv": "ETCD_DISCOVERY_SRV",
+    "etcdUsername": "ETCD_USERNAME",
+    "etcdPassword": "ETCD_PASSWORD",
+    "etcdKeyFile": "ETCD_KEY_FILE",
+    "etcdCertFile": "ETCD_CERT_FILE",
+    "etcdCACertFile": "ETCD_CA_CERT_FILE",
+    "etcdKey": "",
+    "etcdCert": "",
+    "etcdCACert": "",
+    "kubeconfig": "KUBECONFIG",
+    "kubeconfigInline": "",
+    "k8sCurrentContext": "K8S_CURRENT_CONTEXT",
+    "k8sAPIEndpoint": "K8S_API_ENDPOINT",
+    "k8sAPIToken": "K8S_API_TOKEN",
+    "k8sKeyFile": "K8S_KEY_FILE",
+    "k8sCertFile": "K8S_CERT_FILE",
+    "k8sCAFile": "K8S_CA_FILE",
+    "k8sInsecureSkipTLSVerify": "K8S_INSECURE_SKIP_TLS_VERIFY",
+    "k8sClientQPS": "K8S_CLIENT_QPS",
+    "k8sClientBurst": "K8S_CLIENT_BURST",
+    "usePodCIDR": "USE_POD_CIDR",
+    "netplugAPIGroup": "NETPLUG_API_GROUP",
+    "annotationPrefix": "ANNOTATION_PREFIX",
+}
+_DEPRECATED = {"etcdAuthority": "ETCD_AUTHORITY", "etcdScheme": "ETCD_SCHEME"}
+_PREFIX = "NETPLUG_"
+# What must not be shown, or may hold what must not: URLs can be written with a password.
+_HIDDEN = frozenset({"etcdPassword", "etcdKey", "etcdCert", "etcdCACert", "kubeconfigInline", "k8sAPIToken",
+                     "etcdEndpoints", "k8sAPIEndpoint"})  # fmt: skip
+_FLAGS = {"": False, "true": True, "1": True, "false": False, "0": False}
+
+
+def datastore_settings_from_environment(environ: Mapping[str, str]) -> DatastoreSettings:
+    """The datastore that ``DATASTORE_TYPE``, ``SQLITE_PATH``, ``ETCD_ENDPOINTS``, … and ``KUBECONFIG`` name.
+
+    Raises:
+        ConfigurationError: endpoints are given twice, or a number or a flag is none.
+    """
+    return _settings(_Environment(environ))
+
+
+def datastore_settings_from_file(mapping: Mapping[str, object], *, source: str) -> DatastoreSettings:
+    """The datastore that a NetplugAPIConfig names; ``source`` is the file that it stands in.
+
+    Raises:
+        ConfigurationError: it is of another kind, or has a key that is unknown or of the wrong type; the error names
+            file and key and shows no secret. Or endpoints are given twice.
+    """
+    fields = Fields(mapping, origin=Origin.PERSON, source=source)
+    for name, expected in (("kind", FILE_KIND), ("apiVersion", API_VERSION)):
+        if fields.take(name, as_text, "") != expected:
+            raise fields.refusal(name, repr(expected), mapping.get(name))
+    fields.drop("metadata")  # as every object has it; nothing in it means anything here
+    spec = _spec(fields)
+    fields.finish()
+    settings = _settings(_File(spec))
+    spec.finish()
+    return settings
+
+
+def _spec(fields: Fields) -> Fields:
+    try:
+        return fields.take_object("spec")
+    except MalformedField as error:
+        # Somebody's slip of the indentation, and what stands there may be a password.
+        raise MalformedField(error.where, "…", error.accepted) from None
+
+
+class _Source(Protocol):
+    """Where settings are looked up, by their key in the file."""
+
+    def text(self, key: str) -> str:
+        """A text; empty where it is not set."""
+        ...
+
+    def flag(self, key: str) -> bool:
+        """Whether it is set to true."""
+        ...
+
+    def number(self, key: str) -> int:
+        """A whole number; 0 where it is not set."""
+        ...
+
+    def where(self, key: str) -> str:
+        """What people call the place."""
+        ...
+
+
+@frozen
+class _Environment:
+    environ: Mapping[str, str]
+
+    def text(self, key: str) -> str:
+        name = self._variable(key)
+        return self.environ.get(name, "") if name else ""
+
+    def flag(self, key: str) -> bool:
+        text = self.text(key)
+        if text.lower() not in _FLAGS:
+            raise ConfigurationError(self.where(key), text, "true or false is expected")
+        return _FLAGS[text.lower()]
+
+    def number(self, key: str) -> int:
+        text = self.text(key) or "0"
+        if not (text.isascii() and text.isdigit()):
+            raise ConfigurationError(self.where(key), text, "a whole number is expected")
+        return int(text)
+
+    def where(self, key: str) -> str:
+        return f"environment.{self._variable(key)}"
+
+    def _variable(self, key: str) -> str:
+        name = _VARIABLES.get(key) or _DEPRECATED.get(key, "")
+        return f"{_PREFIX}{name}" if name and self.environ.get(f"{_PREFIX}{name}") else name
+
+
+@frozen
+class _File:
+    spec: Fields
+
+    def text(self, key: str) -> str:
+        if key in _DEPRECATED:
+            return ""
+        try:
+            return self.spec.take(key, as_text, "")
+        except MalformedField as error:
+            if key not in _HIDDEN:
+                raise
+            # A password that reads as a number is refused, and is a password all the same.
+            raise MalformedField(error.where, "…", "a text in quotes") from None
+
+    def flag(self, key: str) -> bool:
+        return self.spec.take(key, as_flag, default=False)
+
+    def number(self, key: str) -> int:
+        return self.spec.take(key, as_number, 0)
+
+    def where(self, key: str) -> str:
+        return self.spec.where(key)
+
+
+def _settings(source: _Source) -> DatastoreSettings:
+    return DatastoreSettings(
+        type=_type(source),
+        sqlite_path=source.text("sqlitePath") or DEFAULT_SQLITE_PATH,
+        etcd_endpoints=_endpoints(source),
+        etcd_discovery_srv=source.text("etcdDiscoverySrv"),
+        etcd_key_file=source.text("etcdKeyFile"),
+        etcd_cert_file=source.text("etcdCertFile"),
+        etcd_ca_cert_file=source.text("etcdCACertFile"),
+        etcd_key=source.text("etcdKey"),
+        etcd_cert=source.text("etcdCert"),
+        etcd_ca_cert=source.text("etcdCACert"),
+        etcd_username=source.text("etcdUsername"),
+        etcd_password=source.text("etcdPassword"),
+        kubernetes=_access(source),
+        api_group=source.text("netplugAPIGroup"),
+        annotation_prefix=source.text("annotationPrefix") or DEFAULT_ANNOTATION_PREFIX,
+        qps=source.number("k8sClientQPS"),
+        burst=source.number("k8sClientBurst"),
+    )
+
+
+def _type(source: _Source) -> str:
+    """The store that is named, else the one that the other settings are about; etcd where there are none."""
+    named = source.text("datastoreType")
+    if named:
+        return named
+    is_about_etcd = any(map(source.text, ("etcdEndpoints", "etcdDiscoverySrv", *_DEPRECATED)))
+    is_about_kubernetes = any(map(source.text, ("kubeconfig", "kubeconfigInline", "k8sAPIEndpoint")))
+    return "kubernetes" if is_about_kubernetes and not is_about_etcd else "etcdv3"
+
+
+def _endpoints(source: _Source) -> tuple[str, ...]:
+    """Where etcd answers: the list, else nothing if SRV records say it, else the deprecated pair, else the default."""
+    text, srv = source.text("etcdEndpoints"), source.text("etcdDiscoverySrv")
+    if text and srv:
+        # An endpoint may be written with a password, so it is the other one that is shown.
+        other = source.where("etcdEndpoints")
+        raise ConfigurationError(source.where("etcdDiscoverySrv"), srv, f"it excludes {other}; give one of the two")
+    if text:
+        return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
+    if srv:
+        return ()
+    return (f"{source.text('etcdScheme') or 'http'}://{source.text('etcdAuthority') or DEFAULT_AUTHORITY}",)
+
+
+def _access(source: _Source) -> KubernetesAccess:
+    return KubernetesAccess(
+        kubeconfig=source.text("kubeconfig"),
+        kubeconfig_inline=source.text("kubeconfigInline"),
+        context=source.text("k8sCurrentContext"),
+        api_root=source.text("k8sAPIEndpoint"),
+        token=source.text("k8sAPIToken"),
+        certificate=source.text("k8sCertFile"),
+        key=source.text("k8sKeyFile"),
+        certificate_authority=source.text("k8sCAFile"),
+        skips_verification=source.flag("k8sInsecureSkipTLSVerify"),
+        uses_pod_cidr=source.flag("usePodCIDR"),
+    )

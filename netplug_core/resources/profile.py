@@ -1,0 +1,86 @@
+"""The kind Profile: labels and rules that endpoints get by naming it, such as those of a namespace's pods.
+
+Whoever watches the orchestrator keeps a profile for each namespace and each service account; where the orchestrator's
+own objects are the store, these are views of them. Everybody else's are the user's.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from attrs import frozen
+
+from netplug_core.records import Key, Kind, Record, Revision
+from netplug_core.resources.metadata import Labels, Metadata
+
+__all__ = [
+    "ALLOW_ALL",
+    "NAMESPACE_PREFIX",
+    "PROFILE",
+    "SERVICE_ACCOUNT_PREFIX",
+    "Action",
+    "Profile",
+    "ProfileSpec",
+    "Rule",
+    "profile_key",
+]
+
+NAMESPACE_PREFIX: Final = "kns."
+"""What the names of namespaces' profiles begin with."""
+
+SERVICE_ACCOUNT_PREFIX: Final = "ksa."
+"""What the names of service accounts' profiles begin with."""
+
+
+class Action(enum.Enum):
+    """What becomes of a packet that a rule matches."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+    LOG = "Log"
+    PASS = "Pass"  # noqa: S105  # no password
+
+
+@frozen(kw_only=True)
+class Rule:
+    """One rule. ``carried`` is what it matches: without it, every packet. Nothing of this release programs rules."""
+
+    action: Action
+    carried: str = ""
+
+
+@frozen(kw_only=True)
+class ProfileSpec:
+    """What an endpoint gets: labels for selectors to find it by, and rules where no policy speaks of it."""
+
+    labels_to_apply: Labels = ()
+    ingress: tuple[Rule, ...] = ()
+    egress: tuple[Rule, ...] = ()
+    carried: str = ""
+
+
+@frozen(kw_only=True)
+class Profile:
+    """A profile as it is stored."""
+
+    metadata: Metadata
+    spec: ProfileSpec = ProfileSpec()
+    carried: str = ""
+
+
+PROFILE: Kind[Profile] = Kind("Profile", ("name",))
+
+
+def profile_key(name: str) -> Key[Profile]:
+    """The key of the profile with that name."""
+    return PROFILE.key(name)
+
+
+_ALLOWED = (Rule(action=Action.ALLOW),)
+_ALLOW_ALL = Profile(
+    metadata=Metadata(name="projectnetplug-default-allow"), spec=ProfileSpec(ingress=_ALLOWED, egress=_ALLOWED)
+)
+
+ALLOW_ALL: Final = Record(profile_key(_ALLOW_ALL.metadata.name), _ALLOW_ALL, Revision("1"))
+"""The profile that allows everything. It is there in every cluster, is nowhere stored, and cannot be changed."""
