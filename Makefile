@@ -7,34 +7,55 @@ SHELL := /bin/bash
 .PHONY: help demo test unit property integration faults nightly lint bench constraints clean
 
 python := .venv/bin/python
+DATASTORE ?= sqlite
+# What the tests also have to pass on, at night: the oldest and the newest etcd, and an older API server.
+other_etcds := etcd-debian etcd-v3.7.3
+other_apiservers := kube-apiserver-v1.35.4
 step = @printf '==> %s\n'
+servers = @tools/servers || printf '%s\n' 'tests that need what is missing are skipped'
 
 help:                   ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
 
-demo:                   ## a node and pods with real addresses, shown and taken down again
-	@tools/prepare demo
-	@tools/demo
+# The servers of the other datastores come with what development takes.
+demo:                   ## a node and pods with real addresses, shown and taken down again; DATASTORE=etcdv3, kubernetes
+	@tools/prepare $(if $(filter-out sqlite,$(DATASTORE)),dev,demo)
+	@DATASTORE=$(DATASTORE) tools/demo
 
 test:                   ## every test, and the branch coverage of the core
 	@tools/prepare dev
+	$(servers)
 	$(step) 'pytest: unit, property, integration; branch coverage of netplug_core'
 	@$(python) -m pytest --cov --cov-report=term
 
-unit property integration:  ## one folder of tests, without coverage
+unit property:          ## one folder of tests, without coverage
 	@tools/prepare dev
 	$(step) 'pytest: $@'
 	@$(python) -m pytest tests/$@
+
+integration:            ## the tests on real kernels and real servers
+	@tools/prepare dev
+	$(servers)
+	$(step) 'pytest: integration'
+	@$(python) -m pytest tests/integration
 
 faults:                 ## every mishap at every write of every operation of the allocator
 	@tools/prepare dev
 	$(step) 'pytest: faults'
 	@$(python) -m pytest tests/faults
 
-nightly:                ## property tests and faults, as deep as a night allows
+nightly:                ## property tests, faults and chaos as deep as a night allows; other versions of the servers
 	@tools/prepare dev
+	@tools/servers --all
 	$(step) 'pytest: property and faults, deep'
 	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/property tests/faults
+	$(step) 'pytest: every store, deep'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/integration -m 'etcd or apiserver'
+	@for server in $(other_etcds); do \
+	    printf '==> pytest: %s\n' $$server; NETPLUG_ETCD=$$server $(python) -m pytest tests/integration -m etcd; done
+	@for server in $(other_apiservers); do \
+	    printf '==> pytest: %s\n' $$server; \
+	    NETPLUG_KUBE_APISERVER=$$server $(python) -m pytest tests/integration -m apiserver; done
 
 lint:                   ## format, style, types twice, import contracts
 	@tools/prepare dev
@@ -51,6 +72,7 @@ lint:                   ## format, style, types twice, import contracts
 
 bench:                  ## blocks beside plain JSON, a cluster of allocators, ADD and DEL beside the well-known plugins
 	@tools/prepare dev
+	@tools/demo servers
 	$(step) 'benchmarks'
 	@$(python) -m benchmarks
 

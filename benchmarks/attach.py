@@ -1,7 +1,8 @@
-"""ADD and DEL of netplug beside ``ptp`` with ``host-local``, interleaved round by round.
+"""ADD and DEL of netplug on every datastore beside ``ptp`` with ``host-local``, interleaved round by round.
 
-Run as root; everything happens in network and mount namespaces of its own, which end with the process. A third row is
-a process that only imports the libraries that netplug's configuration names: what Python itself asks for.
+Run as root; everything happens in network and mount namespaces of its own, which end with the process. Each datastore
+is that of a lab (``netplugctl lab up``), with servers in its node's namespace. A further row for each is a process that
+only imports the libraries that the configuration names: what Python itself asks for. Then many pods come at once.
 """
 
 from __future__ import annotations
@@ -11,16 +12,45 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
+from attrs import frozen
+
 from benchmarks.measure import Sample, Series, report, run
+from netplug_cli import wiring
+from netplug_cli.lab.folder import Folder
+from netplug_cli.lab.model import NODE, POD_NAMESPACE
+from netplug_cli.lab.stores import StoreKind, store_environment
+from netplug_core.netconf.tool import datastore_settings_from_environment
 
 _INSIDE = "NETPLUG_BENCHMARK_INSIDE"
 _DEBIAN_PLUGINS = "/usr/lib/cni"
-_LIBRARIES = "import attrs, cattrs, pluggy, json, sqlite3"
+_SERVERS = Path(__file__).parents[1] / ".cache" / "demo"
+_COMMON = "attrs, cattrs, pluggy, json"
+_LIBRARIES = {
+    StoreKind.SQLITE: f"{_COMMON}, sqlite3",
+    StoreKind.ETCD: f"{_COMMON}, grpc, google.protobuf.message",
+    StoreKind.KUBERNETES: f"{_COMMON}, ssl, http.client",
+}
+_REFERENCE = "ptp + host-local"
 _WARMUP = 3
+_BURST = 110
+_GOAL = 1.5
+
+
+@frozen
+class Contender:
+    """A plugin with its configuration, and the namespace of the node that it works on."""
+
+    name: str
+    executable: str
+    conf: str
+    node: str
 
 
 def measure(rounds: int) -> None:
@@ -33,103 +63,169 @@ def measure(rounds: int) -> None:
         raise SystemExit("attach needs root: it makes network namespaces")
     if not Path(_DEBIAN_PLUGINS, "ptp").exists():
         raise SystemExit("ptp is missing: apt-get install containernetworking-plugins")
+    for program in ("etcd", "kube-apiserver"):
+        if not os.access(_SERVERS / program, os.X_OK):
+            raise SystemExit(f"{_SERVERS / program} is missing: tools/demo servers puts it there")
     if _INSIDE not in os.environ:
         command = ["unshare", "--net", "--mount", sys.executable, "-m", "benchmarks.attach", str(rounds)]
         if subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode:
             raise SystemExit("attach did not come to its end")
         return
-    with tempfile.TemporaryDirectory() as folder:
-        _prepare(Path(folder))
-        series = _measure(Path(folder), rounds)
-    print(f"{rounds} rounds after {_WARMUP} to warm up, interleaved; reference: ptp + host-local\n")
-    print(report(series))
-
-
-def _prepare(folder: Path) -> None:
-    """A host of its own: forwarding on, namespaces kept under a private /run, the plugin and a pool in place."""
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    tool = [sys.executable, "-m", "netplug_cli.ctl.main"]
-    environ = {**os.environ, "DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(folder / "store.db")}
-    manifest = "apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata: {name: bench}\nspec: {cidr: 10.97.0.0/20}\n"
-    subprocess.run([*tool, "install", "host", "--bin-dir", str(folder / "bin")], env=environ, check=True)
-    subprocess.run([*tool, "create", "-f", "-"], input=manifest, text=True, env=environ, check=True)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        labs = {kind: stack.enter_context(_lab(kind)) for kind in StoreKind}
+        reference = stack.enter_context(_reference(Path(folder)))
+        contenders = [reference, *(_contender(kind, where) for kind, where in labs.items())]
+        stack.enter_context(_api_pods(labs[StoreKind.KUBERNETES], rounds))
+        _print_rounds(contenders, rounds)
+        _print_burst(contenders)
 
 
-def _configurations(folder: Path) -> dict[str, tuple[Path, dict[str, object]]]:
-    """Name to executable and network configuration, the reference first."""
-    ours: dict[str, object] = {
-        "cniVersion": "1.0.0",
-        "name": "bench",
-        "type": "netplug",
-        "nodename": "bench",
-        "datastore_type": "sqlite",
-        "sqlite_path": str(folder / "store.db"),
-        "log_level": "ERROR",
-        "ipam_lock_file": str(folder / "ipam.lock"),
-        "ipam": {"type": "netplug-ipam"},
-    }
-    reference: dict[str, object] = {
+# --- what is measured ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _lab(kind: StoreKind) -> Iterator[Folder]:
+    """A lab with that datastore; its own pod stays where it is."""
+    tool = [sys.executable, "-m", "netplug_cli.ctl.main", "lab"]
+    servers = () if kind is StoreKind.SQLITE else ("--servers", str(_SERVERS))
+    named = ("--name", kind.value)
+    up = [*tool, "up", *named, "--pods", "1", "--datastore", kind.value, *servers]
+    try:
+        subprocess.run(up, check=True, stdout=subprocess.DEVNULL)
+        yield Folder(f"/run/netplug-{kind.value}")
+    finally:
+        subprocess.run([*tool, "down", *named], check=False, stdout=subprocess.DEVNULL)
+
+
+def _contender(kind: StoreKind, folder: Folder) -> Contender:
+    """The lab's own configuration, for one family and without a log, as the reference has it."""
+    conflist = json.loads(Path(folder.conflist_file).read_text())
+    conf = {**conflist["plugins"][0], "cniVersion": conflist["cniVersion"], "name": "bench", "log_level": "ERROR"}
+    del conf["log_file_path"]
+    conf["ipam"] = {"type": "netplug-ipam"}
+    return Contender(f"netplug, {kind.value}", f"{folder.bin_dir}/netplug", json.dumps(conf), folder.netns(NODE))
+
+
+@contextmanager
+def _reference(folder: Path) -> Iterator[Contender]:
+    """The well-known plugins, on a node of their own."""
+    conf = {
         "cniVersion": "1.0.0",
         "name": "reference",
         "type": "ptp",
         "ipam": {"type": "host-local", "subnet": "10.96.0.0/20", "dataDir": str(folder / "host-local")},
     }
-    return {
-        "ptp + host-local": (Path(_DEBIAN_PLUGINS, "ptp"), reference),
-        "netplug, sqlite": (folder / "bin" / "netplug", ours),
-    }
-
-
-def _measure(folder: Path, rounds: int) -> list[Series]:
-    configurations = _configurations(folder)
-    found = {(name, verb): Series(name, verb) for name in configurations for verb in ("ADD", "DEL")}
-    imports = Series("python, imports only", "ADD")
-    for number in range(_WARMUP + rounds):
-        for name, (executable, conf) in configurations.items():
-            for verb, sample in _attach(executable, conf, f"c{number}"):
-                if number >= _WARMUP:
-                    found[name, verb].samples.append(sample)
-        sample = run([sys.executable, "-IS", "-c", _with_libraries()], b"", {})
-        if number >= _WARMUP:
-            imports.samples.append(sample)
-    return [*found.values(), imports]
-
-
-def _with_libraries() -> str:
-    folders = [path for path in sys.path if path.endswith("site-packages")]
-    return f"import sys; sys.path.extend({folders!r}); {_LIBRARIES}"
-
-
-def _attach(executable: Path, conf: dict[str, object], container: str) -> Iterator[tuple[str, Sample]]:
-    """One ADD and one DEL in a namespace of their own.
-
-    Raises:
-        SystemExit: the plugin failed; a benchmark of failures would be a lie.
-    """
-    with _namespace(container) as path:
-        environ = {
-            "CNI_CONTAINERID": container,
-            "CNI_NETNS": path,
-            "CNI_IFNAME": "eth0",
-            "CNI_PATH": f"{executable.parent}:{_DEBIAN_PLUGINS}",
-            "PATH": os.environ["PATH"],
-        }
-        for verb in ("ADD", "DEL"):
-            sample = run([str(executable)], json.dumps(conf).encode(), {**environ, "CNI_COMMAND": verb})
-            if sample.status:
-                raise SystemExit(f"{executable.name} {verb} failed: {sample.output}")
-            yield verb, sample
+    node, namespaces = str(folder / "node"), wiring.pinned_namespaces()
+    namespaces.make(node)
+    try:
+        namespaces.configure_node(node, ())
+        yield Contender(_REFERENCE, f"{_DEBIAN_PLUGINS}/ptp", json.dumps(conf), node)
+    finally:
+        namespaces.remove(node)
 
 
 @contextmanager
-def _namespace(name: str) -> Iterator[str]:
-    subprocess.run(["ip", "netns", "add", name], check=True)
+def _api_pods(folder: Folder, rounds: int) -> Iterator[None]:
+    """The pods that the API server has to know before a plugin may attach them."""
+    lab = folder.find_lab()
+    if lab is None:
+        raise SystemExit(f"{folder.path} has no lab any more")
+    settings = datastore_settings_from_environment(store_environment(lab.store, folder))
+    with (
+        wiring.pinned_namespaces().enter(folder.netns(NODE)),
+        wiring.open_lab_cluster(settings, lab.uid) as cluster,
+    ):
+        for number in range(max(_WARMUP + rounds, _BURST)):
+            cluster.make_pod(POD_NAMESPACE, f"c{number}", node=lab.node_name)
+    yield
+
+
+# --- one after another ---------------------------------------------------------------------------------------------
+
+
+def _print_rounds(contenders: Sequence[Contender], rounds: int) -> None:
+    found = {(each.name, verb): Series(each.name, verb) for each in contenders for verb in ("ADD", "DEL")}
+    imports = {kind: Series(f"imports, {kind.value}", "ADD") for kind in StoreKind}
+    for number in range(_WARMUP + rounds):
+        for each in contenders:
+            with _namespaces([f"c{number}"]):
+                for verb in ("ADD", "DEL"):
+                    sample = _call(each, verb, f"c{number}")
+                    if sample.status:  # a benchmark of failures would be a lie
+                        raise SystemExit(f"{each.name}: {verb} failed: {sample.output}")
+                    if number >= _WARMUP:
+                        found[each.name, verb].samples.append(sample)
+        for kind, series in imports.items():
+            sample = run([sys.executable, "-IS", "-c", _with_libraries(kind)], b"", {})
+            if number >= _WARMUP:
+                series.samples.append(sample)
+    print(f"{rounds} rounds after {_WARMUP} to warm up, interleaved; reference: {_REFERENCE}\n")
+    print(report([*found.values(), *imports.values()]))
+    print(f"\nADD's CPU in times of the imports alone (goal P12: {_GOAL}), and of the reference's:\n")
+    reference_ms = found[_REFERENCE, "ADD"].cpu_ms()
+    for kind, series in imports.items():
+        spent_ms, imports_ms = found[f"netplug, {kind.value}", "ADD"].cpu_ms(), series.cpu_ms()
+        print(
+            f"{kind.value:12} {spent_ms / imports_ms:6.2f} {spent_ms / reference_ms:7.1f}   "
+            f"imports are {imports_ms / spent_ms:.0%} of it: {_LIBRARIES[kind]}"
+        )
+
+
+def _with_libraries(kind: StoreKind) -> str:
+    folders = [path for path in sys.path if path.endswith("site-packages")]
+    return f"import sys; sys.path.extend({folders!r}); import {_LIBRARIES[kind]}"
+
+
+# --- all at once ---------------------------------------------------------------------------------------------------
+
+
+def _print_burst(contenders: Sequence[Contender]) -> None:
+    """As many pods as a node may have, each with a process of its own, all started together."""
+    names = [f"c{number}" for number in range(_BURST)]
+    print(
+        f"\n{_BURST} pods at once, once; seconds until the last is done, in times of the reference, and who failed:\n"
+    )
+    reference: dict[str, float] = {}
+    for each in contenders:
+        with _namespaces(names), ThreadPoolExecutor(_BURST) as pool:
+            for verb in ("ADD", "DEL"):
+                began = time.perf_counter()
+                samples = list(pool.map(partial(_call, each, verb), names))
+                seconds = time.perf_counter() - began
+                ratio = seconds / reference.setdefault(verb, seconds)
+                failed = sum(1 for sample in samples if sample.status)
+                print(f"{each.name:22} {verb:4} {seconds:8.2f} {ratio:8.1f}  {failed} failed", flush=True)
+
+
+# --- one call ------------------------------------------------------------------------------------------------------
+
+
+def _call(contender: Contender, verb: str, container: str) -> Sample:
+    """One command, run in the node's namespace as a runtime runs it."""
+    environ = {
+        "CNI_COMMAND": verb,
+        "CNI_CONTAINERID": container,
+        "CNI_NETNS": f"/run/netns/{container}",
+        "CNI_IFNAME": "eth0",
+        "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE={POD_NAMESPACE};K8S_POD_NAME={container}",
+        "CNI_PATH": f"{Path(contender.executable).parent}:{_DEBIAN_PLUGINS}",
+        "PATH": os.environ["PATH"],
+    }
+    with wiring.pinned_namespaces().enter(contender.node):
+        return run([contender.executable], contender.conf.encode(), environ)
+
+
+@contextmanager
+def _namespaces(names: Sequence[str]) -> Iterator[None]:
+    """Pods' namespaces."""
     try:
-        yield f"/run/netns/{name}"
+        for name in names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+        yield
     finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,17 +13,20 @@ from netplug_core.log import Log
 from netplug_core.registry import Registry
 
 if TYPE_CHECKING:
+    from netplug_backends.kubernetes.labcluster import LabCluster
     from netplug_backends.linux.labns import PinnedNamespaces
     from netplug_core.clock import Clock
     from netplug_core.datastore.interface import Datastore
-    from netplug_core.netconf.model import NetConf
+    from netplug_core.netconf.model import DatastoreSettings, NetConf
 
 __all__ = [
     "install_executables",
     "open_datastore",
     "open_empty_datastore",
+    "open_lab_cluster",
     "open_world",
     "pinned_namespaces",
+    "server_places",
     "system_clock",
     "uninstall_executables",
 ]
@@ -45,18 +48,13 @@ def open_world(netconf: NetConf, log: Log) -> Iterator[World]:
         yield World(datastore=store, ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
 
 
-@contextmanager
-def open_datastore(environ: Mapping[str, str]) -> Iterator[Datastore]:
-    """The datastore that the environment names (``DATASTORE_TYPE``, ``SQLITE_PATH``, …), for ``netplugctl``.
+def open_datastore(settings: DatastoreSettings) -> AbstractContextManager[Datastore]:
+    """The datastore that some settings name, for ``netplugctl``.
 
     Raises:
         ConfigurationError: a name that nobody offers, or settings that its backend cannot use.
     """
-    from netplug_core.netconf.datastores import datastore_settings_from_environment
-
-    settings = datastore_settings_from_environment(environ)
-    with Registry(CATALOG).open_datastore(settings.type, settings, system_clock()) as store:
-        yield store
+    return Registry(CATALOG).open_datastore(settings.type, settings, system_clock())
 
 
 def open_empty_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
@@ -85,6 +83,28 @@ def pinned_namespaces() -> PinnedNamespaces:
     from netplug_backends.linux.labns import PinnedNamespaces
 
     return PinnedNamespaces()
+
+
+def server_places(settings: DatastoreSettings) -> tuple[tuple[str, int], ...]:
+    """Host and port of each server of etcd or Kubernetes that settings name, for the lab.
+
+    Raises:
+        ConfigurationError: they name none.
+    """
+    if settings.type == "kubernetes":
+        from netplug_backends.kubernetes.labcluster import api_place
+
+        return (api_place(settings.kubernetes),)
+    from netplug_backends.etcdv3.endpoints import parse_endpoints
+
+    return tuple((member.host, member.port) for member in parse_endpoints(settings.etcd_endpoints))
+
+
+def open_lab_cluster(settings: DatastoreSettings, owner: str) -> AbstractContextManager[LabCluster]:
+    """The API server that settings lead to, for a lab's own node and pods."""
+    from netplug_backends.kubernetes.labcluster import open_lab
+
+    return open_lab(settings, owner, clock=system_clock())
 
 
 def system_clock() -> SystemClock:

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from netplug_core.errors import ConfigurationError
 
-__all__ = ["Document", "UnreadableFile", "read_documents", "render_json", "render_yaml"]
+__all__ = ["Document", "UnreadableFile", "read_configuration", "read_documents", "render_json", "render_yaml"]
 
 STDIN = "-"
 
@@ -49,6 +49,26 @@ def read_documents(files: Sequence[str]) -> Iterator[Document]:
         for number, value in enumerate(_parse(_text_of(file, name), name), start=1):
             if value is not None:
                 yield from _expand(value, f"{name}#{number}")
+
+
+def read_configuration(file: str) -> Mapping[str, object]:
+    """The one object of a file that may hold secrets: no error quotes anything of it.
+
+    Raises:
+        UnreadableFile: it cannot be read, is neither YAML nor JSON, or does not hold exactly one object.
+    """
+    try:
+        values = list(_parse(_text_of(file, file), file))
+    except UnreadableFile as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        mark = getattr(error.__cause__, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UnreadableFile(file, None, f"neither YAML nor JSON{place}") from None
+    objects = [value for value in values if value is not None]
+    if len(objects) != 1 or not isinstance(objects[0], dict):
+        raise UnreadableFile(file, None, "one object is expected")
+    return objects[0]
 
 
 def render_yaml(value: object) -> str:

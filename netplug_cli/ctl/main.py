@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -29,16 +30,44 @@ _COMMANDS = {
     "get": ("resources", "get", "Show resources."),
     "install": ("install", "install", "Put netplug onto a machine."),
     "ipam": ("ipam", "ipam", "Look into address assignment, and set its rules."),
+    "label": ("edits", "label", "Set or remove a label of a resource."),
     "lab": ("lab", "lab", "Run a node with pods in namespaces of this machine."),
+    "patch": ("edits", "patch", "Change parts of a resource."),
     "replace": ("resources", "replace", "Change resources that exist, from files."),
     "simulate": ("simulate", "simulate", "Try how pools would hold out with nodes and pods that are made up."),
     "uninstall": ("install", "uninstall", "Take netplug off a machine."),
+    "validate": ("resources", "validate", "Check files against every rule that needs no datastore."),
     "version": ("version", "version", "Show the versions of this tool and of the cluster."),
 }
 
 
+_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug")
+
+
+def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    """Remember what a global option says for ``session_of``; the one that stands last on the command line wins."""
+    if value:
+        context.meta.setdefault("netplugctl.wishes", {})[parameter.name] = value
+
+
+def _global_options(*, is_hidden: bool) -> list[click.Parameter]:
+    """The options that every command takes; in their own help commands do not repeat them."""
+    option = partial(click.Option, expose_value=False, callback=_note, hidden=is_hidden)
+    return [
+        option(["-c", "--config"], metavar="FILE", help="The tool's configuration, in place of the usual file."),
+        option(["--context"], metavar="NAME", help="The context of the kubeconfig, where it is not the current one."),
+        option(
+            ["-l", "--log-level"],
+            type=click.Choice(_LEVELS, case_sensitive=False),
+            help="How much to say: from info on which datastore it is, with debug every call to it.  [default: panic]",
+            metavar="LEVEL",
+        ),
+        option(["--allow-version-mismatch"], is_flag=True, help="Go on though the cluster runs a newer release."),
+    ]
+
+
 class _LazyGroup(click.Group):
-    """A group that imports a command when it is named."""
+    """A group that imports a command when it is named, and has it take the global options as well."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(_COMMANDS)
@@ -48,6 +77,7 @@ class _LazyGroup(click.Group):
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"{_HERE}.{module}"), attribute)
+        _extend(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -55,11 +85,26 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def _extend(command: click.Command) -> None:
+    """Let a command, or every one of its group, take the global options, once."""
+    if isinstance(command, click.Group):
+        for member in command.commands.values():
+            _extend(member)
+    elif not any(parameter.callback is _note for parameter in command.params):
+        command.params = [*command.params, *_global_options(is_hidden=True)]
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=_global_options(is_hidden=False),
+)
 def netplugctl() -> None:
     """Work with netplug: its pools, its addresses, and its place on this machine.
 
-    The datastore is chosen by the environment: DATASTORE_TYPE, SQLITE_PATH.
+    The datastore is chosen by a configuration file, /etc/netplug/netplugctl.cfg unless --config names another. Where
+    there is none the environment counts: DATASTORE_TYPE, ETCD_ENDPOINTS, KUBECONFIG, SQLITE_PATH and their like. The
+    options below may stand after a command, too.
     """
 
 

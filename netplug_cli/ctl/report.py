@@ -21,7 +21,9 @@ class Verb(enum.Enum):
     APPLY = "applied"
     CREATE = "created"
     DELETE = "deleted"
+    PATCH = "patched"
     REPLACE = "replaced"
+    VALIDATE = "validated"
 
     @property
     def imperative(self) -> str:

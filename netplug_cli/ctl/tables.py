@@ -11,7 +11,9 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, ResourceKind
+from netplug_core.resources.metadata import Labels
 from netplug_core.resources.node import Node
+from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 __all__ = ["Width", "columns", "resource_table"]
@@ -44,6 +46,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "IPReservation": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "CIDRS")},
     "IPAMConfiguration": {Width.NARROW: _CONFIGURATION, Width.WIDE: (*_CONFIGURATION, "MAXBLOCKSPERHOST")},
     "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS", "LABELS")},
+    "Profile": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "LABELS")},
     "WorkloadEndpoint": {
         Width.NARROW: _ENDPOINT,
         Width.WIDE: ("NAME", *_ENDPOINT, "PROFILES", "NATS"),
@@ -69,22 +72,24 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cells(resource: Resource) -> Cells:
-    name = {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name}
     match resource:
         case IPPool():
-            return name | _pool_cells(resource)
+            own = _pool_cells(resource)
         case IPReservation(spec=spec):
-            return name | {"CIDRS": _cut(",".join(map(str, spec.reserved)))}
+            own = {"CIDRS": _cut(",".join(map(str, spec.reserved)))}
         case IPAMConfiguration():
-            return name | _configuration_cells(resource)
+            own = _configuration_cells(resource)
         case Node():
-            return name | _node_cells(resource)
+            own = _node_cells(resource)
+        case Profile():
+            own = {"LABELS": _pairs(resource.spec.labels_to_apply)}
         case WorkloadEndpoint():
-            return name | _endpoint_cells(resource)
+            own = _endpoint_cells(resource)
         case ClusterInformation():
-            return name | _cluster_cells(resource)
+            own = _cluster_cells(resource)
         case _:
             assert_never(resource)
+    return {"NAMESPACE": resource.metadata.namespace, "NAME": resource.metadata.name} | own
 
 
 def _pool_cells(pool: IPPool) -> Cells:
@@ -113,7 +118,7 @@ def _configuration_cells(configuration: IPAMConfiguration) -> Cells:
 def _node_cells(node: Node) -> Cells:
     return {
         "ORCHESTRATORS": ",".join(f"{name.orchestrator}:{name.name}" for name in node.spec.orchestrator_names),
-        "LABELS": ",".join(f"{key}={value}" for key, value in node.metadata.labels),
+        "LABELS": _pairs(node.metadata.labels),
     }
 
 
@@ -137,6 +142,10 @@ def _cluster_cells(cluster: ClusterInformation) -> Cells:
         "NETPLUGVERSION": cluster.spec.version,
         "DATASTOREREADY": "" if ready is None else _flag(ready),
     }
+
+
+def _pairs(labels: Labels) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels)
 
 
 def _cut(text: str) -> str:

@@ -2,12 +2,15 @@
 
 - ``lifecycle``: ``up`` and ``down``, the order in which a lab is made and removed
 - ``inspection``: ``look``, what is there of a lab, for its status
-- ``model``: what a lab consists of, as values; ``state``: its record on disk
+- ``means``: what both act through; ``model``: what a lab consists of, as values; ``state``: its record on disk
 - ``folder``: where a lab keeps everything, and the lock on it
 - ``conflist``: the configuration that a runtime finds, and what it says to a plugin; ``runtime`` says it
+- ``choice``: options to a place for the data; ``stores``: those places, as values; ``backing``: what has to stand there
+- ``servers``: an etcd and an API server of the lab's own; ``processes``: what of a lab outlives a command
+- ``relays``: the way to servers outside; ``relay``: the program that goes it
 - ``reachability``: who reaches whom, by packets
 - ``report``: the lines and tables that a person sees
-- ``namespaces``: what all of them need of the kernel
+- ``namespaces``, ``cluster``: what all of them need of the kernel, and of an API server
 
 ``netplug_cli.ctl.commands.lab`` calls them.
 """

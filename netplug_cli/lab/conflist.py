@@ -12,6 +12,7 @@ from attrs import frozen
 
 from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.model import CNI_VERSION, IFNAME, POD_NAMESPACE, Lab, LabError
+from netplug_cli.lab.stores import store_keys
 from netplug_core.errors import DecodeError
 from netplug_core.members import Members
 
@@ -74,8 +75,7 @@ def render_conflist(lab: Lab, folder: Folder) -> str:
         "type": "netplug",
         "nodename": lab.node_name,
         "nodename_file": folder.nodename_file,
-        "datastore_type": "sqlite",
-        "sqlite_path": folder.store_file,
+        **store_keys(lab.store, folder),
         "log_level": "INFO",
         "log_file_path": folder.log_file,
         "mtu_file": folder.mtu_file,

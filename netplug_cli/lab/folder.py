@@ -26,7 +26,7 @@ __all__ = ["Claimed", "Folder", "Hold", "claimed", "claimed_new", "default_folde
 
 _RECORD = "lab.json"
 _HALF_RECORD = f".{_RECORD}.new"
-_PARTS = ("bin", "conf", "log", "netns", "run", "store")
+_PARTS = ("bin", "conf", "log", "netns", "run", "servers", "store")
 _PATIENCE_S = 90.0
 _POLL_S = 0.05
 
@@ -83,6 +83,29 @@ class Folder:
         return self._at("run", "ipam.lock")
 
     @property
+    def processes_dir(self) -> str:
+        """The ids of the lab's processes, a file each."""
+        return self._at("run")
+
+    @property
+    def kubeconfig_file(self) -> str:
+        """The way to the lab's own API server."""
+        return self._at("conf", "kubeconfig")
+
+    @property
+    def tokens_file(self) -> str:
+        """Whom that server knows."""
+        return self._at("conf", "tokens.csv")
+
+    def server_dir(self, name: str) -> str:
+        """Where a server of the lab's own keeps everything; it makes the folder."""
+        return self._at("servers", name)
+
+    def process_log(self, name: str) -> str:
+        """What a process of the lab says."""
+        return self._at("log", f"{name}.log")
+
+    @property
     def netns_dir(self) -> str:
         """The files that namespaces are pinned over."""
         return self._at("netns")
@@ -90,10 +113,6 @@ class Folder:
     def netns(self, name: str) -> str:
         """The namespace of the node or of a pod."""
         return self._at("netns", name)
-
-    def store_environment(self) -> Mapping[str, str]:
-        """What makes ``netplugctl`` use the lab's store."""
-        return {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": self.store_file}
 
     def is_there(self) -> bool:
         """Whether the folder exists and is ours."""

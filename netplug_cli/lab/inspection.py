@@ -5,8 +5,9 @@ from __future__ import annotations
 from attrs import frozen
 
 from netplug_cli.lab.folder import Folder
-from netplug_cli.lab.lifecycle import Means
+from netplug_cli.lab.means import Means
 from netplug_cli.lab.model import NODE, NODE_ADDRESSES, Lab
+from netplug_cli.lab.processes import find_ended
 from netplug_cli.lab.reachability import Host, Matrix, probe
 
 __all__ = ["Look", "look"]
@@ -39,5 +40,6 @@ def look(means: Means, folder: Folder, lab: Lab) -> Look:
     )
     missing = [f"{host.name}: its namespace is gone" for host in everybody if host.netns not in pinned]
     missing += [f"{pod.name}: it was never attached" for pod in lab.pods if not pod.is_attached]
+    missing += [f"{name}: it is not running any more" for name in find_ended(folder)]
     there = [host for host in everybody if host.netns in pinned]
     return Look(lab=lab, missing=tuple(missing), matrix=probe(there, means.namespaces, means.session.clock))

@@ -6,55 +6,23 @@ takes down what it made. ``netplug_cli.ctl.commands.lab`` calls them; nothing he
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from attrs import evolve, frozen
 
-from netplug_cli.ctl.documents import read_documents, render_yaml
-from netplug_cli.ctl.session import Session
+from netplug_cli.lab.backing import addresses_held, make_pod_object, prepare, withdraw
 from netplug_cli.lab.conflist import read_conflist, render_conflist
 from netplug_cli.lab.folder import Claimed, Folder, Hold, claimed, claimed_new
-from netplug_cli.lab.model import NODE, NODE_ADDRESSES, POOLS, Lab, LabError, Pod, Pool, planned
-from netplug_cli.lab.namespaces import Namespaces
+from netplug_cli.lab.means import Means
+from netplug_cli.lab.model import NODE, NODE_ADDRESSES, Lab, LabError, Plan, Pod, planned
+from netplug_cli.lab.processes import end_all
 from netplug_cli.lab.runtime import PluginFailed, Runtime
-from netplug_core.flows import overview, resources
-from netplug_core.resources.codec import API_VERSION
-from netplug_core.resources.manifest import manifest_from_mapping
+from netplug_cli.lab.stores import OwnServers
 
-__all__ = ["Means", "Progress", "Removal", "down", "up"]
-
-
-class Progress(Protocol):
-    """Where ``up`` and ``down`` say how far they are."""
-
-    def say(self, text: str) -> None:
-        """Something is done."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """Something is not as it should be."""
-        ...
-
-    def working(self, text: str) -> AbstractContextManager[object]:
-        """Something is being done until the block ends."""
-        ...
-
-
-@frozen(kw_only=True)
-class Means:
-    """What a lab is made with: the kernel, the installer of the executables, and ``netplugctl``'s own session."""
-
-    namespaces: Namespaces
-    install: Callable[[str, Callable[[str], None]], None]
-    session: Session
-    progress: Progress
-
-    def session_of(self, folder: Folder) -> Session:
-        """The session whose store is the lab's."""
-        return evolve(self.session, environ=folder.store_environment())
+__all__ = ["Removal", "down", "up"]
 
 
 @frozen(kw_only=True)
@@ -65,7 +33,7 @@ class Removal:
     problems: tuple[str, ...] = ()
 
 
-def up(means: Means, folder: Folder, *, name: str, pod_count: int) -> Lab:
+def up(means: Means, folder: Folder, plan: Plan) -> Lab:
     """Make a lab; whatever an earlier one left in its folder goes first.
 
     Raises:
@@ -77,11 +45,14 @@ def up(means: Means, folder: Folder, *, name: str, pod_count: int) -> Lab:
         if earlier is not None:
             state = "complete" if earlier.is_complete else "half-made"
             progress.say(f"an earlier lab is there ({state}): it goes first")
-            for problem in _dismantle(means, held, earlier):
+            # Clients of etcd have threads that never leave the namespace in which they were first at work, and the new
+            # lab has another one. So nobody asks servers that are about to end what is in them.
+            inquiry = _Inquiry.LINKS if isinstance(earlier.store, OwnServers) else _Inquiry.EVERYTHING
+            for problem in _dismantle(means, held, earlier, inquiry):
                 progress.warn(problem)
         held.clear()
         try:
-            return _make(means, held, planned(name, pod_count))
+            return _make(means, held, planned(plan, uid=means.session.new_uid()))
         except BaseException:
             progress.warn("the lab could not be made: removing what there is of it")
             for problem in _remove(means, held).problems:
@@ -124,13 +95,15 @@ def _make(means: Means, held: Claimed, lab: Lab) -> Lab:
     progress.say(f"node {lab.node_name}: {_joined(NODE_ADDRESSES)}; IPv4 and IPv6 forwarding on, in its namespace only")
     with progress.working("plugin executables"):
         means.install(folder.bin_dir, progress.say)
-    _write(folder.conflist_file, render_conflist(lab, folder))
+    with open(folder.conflist_file, "w", encoding="utf-8") as file:
+        file.write(render_conflist(lab, folder))
     progress.say(f"configuration {folder.conflist_file}")
-    for line in _create_pools(means, folder):
+    for line in prepare(means, held, lab):
         progress.say(line)
     runtime = _runtime(means, held)
     for pod in lab.pods:
         with progress.working(f"{pod.name}: ADD"):
+            make_pod_object(means, folder, lab, pod)
             means.namespaces.make(folder.netns(pod.name))
             attached = runtime.add(pod)
         lab = lab.with_pod(attached)
@@ -141,36 +114,11 @@ def _make(means: Means, held: Claimed, lab: Lab) -> Lab:
     return lab
 
 
-def _create_pools(means: Means, folder: Folder) -> Iterator[str]:
-    """As ``netplugctl create -f`` does, from a file that is left for the person to see."""
-    _write(folder.pools_file, "---\n".join(render_yaml(_pool_document(pool)) for pool in POOLS))
-    session = means.session_of(folder)
-    with session.store() as store:
-        for document in read_documents([folder.pools_file]):
-            manifest = manifest_from_mapping(document.mapping, source=document.source)
-            outcome = resources.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
-            yield f"{outcome.key} {outcome.effect.value}"
-
-
-def _pool_document(pool: Pool) -> dict[str, object]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "IPPool",
-        "metadata": {"name": pool.name},
-        "spec": {"cidr": str(pool.prefix), "blockSize": pool.block_length},
-    }
-
-
 def _runtime(means: Means, held: Claimed) -> Runtime:
     where = held.folder.conflist_file
     with open(where, encoding="utf-8") as file:
         conflist = read_conflist(file.read(), where)
     return Runtime(namespaces=means.namespaces, conflist=conflist, held=held)
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _joined(values: tuple[object, ...]) -> str:
@@ -182,26 +130,39 @@ def _joined(values: tuple[object, ...]) -> str:
 
 def _remove(means: Means, held: Claimed) -> Removal:
     lab = held.folder.find_lab()
-    problems = () if lab is None else _dismantle(means, held, lab)
+    problems = () if lab is None else _dismantle(means, held, lab, _Inquiry.EVERYTHING)
     left = held.remove()
     if left:
         problems += (f"left in {held.folder.path}, which is not the lab's: {_joined(left)}",)
     return Removal(was_there=True, problems=problems)
 
 
-def _dismantle(means: Means, held: Claimed, lab: Lab) -> tuple[str, ...]:
-    """Detach the pods, then unpin every namespace; what went wrong on the way, in sentences."""
+class _Inquiry(enum.Enum):
+    """What is asked whether plugins took away what they should."""
+
+    LINKS = enum.auto()
+    EVERYTHING = enum.auto()
+
+
+def _dismantle(means: Means, held: Claimed, lab: Lab, inquiry: _Inquiry) -> tuple[str, ...]:
+    """Detach the pods, unpin every namespace, end every process; what went wrong on the way, in sentences.
+
+    Servers end last: as long as the node is there, so are they, and pods can be detached again.
+    """
     problems: tuple[str, ...] = ()
     folder = held.folder
     pinned = means.namespaces.find_below(folder.netns_dir)
     begun = tuple(pod for pod in lab.pods if pod.is_attached or os.path.exists(folder.netns(pod.name)))
     if folder.netns(NODE) in pinned and begun:
-        problems = tuple(_detach(means, held, begun)) or tuple(_leftovers(means, folder))
+        problems = tuple(_detach(means, held, begun)) or tuple(_leftovers(means, folder, lab, inquiry))
     for path in pinned:
         means.namespaces.remove(path)
     if pinned:
         means.progress.say(f"{len(pinned)} namespaces removed")
-    return problems
+    ended = end_all(folder)
+    if ended:
+        means.progress.say(f"ended: {_joined(ended)}")
+    return (*problems, *withdraw(means, folder, lab))
 
 
 def _detach(means: Means, held: Claimed, pods: tuple[Pod, ...]) -> Iterator[str]:
@@ -216,15 +177,14 @@ def _detach(means: Means, held: Claimed, pods: tuple[Pod, ...]) -> Iterator[str]
             means.progress.say(f"{pod.name} detached")
 
 
-def _leftovers(means: Means, folder: Folder) -> Iterator[str]:
+def _leftovers(means: Means, folder: Folder, lab: Lab, inquiry: _Inquiry) -> Iterator[str]:
     """What the plugins should have taken away and have not."""
     links = means.namespaces.interfaces(folder.netns(NODE))
     if links:
         yield f"interfaces left on the node: {_joined(links)}"
-    session = means.session_of(folder)
-    with session.store() as store:
-        usage = overview.read_utilization(store, deadline=session.deadline())
-    held = sum(pool.in_use for pool in usage)
+    if inquiry is _Inquiry.LINKS:
+        return
+    held = addresses_held(means, folder, lab)
     if held:
         yield f"addresses still held in the lab's pools: {held}"
     elif not links:

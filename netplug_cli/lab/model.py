@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve, field, frozen
 
+from netplug_cli.lab.stores import FileStore, Store
 from netplug_core.addressing import Address, Prefix
 from netplug_core.cni.result import Result
 from netplug_core.errors import NetplugError
@@ -18,6 +19,7 @@ __all__ = [
     "POOLS",
     "Lab",
     "LabError",
+    "Plan",
     "Pod",
     "Pool",
     "planned",
@@ -81,10 +83,15 @@ class Pod:
 
 @frozen(kw_only=True)
 class Lab:
-    """What a lab is made of; written down before any of it is made."""
+    """What a lab is made of; written down before any of it is made.
+
+    ``uid`` marks what it makes where others have things too.
+    """
 
     name: str
+    uid: str
     pods: tuple[Pod, ...]
+    store: Store = field(factory=FileStore)
     is_complete: bool = False
 
     @property
@@ -97,6 +104,16 @@ class Lab:
         return evolve(self, pods=tuple(pod if other.name == pod.name else other for other in self.pods))
 
 
-def planned(name: str, pod_count: int) -> Lab:
+@frozen(kw_only=True)
+class Plan:
+    """What a person asks for."""
+
+    name: str
+    pod_count: int
+    store: Store = field(factory=FileStore)
+
+
+def planned(plan: Plan, *, uid: str) -> Lab:
     """A lab of which nothing is made yet."""
-    return Lab(name=name, pods=tuple(Pod(name=f"pod-{number}") for number in range(1, pod_count + 1)))
+    pods = tuple(Pod(name=f"pod-{number}") for number in range(1, plan.pod_count + 1))
+    return Lab(name=plan.name, uid=uid, pods=pods, store=plan.store)

@@ -14,8 +14,9 @@ from attrs import define
 from netplug_cli.ctl.tables import columns
 from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.inspection import Look
-from netplug_cli.lab.model import Lab
+from netplug_cli.lab.model import NODE, Lab
 from netplug_cli.lab.reachability import Matrix
+from netplug_cli.lab.stores import OwnServers, store_environment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,11 +98,13 @@ def problem_lines(seen: Look) -> list[str]:
 
 def way_in_lines(lab: Lab, folder: Folder) -> list[str]:
     """How to look around in a lab by hand."""
-    store = " ".join(f"{name}={value}" for name, value in folder.store_environment().items())
+    inside = isinstance(lab.store, OwnServers)
+    store = " ".join(f"{name}={value}" for name, value in store_environment(lab.store, folder).items())
+    there = f"nsenter --net={folder.netns(NODE)} env " if inside else ""
     first, last = lab.pods[0], lab.pods[-1]
     address = last.addresses[-1] if last.addresses else ""
     return [
         f"  nsenter --net={folder.netns(first.name)} ping -c 1 {address}",
-        f"  {store} netplugctl get ippools",
+        f"  {there}{store} netplugctl get ippools",
         f"  less {folder.log_file}",
     ]

@@ -12,7 +12,7 @@ import sys
 from types import FrameType
 
 # C functions, and the Python functions around calls of the C library, which the profiler does not see.
-EFFECTS = {"flock", "fork_exec", "fsync", "mkdir", "rename", "rmdir", "send", "unlink", "write"}
+EFFECTS = {"flock", "fork_exec", "fsync", "mkdir", "posix_spawn", "rename", "rmdir", "send", "unlink", "write"}
 CALLS = {"_call", "commit"}
 
 

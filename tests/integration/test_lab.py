@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.node import Node, capable, opened_node
+from tests.integration.node import Node, capable, eventually, opened_node
+from tests.integration.server_programs import apiserver_program, etcd_program
 
 pytestmark = pytest.mark.netns
 
@@ -154,7 +155,7 @@ def test_two_labs_at_once(machine: Node, tmp_path: Path) -> None:
 
 def killed_at(machine: Node, number: int, log: Path, *argv: str) -> list[str]:
     """Run a command that dies at its n-th effect; the effects until then."""
-    driver = (sys.executable, str(HERE / "lab_killed_at.py"), str(number), str(log))
+    driver = (sys.executable, "-P", str(HERE / "lab_killed_at.py"), str(number), str(log))
     machine.ended(*driver, "lab", *argv, env=environment())
     return log.read_text().splitlines()
 
@@ -165,18 +166,31 @@ def last_of_each_place(effects: list[str]) -> list[int]:
     return sorted(places.values())
 
 
+@pytest.mark.parametrize(
+    "datastore,step",
+    [
+        ("sqlite", 1),
+        pytest.param("etcdv3", 2, marks=pytest.mark.etcd),
+        pytest.param("kubernetes", 12, marks=[pytest.mark.etcd, pytest.mark.apiserver]),
+    ],
+)
 @pytest.mark.parametrize("victim", ["up", "down"])
-def test_killed_after_every_kind_of_effect(machine: Node, tmp_path: Path, victim: str) -> None:
-    """Whatever it was doing, ``down`` leaves nothing, and ``up`` works."""
+def test_killed_after_every_kind_of_effect(
+    machine: Node, tmp_path: Path, victim: str, datastore: str, step: int
+) -> None:
+    """Whatever it was doing, ``down`` leaves nothing, servers included, and ``up`` works.
+
+    Servers take their time to start, so with them it is every so many kinds.
+    """
     before, quick, log = everything(machine), what_shows(machine), tmp_path / "effects"
-    up = ("up", "--pods", "1")
+    up = ("up", "--pods", "1", *on(datastore, tmp_path))
     if victim == "down":
         lab(machine, *up)
     command = up if victim == "up" else ("down",)
     numbers = last_of_each_place(killed_at(machine, 0, log, *command))
     lab(machine, "down")
     assert len(numbers) > 10, "the driver sees what happens"
-    for turn, number in enumerate(numbers):
+    for turn, number in enumerate(numbers[::step]):
         if victim == "down":
             assert lab(machine, *up).returncode == 0
         effects = killed_at(machine, number, log, *command)
@@ -188,6 +202,127 @@ def test_killed_after_every_kind_of_effect(machine: Node, tmp_path: Path, victim
         removed = lab(machine, "down")
         assert removed.returncode == 0, (effects[-1], removed)
         assert what_shows(machine) == quick, effects[-1]
+    assert everything(machine) == before
+
+
+def on(datastore: str, folder: Path) -> tuple[str, ...]:
+    """The options for a lab that starts the servers of a datastore; skips where they are missing."""
+    if datastore == "sqlite":
+        return ()
+    programs = folder / "servers"
+    programs.mkdir()
+    (programs / "etcd").symlink_to(etcd_program())
+    if datastore == "kubernetes":
+        (programs / "kube-apiserver").symlink_to(apiserver_program())
+    return ("--datastore", datastore, "--servers", str(programs))
+
+
+SERVERS = [
+    pytest.param("etcdv3", "etcd", marks=pytest.mark.etcd),
+    pytest.param("kubernetes", "etcd, kube-apiserver", marks=[pytest.mark.etcd, pytest.mark.apiserver]),
+]
+
+
+@pytest.mark.parametrize("datastore,servers", SERVERS)
+def test_a_lab_has_the_servers_of_its_datastore_inside(
+    machine: Node, tmp_path: Path, datastore: str, servers: str
+) -> None:
+    before, options = everything(machine), on(datastore, tmp_path)
+    listening = machine.run("ss", "-Hltn")
+    made = lab(machine, "up", "--pods", "2", *options)
+    assert (made.returncode, made.stderr) == (0, ""), made
+    assert machine.run("ss", "-Hltn") == listening, "nothing of the machine can be reached by others"
+    shown = lab(machine, "status")
+    assert (shown.returncode, shown.stderr) == (0, ""), shown
+    assert shown.stdout.endswith("All 12 ways work.\n")
+
+    # What it says about looking around is true.
+    asking = next(line for line in made.stdout.splitlines() if line.endswith("netplugctl get ippools"))
+    asked = asking.strip().removesuffix("netplugctl get ippools").split()
+    assert "lab-ipv4" in machine.run(*asked, *CTL, "get", "ippools", env=environment())
+
+    again = lab(machine, "up", "--pods", "1", *options)
+    assert (again.returncode, again.stderr) == (0, ""), again
+    assert f"ended: {servers}\n" in again.stdout
+    removed = lab(machine, "down")
+    assert (removed.returncode, removed.stderr) == (0, ""), removed
+    assert "no address is held, no interface is left on the node\n" in removed.stdout
+    assert everything(machine) == before
+
+
+@pytest.mark.apiserver
+def test_on_kubernetes_its_node_and_pods_are_objects(machine: Node, tmp_path: Path) -> None:
+    options = on("kubernetes", tmp_path)
+    made = lab(machine, "up", "--pods", "2", *options)
+    assert made.returncode == 0, made
+    script = """
+import json, ssl, sys, urllib.request
+folder, path = sys.argv[1:]
+config = json.load(open(folder + "/conf/kubeconfig"))
+cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+asked = urllib.request.Request(cluster["server"] + path, headers={"Authorization": "Bearer " + user["token"]})
+context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+for item in json.load(urllib.request.urlopen(asked, context=context))["items"]:
+    print(item["metadata"]["name"], item["metadata"].get("annotations", {}).get("cni.projectnetplug.org/podIPs", ""))
+"""
+    ask = ("nsenter", f"--net={FOLDER}/netns/node", sys.executable, "-c", script, FOLDER)
+    assert machine.run(*ask, "/api/v1/nodes").split() == ["lab-node"]
+    pods = [line.split() for line in machine.run(*ask, "/api/v1/namespaces/lab/pods").splitlines()]
+    assert [(name, annotation.count(",")) for name, annotation in pods] == [("pod-1", 1), ("pod-2", 1)]
+    assert lab(machine, "down").returncode == 0
+
+
+@pytest.mark.etcd
+def test_a_server_that_has_ended_is_told_and_the_lab_is_still_removed(machine: Node, tmp_path: Path) -> None:
+    before = everything(machine)
+    lab(machine, "up", "--pods", "1", *on("etcdv3", tmp_path))
+    machine.run("sh", "-c", f"kill -9 $(cat {FOLDER}/run/etcd.pid)")
+    assert eventually(lambda: "etcd: it is not running any more" in lab(machine, "status").stderr)
+    removed = lab(machine, "down")
+    assert removed.returncode == 1
+    assert re.search(r"^netplugctl: pod-1: DEL of plugin netplug failed: etcd: ", removed.stderr, re.MULTILINE)
+    assert everything(machine) == before
+
+
+@pytest.mark.etcd
+def test_a_server_that_cannot_start_is_told_with_its_reason_and_leaves_nothing(machine: Node, tmp_path: Path) -> None:
+    before = everything(machine)
+    programs = tmp_path / "servers"
+    programs.mkdir()
+    (programs / "etcd").write_text("#!/bin/sh\necho 'no room' >&2\nexit 1\n")
+    (programs / "etcd").chmod(0o755)
+    refused = lab(machine, "up", "--datastore", "etcdv3", "--servers", str(programs))
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("netplugctl: etcd ended as soon as it was started: no room\n")
+    assert everything(machine) == before
+
+
+RUNNING = """
+set -e
+ip address add 192.0.2.1/32 dev lo
+{etcd} --data-dir {folder} --log-level error --listen-client-urls http://192.0.2.1:12379 \
+    --advertise-client-urls http://192.0.2.1:12379 --listen-peer-urls http://127.0.0.1:12380 \
+    --initial-advertise-peer-urls http://127.0.0.1:12380 --initial-cluster default=http://127.0.0.1:12380
+"""
+
+
+@pytest.mark.etcd
+def test_a_lab_on_an_etcd_that_runs_leaves_nothing_there(machine: Node, tmp_path: Path) -> None:
+    """Its node has no way to anywhere, and reaches that one address all the same."""
+    machine.start("sh", "-c", RUNNING.format(etcd=etcd_program(), folder=tmp_path / "etcd"))
+    assert eventually(lambda: "192.0.2.1:12379" in machine.run("ss", "-Hltn"), within_s=30.0)
+    before = everything(machine)
+    url = "http://192.0.2.1:12379"
+    made = lab(machine, "up", "--pods", "2", "--datastore", "etcdv3", "--server", url)
+    assert made.returncode == 0, made
+    shown = lab(machine, "status")
+    assert (shown.returncode, shown.stderr) == (0, ""), shown
+    outside = {**environment(), "DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": url}
+    assert "lab-ipv4" in machine.run(*CTL, "get", "ippools", env=outside)
+    removed = lab(machine, "down")
+    assert (removed.returncode, removed.stderr) == (0, ""), removed
+    assert "lab-ipv4" not in machine.run(*CTL, "get", "ippools", env=outside)
+    assert "IP" not in machine.run(*CTL, "get", "workloadendpoints", "-o", "json", env=outside)
     assert everything(machine) == before
 
 

@@ -6,15 +6,19 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from typing import TypedDict, Unpack
 
 import click
 
 from netplug_cli.ctl.session import session_of
+from netplug_cli.lab.choice import Wish, choose
 from netplug_cli.lab.folder import Folder, Hold, claimed, default_folder
 from netplug_cli.lab.inspection import look
-from netplug_cli.lab.lifecycle import Means, down, up
-from netplug_cli.lab.model import MOST_PODS
+from netplug_cli.lab.lifecycle import down, up
+from netplug_cli.lab.means import Means
+from netplug_cli.lab.model import MOST_PODS, Plan
 from netplug_cli.lab.report import matrix_lines, pod_lines, problem_lines, progress_on, way_in_lines
+from netplug_cli.lab.stores import StoreKind
 
 __all__ = ["lab"]
 
@@ -38,6 +42,14 @@ _DIR = click.option(
 )
 
 
+class _Wished(TypedDict):
+    """The options that say where the data is."""
+
+    datastore: str
+    programs_dir: str
+    urls: tuple[str, ...]
+
+
 @click.group()
 def lab() -> None:
     """Run a node with pods in namespaces of this machine.
@@ -49,13 +61,37 @@ def lab() -> None:
 
 @lab.command("up")
 @click.option("--pods", type=click.IntRange(1, MOST_PODS), default=3, show_default=True, help="How many pods.")
+@click.option(
+    "--datastore",
+    type=click.Choice([kind.value for kind in StoreKind]),
+    default=StoreKind.SQLITE.value,
+    show_default=True,
+    help="What the lab keeps its data in.",
+)
+@click.option(
+    "--servers",
+    "programs_dir",
+    metavar="DIR",
+    default="",
+    help="Start the servers from the programs there (etcd; kube-apiserver), in the lab's node; they go with the lab.",
+)
+@click.option(
+    "--server",
+    "urls",
+    metavar="URL",
+    multiple=True,
+    help="Use an etcd that runs; again for each member. Default: what ETCD_ENDPOINTS or KUBECONFIG names.",
+)
 @_NAMED
 @_DIR
 @click.pass_context
-def lab_up(context: click.Context, *, pods: int, name: str, path: str | None) -> None:
+def lab_up(context: click.Context, *, pods: int, name: str, path: str | None, **wished: Unpack[_Wished]) -> None:
     """Make a node and its pods, with addresses from the lab's own pools; an earlier lab is removed first."""
+    from netplug_cli import wiring
+
     means, folder = _means(context), _folder(name, path)
-    made = up(means, folder, name=name, pod_count=pods)
+    store = choose(_wish(wished), means.session.settings(), wiring.server_places)
+    made = up(means, folder, Plan(name=name, pod_count=pods, store=store))
     click.echo(f"The lab is up: {pods} pods on {made.node_name}. To look around:")
     _print(way_in_lines(made, folder))
 
@@ -79,14 +115,15 @@ def lab_status(context: click.Context, *, name: str, path: str | None) -> int:
         _print(pod_lines(made, folder))
         click.echo("\nWho reaches whom (a UDP packet there and back):\n")
         _print(matrix_lines(seen.matrix))
+        problems = problem_lines(seen)
+        if not made.is_complete:
+            problems.append("the lab is not complete: lab up was interrupted")
+        for problem in problems:
+            means.progress.warn(problem)
+        # Last, because a store that is away ends the command.
         click.echo("\nThe pools, their blocks and the addresses held (netplugctl ipam show --show-blocks):\n")
-        context.obj = means.session_of(folder)
+        context.obj = means.session_of(made, folder)
         context.invoke(show, with_blocks=True)
-    problems = problem_lines(seen)
-    if not made.is_complete:
-        problems.append("the lab is not complete: lab up was interrupted")
-    for problem in problems:
-        means.progress.warn(problem)
     if not problems:
         count = len(seen.matrix.crossings)
         click.echo(f"\nAll {count} ways work.")
@@ -114,8 +151,13 @@ def _means(context: click.Context) -> Means:
         namespaces=wiring.pinned_namespaces(),
         install=wiring.install_executables,
         session=session_of(context),
+        open_cluster=wiring.open_lab_cluster,
         progress=progress_on(sys.stdout.isatty()),
     )
+
+
+def _wish(wished: _Wished) -> Wish:
+    return Wish(kind=StoreKind(wished["datastore"]), programs_dir=wished["programs_dir"], urls=wished["urls"])
 
 
 def _folder(name: str, path: str | None) -> Folder:

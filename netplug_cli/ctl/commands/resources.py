@@ -1,10 +1,13 @@
-"""The verbs over resources: command lines to values, values to flows, outcomes to lines."""
+"""The verbs over whole resources: command lines to values, values to flows, outcomes to lines.
+
+``edits`` has those that change a part of one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import cast
+from typing import TypedDict, Unpack, cast
 
 import click
 from attrs import frozen
@@ -19,12 +22,13 @@ from netplug_core.flows.cluster import ensure_initialized
 from netplug_core.flows.outcome import Outcome
 from netplug_core.records import Key, Record
 from netplug_core.resources.codec import API_VERSION, to_mapping
+from netplug_core.resources.edits import exported
 from netplug_core.resources.kinds import Resource, ResourceKind, Scope, UnknownKind, get_kind, key_of, kind_of
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 
-__all__ = ["apply", "create", "delete", "get", "replace"]
+__all__ = ["DEFAULT_NAMESPACE", "apply", "create", "delete", "get", "kind_called", "named", "replace", "validate"]
 
-_DEFAULT_NAMESPACE = "default"
+DEFAULT_NAMESPACE = "default"
 _EVERY_NAMESPACE = "*"
 
 _FILES = click.option(
@@ -41,17 +45,27 @@ class _Refused(ConfigurationError):
         return f"{self.where}: {self.accepted}"
 
 
+class _Shown(TypedDict):
+    """What the options of ``get`` say."""
+
+    files: tuple[str, ...]
+    output: str
+    namespace: str | None
+    is_export: bool
+
+
 @frozen(kw_only=True)
 class _Question:
     """A ``get`` as it was meant.
 
     ``row`` is the kind that was named, None for files; ``keys`` what was named, None for all of the kind, in one
-    ``namespace`` or (empty) in every.
+    ``namespace`` or (empty) in every. ``is_export``: what was named is to be shown so that it can be created elsewhere.
     """
 
     row: ResourceKind | None
     keys: tuple[Key[Resource], ...] | None
     namespace: str = ""
+    is_export: bool = False
 
 
 # --- the commands --------------------------------------------------------------------------------------------------
@@ -112,12 +126,30 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
 
     if files:
         return _change(session, Verb.DELETE, files, act)
-    keys = _named(_kind_called(kind, "delete"), names, _DEFAULT_NAMESPACE)
+    keys = named(kind_called(kind, "delete"), names, DEFAULT_NAMESPACE)
     report = Report(Verb.DELETE)
     with session.store() as store:
         for key in keys:
             with report.of(key.kind.name):
                 report.succeed(flows.delete(store, key, pace=session.pace()))
+    return report.close()
+
+
+@click.command()
+@_FILES
+@click.option("--skip-empty", "may_be_empty", is_flag=True, help="Files that hold nothing are fine.")
+def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
+    """Hold the resources of some files against every rule that needs no datastore, and ask none."""
+    if not files:
+        raise click.UsageError("Give at least one file: -f FILE.")
+    manifests = _manifests(files, may_be_empty=may_be_empty)
+    if not manifests:
+        click.echo("No resources specified")
+        return 0
+    report = Report(Verb.VALIDATE)
+    for manifest in manifests:
+        with report.of(kind_of(manifest.resource).name, manifest.source):
+            report.succeed(flows.validate(manifest))
     return report.close()
 
 
@@ -128,16 +160,11 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
 @click.option("-o", "--output", type=click.Choice(["ps", "wide", "yaml", "json"]), default="ps", show_default=True)
 @click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
 @click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_EVERY_NAMESPACE, help="Every namespace.")
+@click.option("--export", "is_export", is_flag=True, help="Of one that is named: leave out what is only its own here.")
 @click.pass_context
-def get(
-    context: click.Context,
-    kind: str,
-    names: tuple[str, ...],
-    files: tuple[str, ...],
-    output: str,
-    namespace: str | None,
-) -> int:
+def get(context: click.Context, kind: str, names: tuple[str, ...], **given: Unpack[_Shown]) -> int:
     """Show resources: all of a KIND, those with some NAMEs, or those of some files."""
+    files, output = given["files"], given["output"]
     if bool(kind) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
     session = session_of(context)
@@ -145,7 +172,7 @@ def get(
         keys = tuple(key_of(manifest.resource) for manifest in _manifests(files))
         question = _Question(row=None, keys=keys)
     else:
-        question = _question(_kind_called(kind, "get"), names, namespace)
+        question = _question(kind_called(kind, "get"), names, given["namespace"], is_export=given["is_export"])
     found, missing = _answer(session, question)
     if output in ("yaml", "json"):
         _print_objects(question, found, output)
@@ -159,31 +186,33 @@ def get(
 # --- what was typed, as values -------------------------------------------------------------------------------------
 
 
-def _kind_called(word: str, verb: str) -> ResourceKind:
+def kind_called(word: str, verb: str) -> ResourceKind:
+    """The kind that was typed for a verb; a word for none is a refusal."""
     try:
         return get_kind(word)
     except UnknownKind as error:
         raise _Refused(f"failed to {verb} resources", word, str(error)) from error
 
 
-def _named(row: ResourceKind, names: Iterable[str], namespace: str) -> tuple[Key[Resource], ...]:
+def named(row: ResourceKind, names: Iterable[str], namespace: str) -> tuple[Key[Resource], ...]:
+    """The keys of names that were typed; an empty one is wrong usage."""
     if not all(names):
         raise click.UsageError("A NAME must not be empty.")
     return tuple(row.key(name, namespace) for name in names)
 
 
-def _question(row: ResourceKind, names: Sequence[str], namespace: str | None) -> _Question:
+def _question(row: ResourceKind, names: Sequence[str], namespace: str | None, *, is_export: bool) -> _Question:
     if namespace is not None and row.scope is Scope.CLUSTER:
         raise _Refused("failed to get resources", namespace, f"{row.name} is not namespaced")
     if not names:
-        within = "" if namespace == _EVERY_NAMESPACE else namespace or _DEFAULT_NAMESPACE
+        within = "" if namespace == _EVERY_NAMESPACE else namespace or DEFAULT_NAMESPACE
         return _Question(row=row, keys=None, namespace=within if row.scope is Scope.NAMESPACED else "")
     if namespace == _EVERY_NAMESPACE:
         raise click.UsageError("A NAME is looked for in one namespace.")
-    return _Question(row=row, keys=_named(row, names, namespace or _DEFAULT_NAMESPACE))
+    return _Question(row=row, keys=named(row, names, namespace or DEFAULT_NAMESPACE), is_export=is_export)
 
 
-def _manifests(files: Sequence[str]) -> tuple[Manifest, ...]:
+def _manifests(files: Sequence[str], *, may_be_empty: bool = False) -> tuple[Manifest, ...]:
     """What the files hold; nothing is begun before all of it could be read.
 
     Raises:
@@ -203,7 +232,7 @@ def _manifests(files: Sequence[str]) -> tuple[Manifest, ...]:
         problems.append(error)
     if problems:
         raise _Refused("failed to execute command", None, "; ".join(map(str, problems)))
-    if not manifests:
+    if not manifests and not may_be_empty:
         raise _Refused("failed to execute command", None, "no resources specified in file")
     return tuple(manifests)
 
@@ -258,7 +287,10 @@ def _print_lines(lines: Iterable[str]) -> None:
 def _print_objects(question: _Question, found: Sequence[Record[Resource]], output: str) -> None:
     from netplug_cli.ctl.documents import render_json, render_yaml
 
-    objects = [to_mapping(record.value, revision=record.revision) for record in found]
+    if question.is_export:
+        objects = [to_mapping(exported(record.value)) for record in found]
+    else:
+        objects = [to_mapping(record.value, revision=record.revision) for record in found]
     shown: object = objects
     if question.keys is not None and len(question.keys) == 1:
         if not objects:

@@ -23,7 +23,7 @@ def version(context: click.Context, *, is_client_only: bool) -> int:
     from netplug_core.flows.cluster import find_cluster_information
 
     session = session_of(context)
-    with session.store() as store:
+    with session.unguarded_store() as store:
         cluster = find_cluster_information(store, deadline=session.deadline())
     click.echo(f"Cluster Version: {cluster.version or _UNKNOWN}")
     click.echo(f"Cluster Type: {cluster.cluster_type or _UNKNOWN}")

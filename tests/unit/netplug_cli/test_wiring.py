@@ -11,9 +11,9 @@ from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_cli import wiring
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, NotYetSupported, Unavailable
+from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.log import Level
-from netplug_core.netconf.model import DatastoreSettings, NetConf
+from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess, NetConf
 from netplug_core.testing.clock import ManualClock
 
 
@@ -53,10 +53,10 @@ def test_check_24_an_unknown_datastore_is_refused() -> None:
         raise AssertionError("it was opened")
 
 
-def test_the_tool_opens_what_its_environment_names(tmp_path: Path) -> None:
-    environ = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(tmp_path / "netplug.db")}
-    with wiring.open_datastore(environ) as store:
-        assert store.description.location == str(tmp_path / "netplug.db")
+def test_the_tool_opens_what_its_settings_name(tmp_path: Path) -> None:
+    path = str(tmp_path / "netplug.db")
+    with wiring.open_datastore(DatastoreSettings(type="sqlite", sqlite_path=path)) as store:
+        assert store.description.location == path
 
 
 def test_a_simulation_gets_an_empty_store_of_its_own_in_its_own_time() -> None:
@@ -80,12 +80,18 @@ def test_the_clock_is_the_machines() -> None:
     assert wiring.system_clock().now_ns() > 1_700_000_000 * 10**9
 
 
-def test_a_simulation_gets_an_empty_store_of_its_own_in_its_own_time() -> None:
-    clock = ManualClock()
-    with wiring.open_empty_datastore(clock) as store, wiring.open_empty_datastore(clock) as other:
-        assert store.description.name == "memory"
-        assert store is not other
-        deadline = Deadline.after(clock, 5)
-        clock.sleep(5)
-        with pytest.raises(Unavailable, match="deadline"):
-            store.read([], deadline=deadline)
+@pytest.mark.parametrize(
+    "settings,places",
+    [
+        (
+            DatastoreSettings(etcd_endpoints=("http://10.0.0.1:1", "https://[fd00::1]")),
+            (("10.0.0.1", 1), ("fd00::1", 2379)),
+        ),
+        (
+            DatastoreSettings(type="kubernetes", kubernetes=KubernetesAccess(api_root="https://10.0.0.1")),
+            (("10.0.0.1", 443),),
+        ),
+    ],
+)
+def test_the_lab_learns_where_servers_are(settings: DatastoreSettings, places: tuple[tuple[str, int], ...]) -> None:
+    assert wiring.server_places(settings) == places

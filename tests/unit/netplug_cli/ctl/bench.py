@@ -1,6 +1,6 @@
 """The tool over a store in memory: what a person types, and what comes back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -14,13 +14,14 @@ from netplug_cli.ctl.session import Session
 from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Datastore
 from netplug_core.errors import Unavailable
+from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create
 from netplug_core.testing.clock import ManualClock
 
 
 @define
 class Bench:
-    """A person at a terminal. ``is_away`` takes the store out of reach."""
+    """A person at a terminal. ``is_away`` takes the store out of reach; ``opened`` says which ones were asked for."""
 
     folder: Path
     capsys: pytest.CaptureFixture[str]
@@ -29,22 +30,26 @@ class Bench:
     is_away: bool = False
     out: str = ""
     err: str = ""
+    environ: dict[str, str] = field(factory=dict)
+    opened: list[DatastoreSettings] = field(factory=list)
     _number: Iterator[int] = field(factory=lambda: count(1))
 
     @contextmanager
-    def open_store(self, environ: Mapping[str, str]) -> Iterator[Datastore]:
+    def open_store(self, settings: DatastoreSettings) -> Iterator[Datastore]:
+        self.opened.append(settings)
         if self.is_away:
-            raise Unavailable(environ["SQLITE_PATH"], "unable to open the file")
+            raise Unavailable(settings.sqlite_path, "unable to open the file")
         yield self.store
 
     def type(self, *argv: str) -> int:
         """Run one command line; what it printed is in ``out`` and ``err``."""
         session = Session(
-            environ={"SQLITE_PATH": "/nowhere", "ETCD_PASSWORD": "hunter2"},
+            environ={"SQLITE_PATH": "/nowhere", "ETCD_PASSWORD": "hunter2", **self.environ},
             open_store=self.open_store,
             clock=self.clock,
             chance=lambda: 0.5,
             new_uid=lambda: f"00000000-0000-4000-8000-{next(self._number):012}",
+            usual_file=str(self.folder / "netplugctl.cfg"),
         )
         status = run(argv, session)
         self.out, self.err = self.capsys.readouterr()

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.ctl.documents import UnreadableFile, read_documents, render_json, render_yaml
+from netplug_cli.ctl.documents import (
+    UnreadableFile,
+    read_configuration,
+    read_documents,
+    render_json,
+    render_yaml,
+)
 
 
 def write(folder: Path, text: str) -> str:
@@ -95,3 +101,45 @@ def test_objects_are_printed_in_their_own_order() -> None:
     value = {"kind": "x", "a": ["ä", None]}
     assert render_yaml(value) == "kind: x\na:\n- ä\n- null\n"
     assert render_json(value) == '{\n  "kind": "x",\n  "a": [\n    "ä",\n    null\n  ]\n}\n'
+
+
+# --- configuration -------------------------------------------------------------------------------------------------
+
+SECRET = "hunter2"  # noqa: S105 - planted, to be searched for
+
+
+@pytest.mark.parametrize("text", ["a: {b: 1}", '{"a": {"b": 1}}', "---\n---\na: {b: 1}\n---\n"])
+def test_a_configuration_is_one_object(tmp_path: Path, text: str) -> None:
+    assert read_configuration(write(tmp_path, text)) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", ": one object is expected"),
+        (f"- {SECRET}", ": one object is expected"),
+        (f"{SECRET}", ": one object is expected"),
+        (f"a: 1\n---\nb: {SECRET}", ": one object is expected"),
+        (f"a: 1\nb: *{SECRET}", ": neither YAML nor JSON, line 2, column 4"),
+        (f"b: !{SECRET} x", ": neither YAML nor JSON, line 1, column 4"),
+        (f"{SECRET}: 1\n{SECRET}: 2", ": neither YAML nor JSON, line 2, column 1"),
+        (f"b: [{SECRET}", ": neither YAML nor JSON, line 1, column 12"),
+        (f"b: {SECRET}\x00", ": neither YAML nor JSON"),
+    ],
+)
+def test_what_is_no_configuration_is_refused_and_nothing_of_it_is_quoted(tmp_path: Path, text: str, words: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(UnreadableFile) as caught:
+        read_configuration(file)
+    assert str(caught.value) == f"{file}{words}"
+    assert SECRET not in f"{caught.value!r}"
+
+
+def test_a_configuration_that_is_not_there_or_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFile, match=r"No such file or directory$"):
+        read_configuration(str(tmp_path / "none"))
+    with pytest.raises(UnreadableFile, match=r"Is a directory$"):
+        read_configuration(str(tmp_path))
+    (tmp_path / "bytes").write_bytes(b"a: \xff")
+    with pytest.raises(UnreadableFile, match=r"neither YAML nor JSON$"):
+        read_configuration(str(tmp_path / "bytes"))

@@ -45,7 +45,10 @@ def test_the_version_of_the_tool_loads_no_backend() -> None:
 def test_help_is_exit_0(bench: Bench, option: str) -> None:
     assert bench.type(option) == 0
     assert bench.out.startswith("Usage: netplugctl [OPTIONS] COMMAND [ARGS]...")
-    for command in ("create", "apply", "get", "delete", "ipam", "replace", "version", "lab", "install", "uninstall"):
+    for command in (
+        *("create", "apply", "get", "delete", "ipam", "replace", "version", "lab", "install", "uninstall"),
+        *("label", "patch", "validate"),
+    ):
         assert f"\n  {command} " in bench.out
 
 
@@ -56,6 +59,69 @@ def test_help_is_exit_0(bench: Bench, option: str) -> None:
 def test_what_is_not_understood_is_exit_2_in_clicks_words(bench: Bench, argv: list[str], words: str) -> None:
     assert bench.type(*argv) == 2
     assert words in bench.err
+
+
+CONFIGURED = "kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {etcdUsername: file}\n"
+
+
+def test_the_global_options_may_stand_before_and_after_a_command(bench: Bench) -> None:
+    file = bench.file(CONFIGURED, "some.cfg")
+    for argv in (
+        ["-c", file, "--context", "x", "get", "pools"],
+        ["get", "-c", file, "pools", "--context=x"],
+        ["--config", "/nowhere", "get", "pools", "--config", file, "--context", "x"],
+        ["ipam", "show", "--config", file, "--context", "x"],
+    ):
+        assert bench.type(*argv) == 0
+        assert (bench.opened[-1].etcd_username, bench.opened[-1].kubernetes.context) == ("file", "x")
+        assert bench.err == ""
+
+
+def test_without_a_file_that_is_named_the_usual_one_counts_and_then_the_environment(bench: Bench) -> None:
+    bench.environ["ETCD_USERNAME"] = "environment"
+    bench.type("get", "pools")
+    bench.file(CONFIGURED, "netplugctl.cfg")
+    bench.type("get", "pools")
+    assert [settings.etcd_username for settings in bench.opened] == ["environment", "file"]
+
+
+def test_a_configuration_that_cannot_be_used_is_one_line_and_nothing_is_opened(bench: Bench) -> None:
+    """S-55 of the catalogue."""
+    file = bench.file(CONFIGURED.replace("etcdUsername: file", "etcdPassword: 7"), "some.cfg")
+    for command in (["get", "pools"], ["version"], ["ipam", "show"], ["delete", "pool", "a"]):
+        assert bench.type("-c", file, *command) == 1
+        assert bench.err == f"netplugctl: expected a text in quotes @ {file} $.spec.etcdPassword, found '…'\n"
+    assert bench.type("-c", "/nowhere/cfg", "get", "pools") == 1
+    assert bench.err == "netplugctl: /nowhere/cfg: No such file or directory\n"
+    assert bench.opened == []
+
+
+def test_a_log_level_says_how_much_is_told(bench: Bench) -> None:
+    assert bench.type("-l", "debug", "get", "pools") == 0
+    assert bench.err.splitlines() == [
+        "netplugctl: datastore memory: this process",
+        "netplugctl: read ClusterInformation(default) in 0.0 ms",
+        "netplugctl: read IPPool(*) in 0.0 ms",
+    ]
+    assert bench.type("get", "pools", "--log-level", "INFO") == 0
+    assert bench.err == "netplugctl: datastore memory: this process\n"
+    assert bench.type("get", "pools", "-l", "loud") == 2
+
+
+def test_no_command_has_an_option_that_a_global_one_takes_away() -> None:
+    def leaves(command: click.Command) -> list[click.Command]:
+        if isinstance(command, click.Group):
+            return [leaf for member in command.commands.values() for leaf in leaves(member)]
+        return [command]
+
+    context = click.Context(netplugctl)
+    for name in netplugctl.list_commands(context):
+        found = netplugctl.get_command(context, name)
+        assert found is not None
+        for leaf in leaves(found):
+            spelled = [word for parameter in leaf.params for word in parameter.opts if word.startswith("-")]
+            assert len(spelled) == len(set(spelled)), leaf.name
+            assert {"-c", "--config", "--context", "-l", "--allow-version-mismatch"} <= set(spelled)
 
 
 def test_no_command_shows_the_help(bench: Bench) -> None:

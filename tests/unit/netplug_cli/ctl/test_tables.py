@@ -11,11 +11,13 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.kinds import KINDS, Resource, kind_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.profile import Profile, ProfileSpec
 from netplug_core.resources.workloadendpoint import AddressMapping, WorkloadEndpoint, WorkloadEndpointSpec
 
 NAMES = (OrchestratorName(orchestrator="k8s", name="a"), OrchestratorName(orchestrator="other", name="b"))
 LABELS = (("rack", "a"), ("zone", ""))
 NODE = Node(metadata=Metadata(name="node-a", labels=LABELS), spec=NodeSpec(orchestrator_names=NAMES))
+PROFILE = Profile(metadata=Metadata(name="kns.shop"), spec=ProfileSpec(labels_to_apply=LABELS))
 RESERVED = (Prefix.parse("10.0.0.0/30"), Prefix.parse("10.0.1.7"))
 RESERVATION = IPReservation(metadata=Metadata(name="r"), spec=IPReservationSpec(reserved=RESERVED))
 CONFIGURATION = IPAMConfiguration(
@@ -53,6 +55,8 @@ def test_every_kind_has_a_table(width: Width) -> None:
     [
         (NODE, Width.NARROW, ["node-a"]),
         (NODE, Width.WIDE, ["node-a", "k8s:a,other:b", "rack=a,zone="]),
+        (PROFILE, Width.NARROW, ["kns.shop"]),
+        (PROFILE, Width.WIDE, ["kns.shop", "rack=a,zone="]),
         (RESERVATION, Width.NARROW, ["r"]),
         (RESERVATION, Width.WIDE, ["r", "10.0.0.0/30,10.0.1.7/32"]),
         (CONFIGURATION, Width.NARROW, ["default", "true", "true"]),

@@ -1,7 +1,7 @@
 """A lab without a kernel: namespaces that are kept in memory, and plugins that are scripts of a few lines."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,10 +10,11 @@ from attrs import Factory, define, field
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.session import Session
 from netplug_cli.lab.folder import Folder
-from netplug_cli.lab.lifecycle import Means
+from netplug_cli.lab.means import Means
 from netplug_core.addressing import Address
 from netplug_core.datastore.interface import Datastore
-from netplug_core.errors import DataplaneError
+from netplug_core.errors import DataplaneError, Unavailable
+from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 
 __all__ = ["ANSWER", "Bench", "KernelGone"]
@@ -84,6 +85,38 @@ class FakeNamespaces:
 
 
 @define
+class FakeCluster:
+    """An API server that knows one lab. ``is_away`` makes it refuse to remove."""
+
+    owner: str = ""
+    objects: list[str] = Factory(list)
+    is_away: bool = False
+
+    def require_ready(self) -> None:
+        assert self.owner
+
+    def install_definitions(self) -> int:
+        return 7
+
+    def make_node(self, name: str) -> None:
+        self.objects.append(name)
+
+    def make_namespace(self, name: str) -> None:
+        self.objects.append(name)
+
+    def make_pod(self, namespace: str, name: str, *, node: str) -> None:
+        assert {namespace, node} <= set(self.objects)
+        self.objects.append(f"{namespace}/{name}")
+
+    def remove_all(self) -> int:
+        if self.is_away:
+            raise Unavailable("kubernetes API", "connection refused")
+        count = len(self.objects)
+        self.objects.clear()
+        return count
+
+
+@define
 class Spoken:
     """Progress that is kept."""
 
@@ -110,7 +143,8 @@ class Bench:
     clock: ManualClock = Factory(ManualClock)
     namespaces: FakeNamespaces = Factory(FakeNamespaces)
     spoken: Spoken = Factory(Spoken)
-    environs: list[Mapping[str, str]] = Factory(list)
+    opened: list[DatastoreSettings] = Factory(list)
+    cluster: FakeCluster = Factory(FakeCluster)
     store: MemoryDatastore = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -135,12 +169,24 @@ class Bench:
             chance=lambda: 0.5,
             new_uid=lambda: "00000000-0000-4000-8000-000000000001",
         )
-        return Means(namespaces=self.namespaces, install=self.install, session=session, progress=self.spoken)
+        return Means(
+            namespaces=self.namespaces,
+            install=self.install,
+            session=session,
+            open_cluster=self.open_cluster,
+            progress=self.spoken,
+        )
 
     @contextmanager
-    def open_store(self, environ: Mapping[str, str]) -> Iterator[Datastore]:
-        self.environs.append(environ)
+    def open_store(self, settings: DatastoreSettings) -> Iterator[Datastore]:
+        self.opened.append(settings)
         yield self.store
+
+    @contextmanager
+    def open_cluster(self, settings: DatastoreSettings, owner: str) -> Iterator[FakeCluster]:
+        self.opened.append(settings)
+        self.cluster.owner = owner
+        yield self.cluster
 
     def install(self, bin_dir: str, say: Callable[[str], None]) -> None:
         file = Path(bin_dir) / "netplug"

@@ -6,13 +6,15 @@ import pytest
 
 from netplug_cli.lab.conflist import Conflist, read_conflist, render_conflist
 from netplug_cli.lab.folder import Folder
-from netplug_cli.lab.model import LabError, planned
+from netplug_cli.lab.model import LabError, Plan, planned
+from netplug_cli.lab.stores import OwnServers, RunningServers, Store, StoreKind, store_environment
 from netplug_core.netconf.load import Purpose, Role, load
 from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.netconf.tool import datastore_settings_from_environment
 
 
 def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
-    lab, folder = planned("lab", 1), Folder("/run/netplug-lab")
+    lab, folder = planned(Plan(name="lab", pod_count=1), uid="u"), Folder("/run/netplug-lab")
     conflist = read_conflist(render_conflist(lab, folder), "conflist")
     netconf = load(json.loads(conflist.request(0, "")), Role.MAIN, Purpose.SETUP)
     refuse_unsupported(netconf)
@@ -27,6 +29,34 @@ def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
         netconf.log.file_path,
     )
     assert [path for path in paths if not path.startswith("/run/netplug-lab/")] == []
+
+
+@pytest.mark.parametrize(
+    "store,expected",
+    [
+        (OwnServers(etcd="/e"), {"etcd_endpoints": "http://127.0.0.1:2379"}),
+        (OwnServers(etcd="/e", apiserver="/a"), {"kubernetes": {"kubeconfig": "/lab/conf/kubeconfig"}}),
+        (
+            RunningServers(
+                kind=StoreKind.ETCD,
+                variables=(("ETCD_ENDPOINTS", "https://10.0.0.1:1"), ("ETCD_CA_CERT_FILE", "/ca")),
+                places=(("10.0.0.1", 1),),
+            ),
+            {"etcd_endpoints": "https://10.0.0.1:1", "etcd_ca_cert_file": "/ca"},
+        ),
+    ],
+)
+def test_the_plugin_is_told_of_the_labs_servers_as_netplugctl_is(store: Store, expected: dict[str, object]) -> None:
+    """Both ways of saying it come to the same settings."""
+    folder = Folder("/lab")
+    lab = planned(Plan(name="lab", pod_count=1, store=store), uid="u")
+    conflist = read_conflist(render_conflist(lab, folder), "conflist")
+    assert dict(conflist.plugins[0]).items() >= {"datastore_type": store.kind.value, **expected}.items()
+    netconf = load(json.loads(conflist.request(0, "")), Role.MAIN, Purpose.SETUP)
+    refuse_unsupported(netconf)
+    told = datastore_settings_from_environment(store_environment(store, folder))
+    assert (netconf.datastore.type, netconf.datastore.etcd_endpoints) == (told.type, told.etcd_endpoints)
+    assert netconf.datastore.kubernetes.kubeconfig == told.kubernetes.kubeconfig
 
 
 def test_a_plugin_gets_its_own_object_with_name_version_and_the_result_before() -> None:

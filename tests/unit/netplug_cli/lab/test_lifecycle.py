@@ -10,10 +10,14 @@ from attrs import evolve
 from netplug_cli.lab.folder import Hold, claimed
 from netplug_cli.lab.inspection import look
 from netplug_cli.lab.lifecycle import Removal, down, up
-from netplug_cli.lab.model import NODE_ADDRESSES, POOLS, Lab, LabError, planned
+from netplug_cli.lab.model import NODE_ADDRESSES, POOLS, Lab, LabError, Plan, planned
 from netplug_cli.lab.runtime import PluginFailed
+from netplug_cli.lab.stores import RunningServers, StoreKind
+from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.overview import read_utilization
+from netplug_core.records import Create
+from netplug_core.resources.ippool import IPPool
 from tests.unit.netplug_cli.lab.bench import ANSWER, Bench, KernelGone
 
 
@@ -23,7 +27,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def made(bench: Bench, count: int = 2) -> Lab:
-    return up(bench.means(), bench.folder, name="lab", pod_count=count)
+    return up(bench.means(), bench.folder, Plan(name="lab", pod_count=count))
 
 
 def test_everything_of_a_lab_is_in_its_folder(bench: Bench) -> None:
@@ -44,7 +48,7 @@ def test_the_pools_are_created_as_netplugctl_creates_them(bench: Bench) -> None:
     assert [(pool.name, pool.prefix, pool.pool and pool.pool.spec.block_length) for pool in usage] == [
         (pool.name, pool.prefix, pool.block_length) for pool in POOLS
     ]
-    assert bench.environs[0] == {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": bench.folder.store_file}
+    assert (bench.opened[0].type, bench.opened[0].sqlite_path) == ("sqlite", bench.folder.store_file)
     assert Path(bench.folder.pools_file).read_text().count("kind: IPPool") == len(POOLS)
 
 
@@ -71,6 +75,41 @@ def test_down_hands_over_the_result_and_leaves_nothing(bench: Bench) -> None:
     assert "no address is held, no interface is left on the node" in bench.spoken.lines
 
 
+CLUSTER = RunningServers(kind=StoreKind.KUBERNETES, variables=(("KUBECONFIG", "/k"),), places=())
+
+
+def test_on_kubernetes_node_namespace_and_pods_are_objects_before_a_plugin_is_called(bench: Bench) -> None:
+    lab = up(bench.means(), bench.folder, Plan(name="lab", pod_count=2, store=CLUSTER))
+    assert bench.cluster.objects == ["lab-node", "lab", "lab/pod-1", "lab/pod-2"]
+    assert bench.cluster.owner == lab.uid
+    assert {settings.type for settings in bench.opened} == {"kubernetes"}
+    assert {settings.kubernetes.kubeconfig for settings in bench.opened} == {"/k"}
+    assert "7 definitions of custom objects installed" in bench.spoken.lines
+
+
+def test_down_takes_its_own_from_servers_of_others_and_nothing_else(bench: Bench) -> None:
+    theirs = IPPool.over(Prefix.parse("10.1.0.0/16"), name="theirs")
+    deadline = Deadline.after(bench.clock, 1)
+    bench.store.commit([Create(theirs.key, theirs)], deadline=deadline)
+    up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
+    assert len(read_utilization(bench.store, deadline=deadline)) == 3
+    assert down(bench.means(), bench.folder) == Removal(was_there=True)
+    assert [pool.name for pool in read_utilization(bench.store, deadline=deadline)] == ["theirs"]
+    assert bench.cluster.objects == []
+    assert "3 objects removed; the definitions stay, others may use them" in bench.spoken.lines
+    assert not Path(bench.folder.path).exists()
+
+
+def test_down_removes_what_is_here_when_the_servers_of_others_are_away_and_says_what_is_left_there(
+    bench: Bench,
+) -> None:
+    lab = up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
+    bench.cluster.is_away = True
+    (problem,) = down(bench.means(), bench.folder).problems
+    assert problem.startswith(f"what bears the label projectnetplug.org/lab={lab.uid} may still be there: ")
+    assert not Path(bench.folder.path).exists()
+
+
 def test_down_of_nothing(bench: Bench) -> None:
     assert down(bench.means(), bench.folder) == Removal(was_there=False)
 
@@ -86,7 +125,7 @@ def test_down_of_a_record_alone(bench: Bench) -> None:
     Path(bench.folder.path).mkdir()
     with claimed(bench.folder, Hold.ALONE, clock=bench.clock, say=bench.spoken.say) as held:
         assert held is not None
-        held.write_lab(planned("lab", 3))
+        held.write_lab(planned(Plan(name="lab", pod_count=3), uid="u"))
     assert down(bench.means(), bench.folder) == Removal(was_there=True)
     assert bench.calls == []
     assert not Path(bench.folder.path).exists()
@@ -189,7 +228,7 @@ def test_an_error_of_the_file_system_is_a_sentence(bench: Bench) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", bin_dir)
 
     with pytest.raises(LabError, match=r"lab/bin: No space left on device$"):
-        up(evolve(bench.means(), install=install), bench.folder, name="lab", pod_count=1)
+        up(evolve(bench.means(), install=install), bench.folder, Plan(name="lab", pod_count=1))
     assert not Path(bench.folder.path).exists()
 
 
@@ -218,7 +257,7 @@ def test_several_may_look_at_once(bench: Bench) -> None:
 def test_what_is_missing_is_said(bench: Bench) -> None:
     lab = made(bench)
     bench.namespaces.made.clear()
-    seen = look(bench.means(), bench.folder, lab.with_pod(planned("lab", 2).pods[1]))
+    seen = look(bench.means(), bench.folder, lab.with_pod(planned(Plan(name="lab", pod_count=2), uid="u").pods[1]))
     assert seen.missing == (
         "node: its namespace is gone",
         "pod-1: its namespace is gone",

@@ -4,14 +4,17 @@ import json
 
 import pytest
 
-from netplug_cli.lab.model import Lab, LabError, Pod, planned
+from netplug_cli.lab.model import Lab, LabError, Plan, Pod, planned
 from netplug_cli.lab.state import pod_attached, read_lab, render_lab
+from netplug_cli.lab.stores import FileStore, OwnServers, RunningServers, Store, StoreKind
 from tests.unit.netplug_cli.lab.bench import ANSWER
+
+START = '{"name": "x", "uid": "u", "store": {"datastore": "sqlite"},'
 
 
 def test_a_record_is_read_back_as_it_was_written() -> None:
     attached = pod_attached("pod-1", json.dumps(ANSWER))
-    lab = Lab(name="lab", pods=(attached, Pod(name="pod-2")), is_complete=True)
+    lab = Lab(name="lab", uid="u", pods=(attached, Pod(name="pod-2")), is_complete=True)
     again = read_lab(render_lab(lab), "lab.json")
     assert again == lab
     assert [pod.is_attached for pod in again.pods] == [True, False]
@@ -19,9 +22,28 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
     assert json.loads(again.pods[0].answer) == ANSWER
 
 
+@pytest.mark.parametrize(
+    "store",
+    [
+        FileStore(),
+        OwnServers(etcd="/e"),
+        OwnServers(etcd="/e", apiserver="/a"),
+        RunningServers(kind=StoreKind.KUBERNETES, variables=(("KUBECONFIG", "/k"),), places=(("::1", 6443),)),
+        RunningServers(
+            kind=StoreKind.ETCD,
+            variables=(("ETCD_ENDPOINTS", "http://10.0.0.1:1,http://10.0.0.2:2"),),
+            places=(("10.0.0.1", 1), ("10.0.0.2", 2)),
+        ),
+    ],
+)
+def test_where_the_data_is_is_read_back_as_it_was_written(store: Store) -> None:
+    lab = planned(Plan(name="lab", pod_count=1, store=store), uid="u")
+    assert read_lab(render_lab(lab), "lab.json") == lab
+
+
 def test_a_planned_lab_has_no_addresses() -> None:
-    lab = read_lab(render_lab(planned("lab", 2)), "lab.json")
-    assert lab == planned("lab", 2)
+    lab = read_lab(render_lab(planned(Plan(name="lab", pod_count=2), uid="u")), "lab.json")
+    assert lab == planned(Plan(name="lab", pod_count=2), uid="u")
     assert [(pod.addresses, pod.host_interface) for pod in lab.pods] == [((), ""), ((), "")]
     assert lab.node_name == "lab-node"
 
@@ -32,8 +54,10 @@ def test_a_planned_lab_has_no_addresses() -> None:
         ("{", "lab.json: not JSON: "),
         ("[]", "not the record of a lab: lab.json: must be an object"),
         ("{}", "not the record of a lab: lab.json.name: is missing or empty"),
-        ('{"name": "x", "pods": [{}]}', r"not the record of a lab: lab.json.pods\[0\].name: is missing or empty"),
-        ('{"name": "x", "pods": [{"name": "p", "result": 1}]}', r"lab.json.pods\[0\].result: must be an object"),
+        ('{"name": "x", "uid": "u"}', "lab.json.store.datastore: is missing or empty"),
+        ('{"name": "x", "uid": "u", "store": {"datastore": "y"}}', "lab.json.store.datastore: 'y' is none that a lab"),
+        (f'{START} "pods": [{{}}]}}', r"not the record of a lab: lab.json.pods\[0\].name: is missing or empty"),
+        (f'{START} "pods": [{{"name": "p", "result": 1}}]}}', r"lab.json.pods\[0\].result: must be an object"),
     ],
 )
 def test_what_is_no_record(text: str, message: str) -> None:

@@ -1,5 +1,7 @@
 """The versions of the tool and of the cluster."""
 
+import pytest
+
 from netplug_cli.release import RELEASE
 from netplug_core.records import Create
 from netplug_core.resources.clusterinformation import (
@@ -37,3 +39,45 @@ def test_the_client_part_needs_no_store(bench: Bench) -> None:
     bench.is_away = True
     assert bench.type("version", "--client") == 0
     assert bench.out == CLIENT
+
+
+def cluster(bench: Bench, version: str) -> None:
+    spec = ClusterInformationSpec(version=version)
+    bench.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec)))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["get", "pools"],
+        ["delete", "pool", "a"],
+        ["label", "pool", "a", "b=c"],
+        ["patch", "pool", "a", "-p", "{}"],
+        ["ipam", "show"],
+        ["ipam", "configure", "--strictaffinity", "true"],
+        ["create", "-f", "{file}"],
+        ["apply", "-f", "{file}"],
+        ["replace", "-f", "{file}"],
+    ],
+)
+def test_an_older_tool_is_refused(bench: Bench, argv: list[str]) -> None:
+    """S-50 of the catalogue."""
+    file = bench.pools(("a", "10.0.0.0/16"))
+    cluster(bench, "v3.34.0")
+    commits = bench.store.calls.commits
+    words = [word.format(file=file) if word == "{file}" else word for word in argv]
+    assert bench.type(*words) == 1
+    assert bench.err.startswith(f"netplugctl: version mismatch. This is {RELEASE}, and the cluster runs v3.34.0: ")
+    assert bench.err.count("\n") == 1
+    assert bench.store.calls.commits == commits
+    for place in ([*words, "--allow-version-mismatch"], ["--allow-version-mismatch", *words]):
+        bench.type(*place)
+        assert "version mismatch" not in bench.err
+
+
+def test_what_asks_no_store_is_not_held_back(bench: Bench) -> None:
+    """S-50 of the catalogue."""
+    cluster(bench, "v9.0.0")
+    assert bench.type("version") == 0
+    assert "Cluster Version: v9.0.0\n" in bench.out
+    assert bench.type("validate", "-f", bench.pools(("a", "10.0.0.0/16"))) == 0

@@ -1,0 +1,111 @@
+"""The servers that a lab runs itself, inside its node's namespace: their files, their arguments, and their readiness.
+
+They keep everything in the lab's folder. An API server makes its own certificate, and signs accounts with its key;
+whoever can read the lab's kubeconfig may ask it anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Sequence
+
+from netplug_cli.lab.folder import Claimed, Folder
+from netplug_cli.lab.model import NODE, NODE_ADDRESSES, LabError
+from netplug_cli.lab.namespaces import Namespaces
+from netplug_cli.lab.processes import Started, start
+from netplug_cli.lab.stores import API_PORT, API_URL, ETCD_PORT, ETCD_URL, OwnServers
+from netplug_core.clock import Clock, Deadline
+from netplug_core.errors import NetplugError
+
+__all__ = ["require_etcd", "start_servers", "wait_until"]
+
+_PEERS = "http://127.0.0.1:2380"
+_PATIENCE_S, _POLL_S = 60.0, 0.05
+_ACCOUNT = "lab"
+
+
+def start_servers(namespaces: Namespaces, held: Claimed, store: OwnServers) -> tuple[Started, ...]:
+    """Start the servers that a store needs; they may not be ready yet."""
+    folder = held.folder
+    with namespaces.enter(folder.netns(NODE)):
+        etcd = start(held, "etcd", [store.etcd, *_etcd_arguments(folder)])
+        if not store.apiserver:
+            return (etcd,)
+        _write_accounts(folder)
+        return (etcd, start(held, "kube-apiserver", [store.apiserver, *_apiserver_arguments(folder)]))
+
+
+def wait_until(is_ready: Callable[[], object], started: Sequence[Started], clock: Clock) -> None:
+    """Return once a question to servers raises nothing more.
+
+    Raises:
+        LabError: a server has ended, or it takes too long.
+    """
+    deadline = Deadline.after(clock, _PATIENCE_S)
+    while True:
+        for server in started:
+            server.require_alive()
+        try:
+            is_ready()
+        except (NetplugError, OSError) as error:
+            if deadline.has_passed:
+                raise LabError(f"{started[-1].name} is not ready after {_PATIENCE_S:g} s: {error}") from error
+            clock.sleep(_POLL_S)
+        else:
+            return
+
+
+def require_etcd(namespaces: Namespaces, folder: Folder) -> None:
+    """Raises OSError unless the lab's etcd takes clients, which it does once it has a leader."""
+    with namespaces.enter(folder.netns(NODE)):
+        socket.create_connection(("127.0.0.1", ETCD_PORT), timeout=_POLL_S).close()
+
+
+def _etcd_arguments(folder: Folder) -> Iterator[str]:
+    yield f"--data-dir={folder.server_dir('etcd')}"
+    yield f"--listen-client-urls={ETCD_URL}"
+    yield f"--advertise-client-urls={ETCD_URL}"
+    yield f"--listen-peer-urls={_PEERS}"
+    yield f"--initial-advertise-peer-urls={_PEERS}"
+    yield f"--initial-cluster=default={_PEERS}"
+    yield "--log-level=warn"
+
+
+def _apiserver_arguments(folder: Folder) -> Iterator[str]:
+    key = os.path.join(folder.server_dir("kube-apiserver"), "apiserver.key")
+    yield f"--etcd-servers={ETCD_URL}"
+    yield "--bind-address=127.0.0.1"
+    yield f"--secure-port={API_PORT}"
+    # Without it, the server looks for a default route, which a lab's node has not.
+    yield f"--advertise-address={NODE_ADDRESSES[0]}"
+    yield f"--cert-dir={folder.server_dir('kube-apiserver')}"
+    yield "--service-account-issuer=https://kubernetes.default.svc"
+    yield f"--service-account-key-file={key}"
+    yield f"--service-account-signing-key-file={key}"
+    yield f"--token-auth-file={folder.tokens_file}"
+    yield "--authorization-mode=RBAC"
+    yield "--service-cluster-ip-range=10.98.2.0/24"
+    yield "--endpoint-reconciler-type=none"
+
+
+def _write_accounts(folder: Folder) -> None:
+    """A token for whoever can read the lab's files, and the kubeconfig with it."""
+    token = secrets.token_hex(16)
+    authority = os.path.join(folder.server_dir("kube-apiserver"), "apiserver.crt")
+    parts: dict[str, object] = {
+        "clusters": [{"name": _ACCOUNT, "cluster": {"server": API_URL, "certificate-authority": authority}}],
+        "users": [{"name": _ACCOUNT, "user": {"token": token}}],
+        "contexts": [{"name": _ACCOUNT, "context": {"cluster": _ACCOUNT, "user": _ACCOUNT}}],
+    }
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": _ACCOUNT, **parts}
+    _write_secret(folder.tokens_file, f"{token},{_ACCOUNT},{_ACCOUNT},system:masters\n")
+    _write_secret(folder.kubeconfig_file, json.dumps(config, indent=2) + "\n")
+
+
+def _write_secret(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

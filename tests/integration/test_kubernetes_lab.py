@@ -1,0 +1,123 @@
+"""What stands for a lab on a real API server that others use too: made, told apart from theirs, and removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.labcluster import LabCluster, ObjectRefused, api_place
+from netplug_backends.kubernetes.layout import Mode
+from netplug_core.errors import ConfigurationError
+from netplug_core.netconf.model import KubernetesAccess
+from tests.integration.kube_bridge import bridged
+from tests.integration.kube_cluster import empty, install_definitions, make_namespace, make_node, make_pod, open_client
+from tests.integration.kube_server import ApiServer
+from tests.integration.kube_server import api_server as started_api_server
+from tests.integration.node import Node
+from tests.integration.test_lab import CTL, environment
+
+pytestmark = pytest.mark.apiserver
+
+THEIRS = "lab-theirs"
+
+
+@pytest.fixture
+def lab(api_server: ApiServer) -> Iterator[LabCluster]:
+    """The objects of a lab, removed at the end."""
+    opened = LabCluster(open_client(api_server), clock=SystemClock(), owner="test-1")
+    yield opened
+    opened.remove_all()
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A server of this module's own, from which definitions may be taken away."""
+    with started_api_server(tmp_path_factory.mktemp("bare")) as server:
+        yield server
+
+
+def names(server: ApiServer, path: str) -> set[str]:
+    items = server.get(path)["items"]
+    assert isinstance(items, list)
+    return {item["metadata"]["name"] for item in items if not item["metadata"].get("deletionTimestamp")}
+
+
+def test_what_is_made_is_removed_and_nothing_of_others(api_server: ApiServer, lab: LabCluster) -> None:
+    make_namespace(api_server, THEIRS)
+    make_node(api_server, THEIRS)
+    make_pod(api_server, THEIRS, "web", node=THEIRS)
+    before = names(api_server, "/api/v1/nodes")
+    for _ in range(2):  # the second time everything is there, and the lab's own
+        lab.make_node("lab-node")
+        lab.make_namespace("lab-objects")
+        lab.make_pod("lab-objects", "pod-1", node="lab-node")
+    spec = api_server.get("/api/v1/namespaces/lab-objects/pods/pod-1")["spec"]
+    assert isinstance(spec, dict)
+    assert spec["nodeName"] == "lab-node"
+    assert names(api_server, "/api/v1/namespaces/lab-objects/serviceaccounts") == {"default"}
+    assert lab.remove_all() == 3
+    assert names(api_server, "/api/v1/nodes") == before
+    assert names(api_server, "/api/v1/namespaces/lab-objects/pods") == set()
+    assert "web" in names(api_server, f"/api/v1/namespaces/{THEIRS}/pods")
+
+
+def test_a_name_that_somebody_else_has_is_refused(api_server: ApiServer, lab: LabCluster) -> None:
+    make_node(api_server, THEIRS)
+    with pytest.raises(ObjectRefused, match=rf"^/api/v1/nodes/{THEIRS}: it is there already, and not this lab's$"):
+        lab.make_node(THEIRS)
+    with pytest.raises(ObjectRefused, match=r"a lowercase RFC 1123 subdomain"):
+        lab.make_node("No Name")
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_definitions_of_the_group_that_the_cluster_has_are_used(bare_server: ApiServer, mode: Mode) -> None:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    bare_server.empty(definitions)
+    fresh = LabCluster(open_client(bare_server), clock=SystemClock(), owner="test-2")
+    if mode is Mode.V3:
+        install_definitions(bare_server, mode)
+        assert fresh.install_definitions() == 0
+    else:
+        assert fresh.install_definitions() == 7
+        assert fresh.install_definitions() == 0
+    assert {name.partition(".")[2] for name in names(bare_server, definitions)} == {mode.group}
+    fresh.close()
+
+
+@pytest.mark.parametrize("root,place", [("https://10.0.0.1", ("10.0.0.1", 443)), ("https://[::1]:6443", ("::1", 6443))])
+def test_where_a_server_is(root: str, place: tuple[str, int]) -> None:
+    assert api_place(KubernetesAccess(api_root=root)) == place
+
+
+@pytest.mark.parametrize("root", ["10.0.0.1:6443", "https://", "https://x:y", "ftp://x"])
+def test_what_is_no_place(root: str) -> None:
+    with pytest.raises(ConfigurationError, match="a URL such as https"):
+        api_place(KubernetesAccess(api_root=root))
+
+
+@pytest.mark.netns
+def test_a_lab_on_a_cluster_that_runs_leaves_nothing_there(api_server: ApiServer, node: Node, tmp_path: Path) -> None:
+    install_definitions(api_server, Mode.V1)
+    empty(api_server, Mode.V1)
+    before = names(api_server, "/api/v1/nodes")
+    told = {**environment(), "KUBECONFIG": api_server.kubeconfig(), "DATASTORE_TYPE": "kubernetes"}
+    ctl = (*CTL, "lab")
+    where = ("--dir", str(tmp_path / "lab"))
+    with bridged(node, api_server.port):
+        made = node.ended(*ctl, "up", "--pods", "2", "--datastore", "kubernetes", *where, env=told)
+        assert (made.returncode, made.stderr) == (0, ""), made
+        assert names(api_server, "/api/v1/namespaces/lab/pods") == {"pod-1", "pod-2"}
+        shown = node.ended(*ctl, "status", *where, env=environment())
+        assert (shown.returncode, shown.stderr) == (0, ""), shown
+        assert "lab-ipv4" in node.run(*CTL, "get", "ippools", env=told)
+        # Whoever takes it down need not know where the server is.
+        removed = node.ended(*ctl, "down", *where, env=environment())
+        assert (removed.returncode, removed.stderr) == (0, ""), removed
+        assert "4 objects removed; the definitions stay, others may use them" in removed.stdout
+        assert json.loads(node.run(*CTL, "get", "ippools", "-o", "json", env=told))["items"] == []
+    assert names(api_server, "/api/v1/nodes") == before

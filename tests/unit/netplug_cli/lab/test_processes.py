@@ -1,0 +1,89 @@
+"""Processes that outlive the command that starts them, for real: they are small programs that wait."""
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netplug_cli.lab.folder import Claimed, Folder, claimed_new
+from netplug_cli.lab.model import LabError
+from netplug_cli.lab.processes import end_all, find_ended, start
+from netplug_cli.lab.servers import wait_until
+from netplug_core.testing.clock import ManualClock
+
+WAITS = "import signal; signal.pause()"
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Claimed]:
+    folder = Folder(str(tmp_path / "lab"))
+    with claimed_new(folder, clock=ManualClock(), say=print) as opened:
+        opened.make_parts()
+        yield opened
+        end_all(folder)
+
+
+def waiting(held: Claimed, name: str) -> int:
+    """A process that waits for ever, seen to have become what it should be."""
+    command = [sys.executable, "-c", WAITS, held.folder.server_dir(name)]
+    started = start(held, name, command)
+    while not Path(f"/proc/{started.pid}/cmdline").read_text().startswith(sys.executable):
+        started.require_alive()
+    return started.pid
+
+
+def test_what_was_started_is_found_and_ended(held: Claimed) -> None:
+    started = [waiting(held, name) for name in ("a", "b")]
+    assert find_ended(held.folder) == ()
+    os.kill(started[0], signal.SIGTERM)
+    os.waitpid(started[0], 0)
+    assert find_ended(held.folder) == ("a",)
+    assert end_all(held.folder) == ("b",)
+    assert os.waitpid(started[1], 0) == (started[1], signal.SIGKILL)
+    assert (find_ended(held.folder), end_all(held.folder)) == ((), ())
+
+
+def test_the_lock_is_not_kept_by_what_goes_on(held: Claimed) -> None:
+    """It has it until it can be found, so that whoever comes next finds it."""
+    waiting(held, "a")
+    fcntl.flock(held.descriptor, fcntl.LOCK_UN)
+    other = os.open(held.folder.path, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(other)
+
+
+def test_another_process_of_that_number_is_left_alone(held: Claimed) -> None:
+    """Numbers are used again; this one is the test's own."""
+    Path(held.folder.processes_dir, "etcd.pid").write_text(f"{os.getpid()}\n")
+    assert find_ended(held.folder) == ("etcd",)
+    assert end_all(held.folder) == ()
+
+
+def test_nothing_is_running_in_a_folder_that_is_not_made_yet(tmp_path: Path) -> None:
+    assert end_all(Folder(str(tmp_path))) == ()
+
+
+def test_a_program_that_ends_at_once_is_told_with_its_last_words(held: Claimed) -> None:
+    say = "import sys; print('one', file=sys.stderr); sys.exit('no room')"
+    started = start(held, "etcd", [sys.executable, "-c", say, held.folder.path])
+    os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+    for _ in range(2):
+        with pytest.raises(LabError, match=r"^etcd ended as soon as it was started: no room$"):
+            wait_until(lambda: None, [started], ManualClock())
+
+
+def test_a_server_that_never_gets_ready_is_not_waited_for_for_ever(held: Claimed) -> None:
+    waiting(held, "etcd")
+    started = start(held, "slow", [sys.executable, "-c", WAITS, held.folder.server_dir("slow")])
+
+    def refuse() -> None:
+        raise ConnectionRefusedError("nobody listens")
+
+    with pytest.raises(LabError, match=r"^slow is not ready after 60 s: nobody listens$"):
+        wait_until(refuse, [started], ManualClock())
