@@ -1,8 +1,8 @@
 """Every datastore of ours is the datastore of the interface.
 
-Laws: commits are applied or refused as conditions say, all or a prefix; every read, list and page shows one moment;
-of the writers that hold one revision one succeeds; a watch from a revision tells every later change exactly once, in
-order per key.
+Laws (D1): commits are applied or refused as conditions say, all or a prefix; every read, list and page shows one
+moment; of the writers that hold one revision one succeeds; a watch from a revision tells every later change exactly
+once, in order per key.
 """
 
 from collections.abc import Iterator
@@ -53,5 +53,5 @@ TestSqlite = datastore_conformance(sqlite).TestCase
 
 @pytest.mark.parametrize("check", DATASTORE_CHECKS)
 @pytest.mark.parametrize("make", STORES.values(), ids=STORES.keys())
-def test_example(make: Make, check: DatastoreCheck) -> None:
+def test_d1_every_example_of_the_suite(make: Make, check: DatastoreCheck) -> None:
     check(make)

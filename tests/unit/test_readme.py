@@ -27,12 +27,6 @@ def test_the_library_example_is_short_enough_to_read() -> None:
     assert len([line for line in example.splitlines() if line.strip()]) <= 15
 
 
-def test_every_page_that_is_linked_exists() -> None:
-    linked = re.findall(r"\]\((docs/[^)]+)\)", README.read_text())
-    assert linked
-    assert [page for page in linked if not (README.parent / page).exists()] == []
-
-
 def test_the_example_of_the_testing_page_is_a_whole_test_module(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "testing.md").read_text(), re.DOTALL)
     file = tmp_path / "test_example.py"
