@@ -66,6 +66,7 @@ def faults(session: nox.Session) -> None:
 def integration(session: nox.Session) -> None:
     """Real kernels, stores and executables; needs root."""
     install(session)
+    session.run("tools/servers", external=True)
     session.run("pytest", "tests/integration", *session.posargs)
 
 

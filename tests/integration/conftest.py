@@ -12,6 +12,7 @@ from netplug_backends.host.install import install
 from tests.integration.kube_server import ApiServer
 from tests.integration.kube_server import api_server as started_api_server
 from tests.integration.node import DEBIAN_PLUGINS, Cni, Node, Pod, capable, opened_node
+from tests.integration.places import Place, opened_place
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +55,14 @@ def cni(node: Node, bin_dir: str) -> Cni:
 def pod(node: Node) -> Pod:
     """A pod on the node."""
     return node.pod()
+
+
+@pytest.fixture
+def place(node: Node, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Where the node's books are kept: its own file, unless the test names another place."""
+    name: str = getattr(request, "param", "sqlite")
+    with opened_place(name, node, lambda: request.getfixturevalue("api_server")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

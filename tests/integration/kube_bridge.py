@@ -1,4 +1,4 @@
-"""Lets the programs of a test's node reach the API server outside it, at the same address.
+"""Lets the programs of a test's node reach a server outside it, at the same port of loopback.
 
 The node has a loopback of its own. A process there takes connections and hands them on through a Unix socket, which
 network namespaces do not separate.
@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.integration.kube_server import ApiServer
 from tests.integration.node import Node, eventually
 
 __all__ = ["bridged"]
@@ -44,14 +43,14 @@ while True:
 
 
 @contextmanager
-def bridged(node: Node, server: ApiServer) -> Iterator[None]:
+def bridged(node: Node, port: int) -> Iterator[None]:
     """The server answers inside the node at its own address, as long as the context lasts."""
-    path, ready = node.file("api.sock"), node.file("api.ready")
+    path, ready = node.file(f"{port}.sock"), node.file(f"{port}.ready")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        threading.Thread(target=_serve, args=(listener, server.port), daemon=True).start()
-        node.start(sys.executable, "-c", FORWARD, str(server.port), path, ready)
+        threading.Thread(target=_serve, args=(listener, port), daemon=True).start()
+        node.start(sys.executable, "-c", FORWARD, str(port), path, ready)
         assert eventually(lambda: os.path.exists(ready), within_s=10.0)
         yield
         with suppress(OSError):

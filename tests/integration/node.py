@@ -12,7 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 
 from attrs import define, field, frozen
 
@@ -154,9 +154,9 @@ class Reply:
 
 @define
 class Store:
-    """What a sqlite store holds, asked and filled by the test itself."""
+    """What a store holds, asked and filled by the test itself."""
 
-    path: str
+    open: Callable[[], AbstractContextManager[Datastore]]
 
     def add_pool(
         self, name: str, prefix: str, *, block_length: int = 0, uses: tuple[AllowedUse, ...] = (AllowedUse.WORKLOAD,)
@@ -212,11 +212,8 @@ class Store:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Datastore, Deadline]]:
-        store = SqliteDatastore(self.path, clock=SystemClock())
-        try:
+        with self.open() as store:
             yield store, Deadline.after(SystemClock(), 10.0)
-        finally:
-            store.close()
 
 
 @frozen
@@ -241,9 +238,14 @@ class Node:
     _pods: int = 0
 
     @property
+    def database(self) -> str:
+        """The file of the node's sqlite store."""
+        return self.file("netplug.db")
+
+    @property
     def store(self) -> Store:
-        """The node's store."""
-        return Store(self.file("netplug.db"))
+        """That store."""
+        return Store(lambda: closing(SqliteDatastore(self.database, clock=SystemClock())))
 
     def file(self, name: str) -> str:
         """The path of a file of the node."""
@@ -373,7 +375,7 @@ class Cni:
             "type": "netplug",
             "nodename": "node-1",
             "datastore_type": "sqlite",
-            "sqlite_path": self.node.store.path,
+            "sqlite_path": self.node.database,
             "ipam_lock_file": self.node.file("ipam.lock"),
             "nodename_file": self.node.file("nodename"),
             "mtu_file": self.node.file("mtu"),

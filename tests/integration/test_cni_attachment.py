@@ -396,16 +396,16 @@ def test_del_while_the_store_is_away(node: Node, cni: Cni, pod: Pod) -> None:
     before = node.traces()
     conf = dual(cni)
     cni.add(conf, pod)
-    os.rename(node.store.path, node.file("away"))
-    os.mkdir(node.store.path)
+    os.rename(node.database, node.file("away"))
+    os.mkdir(node.database)
     reply = cni.call("DEL", conf, pod)
 
     assert reply.code == 11
-    assert node.store.path in reply.text
+    assert node.database in reply.text
     assert node.traces() == before
     assert set(node.links(pod)) == {"lo"}
-    os.rmdir(node.store.path)
-    os.rename(node.file("away"), node.store.path)
+    os.rmdir(node.database)
+    os.rename(node.file("away"), node.database)
     assert not node.store.is_free
     cni.delete(conf, pod)
     assert node.store.is_free
@@ -416,7 +416,7 @@ def test_del_while_another_writer_holds_the_store(node: Node, cni: Cni, pod: Pod
     before = node.traces()
     conf = dual(cni)
     cni.add(conf, pod)
-    with closing(sqlite3.connect(node.store.path, isolation_level=None)) as other:
+    with closing(sqlite3.connect(node.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         reply = cni.call("DEL", conf, pod)
         other.execute("ROLLBACK")

@@ -15,6 +15,7 @@ from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_core.clock import Clock
 from netplug_core.datastore.interface import Datastore
 from netplug_core.testing.allocator.machine import allocator_machine
+from tests.integration.effort import FEW
 from tests.integration.etcd_server import Etcd, client_of, opened_etcd, wipe
 
 pytestmark = pytest.mark.etcd
@@ -46,3 +47,4 @@ def cold(store: Datastore, clock: Clock) -> BlockIPAM:
 
 
 TestOnEtcd = allocator_machine(emptied, cold).TestCase
+TestOnEtcd.settings = FEW

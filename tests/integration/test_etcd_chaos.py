@@ -1,4 +1,4 @@
-"""Writers on shared blocks while members of the cluster are killed, paused and restarted and the wire loses replies.
+"""Writers on shared blocks while whoever leads the cluster is killed, paused and restarted and the wire loses replies.
 
 At the end the history is judged: no address had two owners at one time, nothing is held that nobody says he holds, and
 every call ended within its deadline. Twenty seconds; a minute and twice the writers in the nightly profile.
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from itertools import cycle
 from threading import Event, Thread
 
 import pytest
@@ -32,7 +33,7 @@ from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.allocator.stored import Stored, look
 from tests.integration.etcd_proxy import Proxy, Wire, opened_proxy
-from tests.integration.etcd_server import Etcd, Member, opened_etcd
+from tests.integration.etcd_server import Etcd, opened_etcd
 from tests.integration.etcd_worker import CALL_S
 
 pytestmark = pytest.mark.etcd
@@ -108,7 +109,7 @@ def written(stack: ExitStack, cluster: Etcd, proxies: Sequence[Proxy]) -> list[C
     for writer in writers:
         stack.callback(writer.kill)
     is_over = Event()
-    trouble = Thread(target=make_trouble, args=(cluster.members, proxies, is_over))
+    trouble = Thread(target=make_trouble, args=(cluster, proxies, is_over))
     trouble.start()
     time.sleep(SECONDS)
     is_over.set()
@@ -118,25 +119,37 @@ def written(stack: ExitStack, cluster: Etcd, proxies: Sequence[Proxy]) -> list[C
     return [Call(**json.loads(line)) for line in lines]
 
 
-def make_trouble(members: Sequence[Member], proxies: Sequence[Proxy], is_over: Event) -> None:
-    """One trouble after the other, with time to recover between them; at the end all is well again."""
-    while not is_over.wait(1.0):
-        index = random.randrange(len(members))  # noqa: S311  # chance will do
-        member, proxy = members[index], proxies[index]
-        match random.randrange(3):  # noqa: S311
-            case 0:
-                member.kill()
-                is_over.wait(1.5)
-                member.start()
-                member.wait_until_accepting()
-            case 1:
-                member.signal(signal.SIGSTOP)
-                is_over.wait(2.5)
-                member.signal(signal.SIGCONT)
-            case _:
-                proxy.wire = Wire.LOSES_REPLIES
-                is_over.wait(1.0)
-                proxy.wire = Wire.PASSES
+def make_trouble(cluster: Etcd, proxies: Sequence[Proxy], is_over: Event) -> None:
+    """One trouble after the other, with time to recover between them; at the end all is well again.
+
+    Whoever leads is killed and paused, again and again; replies are lost on the way to any member.
+    """
+    for trouble in cycle((_kill, _lose_replies, _pause)):
+        if is_over.wait(1.0):
+            return
+        trouble(cluster, proxies, is_over)
+
+
+def _kill(cluster: Etcd, proxies: Sequence[Proxy], is_over: Event) -> None:
+    leader = cluster.leader()
+    leader.kill()
+    is_over.wait(1.5)
+    leader.start()
+    leader.wait_until_accepting()
+
+
+def _pause(cluster: Etcd, proxies: Sequence[Proxy], is_over: Event) -> None:
+    leader = cluster.leader()
+    leader.signal(signal.SIGSTOP)
+    is_over.wait(2.5)
+    leader.signal(signal.SIGCONT)
+
+
+def _lose_replies(cluster: Etcd, proxies: Sequence[Proxy], is_over: Event) -> None:
+    proxy = random.choice(proxies)  # noqa: S311  # chance will do
+    proxy.wire = Wire.LOSES_REPLIES
+    is_over.wait(1.0)
+    proxy.wire = Wire.PASSES
 
 
 def held(calls: Sequence[Call]) -> Iterator[Holding]:

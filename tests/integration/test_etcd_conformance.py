@@ -25,6 +25,7 @@ from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.bench import FRUIT_AND_TOOLS, SAMPLE_CODEC, Make, Samples
 from netplug_core.testing.datastore import datastore_conformance
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
+from tests.integration.effort import FEW
 from tests.integration.etcd_server import Etcd, client_of, opened_etcd, wipe
 
 pytestmark = pytest.mark.etcd
@@ -110,6 +111,7 @@ def of_ours(clock: Clock) -> Iterator[Datastore]:
 
 TestSamples = datastore_conformance(of_samples, clock=SystemClock).TestCase
 TestOurs = datastore_conformance(of_ours, samples=OURS, clock=SystemClock).TestCase
+TestSamples.settings = TestOurs.settings = FEW
 
 
 @pytest.mark.parametrize("check", DATASTORE_CHECKS)

@@ -124,7 +124,9 @@ def test_a_server_that_is_killed_between_two_calls_was_never_sent_the_second(etc
 
 
 @pytest.mark.parametrize("seconds", [0.4, 1.5])
-def test_an_endpoint_that_accepts_and_never_answers_costs_no_more_than_the_deadline(etcd: Etcd, seconds: float) -> None:
+def test_d14_an_endpoint_that_accepts_and_never_answers_costs_no_more_than_the_deadline(
+    etcd: Etcd, seconds: float
+) -> None:
     with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
         proxy.wire = Wire.SWALLOWS
         calls: tuple[Callable[[], object], ...] = (

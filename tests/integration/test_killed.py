@@ -1,6 +1,7 @@
 """Calls that die: killed by SIGKILL right after each of their effects, and what the runtime does next puts it right.
 
-Each effect's victim has a pod of its own; beside them lives one container that must never notice anything.
+Each effect's victim has a pod of its own; beside them lives one container that must never notice anything. Everywhere
+with the node's own file; with a real etcd and a real API server where they differ from it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import TypeVar
 import pytest
 from attrs import frozen
 
-from tests.integration.node import Cni, Conf, Node, Pod, eventually
+from netplug_core.datastore.interface import Atomicity
+from tests.integration.node import Cni, Conf, Node, Pod, Reply, eventually
+from tests.integration.places import Place, everywhere
 
 pytestmark = pytest.mark.netns
 
@@ -31,6 +34,7 @@ class Scene:
 
     node: Node
     cni: Cni
+    place: Place
     survivor: Pod
     addresses: tuple[str, ...]
     before: list[str]
@@ -47,7 +51,7 @@ class Scene:
             path,
             self.cni.executable("netplug"),
             stdin=json.dumps(self.conf),
-            env=self.cni.environ(command, pod),
+            env={**self.cni.environ(command, pod), **self.variables(pod.name)},
         )
         with open(path, encoding="utf-8") as file:
             return done.returncode, file.read().split()
@@ -68,9 +72,32 @@ class Scene:
         at_once(die, victims.items())
         return tuple(victims.values())
 
+    def variables(self, container: str) -> dict[str, str]:
+        """What a call for a container says beside the usual."""
+        return {"CNI_CONTAINERID": container, "CNI_ARGS": self.place.args(container)}
+
+    def add(self, pod: Pod, *, container: str = "") -> Reply:
+        """An ADD that nothing befalls, for the pod's own container unless another is named."""
+        return self.cni.add(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
+
+    def delete(self, pod: Pod, *, container: str = "") -> None:
+        """Its DEL."""
+        self.cni.delete(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
+
+    def pod(self) -> Pod:
+        """A new pod."""
+        (pod,) = self.pods(1)
+        return pod
+
+    def pods(self, count: int) -> tuple[Pod, ...]:
+        """So many new pods, of which the store's side knows."""
+        made = self.node.pods(count)
+        self.place.register(made)
+        return made
+
     def victims(self, numbers: list[int]) -> dict[int, Pod]:
         """A new pod for each number."""
-        return dict(zip(numbers, self.node.pods(len(numbers)), strict=True))
+        return dict(zip(numbers, self.pods(len(numbers)), strict=True))
 
     def left(self, pod: Pod) -> bool:
         """Whether an interface of ours is in a pod."""
@@ -78,9 +105,9 @@ class Scene:
 
     def assert_clean(self) -> None:
         """Nothing is left of anybody but the survivor, and the survivor noticed nothing."""
-        assert self.node.store.held() == {f"net1.{self.survivor.name}": self.addresses}
-        assert self.node.store.handles() == {f"net1.{self.survivor.name}"}
-        assert [one.spec.container_id for one in self.node.store.endpoints().values()] == [self.survivor.name]
+        assert self.place.store.held() == {f"net1.{self.survivor.name}": self.addresses}
+        assert self.place.store.handles() == {f"net1.{self.survivor.name}"}
+        assert self.place.containers() == [self.survivor.name]
         assert self.node.traces() == self.before
         assert all(self.node.reaches(address, inside=self.survivor.name) for address in ("192.0.2.2", "2001:db8::2"))
 
@@ -103,37 +130,40 @@ def turns(effects: list[str]) -> list[int]:
 
 
 @pytest.fixture(params=["ipv4"])
-def scene(node: Node, cni: Cni, request: pytest.FixtureRequest) -> Scene:
+def scene(node: Node, cni: Cni, place: Place, request: pytest.FixtureRequest) -> Scene:
     """A node with one container on it, whose calls are for one family or for both."""
     survivor = node.pod()
-    both = cni.conf(cniVersion="1.1.0", ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
-    addresses = cni.add(both, survivor).addresses
-    conf = both if request.param == "dual-stack" else cni.conf(cniVersion="1.1.0")
-    return Scene(node, cni, survivor, addresses, node.traces(), conf)
+    place.register([survivor])
+    both = cni.conf(cniVersion="1.1.0", ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **place.keys)
+    addresses = cni.add(both, survivor, CNI_ARGS=place.args(survivor.name)).addresses
+    conf = both if request.param == "dual-stack" else cni.conf(cniVersion="1.1.0", **place.keys)
+    return Scene(node, cni, place, survivor, addresses, node.traces(), conf)
 
 
 @pytest.fixture
 def effects(scene: Scene) -> list[str]:
     """What an ADD does to the world, in order: surely some of everything."""
-    pod = scene.node.pod()
+    pod = scene.pod()
     found = scene.rehearse("ADD", pod)
-    scene.cni.delete(scene.conf, pod)
+    scene.delete(pod)
     counted = Counter(found)
-    assert counted["SqliteDatastore._finish"] == 1, counted
+    assert counted[scene.place.committed] >= scene.place.commits, counted
     assert counted["Channel.send"] >= 5, counted
     assert counted["write"] >= 6, counted
     assert found[-1] == "main", found
     return found
 
 
+@everywhere
 @pytest.mark.parametrize("scene", ["dual-stack"], indirect=True)
 def test_add_killed_anywhere_then_del(scene: Scene, effects: list[str]) -> None:
     """After DEL no address, handle, endpoint, interface, route or setting is left."""
-    victims = scene.kill("ADD", effects, scene.victims(every(effects)))
-    assert scene.node.store.held() != {f"net1.{scene.survivor.name}": scene.addresses}
-    at_once(lambda pod: scene.cni.delete(scene.conf, pod), victims)
+    numbers = every(effects) if scene.place.name == "sqlite" else turns(effects)
+    victims = scene.kill("ADD", effects, scene.victims(numbers))
+    assert scene.place.store.held() != {f"net1.{scene.survivor.name}": scene.addresses}
+    at_once(scene.delete, victims)
 
-    assert [effects[n] for n, pod in enumerate(victims) if scene.left(pod)] == []
+    assert [pod for pod in victims if scene.left(pod)] == []
     scene.assert_clean()
 
 
@@ -144,14 +174,14 @@ def test_add_killed_anywhere_then_add(scene: Scene, effects: list[str]) -> None:
     assert [scene.left(pod) for pod in (*victims, last)] == [False] * len(victims) + [True]
 
     def again(pod: Pod) -> None:
-        reply = scene.cni.add(scene.conf, pod)
-        assert scene.node.store.held()[f"net1.{pod.name}"] == reply.addresses
+        reply = scene.add(pod)
+        assert scene.place.store.held()[f"net1.{pod.name}"] == reply.addresses
         assert scene.node.reaches("192.0.2.2", inside=pod.name)
-        scene.cni.delete(scene.conf, pod)
+        scene.delete(pod)
 
     at_once(again, victims)
     assert scene.cni.call("ADD", scene.conf, last).code == 121
-    scene.cni.delete(scene.conf, last)
+    scene.delete(last)
     again(last)
     scene.assert_clean()
 
@@ -159,43 +189,54 @@ def test_add_killed_anywhere_then_add(scene: Scene, effects: list[str]) -> None:
 def test_add_killed_anywhere_then_add_in_a_new_namespace(scene: Scene, effects: list[str]) -> None:
     """The container is started again under its id: ADD succeeds with the addresses that were held for it, if any."""
     victims = scene.kill("ADD", effects, scene.victims(turns(effects)))
-    fresh, held = scene.node.pods(len(victims)), scene.node.store.held()
+    fresh, held = scene.node.pods(len(victims)), scene.place.store.held()
 
     def again(pods: tuple[Pod, Pod]) -> None:
         old, new = pods
         scene.node.remove(old)
-        reply = scene.cni.add(scene.conf, new, CNI_CONTAINERID=old.name)
+        reply = scene.add(new, container=old.name)
         assert reply.addresses == held.get(f"net1.{old.name}", reply.addresses)
         assert scene.node.reaches("192.0.2.2", inside=new.name)
-        scene.cni.delete(scene.conf, new, CNI_CONTAINERID=old.name)
+        scene.delete(new, container=old.name)
 
     at_once(again, zip(victims, fresh, strict=True))
     assert eventually(lambda: scene.node.traces() == scene.before)
     scene.assert_clean()
 
 
+@everywhere
 def test_add_killed_anywhere_then_gc(scene: Scene, effects: list[str]) -> None:
-    """The machine lost the containers, and nobody ever asks for DEL: one GC gives everything back."""
-    for pod in scene.kill("ADD", effects, scene.victims(turns(effects))):
+    """The machine lost the containers, and nobody ever asks for DEL: one GC gives everything back.
+
+    GC goes by addresses. What an ordered store has of an assignment that got no further than its handle holds none;
+    the collector would delete it, and so does a DEL.
+    """
+    victims = scene.kill("ADD", effects, scene.victims(turns(effects)))
+    for pod in victims:
         scene.node.remove(pod)
     valid = [{"containerID": scene.survivor.name, "ifname": "eth0"}]
     reply = scene.cni.call("GC", {**scene.conf, "cni.dev/valid-attachments": valid})
 
     assert reply.is_silent_success, reply
     assert eventually(lambda: scene.node.traces() == scene.before)
+    hollow = [pod for pod in victims if f"net1.{pod.name}" in scene.place.store.handles()]
+    assert hollow == [] or scene.place.atomicity is Atomicity.ORDERED
+    assert set(scene.place.store.held()) == {f"net1.{scene.survivor.name}"}
+    at_once(scene.delete, hollow)
     scene.assert_clean()
 
 
+@everywhere
 def test_del_killed_anywhere_then_del(scene: Scene) -> None:
     """The next DEL finishes what the dead one began."""
-    pod = scene.node.pod()
-    scene.cni.add(scene.conf, pod)
+    pod = scene.pod()
+    scene.add(pod)
     effects = scene.rehearse("DEL", pod)
-    assert {"Channel.send", "SqliteDatastore._finish"} <= set(effects)
+    assert {"Channel.send", scene.place.committed} <= set(effects)
     numbered = scene.victims(every(effects))
-    at_once(lambda pod: scene.cni.add(scene.conf, pod), numbered.values())
+    at_once(scene.add, numbered.values())
     victims = scene.kill("DEL", effects, numbered)
-    at_once(lambda pod: scene.cni.delete(scene.conf, pod), victims)
+    at_once(scene.delete, victims)
 
     assert [effects[n] for n, pod in enumerate(victims) if scene.left(pod)] == []
     scene.assert_clean()

@@ -20,9 +20,10 @@ from netplug_backends.kubernetes.layout import Mode
 from netplug_backends.kubernetes.manifests import plugin_role
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import Unauthorized
-from netplug_core.ipam.block import block_key
+from netplug_core.ipam.block import BLOCK, block_key
+from netplug_core.ipam.handle import HANDLE
 from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
-from netplug_core.records import Create, Get
+from netplug_core.records import Create, Get, List
 from netplug_core.resources.ippool import AllowedUse, IPPool
 from netplug_core.workload.endpoint import Birth, removed, settled
 from netplug_core.workload.identity import Workload
@@ -145,6 +146,18 @@ def test_each_right_is_needed_and_its_absence_named(fresh: ApiServer, resource: 
         detach(*attach(store, pod))
     assert f'cannot {verb} resource "{resource}"' in str(refusal.value)
     assert "a right is missing" in str(refusal.value)
+
+
+def test_what_was_written_before_a_missing_right_showed_is_taken_back(fresh: ApiServer) -> None:
+    """The pod is the last of an ADD's writes: by then the address is held."""
+    kubeconfig = fresh.kubeconfig(install_role(fresh, without=("pods/status", "patch")), name="poor")
+    with open_store(fresh, Mode.V1, kubeconfig=kubeconfig) as store, pytest.raises(Unauthorized) as refusal:
+        attach(store, new_pod(fresh))
+    assert not hasattr(refusal.value, "__notes__"), refusal.value.__notes__
+    with open_store(fresh, Mode.V1) as store:
+        snapshot = store.read([List(HANDLE), List(BLOCK)], deadline=soon())
+        assert snapshot.list(List(HANDLE)) == ()
+        assert [record.value.held() for record in snapshot.list(List(BLOCK))] == [()]
 
 
 def test_a_cold_process_asks_no_more_than_it_must(fresh: ApiServer) -> None:

@@ -40,6 +40,7 @@ from netplug_core.records import (
 )
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
+from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import workload_endpoint_key
 from tests.integration.kube_stub import Act, Drop, Hang, Heard, Say, Script, Stream, StubServer, Trickle, stub_server
 
@@ -90,7 +91,7 @@ WRITES: list[Write] = [Create(_KEY, _ONE), Delete(_KEY, Revision("u/7"))]
 
 
 @pytest.mark.parametrize("act", [Hang(), Trickle()])
-def test_a_read_ends_by_its_deadline_whatever_the_server_does(act: Act) -> None:
+def test_d14_a_read_ends_by_its_deadline_whatever_the_server_does(act: Act) -> None:
     with store_on(lambda _: act) as (store, _):
         began = time.monotonic()
         with pytest.raises(Unavailable, match="it did not answer by the deadline") as refusal:
@@ -442,6 +443,16 @@ def test_a_forgotten_revision_ends_a_watch(act: Act) -> None:
     with store_on(lambda _: act) as (store, _), pytest.raises(WatchExpired) as refusal:
         list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
     assert refusal.value.revision == "7"
+
+
+@pytest.mark.parametrize("forgetful", ["/api/v1/namespaces", "/api/v1/serviceaccounts"])
+def test_one_forgotten_collection_of_two_ends_a_watch(forgetful: str) -> None:
+    def script(heard: Heard) -> Act:
+        return status(410, "Expired") if heard.path.startswith(f"{forgetful}?") else Hang()
+
+    with store_on(script) as (store, _), pytest.raises(WatchExpired) as refusal:
+        list(store.watch({PROFILE: Revision("7/8")}, deadline=soon()))
+    assert refusal.value.revision == "7/8"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
@@ -15,14 +14,11 @@ from netplug_core.clock import Clock
 from netplug_core.testing.bench import Make
 from netplug_core.testing.datastore import datastore_conformance
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
+from tests.integration.effort import FEWER
 from tests.integration.kube_cluster import SAMPLES, empty, install_definitions, open_store
 from tests.integration.kube_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
-
-_MACHINE = settings(
-    max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
 
 
 @pytest.fixture(scope="module", params=list(Mode), ids=lambda mode: mode.name)
@@ -48,7 +44,6 @@ def test_the_store_does_as_the_text_says(make: Make, check: DatastoreCheck) -> N
 
 def test_the_store_agrees_with_a_dictionary_whatever_is_done(make: Make) -> None:
     machine = datastore_conformance(make, samples=SAMPLES, clock=SystemClock).TestCase
-    machine.settings = _MACHINE
-    case = machine()
-    case.runTest()
-    assert machine.settings.max_examples == _MACHINE.max_examples
+    machine.settings = FEWER
+    machine().runTest()
+    assert machine.settings is FEWER

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 from attrs import evolve
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.access import AccessSource
@@ -22,7 +25,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.ipam.handle import HANDLE, Handle, handle_key
 from netplug_core.netconf.model import KubernetesAccess
-from netplug_core.records import CommitError, Create, Get, List, OutcomeUnknown, Revision, Update, WatchExpired
+from netplug_core.records import CommitError, Create, Delete, Get, List, OutcomeUnknown, Revision, Update, WatchExpired
 from tests.integration.kube_cluster import (
     empty,
     install_definitions,
@@ -37,6 +40,7 @@ pytestmark = pytest.mark.apiserver
 
 _BLOCK = Prefix.parse("10.65.0.0/26")
 _NUMBERS = count()
+_LEEWAY_S = 60  # for which the server takes a token that is over
 _SECRET = "s3cret-token"  # noqa: S105  # planted, and searched for
 
 
@@ -90,6 +94,63 @@ def test_a_token_that_stops_being_good_is_read_again_and_once(server: ApiServer,
     token_file.write_text(second)
     assert store.read([query], deadline=soon()).list(query) == ()
     store.close()
+
+
+def test_a_token_that_expires_in_mid_run_ends_it_unless_its_file_was_renewed(server: ApiServer, tmp_path: Path) -> None:
+    """Two writers begin with the same token; one is given another before it is over."""
+    lasting = account_token(server, f"a{next(_NUMBERS)}")
+    renewed, forgotten = tmp_path / "renewed", tmp_path / "forgotten"
+    stores = []
+    for file in (renewed, forgotten):
+        file.write_text(short_lived(server, lasting, seconds=3))
+        stores.append(opened(KubernetesAccess(kubeconfig=str(kubeconfig_of(server, tmp_path, file)))))
+    lucky, unlucky = stores
+    key, number = handle_key(f"net.rotated{next(_NUMBERS)}"), 1
+    (revision,) = lucky.commit([Create(key, Handle(blocks=((_BLOCK, number),)))], deadline=soon())
+    renewed.write_text(lasting)
+    refused: Unauthorized | None = None
+    patience = soon(30)  # the server remembers for some seconds that a token was good
+    while refused is None and not patience.has_passed:
+        number += 1
+        (revision,) = lucky.commit([Update(key, Handle(blocks=((_BLOCK, number),)), revision)], deadline=soon())
+        try:
+            unlucky.commit([Update(key, Handle(blocks=((_BLOCK, number),)), Revision("u/1"))], deadline=soon())
+        except CommitError:
+            threading.Event().wait(0.1)
+        except Unauthorized as error:
+            refused = error
+    assert refused is not None
+    assert f"credentials of {tmp_path / 'kubeconfig-forgotten'}" in str(refused)
+    assert forgotten.read_text() not in f"{refused} {refused!r}"
+    forgotten.write_text(lasting)
+    (revision,) = unlucky.commit([Update(key, Handle(blocks=((_BLOCK, number + 1),)), revision)], deadline=soon())
+    lucky.commit([Delete(key, revision)], deadline=soon())
+    for store in stores:
+        store.close()
+
+
+def kubeconfig_of(server: ApiServer, folder: Path, token_file: Path) -> Path:
+    """A kubeconfig whose token is in a file."""
+    path = folder / f"kubeconfig-{token_file.name}"
+    document = json.loads(Path(server.kubeconfig(name="pattern")).read_text())
+    document["users"] = [{"name": "test", "user": {"tokenFile": str(token_file)}}]
+    path.write_text(json.dumps(document))
+    return path
+
+
+def short_lived(server: ApiServer, token: str, *, seconds: int) -> str:
+    """The token with another end, signed as the server signs; it gives none itself for less than ten minutes."""
+    now = int(time.time())
+    head, _, _ = token.partition(".")
+    claims = json.loads(_payload(token)) | {"iat": now - 600, "nbf": now - 600, "exp": now + seconds - _LEEWAY_S}
+    signed = f"{head}.{_unpadded(json.dumps(claims).encode())}"
+    key = serialization.load_pem_private_key((server.folder / "accounts.key").read_bytes(), None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    return f"{signed}.{_unpadded(key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+
+
+def _unpadded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def _payload(token: str) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.layout import Mode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.block import BLOCK
+from netplug_core.ipam.block import BLOCK, Block
 from netplug_core.ipam.handle import HANDLE
 from netplug_core.ipam.interface import NO_ENDPOINT
 from netplug_core.ipam.request import ReleaseRequest
@@ -61,17 +62,25 @@ def test_writers_that_are_killed_leave_nothing_that_a_release_does_not_free(
     for process in running.values():
         kill(process)
 
+    ipam, store = opened_ipam(api_server.kubeconfig(name="writers"))
+    booked = {str(held.address): held.attribute.handle for block in blocks(store) for held in block.held()}
+    said = {path.name.removeprefix("held-"): path.read_text() for path in tmp_path.glob("held-*")}
+    assert {address: handle for address, handle in said.items() if handle and booked.get(address) != handle} == {}
     names = os.listdir(tmp_path)
     assert [name for name in names if name.startswith("twice-")] == []
     used = [name.removeprefix("handle-") for name in names if name.startswith("handle-")]
     assert len(used) > 5 * _ROUNDS
-    ipam, store = opened_ipam(api_server.kubeconfig(name="writers"))
     for handle in used:
         ipam.release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=soon())
-    snapshot = store.read([List(BLOCK), List(HANDLE)], deadline=soon())
+    handles = store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE))
+    assert [block.held() for block in blocks(store) if block.held()] == []
+    assert handles == ()
     store.close()
-    assert [record.value.held() for record in snapshot.list(List(BLOCK)) if record.value.held()] == []
-    assert snapshot.list(List(HANDLE)) == ()
+
+
+def blocks(store: KubernetesDatastore) -> list[Block]:
+    """Every block as it is now."""
+    return [record.value for record in store.read([List(BLOCK)], deadline=soon()).list(List(BLOCK))]
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -45,7 +45,7 @@ def cluster(api_server: ApiServer, node: Node) -> Iterator[ApiServer]:
     pool = IPPool.over(Prefix.parse("10.66.0.0/24"), name="main")
     with open_store(api_server, Mode.V1) as store:
         store.commit([Create(pool.key, pool)], deadline=soon())
-    with bridged(node, api_server):
+    with bridged(node, api_server.port):
         yield api_server
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.kubernetes.layout import Mode
-from tests.integration.kube_cluster import empty, install_definitions, make_node
+from tests.integration.kube_cluster import empty, install_definitions, make_namespace, make_node
 from tests.integration.kube_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
@@ -81,3 +81,13 @@ def test_the_configuration_is_set_and_nodes_are_the_clusters(tool: Tool, api_ser
     assert "the cluster's own nodes are the nodes" in tool("create", "-f", "-", stdin=node, status=1)
     assert "Cluster Version" in tool("version")
     assert tool("ipam", "show")
+
+
+def test_profiles_are_the_clusters_namespaces_and_accounts(tool: Tool, api_server: ApiServer) -> None:
+    make_namespace(api_server, "tooled", labels={"team": "a"})
+    assert "kns.tooled" in tool("get", "profiles")
+    assert "pcns.team=a" in tool("get", "profile", "kns.tooled", "-o", "wide")
+    assert "action: Allow" in tool("get", "profile", "projectnetplug-default-allow", "-o", "yaml")
+    profile = "apiVersion: projectnetplug.org/v3\nkind: Profile\nmetadata: {name: mine}\n"
+    assert "own namespaces and service accounts" in tool("create", "-f", "-", stdin=profile, status=1)
+    assert "it is kept by netplug itself" in tool("delete", "profile", "projectnetplug-default-allow", status=1)

@@ -102,6 +102,26 @@ def test_s25_addresses_are_written_into_the_pod_and_emptied(
     assert read(store, key).value.spec.addresses == ()
 
 
+def test_another_prefix_of_annotations_is_written_and_read(api_server: ApiServer, namespace: str) -> None:
+    make_pod(api_server, namespace, "web-0", node="node-1", annotations={"cni.projectnetplug.org/podIP": "10.9.9.9/32"})
+    key = endpoint_key(namespace, "web-0")
+    store = KubernetesDatastore(open_client(api_server), mode=Mode.V1, annotation_prefix="example.org")
+    before = read(store, key)
+    assert before.value.spec.addresses == ()
+    store.commit([Update(key, filled(before), before.revision)], deadline=soon())
+    after = read(store, key)
+    assert after.value.spec.addresses == _ADDRESSES
+    store.commit([Delete(key, after.revision)], deadline=soon())
+    assert read(store, key).value.spec.addresses == ()
+    store.close()
+    assert pod_annotations(api_server, namespace, "web-0") == {
+        "cni.projectnetplug.org/podIP": "10.9.9.9/32",
+        "example.org/podIP": "",
+        "example.org/podIPs": "",
+        "example.org/containerID": "c0ffee",
+    }
+
+
 def test_an_update_does_not_mind_that_the_kubelet_changed_the_pod(
     api_server: ApiServer, store: KubernetesDatastore, namespace: str
 ) -> None:

@@ -1,7 +1,4 @@
-// What the integration tests build kube-apiserver from: tools/kube-apiserver builds it.
-//
-// k8s.io/kubernetes replaces its staging modules by folders of its own repository, which a published module cannot
-// carry; so each is replaced by its own release. See tools/kube-apiserver.
+// What the integration tests build kube-apiserver from; written by tools/servers --module.
 module netplug.invalid/kube-apiserver
 
 go 1.26.0

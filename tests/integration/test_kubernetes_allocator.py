@@ -1,0 +1,117 @@
+"""The allocator keeps its invariants over a real API server, in both groups: the machine of every store of ours.
+
+Time is the machine's own, moved by hand. Nodes and endpoints are the cluster's, which people do not make and delete as
+the machine does: those two kinds are kept beside the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+
+import pytest
+from attrs import evolve, frozen
+
+from netplug_backends.blocks.ipam import BlockIPAM
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
+from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.commits import fold
+from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
+from netplug_core.records import (
+    Answer,
+    Change,
+    CommitError,
+    Delete,
+    Get,
+    Kind,
+    Query,
+    RequireUnchanged,
+    Revision,
+    Snapshot,
+    Update,
+    Write,
+    Written,
+)
+from netplug_core.resources.node import NODE
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.testing.allocator.machine import allocator_machine
+from tests.integration.effort import FEWER
+from tests.integration.kube_cluster import empty, install_definitions, open_client
+from tests.integration.kube_server import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+
+@frozen
+class Beside:
+    """An ordered store of two: nodes and endpoints in one, everything else on the server."""
+
+    server: KubernetesDatastore
+    beside: MemoryDatastore
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.server.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        answers: dict[Query, Answer] = {}
+        revisions: dict[Kind[object], Revision] = {}
+        for store in (self.beside, self.server):
+            own = [query for query in queries if self._store(kind_asked(query)) is store]
+            found = store.read(own, deadline=deadline) if own else Snapshot.empty()
+            answers.update(found.answers)
+            revisions.update(found.revisions)
+        return Snapshot(answers, revisions)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        fold(writes)
+        made: list[Revision] = []
+        for index, write in enumerate(writes):
+            kind = write.kind if isinstance(write, RequireUnchanged) else write.key.kind
+            try:
+                made += self._store(kind).commit([resolved(write, made)], deadline=deadline)
+            except CommitError as error:
+                raise evolve(error, index=index, applied=index) from error
+        return tuple(made)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        return self.server.watch(start, deadline=deadline)
+
+    def close(self) -> None:
+        self.server.close()
+
+    def _store(self, kind: Kind[object]) -> Datastore:
+        return self.beside if kind in (NODE, WORKLOAD_ENDPOINT) else self.server
+
+
+def kind_asked(query: Query) -> Kind[object]:
+    return query.key.kind if isinstance(query, Get) else query.kind
+
+
+def resolved(write: Write, made: Sequence[Revision]) -> Write:
+    """A write on what an earlier one of the same commit wrote, by the revision that this got."""
+    if isinstance(write, Update | Delete) and isinstance(write.revision, Written):
+        return evolve(write, revision=made[write.revision.index])
+    return write
+
+
+@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name)
+def test_the_allocator_keeps_its_invariants(api_server: ApiServer, mode: Mode) -> None:
+    install_definitions(api_server, mode)
+
+    @contextmanager
+    def emptied(clock: Clock) -> Iterator[Datastore]:
+        empty(api_server, mode)
+        server = KubernetesDatastore(open_client(api_server, clock=clock), mode=mode)
+        with closing(Beside(server, MemoryDatastore(Atomicity.ORDERED, clock=clock))) as store:
+            yield store
+
+    def cold(store: Datastore, clock: Clock) -> BlockIPAM:
+        return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
+
+    machine = allocator_machine(emptied, cold).TestCase
+    machine.settings = FEWER
+    machine().runTest()
+    assert machine.settings is FEWER

@@ -1,0 +1,100 @@
+"""The orchestrator of a real API server tells what every orchestrator tells (``netplug_core.testing.orchestrator``)."""
+
+from __future__ import annotations
+
+import urllib.error
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import pytest
+from attrs import define
+
+from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
+from netplug_core.clock import Deadline
+from netplug_core.orchestrator.interface import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
+from netplug_core.testing.orchestrator import ORCHESTRATOR_CASES, OrchestratorCase
+from tests.integration.kube_cluster import open_client, soon
+from tests.integration.kube_server import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+_NUMBERS = count()
+_MERGE = "application/merge-patch+json"
+_CONFLICT = 409
+
+
+@define
+class Bench:
+    """An orchestrator, and the administrator's hands on its server."""
+
+    server: ApiServer
+    orchestrator: KubernetesOrchestrator
+
+    def deadline(self, seconds: float = 10.0) -> Deadline:
+        return soon(seconds)
+
+    def new_name(self) -> str:
+        return f"told-{next(_NUMBERS)}"
+
+    def put_pod(self, pod: PodFacts) -> None:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods"
+        container = {"name": "main", "image": "none", "ports": [port_of(port) for port in pod.ports]}
+        spec = {
+            "containers": [container],
+            **({"nodeName": pod.node} if pod.node else {}),
+            **({"serviceAccountName": pod.service_account} if pod.service_account else {}),
+            **({"hostNetwork": True} if pod.network is PodNetwork.HOST else {}),
+        }
+        self._put(path, {"metadata": metadata_of(pod), "spec": spec})
+        addresses = [str(address) for address in pod.addresses]
+        status = {
+            "phase": pod.phase.value,
+            **({"podIP": addresses[0], "podIPs": [{"ip": address} for address in addresses]} if addresses else {}),
+        }
+        self.server.ask("PATCH", f"{path}/{pod.name}/status", {"status": status}, content_type=_MERGE)
+
+    def put_namespace(self, namespace: NamespaceFacts) -> None:
+        self._put("/api/v1/namespaces", {"metadata": metadata_of(namespace)})
+
+    def put_node(self, node: NodeFacts) -> None:
+        ranges = [str(prefix) for prefix in node.pod_prefixes]
+        spec = {"podCIDR": ranges[0], "podCIDRs": ranges} if ranges else {}
+        self._put("/api/v1/nodes", {"metadata": metadata_of(node), "spec": spec})
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        self.server.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+
+    def _put(self, path: str, body: Mapping[str, Mapping[str, object]]) -> None:
+        try:
+            self.server.make(path, body)
+        except urllib.error.HTTPError as error:
+            if error.code != _CONFLICT:
+                raise
+            name = body["metadata"]["name"]
+            self.server.ask("PATCH", f"{path}/{name}", {"metadata": body["metadata"]}, content_type=_MERGE)
+
+
+def metadata_of(facts: PodFacts | NamespaceFacts | NodeFacts) -> Mapping[str, object]:
+    return {"name": facts.name, "labels": dict(facts.labels), "annotations": dict(facts.annotations)}
+
+
+def port_of(port: ContainerPort) -> Mapping[str, object]:
+    said = {"name": port.name, "hostPort": port.host_port, "hostIP": port.host_ip}
+    return {
+        "protocol": port.protocol,
+        "containerPort": port.port,
+        **{key: value for key, value in said.items() if value},
+    }
+
+
+@pytest.fixture
+def bench(api_server: ApiServer) -> Iterator[Bench]:
+    orchestrator = KubernetesOrchestrator(open_client(api_server))
+    yield Bench(api_server, orchestrator)
+    orchestrator.close()
+
+
+@pytest.mark.parametrize("case", ORCHESTRATOR_CASES, ids=lambda case: case.__name__)
+def test_it_tells_what_every_orchestrator_tells(case: OrchestratorCase, bench: Bench) -> None:
+    case(bench)
+    assert case.__doc__

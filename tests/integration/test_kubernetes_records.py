@@ -1,0 +1,160 @@
+"""Blocks, claims and handles as objects of a real API server, in both modes: cases of the catalogue, by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+import pytest
+from attrs import frozen
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.access import AccessSource
+from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
+from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.limits import Limits
+from netplug_backends.kubernetes.names import host_hash
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.block import Block
+from netplug_core.ipam.handle import Handle, handle_key
+from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.records import Create, Delete, Get, Key, List, Record
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from tests.integration.kube_cluster import empty, install_definitions, make_namespace, make_pod, open_store, soon
+from tests.integration.kube_server import ApiServer
+from tests.integration.kube_stub import Say, stub_server
+
+pytestmark = pytest.mark.apiserver
+
+PREFIX = Prefix.parse("192.168.1.0/24")
+CONFIRMED = Affinity(state=AffinityState.CONFIRMED)
+BLOCK = Block.new(Prefix.parse("10.9.0.0/30"), owner="host:node-a", now_ns=1)
+RECORDS: list[tuple[Key[object], object, str]] = [
+    (BLOCK.key, BLOCK, "ipamblocks/10-9-0-0-30"),
+    (affinity_key("host:node-a", PREFIX), CONFIRMED, "blockaffinities/node-a-192-168-1-0-24"),
+    (handle_key("k8s-pod-network.abc"), Handle(blocks=((PREFIX, 1),)), "ipamhandles/k8s-pod-network.abc"),
+]
+
+
+@frozen
+class Cluster:
+    """A server with the definitions of one mode, and an empty store in it."""
+
+    server: ApiServer
+    store: KubernetesDatastore
+    mode: Mode
+
+    def find(self, key: Key[object]) -> Record[object] | None:
+        return self.store.read([Get(key)], deadline=soon()).find(key)
+
+    def listed(self, query: List[object]) -> list[Key[object]]:
+        return [record.key for record in self.store.read([query], deadline=soon()).list(query)]
+
+    def path(self, rest: str) -> str:
+        return f"/apis/{self.mode.value}/{rest}"
+
+    def metadata(self, rest: str) -> Mapping[str, object]:
+        found = self.server.get(self.path(rest))["metadata"]
+        assert isinstance(found, dict)
+        return found
+
+    def mark(self, rest: str) -> None:
+        """Do the first step of those that delete in two, and then die."""
+        deleted: object = "true" if self.mode is Mode.V1 and rest.startswith("blockaffinities") else True
+        flag = {"spec": {"deleted": deleted}}
+        self.server.ask("PATCH", self.path(rest), flag, content_type="application/merge-patch+json")
+
+
+@pytest.fixture(params=list(Mode), ids=lambda mode: mode.name)
+def cluster(request: pytest.FixtureRequest, api_server: ApiServer) -> Iterator[Cluster]:
+    """Each mode in turn."""
+    mode: Mode = request.param
+    install_definitions(api_server, mode)
+    empty(api_server, mode)
+    with open_store(api_server, mode) as store:
+        yield Cluster(api_server, store, mode)
+
+
+def test_s7_the_object_of_a_claim_is_labelled(cluster: Cluster) -> None:
+    cluster.store.commit([Create(affinity_key("host:my-host", PREFIX), CONFIRMED)], deadline=soon())
+    assert cluster.metadata("blockaffinities/my-host-192-168-1-0-24")["labels"] == {
+        "projectnetplug.org/hostname-hash": host_hash("my-host"),
+        "projectnetplug.org/affinity-type": "host",
+        "projectnetplug.org/ip-version": "4",
+    }
+
+
+def test_s10_hosts_with_long_names_that_begin_alike_have_a_claim_each(cluster: Cluster) -> None:
+    hosts = ["h" * 240 + letter * 12 for letter in "ab"]
+    keys = [affinity_key(f"host:{host}", PREFIX) for host in hosts]
+    cluster.store.commit([Create(key, CONFIRMED) for key in keys], deadline=soon())
+    assert cluster.listed(List(AFFINITY)) == keys
+    for key in keys:
+        assert cluster.listed(List(AFFINITY, key.path[:2])) == [key]
+
+
+def test_s11_a_claim_without_type_is_a_hosts_and_can_be_deleted(cluster: Cluster) -> None:
+    """Trap 7: it has no labels either, as those of the oldest writers; a list of all finds it."""
+    name = "node-a-192-168-1-0-24"
+    spec: dict[str, object] = {"state": "confirmed", "node": "node-a", "cidr": "192.168.1.0/24"}
+    spec["deleted"] = "false" if cluster.mode is Mode.V1 else False
+    body = {"apiVersion": cluster.mode.value, "kind": "BlockAffinity", "metadata": {"name": name}, "spec": spec}
+    cluster.server.make(cluster.path("blockaffinities"), body)
+    key = affinity_key("host:node-a", PREFIX)
+    assert cluster.listed(List(AFFINITY)) == [key]
+    record = cluster.find(key)
+    assert record is not None
+    assert record.value == CONFIRMED
+    cluster.store.commit([Delete(key, record.revision)], deadline=soon())
+    assert cluster.find(key) is None
+
+
+@pytest.mark.parametrize("key,value,path", RECORDS, ids=["block", "claim", "handle"])
+def test_d8_a_record_that_was_marked_and_not_deleted_is_seen_by_nobody(
+    cluster: Cluster, key: Key[object], value: object, path: str
+) -> None:
+    """Trap 2: get, list, page and watch; whoever comes next finds room."""
+    (revision,) = cluster.store.commit([Create(key, value)], deadline=soon())
+    start = dict(cluster.store.read([List(key.kind)], deadline=soon()).revisions)
+    cluster.mark(path)
+    assert cluster.find(key) is None
+    assert cluster.listed(List(key.kind)) == []
+    assert cluster.listed(List(key.kind, key.path)) == []
+    assert cluster.listed(List(key.kind, limit=1)) == []
+    told = list(islice(cluster.store.watch(start, deadline=soon()), 1))
+    assert [(change.key, change.value) for change in told] == [(key, None)]
+    (again,) = cluster.store.commit([Create(key, value)], deadline=soon())
+    assert again != revision
+    assert cluster.find(key) == Record(key, value, again)
+
+
+def test_s25_a_pod_that_has_no_address_is_not_written_to(api_server: ApiServer) -> None:
+    """The plugin alone writes, and only when it has addresses; looking at an endpoint changes nothing."""
+    namespace = make_namespace(api_server, "quiet")
+    make_pod(api_server, namespace, "web-0", node="node-1")
+    path = f"/api/v1/namespaces/{namespace}/pods/web-0"
+    before = api_server.get(path)
+    with open_store(api_server, Mode.V1) as store:
+        query = List(WORKLOAD_ENDPOINT, (namespace,))
+        (record,) = store.read([query], deadline=soon()).list(query)
+    assert record.value.spec.addresses == ()
+    assert api_server.get(path) == before
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_s9_a_nodes_claims_are_asked_for_by_label_and_not_by_name(mode: Mode) -> None:
+    clock = SystemClock()
+    empty_list = Say(200, {"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})
+    with stub_server(lambda _heard: empty_list) as server:
+        access = AccessSource(KubernetesAccess(api_root=server.url), {})
+        store = KubernetesDatastore(Client(access, clock=clock, limits=Limits(clock=clock)), mode=mode)
+        store.read([List(AFFINITY, ("host", "my-host"))], deadline=soon())
+        store.close()
+    listed = [call for call in server.calls if "blockaffinities" in call]
+    assert listed
+    assert all(f"/apis/{mode.value}/blockaffinities?" in call for call in listed)
+    assert "labelSelector=" in listed[0]
+    assert host_hash("my-host") in listed[0]
+    assert not any("metadata.name" in call for call in listed)

@@ -1,0 +1,278 @@
+"""D14: whatever is wrong with tokens, certificates, users or passwords, no output tells one of them.
+
+Every failing case of both production stores is run three times: in this process, where its errors and everything that
+it has made are looked at; as the tool; and as the plugin with its log at its longest.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+import yaml
+from attrs import evolve
+from cryptography.hazmat.primitives import serialization
+
+from netplug_backends.kubernetes.layout import Mode
+from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
+from tests.integration.etcd_gateway import enable_users
+from tests.integration.etcd_papers import Papers, issued
+from tests.integration.etcd_server import Etcd, Tls, opened_etcd
+from tests.integration.kube_cluster import install_definitions, make_namespace
+from tests.integration.kube_server import ApiServer
+from tests.integration.planted import Case, key_lines, said_by_the_plugin, said_by_the_tool, told_in_process
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.etcd]
+
+_TOKEN = "planted-t0ken.nobody-may-see"  # noqa: S105  # searched for
+_PASSWORD = "planted-passw0rd"  # noqa: S105  # likewise
+
+
+# --- Kubernetes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return issued(tmp_path_factory.mktemp("papers"))
+
+
+def kubernetes(**access: str) -> DatastoreSettings:
+    return DatastoreSettings(
+        type="kubernetes",
+        api_group="crd.projectnetplug.org",
+        kubernetes=KubernetesAccess(**access),  # type: ignore[arg-type] # texts all
+    )
+
+
+def poor_token(server: ApiServer) -> str:
+    """A token that the server knows, of an account without any right."""
+    namespace = make_namespace(server, "poor")
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    server.make(path, {"metadata": {"name": "poor"}})
+    made = server.make(f"{path}/poor/token", {"spec": {}})["status"]
+    assert isinstance(made, dict)
+    return str(made["token"])
+
+
+class Kubeconfigs:
+    """Kubeconfigs that lead to a server with one thing or another wrong."""
+
+    def __init__(self, server: ApiServer, folder: Path) -> None:
+        self._pattern = json.loads(Path(server.kubeconfig(name="secrets")).read_text())
+        self._folder = folder
+        self._count = 0
+
+    def text(self, user: dict[str, object], **cluster: object) -> str:
+        document = json.loads(json.dumps(self._pattern))
+        document["users"][0]["user"] = user
+        document["clusters"][0]["cluster"] |= cluster
+        return yaml.safe_dump(document)
+
+    def file(self, user: dict[str, object], **cluster: object) -> str:
+        return self.written(self.text(user, **cluster))
+
+    def written(self, text: str) -> str:
+        self._count += 1
+        path = self._folder / f"kubeconfig-{self._count}"
+        path.write_text(text)
+        return str(path)
+
+
+def of_tokens(server: ApiServer, folder: Path) -> Iterator[Case]:
+    files = Kubeconfigs(server, folder)
+    known = poor_token(server)
+    (folder / "lines").write_text(f"{_TOKEN}\nX-Other: {_PASSWORD}")
+    (folder / "binary").write_bytes(_TOKEN.encode() + b"\xff\xfe")
+    (folder / "login").write_text(f"#!/bin/sh\necho '{_TOKEN}'\necho not {_PASSWORD} >&2\nexit 3\n")
+    (folder / "login").chmod(0o700)
+    program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", "interactiveMode": "Never"}
+    root, ca = server.url, server.ca_file
+    stranger = folder / "stranger.pem"
+    trustme.CA().cert_pem.write_to_path(str(stranger))
+    url_with_password = server.url.replace("://", f"://root:{_PASSWORD}@")
+    texts = {
+        "unknown token in a kubeconfig": kubernetes(kubeconfig=files.file({"token": _TOKEN})),
+        "unknown token beside an API root": kubernetes(api_root=root, certificate_authority=ca, token=_TOKEN),
+        "token in two lines": kubernetes(kubeconfig=files.file({"tokenFile": str(folder / "lines")})),
+        "token that is no text": kubernetes(kubeconfig=files.file({"tokenFile": str(folder / "binary")})),
+        "token that is a list": kubernetes(kubeconfig=files.file({"token": [_TOKEN]})),
+        "token with a letter that no header holds": kubernetes(api_root=root, token=f"{_TOKEN}ü"),
+        "token with a line break": kubernetes(api_root=root, token=f"{_TOKEN}\r\nX: {_PASSWORD}"),
+        "server that nobody vouches for": kubernetes(api_root=root, certificate_authority=str(stranger), token=_TOKEN),
+        "server by another name": kubernetes(kubeconfig=files.file({"token": _TOKEN}, **{"tls-server-name": "other"})),
+        "server that is away": kubernetes(api_root="https://127.0.0.1:1", token=_TOKEN),
+        "server that is asked in plain": kubernetes(api_root=root.replace("https", "http"), token=_TOKEN),
+        "server with a password": kubernetes(api_root=url_with_password, token=_TOKEN),
+        "cluster with a password": kubernetes(kubeconfig=files.file({"token": _TOKEN}, server=url_with_password)),
+        "server that is none": kubernetes(api_root=f"root:{_PASSWORD}@nowhere", token=_TOKEN),
+        "user with a password": kubernetes(kubeconfig=files.file({"username": "u", "password": _PASSWORD})),
+        "file that is no YAML": kubernetes(kubeconfig=files.written(f"users: [{{user: {{token: {_TOKEN}")),
+        "text that is no YAML": kubernetes(kubeconfig_inline=f"token: {_TOKEN}\n  password: {_PASSWORD}: x"),
+        "text with an unknown token": kubernetes(kubeconfig_inline=files.text({"token": _TOKEN})),
+        "program that fails": kubernetes(kubeconfig=files.file({"exec": program, "token": _TOKEN})),
+    }
+    for name, settings in texts.items():
+        yield Case(name=name, settings=settings, secrets=(_TOKEN, _PASSWORD))
+    settings = kubernetes(kubeconfig=files.file({"token": known}))
+    yield Case(name="token without a right", settings=settings, secrets=(known,))
+
+
+def of_client_certificates(server: ApiServer, papers: Papers, folder: Path) -> Iterator[Case]:
+    files = Kubeconfigs(server, folder)
+    right = server.authority.issue_cert("somebody", organization_name="system:masters")
+    good = folder / "good.crt"
+    good.write_bytes(right.cert_chain_pems[0].bytes())
+    locked = folder / "locked.key"
+    locked.write_bytes(encrypted(papers.key))
+    key = papers.key.read_text()
+    data = base64.b64encode(key.encode()).decode()
+    pairs = {
+        "of another root": (papers.other_certificate, papers.other_key),
+        "expired": (papers.expired_certificate, papers.expired_key),
+        "with another's key": (good, papers.key),
+        "in place of the key": (papers.key, papers.key),
+        "with a locked key": (papers.certificate, locked),
+        "that is missing": (folder / "nowhere", papers.key),
+    }
+    for name, (certificate, secret) in pairs.items():
+        settings = kubernetes(
+            api_root=server.url, certificate_authority=server.ca_file, certificate=str(certificate), key=str(secret)
+        )
+        yield Case(name=f"certificate {name}", settings=settings, secrets=key_lines(secret.read_text()))
+    users: dict[str, dict[str, object]] = {
+        "key without a certificate": {"client-key-data": data},
+        "key that is no base64": {"client-certificate": str(good), "client-key-data": f"{data}!"},
+        "key of another": {"client-certificate": str(good), "client-key-data": data},
+        "key in place of its base64": {"client-certificate": str(good), "client-key-data": key},
+    }
+    for name, user in users.items():
+        secrets = (*key_lines(key), data)
+        yield Case(name=name, settings=kubernetes(kubeconfig=files.file(user)), secrets=secrets)
+        yield Case(name=f"{name}, in a text", settings=kubernetes(kubeconfig_inline=files.text(user)), secrets=secrets)
+
+
+# --- etcd ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded(papers: Papers) -> Iterator[Etcd]:
+    """A cluster that asks clients for certificates."""
+    tls = Tls(
+        cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
+    )
+    with opened_etcd(tls=tls) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def with_users() -> Iterator[Etcd]:
+    """A cluster with users."""
+    with opened_etcd() as opened:
+        enable_users(opened, _PASSWORD)
+        yield opened
+
+
+def of_users(etcd: Etcd) -> Iterator[Case]:
+    wrong = f"wrong-{_PASSWORD}"
+    plain = DatastoreSettings(etcd_endpoints=etcd.endpoints)
+    url = etcd.endpoints[0].replace("://", f"://root:{_PASSWORD}@")
+    texts = {
+        "wrong password": evolve(plain, etcd_username="netplug", etcd_password=wrong),
+        "unknown user": evolve(plain, etcd_username="nobody", etcd_password=_PASSWORD),
+        "user who may not write": evolve(plain, etcd_username="reader", etcd_password=_PASSWORD),
+        "password without a user": evolve(plain, etcd_password=_PASSWORD),
+        "password in an endpoint": evolve(plain, etcd_endpoints=(url,)),
+        "user of a cluster that is away": evolve(
+            plain, etcd_endpoints=("http://127.0.0.1:1",), etcd_username="netplug", etcd_password=_PASSWORD
+        ),
+    }
+    for name, settings in texts.items():
+        yield Case(name=name, settings=settings, secrets=(wrong, _PASSWORD))
+
+
+def of_papers(etcd: Etcd, papers: Papers, folder: Path) -> Iterator[Case]:
+    right = DatastoreSettings(
+        etcd_endpoints=etcd.endpoints,
+        etcd_key_file=str(papers.key),
+        etcd_cert_file=str(papers.certificate),
+        etcd_ca_cert_file=str(papers.root),
+    )
+    key, certificate = papers.key.read_text(), papers.certificate.read_text()
+    locked = folder / "locked.pem"
+    locked.write_bytes(encrypted(papers.key))
+    bare = evolve(right, etcd_key_file="", etcd_cert_file="")
+    texts = {
+        "another root": evolve(right, etcd_ca_cert_file=str(papers.other_root)),
+        "no root": evolve(right, etcd_ca_cert_file=""),
+        "key for a root": evolve(right, etcd_ca_cert_file=str(papers.key)),
+        "certificate of another root": evolve(
+            right, etcd_key_file=str(papers.other_key), etcd_cert_file=str(papers.other_certificate)
+        ),
+        "expired certificate": evolve(
+            right, etcd_key_file=str(papers.expired_key), etcd_cert_file=str(papers.expired_certificate)
+        ),
+        "key of another": evolve(right, etcd_key_file=str(papers.other_key)),
+        "key without a certificate": evolve(right, etcd_cert_file=""),
+        "key in place of the certificate": evolve(right, etcd_cert_file=str(papers.key)),
+        "locked key": evolve(right, etcd_key_file=str(locked)),
+        "inline key without a certificate": evolve(bare, etcd_key=key),
+        "inline key for a certificate": evolve(bare, etcd_key=key, etcd_cert=key),
+        "inline key for a root": evolve(bare, etcd_key=key, etcd_cert=certificate, etcd_ca_cert=key),
+        "inline and files": evolve(right, etcd_key=key, etcd_cert=certificate),
+        "inline key cut short": evolve(
+            bare, etcd_key=key[: len(key) // 2], etcd_cert=certificate, etcd_ca_cert_file=""
+        ),
+        "inline key of another": evolve(bare, etcd_key=papers.other_key.read_text(), etcd_cert=certificate),
+    }
+    lines = (path.read_text() for path in (papers.key, papers.other_key, papers.expired_key, locked))
+    secrets = tuple(line for text in lines for line in key_lines(text))
+    for name, settings in texts.items():
+        yield Case(name=name, settings=settings, secrets=secrets)
+
+
+def encrypted(path: Path) -> bytes:
+    """The key of a file behind a password."""
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    lock = serialization.BestAvailableEncryption(_PASSWORD.encode())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cases(api_server: ApiServer, guarded: Etcd, with_users: Etcd, papers: Papers, tmp_path: Path) -> tuple[Case, ...]:
+    """Every failing case of both stores."""
+    install_definitions(api_server, Mode.V1)
+    return (
+        *of_tokens(api_server, tmp_path),
+        *of_client_certificates(api_server, papers, tmp_path),
+        *of_users(with_users),
+        *of_papers(guarded, papers, tmp_path),
+    )
+
+
+# grpc's own thread may find its channel closed, and says so where nobody asked it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_d14_no_failing_case_of_either_store_tells_a_secret(
+    cases: tuple[Case, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for case in cases:
+        errors, told = told_in_process(case)
+        assert errors, f"{case.name}: it works"
+        printed = capfd.readouterr()
+        told += caplog.text + printed.out + printed.err
+        caplog.clear()
+        tool_said, plugin_said = said_by_the_tool(case), said_by_the_plugin(case, tmp_path)
+        assert tool_said, case.name
+        assert plugin_said, case.name
+        for text in (told, tool_said, plugin_said):
+            assert not case.seen(text), f"{case.name}: {text}"
+        assert "Traceback" not in tool_said + plugin_said, case.name
+    assert len(cases) > 40
