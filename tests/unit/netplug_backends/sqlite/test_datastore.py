@@ -162,7 +162,7 @@ def test_a_stored_record_that_makes_no_sense_is_named(store: SqliteDatastore, pa
 # --- locks and errors ----------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_stays_makes_others_give_up_at_their_deadline(store: SqliteDatastore, path: Path) -> None:
+def test_d14_a_writer_that_stays_makes_others_give_up_at_their_deadline(store: SqliteDatastore, path: Path) -> None:
     store.read((FRUITS,), deadline=Deadline.after(SystemClock(), 5.0))
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
