@@ -29,7 +29,7 @@ SHEBANG_LIMIT = 127
 
 _TRIAL_S = 60.0
 
-_MARK = "from netplug_cli.cni.main import main"
+_MARK = "from netplug_cli.cni."
 
 # What the commands load (pyroute2: CHECK alone). Byte-compiled whole: which part is loaded is not ours to know.
 _LIBRARIES = (
@@ -65,7 +65,8 @@ def install(bin_dir: str, say: Callable[[str], None]) -> Installed:
     # A process that lives for a tenth of a second leaves its garbage, and its end, to the kernel: collecting costs a
     # tenth of that, and taking the interpreter down object by object a fifth.
     start = f"import gc, os, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
-    text = f"{shebang}\n{start}\n{_MARK}; os._exit(main())\n"
+    _keep_methods(start, say)
+    text = f"{shebang}\n{start}\n{_MARK}start import start; os._exit(start())\n"
     folder = Path(bin_dir).absolute()
     for name in EXECUTABLES:
         _place(folder / name, text)
@@ -119,6 +120,20 @@ def _compile(package: str, say: Callable[[str], None]) -> str:
     return str(folder)
 
 
+def _keep_methods(start: str, say: Callable[[str], None]) -> None:
+    """Have what attrs compiles compiled once, as the executables would, in a process that begins as they do."""
+    prefix = [f"-Xpycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
+    command = [sys.executable, "-IS", *prefix, "-c", f"{start}; {_MARK}start import keep; keep()"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        problem = str(error)
+    else:
+        problem = _reason(done) if done.returncode != 0 else ""
+    if problem:
+        say(f"warning: every call will be slower by a quarter: {problem}")
+
+
 def _place(file: Path, text: str) -> None:
     beside = file.with_name(f".{file.name}.new")
     try:
@@ -147,5 +162,10 @@ def _problem(file: Path) -> str:
         return str(error)
     if done.returncode == 0 and b"supportedVersions" in done.stdout:
         return ""
-    reason = done.stderr.decode(errors="replace").strip().splitlines()
-    return reason[-1] if reason else f"exit status {done.returncode}, {done.stdout!r}"
+    return _reason(done)
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    """The last that a process said before it failed."""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit status {done.returncode}, {done.stdout!r}"

@@ -56,7 +56,7 @@ def test_a_file_names_interpreter_and_libraries_in_three_lines(installed: Instal
         assert spec is not None
         assert spec.origin is not None
         assert repr(str(Path(spec.origin).resolve().parent.parent)) in folders[1]
-    assert call == "from netplug_cli.cni.main import main; os._exit(main())"
+    assert call == "from netplug_cli.cni.start import start; os._exit(start())"
 
 
 @pytest.mark.parametrize("name", EXECUTABLES)
@@ -76,6 +76,23 @@ def test_what_it_loads_is_byte_compiled(installed: Installed, bytecode: Path) ->
         assert compiled.is_relative_to(bytecode)
         assert compiled.exists()
     assert len(list(bytecode.rglob("*.pyc"))) > 100, "their modules too"
+
+
+def test_what_attrs_compiles_is_kept(installed: Installed, bytecode: Path) -> None:
+    assert installed.files
+    assert [file.name for file in bytecode.rglob("*.methods")] == [f"start.{sys.implementation.cache_tag}.methods"]
+
+
+def test_a_place_for_bytecode_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "file"))
+    said: list[str] = []
+    install(str(tmp_path / "bin"), said.append)
+    assert any("netplug_core could not be byte-compiled; every call will be" in line for line in said)
+    assert any(line.startswith("warning: every call will be slower by a quarter: ") for line in said)
+    assert said[-1] == f"installed {tmp_path}/bin/netplug-ipam"
 
 
 def test_what_is_ours_is_removed(installed: Installed, folder: Path, tmp_path: Path) -> None:
