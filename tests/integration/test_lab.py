@@ -170,7 +170,7 @@ def last_of_each_place(effects: list[str]) -> list[int]:
     "datastore,step",
     [
         ("sqlite", 1),
-        pytest.param("etcdv3", 2, marks=pytest.mark.etcd),
+        pytest.param("etcdv3", 5, marks=pytest.mark.etcd),
         pytest.param("kubernetes", 12, marks=[pytest.mark.etcd, pytest.mark.apiserver]),
     ],
 )
