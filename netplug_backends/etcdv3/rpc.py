@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from threading import Event
+from threading import Event, Timer
 from typing import Any, assert_never
 
 from netplug_backends.etcdv3 import messages
@@ -58,6 +58,7 @@ _TEXTS = {
     "etcdserver: user name is empty": Failure.STRANGER,
     "etcdserver: revision of auth store is old": Failure.STRANGER,
     "etcdserver: authentication failed": Failure.DENIED,
+    "auth: authentication failed": Failure.DENIED,  # as of a user who has no password
     "etcdserver: permission denied": Failure.DENIED,
     "etcdserver: authentication is not enabled": Failure.UNGUARDED,
     "etcdserver: mvcc: required revision has been compacted": Failure.COMPACTED,
@@ -130,6 +131,10 @@ _OPTIONS = (
 _NEEDS_LEADER = ("hasleader", "true")
 _RECENT_S = 1.0
 
+# For so long, and some more, gRPC's own thread looks at a channel after it was asked for its state. Where the channel
+# is closed under it, it shows a traceback to whoever reads standard error.
+_LOOKS_S = 0.5
+
 
 _MESSAGE = messages.CLASSES
 _COMPARE = _MESSAGE["Compare"]
@@ -146,10 +151,16 @@ class Connection:
         self._kv = KVStub(self._channel)
         self._watch = WatchStub(self._channel)
         self._answered_at = float("-inf")
+        self._looked_at = float("-inf")
 
     def close(self) -> None:
-        """End every call, and the connection."""
-        self._channel.close()
+        """End every call, and the connection: at once, or soon where somebody has just asked for its state."""
+        if self._clock.monotonic() - self._looked_at > _LOOKS_S:
+            self._channel.close()
+            return
+        later = Timer(_LOOKS_S, self.close)
+        later.daemon = True  # where the process ends, so do connections
+        later.start()
 
     def reach(self, *, timeout_s: float) -> None:
         """Return once there is a connection.
@@ -239,11 +250,13 @@ class Connection:
             if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
                 settled.set()
 
+        self._looked_at = float("inf")
         self._channel.subscribe(note, try_to_connect=True)
         try:
             settled.wait(timeout_s)
         finally:
             self._channel.unsubscribe(note)
+            self._looked_at = self._clock.monotonic()
         return states[-1]
 
     def _answer(self, call: Callable[[], Any], timeout_s: float) -> Any:  # noqa: ANN401  # a message of protobuf's

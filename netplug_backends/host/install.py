@@ -125,8 +125,8 @@ def _keep_methods(start: str, say: Callable[[str], None]) -> None:
     prefix = [f"-Xpycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
     command = [sys.executable, "-IS", *prefix, "-c", f"{start}; {_MARK}start import keep; keep()"]
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
-    except OSError as error:
+        done = subprocess.run(command, capture_output=True, timeout=_TRIAL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
     else:
         problem = _reason(done) if done.returncode != 0 else ""

@@ -22,7 +22,7 @@ from netplug_backends.kubernetes.access import AccessSource
 from netplug_backends.kubernetes.credentials import Access
 from netplug_backends.kubernetes.transport import Connection, Raw, connect, tls_context
 from netplug_core.clock import Clock, Deadline
-from netplug_core.errors import Unauthorized, Unavailable
+from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
 from netplug_core.records import OutcomeUnknown
 
 if TYPE_CHECKING:
@@ -151,8 +151,9 @@ class Client:
     def close(self) -> None:
         """Give up the connections; a later call would open new ones."""
         secured, self._secured = self._secured, None
-        for connection in secured.idle if secured else ():
-            connection.close()
+        while secured is not None and secured.idle:
+            with suppress(IndexError):  # another thread may take the last one, and then it is that one's
+                secured.idle.pop().close()
 
     def ask(self, request: Request, *, deadline: Deadline) -> Reply:
         """The server's answer: a success, or a refusal that concerns the object.
@@ -171,25 +172,23 @@ class Client:
                 self.close()
                 is_renewed = True
                 continue
-            wait_s = _pause_s(raw, request)
-            if wait_s is None:
+            if not self._has_waited(request, raw, deadline):
                 return self._judged(request, raw)
-            if wait_s >= deadline.remaining_s:
-                raise Unavailable(self._what(request), f"the server asked to come back in {wait_s:g} s: {_told(raw)}")
-            self._clock.sleep(wait_s)
 
     def open_stream(self, request: Request, *, deadline: Deadline) -> Stream:
         """A watch; its reply may be a refusal that concerns the object. Errors are those of ``ask``."""
-        connection, raw = self._streaming(request, deadline)
-        if raw.status == _BAD_CREDENTIALS:
-            connection.close()
-            self._source.renew()
+        is_renewed = False
+        while True:
             connection, raw = self._streaming(request, deadline)
-        with ExitStack() as undo:
-            undo.callback(connection.close)
-            stream = Stream(self._judged(request, raw), connection)
-            undo.pop_all()
-        return stream
+            with ExitStack() as undo:
+                undo.callback(connection.close)
+                if raw.status == _BAD_CREDENTIALS and not is_renewed:
+                    self._source.renew()
+                    is_renewed = True
+                elif not self._has_waited(request, raw, deadline):
+                    stream = Stream(self._judged(request, raw), connection)
+                    undo.pop_all()
+                    return stream
 
     def _streaming(self, request: Request, deadline: Deadline) -> tuple[Connection, Raw]:
         secured = self._current()
@@ -200,6 +199,16 @@ class Client:
         except (OSError, HTTPException) as error:
             connection.close()
             raise Unavailable(self._what(request), _cause(error)) from error
+
+    def _has_waited(self, request: Request, raw: Raw, deadline: Deadline) -> bool:
+        """Whether the server asked to come back later, and it is later now."""
+        wait_s = _pause_s(raw, request)
+        if wait_s is None:
+            return False
+        if wait_s >= deadline.remaining_s:
+            raise Unavailable(self._what(request), f"the server asked to come back in {wait_s:g} s: {_told(raw)}")
+        self._clock.sleep(wait_s)
+        return True
 
     # --- one exchange ----------------------------------------------------------------------------------------------
 
@@ -227,7 +236,7 @@ class Client:
             except BaseException:  # an interrupt: the reply would be taken for another's
                 connection.close()
                 raise
-            if raw.is_last or len(secured.idle) >= _MOST_IDLE:
+            if raw.is_last or len(secured.idle) >= _MOST_IDLE or secured is not self._secured:
                 connection.close()
             else:
                 secured.idle.append(connection)
@@ -244,8 +253,14 @@ class Client:
         secured = self._secured
         # A certificate file may have new content under its old name.
         if secured is None or secured.access != access or secured.generation is not self._source.generation:
+            try:
+                context = tls_context(access)
+            except ConfigurationError:
+                if secured is None:
+                    raise
+                return secured  # half of a rotation is done: the next call looks again
             self.close()
-            secured = self._secured = _Secured(access, tls_context(access), self._source.generation)
+            secured = self._secured = _Secured(access, context, self._source.generation)
         return secured
 
     def _judged(self, request: Request, raw: Raw) -> Reply:
@@ -258,7 +273,12 @@ class Client:
         if raw.status >= _SERVER_ERROR:
             failure = Unavailable if request.is_read else OutcomeUnknown
             raise failure(self._what(request), _told(raw))
-        return _reply(raw)
+        reply = _reply(raw)
+        if reply.is_success and raw.body and _parsed(raw) is None:
+            # Somebody between us and the server: an empty list is not what this means.
+            failure = Unavailable if request.is_read else OutcomeUnknown
+            raise failure(self._what(request), f"the answer is none of the API's: {reply.message}")
+        return reply
 
     def _what(self, request: Request) -> str:
         return f"kubernetes API {self.location}: {request.method} {request.path}"
@@ -290,13 +310,18 @@ def _headers(access: Access, request: Request) -> dict[str, str]:
 
 
 def _reply(raw: Raw) -> Reply:
-    try:
-        parsed = json.loads(raw.body) if raw.body else {}
-    except ValueError:
-        parsed = None
     # A proxy, or a path that nobody serves, answers in its own words.
-    found = parsed if isinstance(parsed, dict) else {"message": raw.body[:200].decode(errors="replace").strip()}
-    return Reply(raw.status, cast("Json", found))
+    found = _parsed(raw) if raw.body else {}
+    return Reply(raw.status, {"message": raw.body[:200].decode(errors="replace").strip()} if found is None else found)
+
+
+def _parsed(raw: Raw) -> Json | None:
+    """The object that a body is; None when it is something else."""
+    try:
+        found = json.loads(raw.body)
+    except ValueError:
+        return None
+    return cast("Json", found) if isinstance(found, dict) else None
 
 
 def _told(raw: Raw) -> str:

@@ -8,6 +8,7 @@ one endpoint, that of its first interface.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
@@ -67,7 +68,8 @@ _LABEL_DOMAIN = "projectnetplug.org"
 _ORCHESTRATOR, _INTERFACE = "k8s", "eth0"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _CONFLICT, _INVALID = 409, 422
-_MAYBE_HASHED = 200  # a longer name may be one that was cut, from which the pod's cannot be read
+# A name that was too long is cut, and ends in a hash instead of the interface: the pod's cannot be read from it.
+_CUT = re.compile(r".*-[0-9a-f]{16}")
 
 
 class Endpoints:
@@ -142,7 +144,7 @@ class Endpoints:
             record = None if found is None else self._record(key.kind, found)
             if record is not None and record.key == key:
                 return record
-        if len(name) <= _MAYBE_HASHED:
+        if not _CUT.fullmatch(name):
             return None
         listing = self.find_all(List(key.kind, (namespace,)), deadline=deadline)
         return next((record for record in listing.records if record.key == key), None)
@@ -179,7 +181,7 @@ class Endpoints:
 
     def _patch(self, key: Key[object], metadata: Json, deadline: Deadline) -> Revision:
         identity = _identity(key.path[1])
-        pod = identity.pod if identity is not None and len(key.path[1]) <= _MAYBE_HASHED else ""
+        pod = identity.pod if identity is not None and not _CUT.fullmatch(key.path[1]) else ""
         if not pod:
             current = self._current(key, deadline)
             if current is None:

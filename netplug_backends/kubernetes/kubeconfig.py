@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from attrs import evolve, field, frozen
@@ -125,7 +125,9 @@ def _access(parts: Sequence[_Part], context: str, read: Reader) -> Access:
 def _identified(access: Access, user: _Part, cluster: _Part, read: Reader) -> Access:
     user.refuse("as", "as-groups", "as-uid", "as-user-extra", "username", "password")
     if "exec" in user.members or "auth-provider" in user.members:
-        return _with_provided(access, user, cluster)
+        from netplug_backends.kubernetes.provided import with_provided
+
+        return with_provided(access, user.where, _with_program(user), cluster.absolute())
     certificate, key = user.pem("client-certificate"), user.pem("client-key")
     if bool(certificate) is not bool(key):
         present, missing = ("client-certificate", "client-key") if certificate else ("client-key", "client-certificate")
@@ -157,37 +159,6 @@ def _parsed(where: str, text: str) -> Mapping[str, object]:
     if not isinstance(parsed, Mapping):
         raise ConfigurationError(where, type(parsed).__name__, "a kubeconfig is expected")
     return parsed
-
-
-def _with_provided(access: Access, user: _Part, cluster: _Part) -> Access:
-    """The access with the credentials that a program or a provider gives."""
-    from kubernetes.client.configuration import Configuration
-    from kubernetes.config import load_kube_config_from_dict
-    from kubernetes.config.config_exception import ConfigException
-
-    given = Configuration()
-    document = {
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{"name": "it", "cluster": cluster.absolute()}],
-        "users": [{"name": "it", "user": _with_program(user)}],
-    }
-    try:
-        load: Callable[..., None] = load_kube_config_from_dict  # it has no types
-        load(document, client_configuration=given, persist_config=False)
-    except ConfigException as error:
-        raise ConfigurationError(user.where, "…", f"its credentials cannot be had: {error}") from None
-    # Releases of the package differ in what they call it, and agree on what is sent.
-    header = given.auth_settings().get("BearerToken", {}).get("value") or ""
-    scheme, _, token = header.partition(" ")
-    if not token and not given.cert_file:
-        raise ConfigurationError(user.where, "…", "its program or provider gives no credentials")
-    return evolve(
-        access,
-        token=token if scheme.lower() == "bearer" else "",
-        certificate=Pem(path=given.cert_file or ""),
-        key=Pem(path=given.key_file or ""),
-    )
 
 
 def _with_program(user: _Part) -> dict[str, object]:

@@ -96,7 +96,8 @@ def _plugin_rules() -> list[Json]:
     allocator = ("BlockAffinity", "IPAMBlock", "IPAMHandle")
     read = ("ClusterInformation", "IPPool", "IPReservation")
     return [
-        _rule([""], ["namespaces", "nodes", "pods"], ["get"]),  # pods: spec 4 and 5
+        _rule([""], ["namespaces", "nodes"], ["get"]),
+        _rule([""], ["pods"], ["get", "list"]),  # spec 4 and 5; a name that had to be cut is found in the list
         _rule([""], ["pods/status"], ["patch"]),  # the endpoint is kept in the pod's annotations
         _rule(_groups(), _plurals(allocator), ["create", "delete", "get", "list", "update"]),
         _rule(_groups(), _plurals(("IPAMConfiguration",)), ["get"]),

@@ -12,8 +12,10 @@ import os
 import select
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, cast
+from threading import Thread
+from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from attrs import frozen
@@ -27,8 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Raw", "connect", "tls_context"]
 
+_Address: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as the system's resolver tells it
+
 _CHUNK = 65536
 _MOMENT_S = 0.001
+
+# A watch may be told nothing for hours: a server that is gone without a word is found out after a minute.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
 @frozen
@@ -67,13 +74,18 @@ class _Socket:
 
     def receive_into(self, buffer: WriteableBuffer) -> int:
         self.plain.settimeout(self._left_s())
-        return self.plain.recv_into(buffer)
+        try:
+            return self.plain.recv_into(buffer)
+        except TimeoutError as error:
+            if error.errno is None:  # ours
+                raise
+            raise ConnectionAbortedError("the server is gone without a word") from error  # the kernel's
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_Timed(self), _CHUNK)
 
     def close(self) -> None:
-        self.plain.close()
+        """Nothing: ``http.client`` says so once a head tells that the server will close; the body is yet to be read."""
 
     def _left_s(self) -> float:
         left = self.deadline.remaining_s
@@ -129,6 +141,7 @@ class Connection:
     def close(self) -> None:
         """Give it up."""
         self._http.close()
+        self._socket.plain.close()
 
 
 def _raw(response: http.client.HTTPResponse, body: bytes) -> Raw:
@@ -142,19 +155,65 @@ def connect(access: Access, context: ssl.SSLContext | None, deadline: Deadline) 
         OSError: there is none to be had; nothing was asked yet.
     """
     address = urlsplit(access.server)
-    left = deadline.remaining_s
-    if not left:
-        raise TimeoutError("the deadline passed")
     port = address.port or (443 if address.scheme == "https" else 80)
     with ExitStack() as undo:
-        plain = socket.create_connection((address.hostname or "", port), timeout=left)
+        plain = _reached(_addresses(address.hostname or "", port, deadline), deadline)
         undo.callback(plain.close)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            plain.setsockopt(socket.IPPROTO_TCP, option, value)
         if context is not None:
             plain.settimeout(max(deadline.remaining_s, _MOMENT_S))
             plain = context.wrap_socket(plain, server_hostname=access.server_name or address.hostname)
         undo.pop_all()
     return Connection(access, _Socket(plain, deadline))
+
+
+def _addresses(host: str, port: int, deadline: Deadline) -> Sequence[_Address]:
+    """Where a host is. The system's resolver knows of no deadline, so it is left behind where it takes too long."""
+    answer: list[Sequence[_Address] | OSError] = []
+
+    def ask() -> None:
+        try:
+            answer.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            answer.append(error)
+
+    if _is_address(host):
+        ask()
+    else:
+        thread = Thread(target=ask, name=f"resolve {host}", daemon=True)
+        thread.start()
+        thread.join(deadline.remaining_s)
+    found = answer[0] if answer else TimeoutError("no name server answered by the deadline")
+    if isinstance(found, OSError):
+        raise found
+    return found
+
+
+def _is_address(host: str) -> bool:
+    return ":" in host or host.rpartition(".")[2].isdigit()
+
+
+def _reached(addresses: Sequence[_Address], deadline: Deadline) -> socket.socket:
+    """A connection to the first address that takes one; none of them gets the others' share of the time."""
+    problem: OSError = TimeoutError("the deadline passed")
+    for position, (family, kind, protocol, _, address) in enumerate(addresses):
+        left = deadline.remaining_s
+        if not left:
+            break
+        with ExitStack() as undo:
+            plain = undo.enter_context(socket.socket(family, kind, protocol))
+            plain.settimeout(left / (len(addresses) - position))
+            try:
+                plain.connect(address)
+            except OSError as error:
+                problem = error
+            else:
+                undo.pop_all()
+                return plain
+    raise problem
 
 
 def tls_context(access: Access) -> ssl.SSLContext | None:

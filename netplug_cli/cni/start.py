@@ -11,8 +11,11 @@ from __future__ import annotations
 import marshal
 import os
 import re
+from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util, which costs more, has it from
 from collections.abc import Callable
+from contextlib import suppress
 from types import CodeType
+from typing import Any
 
 __all__ = ["Methods", "compile_with", "find_kept", "keep", "kept_file", "start"]
 
@@ -68,9 +71,13 @@ def keep() -> int:
     file = kept_file()
     os.makedirs(os.path.dirname(file), exist_ok=True)
     beside = f"{file}.{os.getpid()}"  # a call that reads at this moment gets the old one, whole
-    with open(beside, "wb") as new:
-        marshal.dump(kept.stored, new)
-    os.replace(beside, file)
+    try:
+        with open(beside, "wb") as new:
+            marshal.dump((MAGIC_NUMBER, kept.stored), new)
+        os.replace(beside, file)
+    finally:
+        with suppress(OSError):  # it has its place, or the disk is full
+            os.unlink(beside)
     return len(kept.stored)
 
 
@@ -83,10 +90,13 @@ def find_kept() -> Methods:
     """What was kept; nothing where nothing was, or where it cannot be read: then a call is slower, and that is all."""
     try:
         with open(kept_file(), "rb") as file:
-            stored = marshal.load(file)  # noqa: S302  # as Python reads bytecode of its own
+            match marshal.load(file):  # noqa: S302  # as Python reads bytecode of its own
+                # Releases of one version may differ in their bytecode as long as it is not out, and crash on another's.
+                case (magic, dict(stored)) if magic == MAGIC_NUMBER:
+                    return Methods(stored)
     except (OSError, EOFError, ValueError, TypeError):
-        return Methods()
-    return Methods(stored if isinstance(stored, dict) else {})
+        pass
+    return Methods()
 
 
 def _key(text: str, name: str) -> str:
@@ -97,12 +107,16 @@ def compile_with(compiled: Callable[[str, str], CodeType]) -> None:
     """Have attrs compile so. It calls the built-in by its name, so one that its module has goes first."""
     from attr import _make
 
+    def made(text: str, name: str, *how: Any, **options: Any) -> Any:  # noqa: ANN401  # as the built-in
+        if how == ("exec",) and not options:
+            return compiled(text, name)
+        return compile(text, name, *how, **options)  # a release that asks for more than those that are known
+
     # Its types know of no such name.
-    setattr(_make, "compile", lambda text, name, _mode: compiled(text, name))  # noqa: B010
+    setattr(_make, "compile", made)  # noqa: B010
 
 
 def _import_all() -> None:
-    from contextlib import suppress
     from importlib import import_module
     from pkgutil import walk_packages
 

@@ -37,7 +37,7 @@ _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING
 _SHARED_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "sqlite_path", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
                 "ipam_lock_file", "hostname", "annotation_prefix")  # fmt: skip
-_TEARDOWN_KEYS = (*_SHARED_KEYS, *_ATTACHMENT_KEYS, "type", "kubernetes")
+_TEARDOWN_KEYS = (*_SHARED_KEYS, *_ATTACHMENT_KEYS, "type", "kubernetes", "netplug_api_group", "qps", "burst")
 
 
 class Role(enum.Enum):
@@ -138,10 +138,18 @@ def _ipam_object(config: Mapping[str, object], judge: _Judge) -> Members:
 
 def _for_teardown(config: Mapping[str, object]) -> Mapping[str, object]:
     """The keys that a DEL or GC uses: who and where it is, which datastore, and where lines go."""
-    used = {key: value for key, value in config.items() if key in _TEARDOWN_KEYS or key.startswith("etcd_")}
+    used = _used_of(config)
     ipam = config.get("ipam")
     if isinstance(ipam, dict):
-        used["ipam"] = {key: value for key, value in ipam.items() if key in _TEARDOWN_KEYS or key.startswith("etcd_")}
+        used["ipam"] = _used_of(ipam)
+    return used
+
+
+def _used_of(members: Mapping[str, object]) -> dict[str, object]:
+    used = {key: value for key, value in members.items() if key in _TEARDOWN_KEYS or key.startswith("etcd_")}
+    policy = members.get("policy")
+    if isinstance(policy, dict):  # where credentials once stood, and still may
+        used["policy"] = {key: value for key, value in policy.items() if key.startswith("k8s_")}
     return used
 
 

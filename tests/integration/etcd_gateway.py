@@ -35,7 +35,10 @@ def compact(etcd: Etcd, revision: int) -> None:
 
 
 def enable_users(etcd: Etcd, password: str) -> None:
-    """Turn users on: ``root``, ``netplug`` who may read and write below /netplug, and ``reader`` who may only read."""
+    """Turn users on: ``root``, ``netplug`` who may read and write below /netplug, ``reader`` who may only read.
+
+    ``certificate`` is somebody who has no password.
+    """
     below = {"key": _base64("/netplug/"), "range_end": _base64("/netplug0")}
     for user, right in (("root", None), ("netplug", "READWRITE"), ("reader", "READ")):
         posted(etcd, "auth/user/add", {"name": user, "password": password})
@@ -43,6 +46,7 @@ def enable_users(etcd: Etcd, password: str) -> None:
         if right:
             posted(etcd, "auth/role/grant", {"name": user, "perm": {"permType": right, **below}})
         posted(etcd, "auth/user/grant", {"user": user, "role": user})
+    posted(etcd, "auth/user/add", {"name": "certificate", "options": {"no_password": True}})
     posted(etcd, "auth/enable", {})
 
 

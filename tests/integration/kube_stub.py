@@ -27,11 +27,12 @@ class Heard:
 
 @frozen
 class Say:
-    """Answer."""
+    """Answer, with so many seconds between the head and the body."""
 
     status: int
     body: object = None
     headers: tuple[tuple[str, str], ...] = ()
+    pause_s: float = 0.0
 
 
 @frozen
@@ -113,6 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, text in act.headers:
             self.send_header(name, text)
         self.end_headers()
+        time.sleep(act.pause_s)
         self.wfile.write(data)
 
     def stream(self, act: Stream) -> None:

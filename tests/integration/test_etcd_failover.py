@@ -7,16 +7,19 @@ and when its reply is lost the outcome is unknown, which it is.
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 
+from netplug_backends.etcdv3.calls import CallFailed, Failure, Txn
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.endpoints import parse_endpoints
-from netplug_backends.etcdv3.tls import Credentials
+from netplug_backends.etcdv3.rpc import Connection
+from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
@@ -98,6 +101,38 @@ def test_a_cluster_that_is_gone_is_given_up_before_the_deadline(dead: str) -> No
         assert dead in text
         assert other in text
         assert "Connection refused" in text
+
+
+def test_a_connection_that_is_given_up_early_says_nothing(url: str, dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of gRPC's looks at a channel a little longer than it is asked to, and would end in a traceback."""
+    problems: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: problems.append(told.exc_value))
+    for _ in range(15):
+        for endpoint in parse_endpoints([url, dead]):
+            connection = Connection(endpoint, TlsMaterial(), clock=CLOCK)
+            with pytest.raises(CallFailed):
+                connection.reach(timeout_s=0.0)
+            connection.close()
+    time.sleep(0.2)
+    assert problems == []
+
+
+def test_a_connection_that_is_given_up_is_closed_soon(etcd: Etcd) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy:
+        (endpoint,) = parse_endpoints([proxy.url])
+        connection = Connection(endpoint, TlsMaterial(), clock=CLOCK)
+        connection.reach(timeout_s=5.0)
+        connection.txn(Txn(), token="", timeout_s=5.0)
+        connection.close()
+
+        def is_closed() -> bool:
+            try:
+                connection.txn(Txn(), token="", timeout_s=5.0)
+            except CallFailed as error:
+                return error.failure is Failure.UNREACHABLE
+            return False
+
+        eventually(is_closed)
 
 
 def test_a_member_that_is_back_within_the_call_serves_it(etcd: Etcd, url: str) -> None:

@@ -225,6 +225,7 @@ def test_a_user_who_may_not_write_is_told_so(with_users: Etcd) -> None:
     [
         (user("netplug", "wrong-" + PASSWORD), "authentication failed, invalid user ID or password"),
         (user("nobody"), "authentication failed, invalid user ID or password"),
+        (user("certificate"), "password was given for no password user"),
         (DatastoreSettings(), "user name is empty"),
         (DatastoreSettings(etcd_username="netplug"), "user name is empty"),
     ],

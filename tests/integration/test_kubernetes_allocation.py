@@ -57,6 +57,7 @@ def rights() -> list[tuple[str, str]]:
 
 # What one ADD and one DEL with room in the node's own block do not ask for.
 _SPARE = [
+    ("pods", "list"),  # an endpoint whose name was too long
     ("namespaces", "get"),  # annotations: with the orchestrator's part of ADD
     ("ipamconfigurations", "get"),  # of v3 mode
     ("blockaffinities", "delete"),  # the node's block stays its own

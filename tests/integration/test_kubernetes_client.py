@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.access import AccessSource
-from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.client import Client, Request
 from netplug_backends.kubernetes.datastore import KubernetesDatastore, detect
 from netplug_backends.kubernetes.layout import Mode
 from netplug_backends.kubernetes.limits import Limits
@@ -100,6 +101,23 @@ def test_d14_a_read_ends_by_its_deadline_whatever_the_server_does(act: Act) -> N
         assert not isinstance(refusal.value, OutcomeUnknown)
 
 
+def test_a_reply_that_comes_after_its_head_is_read_though_the_server_closes() -> None:
+    reply = Say(200, handle_object(), (("Connection", "close"),), pause_s=0.1)
+    with store_on(lambda _: reply) as (store, _):
+        for _ in range(2):
+            assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
+
+
+@pytest.mark.parametrize("body", ["<html>Log in</html>", "[]"])
+def test_an_answer_that_is_none_of_the_apis_is_not_taken_for_an_empty_one(body: str) -> None:
+    with store_on(lambda _: Say(200, body)) as (store, _):
+        with pytest.raises(Unavailable, match="the answer is none of the API's: ") as refusal:
+            store.read([List(HANDLE)], deadline=soon(0.3))
+        assert body in str(refusal.value)
+        with pytest.raises(OutcomeUnknown):
+            store.commit([WRITES[0]], deadline=soon(0.3))
+
+
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("act", [Hang(), Trickle(), Drop(), status(500, message="etcd is away"), status(503)])
 def test_a_write_whose_reply_is_lost_is_unknown(act: Act, write: Write) -> None:
@@ -181,6 +199,30 @@ def test_refused_credentials_are_tried_once_more() -> None:
         with pytest.raises(Unauthorized):
             list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
         assert len(server.calls) == 4
+
+
+def test_connections_may_be_given_up_while_others_ask() -> None:
+    """As happens where one thread finds that the credentials were renewed."""
+    found = Say(200, handle_object())
+    problems: list[BaseException] = []
+    with stub_server(lambda _: found) as server:
+        source = AccessSource(KubernetesAccess(api_root=server.url), {})
+        client = Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK, qps=100_000, burst=100_000))
+
+        def ask() -> None:
+            try:
+                for _ in range(60):
+                    client.ask(Request("GET", "/any"), deadline=soon())
+            except BaseException as error:  # noqa: BLE001  # for the test to see
+                problems.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            client.close()
+        client.close()
+    assert problems == []
 
 
 def test_definitions_that_are_not_installed_are_no_missing_objects() -> None:
@@ -388,12 +430,24 @@ def test_paths_that_nobody_serves_are_no_missing_pods_or_nodes() -> None:
 def test_a_pod_that_is_not_listed_by_its_node_and_name_is_nobodys_endpoint() -> None:
     """Names that no pod has: too many parts, another orchestrator's, one that was cut."""
     empty = Say(200, {"metadata": {"resourceVersion": "7"}, "items": []})
-    names = ("a-b-c-d-e-f", "n-cni-c0ffee-eth0", "n" * 250)
-    for name in names:
+    names = {"a-b-c-d-e-f": 0, "n-cni-c0ffee-eth0": 0, "n" * 200 + "-0123456789abcdef": 1}
+    for name, calls in names.items():
         key = workload_endpoint_key("shop", name)
         with store_on(lambda _: empty) as (store, server):
             assert store.read([Get(key)], deadline=soon()).find(key) is None
-            assert len(server.calls) == (1 if len(name) > 200 else 0)
+            assert len(server.calls) == calls
+
+
+def test_a_long_name_that_was_not_cut_is_asked_for_by_itself() -> None:
+    """The plugin's account may not list pods: where the pod is gone, DEL would fail for ever."""
+    pod = "p" * 180
+    key = workload_endpoint_key("shop", f"{'n' * 63}-k8s-{pod}-eth0")
+    gone = status(404, "NotFound", name=pod)
+    with store_on(lambda _: gone) as (store, server):
+        assert store.read([Get(key)], deadline=soon()).find(key) is None
+        with pytest.raises(NotFound):
+            store.commit([Delete(key, Revision("u/7"))], deadline=soon())
+        assert not any(call.endswith("/pods") or "/pods?" in call for call in server.calls), server.calls
 
 
 # --- watches -----------------------------------------------------------------------------------------------------
@@ -476,6 +530,22 @@ def test_a_watch_ends_by_its_deadline(act: Act) -> None:
         assert list(store.watch({HANDLE: Revision("7")}, deadline=soon(0.4))) == []
         assert 0.3 < time.monotonic() - began < 1.0
         assert len(server.calls) < 10, "a server that ends streams at once is not flooded"
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_watch_comes_back_when_the_server_says(code: int) -> None:
+    """As one that has just started up, and does not know yet what there is."""
+    busy = Say(code, {"message": "storage is (re)initializing"}, (("Retry-After", "1"),))
+    began = time.monotonic()
+    changes, _ = watched([busy, Stream([told("ADDED", "8")])], 1)
+    assert changes == [("u/8", False)]
+    assert time.monotonic() - began > 0.9
+
+
+def test_a_watch_of_a_server_that_is_busy_for_too_long_says_so() -> None:
+    busy = Say(429, {"message": "too many"}, (("Retry-After", "9"),))
+    with store_on(lambda _: busy) as (store, _), pytest.raises(Unavailable, match="to come back in 9 s: too many"):
+        list(store.watch({HANDLE: Revision("7")}, deadline=soon(2)))
 
 
 def test_a_watch_that_nobody_answers_says_so_in_time() -> None:

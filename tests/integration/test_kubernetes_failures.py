@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import trustme
 from attrs import evolve
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -22,7 +23,7 @@ from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.layout import Mode
 from netplug_backends.kubernetes.limits import Limits
 from netplug_core.addressing import Prefix
-from netplug_core.errors import Unauthorized, Unavailable
+from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
 from netplug_core.ipam.handle import HANDLE, Handle, handle_key
 from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import CommitError, Create, Delete, Get, List, OutcomeUnknown, Revision, Update, WatchExpired
@@ -180,6 +181,35 @@ def test_a_client_certificate_is_a_credential_too(server: ApiServer, tmp_path: P
     with pytest.raises(Unauthorized):
         nobody.read([List(HANDLE)], deadline=soon())
     nobody.close()
+
+
+def test_a_certificate_that_is_half_renewed_does_not_stop_calls(server: ApiServer, tmp_path: Path) -> None:
+    """Two files cannot be replaced at one moment; who has a connection goes on with the old pair meanwhile."""
+    certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
+    access = KubernetesAccess(
+        api_root=server.url, certificate=str(certificate), key=str(key), certificate_authority=server.ca_file
+    )
+
+    def issued() -> trustme.LeafCert:
+        return server.authority.issue_cert("a.example", common_name="somebody", organization_name="system:masters")
+
+    def ask(store: KubernetesDatastore) -> None:
+        assert store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)) == ()
+
+    first, second = issued(), issued()
+    first.cert_chain_pems[0].write_to_path(str(certificate))
+    first.private_key_pem.write_to_path(str(key))
+    store = opened(access)
+    ask(store)
+    second.cert_chain_pems[0].write_to_path(str(certificate))
+    ask(store)
+    newcomer = opened(access)
+    with pytest.raises(ConfigurationError, match="a certificate and its key in PEM are expected"):
+        ask(newcomer)
+    second.private_key_pem.write_to_path(str(key))
+    for each in (store, newcomer):
+        ask(each)
+        each.close()
 
 
 def test_a_server_that_nobody_vouches_for_is_not_trusted(server: ApiServer, tmp_path: Path) -> None:

@@ -120,6 +120,21 @@ def test_a_server_that_is_away_and_a_token_that_is_refused_are_code_11(cni: Cni,
     assert secret not in refused.text + refused.stderr
 
 
+def test_a_cold_process_asks_the_server_no_more_than_it_must(cni: Cni, cluster: ApiServer, node: Node) -> None:
+    """Counted at the server; the group is named, and no pool selects nodes: then they are not read either."""
+    given = conf(cni, cluster, netplug_api_group="crd.projectnetplug.org")
+    first, second = (node.pod() for _ in range(2))
+    names = {first: new_pod(cluster), second: new_pod(cluster)}
+    cni.add(given, first, CNI_ARGS=named(names[first]))  # the node has a block of its own now
+    for command, reads in (("ADD", 8), ("DEL", 5)):
+        before = len(cluster.requests("netplug/"))
+        assert cni.call(command, given, second, CNI_ARGS=named(names[second])).status == 0
+        verbs = [verb for verb, _ in cluster.requests("netplug/")[before:]]
+        asked = [verb for verb in verbs if verb in ("get", "list")]
+        assert (len(asked), len(verbs) - len(asked)) == (reads, 3), cluster.requests("netplug/")[before:]
+    cni.delete(given, first, CNI_ARGS=named(names[first]))
+
+
 def test_a_call_loads_the_standard_librarys_http_and_no_client(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
     given, name = conf(cni, cluster, netplug_api_group="crd.projectnetplug.org"), new_pod(cluster)
     for command in ("ADD", "DEL"):

@@ -30,13 +30,16 @@ GOOD: Mapping[str, st.SearchStrategy[object]] = {
     **dict.fromkeys(("nodename", "hostname", "nodename_file", "datastore_type", "sqlite_path"), TEXTS),
     **dict.fromkeys(("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme", "etcd_key_file"), TEXTS),
     **dict.fromkeys(("log_file_path", "mtu_file", "endpoint_status_dir", "ipam_lock_file", "annotation_prefix"), TEXTS),
+    "netplug_api_group": TEXTS,
     **dict.fromkeys(("nodename_file_optional", "require_mtu_file", "include_default_routes"), FLAGS),
     **dict.fromkeys(("log_file_max_size", "log_file_max_age", "log_file_max_count", "num_queues", "mtu"), NUMBERS),
     **dict.fromkeys(("policy_setup_timeout_seconds", "qps", "burst"), NUMBERS),
     "log_level": st.sampled_from(("", "debug", "WARN", "Error", "loud")),
     "device_type": st.sampled_from(("", "veth", "netkit", "bogus")),
     "readiness_gates": st.lists(st.sampled_from(("http://a/b", "https://c", "ftp://d", "")), max_size=2),
-    "policy": st.fixed_dictionaries({}, optional={"type": st.sampled_from(("", "k8s", "foo")), "k8s_api_root": TEXTS}),
+    "policy": st.fixed_dictionaries(
+        {}, optional={"type": st.sampled_from(("", "k8s", "foo")), "k8s_api_root": TEXTS, "k8s_auth_token": TEXTS}
+    ),
     "kubernetes": st.dictionaries(st.sampled_from(("kubeconfig", "k8s_api_root", "node_name")), TEXTS),
     "container_settings": st.dictionaries(st.just("allow_ip_forwarding"), FLAGS),
     "feature_control": st.dictionaries(st.sampled_from(("ip_addrs_no_ipam", "floating_ips")), FLAGS),
@@ -103,7 +106,7 @@ def test_whatever_it_is_it_is_read_or_refused(config: dict[str, object], role: R
 
 def used(netconf: NetConf) -> tuple[object, ...]:
     names = (netconf.nodename, netconf.nodename_file, netconf.hostname, netconf.type, netconf.ipam.type)
-    return (*names, netconf.datastore.type, netconf.datastore.sqlite_path, netconf.log, netconf.ipam_lock_file)
+    return (*names, netconf.datastore, netconf.log, netconf.ipam_lock_file)
 
 
 @given(configurations(), st.sampled_from(Role))

@@ -243,10 +243,24 @@ def test_a_program_may_give_the_credentials(tmp_path: Path) -> None:
     }
     assert access(kubeconfig(tmp_path, {"exec": command})).token == SECRET
     command["command"] = str(tmp_path / "nothing")
-    assert "users[u]: '…' is not accepted; its program" in refusal(kubeconfig(tmp_path, {"exec": command}))
+    said = refusal(kubeconfig(tmp_path, {"exec": command}))
+    assert "users[u]: '…' is not accepted; its program or provider gives no credentials: [Errno 2] No such file" in said
     # A program that is named with a folder lies beside the kubeconfig, wherever this process is.
     command["command"] = "./login"
     assert access(kubeconfig(tmp_path, {"exec": command})).token == SECRET
+
+
+def test_what_a_program_says_when_it_fails_is_not_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ca.pem").write_text("PEM")
+    program = tmp_path / "login"
+    program.write_text(f"#!/bin/sh\necho '{SECRET}' >&2\nexit 3\n")
+    program.chmod(0o700)
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
+    said = refusal(kubeconfig(tmp_path, {"exec": command}))
+    assert said.endswith("its program or provider gives no credentials: exec: process returned 3")
+    out, err = capfd.readouterr()
+    assert SECRET not in said + out + err
+    assert "ERROR" not in err
 
 
 # --- several files, and none -----------------------------------------------------------------------------------------

@@ -1,13 +1,21 @@
 """How a connection is to be secured, and what cannot be a server, a certificate or a key. No secret is shown."""
 
+import errno
+import socket
 import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import trustme
 
+from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.credentials import Access, Pem, Verification
-from netplug_backends.kubernetes.transport import tls_context
+from netplug_backends.kubernetes.transport import connect, tls_context
+from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
 AUTHORITY = trustme.CA()
@@ -92,3 +100,105 @@ def test_what_cannot_be_used_is_named_without_its_content(tmp_path: Path) -> Non
         assert text.startswith(where), text
         assert "PEM is expected" in text or "in PEM are expected" in text
         assert "PRIVATE" not in text
+
+
+# --- where the server is ---------------------------------------------------------------------------------------------
+
+
+def soon(seconds: float) -> Deadline:
+    return Deadline.after(SystemClock(), seconds)
+
+
+def resolved_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Have every name lead to these ports of this machine."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in ports]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: found)
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    """A port where somebody takes connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port where nobody answers: so many wait for a connection that the kernel drops who comes."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+def test_a_name_with_an_address_that_is_silent_leads_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, silent: int, listening: int
+) -> None:
+    resolved_to(monkeypatch, silent, listening)
+    began = time.monotonic()
+    connect(Access(server="http://api.example"), None, soon(1.0)).close()
+    assert 0.4 < time.monotonic() - began < 0.9
+
+
+def test_d14_addresses_that_are_silent_cost_the_deadline_once(monkeypatch: pytest.MonkeyPatch, silent: int) -> None:
+    resolved_to(monkeypatch, silent, silent, silent)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        connect(Access(server="http://api.example"), None, soon(0.6))
+    assert 0.5 < time.monotonic() - began < 0.9
+
+
+def test_d14_a_name_server_that_does_not_answer_costs_no_more_than_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, listening: int
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(10))
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="no name server answered"):
+        connect(Access(server=f"http://api.example:{listening}"), None, soon(0.3))
+    assert time.monotonic() - began < 0.6
+    answer.set()
+
+
+def test_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_args: object, **_options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(socket.gaierror, match="Name or service not known"):
+        connect(Access(server="http://api.example"), None, soon(5.0))
+
+
+def test_no_connection_is_begun_after_the_deadline(listening: int) -> None:
+    with pytest.raises(TimeoutError, match="the deadline passed"):
+        connect(Access(server=f"http://127.0.0.1:{listening}"), None, soon(0.0))
+
+
+class _Gone(socket.socket):
+    """A socket whose other side has not acknowledged the kernel's probes, which no test can wait for."""
+
+    def recv_into(self, *_args: object) -> int:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+
+def test_a_server_that_is_gone_is_no_deadline(monkeypatch: pytest.MonkeyPatch, listening: int) -> None:
+    """A watch that takes it for one would end without a word."""
+    made: list[socket.socket] = []
+
+    def gone(*arguments: int) -> socket.socket:
+        made.append(_Gone(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(socket, "socket", gone)
+    connection = connect(Access(server=f"http://127.0.0.1:{listening}"), None, soon(5.0))
+    assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    connection.send("GET", "/", {}, None, soon(5.0))
+    with pytest.raises(ConnectionAbortedError, match="gone without a word"):
+        connection.receive()
+    connection.close()

@@ -84,6 +84,36 @@ def test_what_cannot_be_read_is_compiled_as_ever(kept: Path, tmp_path: Path, rub
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("change,status", [(b"", 1), (b"x", 0)])
+def test_bytecode_of_another_python_is_not_run(kept: Path, tmp_path: Path, change: bytes, status: int) -> None:
+    """A release that is not out yet has the name of its version, and bytecode of its own."""
+    good = next(kept.rglob("*.methods"))
+    file = tmp_path / good.relative_to(kept)
+    file.parent.mkdir(parents=True)
+    magic, stored = marshal.loads(good.read_bytes())  # noqa: S302  # written above
+    foreign = marshal.dumps(compile("raise SystemExit(1)", "foreign", "exec"))
+    file.write_bytes(marshal.dumps((magic + change, dict.fromkeys(stored, foreign))))
+    assert run(tmp_path, STATUS, CNI_COMMAND="VERSION").returncode == status
+
+
+def test_what_is_compiled_otherwise_is_left_to_python(tmp_path: Path) -> None:
+    """Releases of attrs to come may ask for more than those that are known."""
+    script = (
+        "from netplug_cli.cni import start; start.compile_with(lambda text, name: None); from attr import _make;"
+        "print(eval(_make.compile('1 + 1', 'x', 'eval')), _make.compile('2', 'x', 'exec', dont_inherit=True).co_name,"
+        " _make.compile('3', 'x', 'exec'))"
+    )
+    assert run(tmp_path, script).stdout == "2 <module> None\n"
+
+
+def test_what_cannot_be_put_in_its_place_is_taken_away(tmp_path: Path) -> None:
+    name = run(tmp_path, "from netplug_cli.cni.start import kept_file; print(kept_file())").stdout.strip()
+    (Path(name) / "in the way").mkdir(parents=True)
+    done = run(tmp_path, KEEP)
+    assert done.returncode == 1
+    assert [found.name for found in Path(name).parent.glob("start.*.methods*")] == [Path(name).name]
+
+
 def test_only_the_very_text_is_found() -> None:
     text = "def __hash__(self):\n    return hash((\n        {},\n        self.a,\n    ))"
     code = compile(text.format("1"), "of a class", "exec")

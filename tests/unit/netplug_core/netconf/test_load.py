@@ -296,6 +296,22 @@ def test_a_teardown_does_not_look_at_keys_that_it_has_no_use_for(ipam: object) -
     assert load(config, Role.MAIN, Purpose.TEARDOWN).nodename == "n1"
 
 
+def test_a_teardown_uses_the_store_that_the_setup_used() -> None:
+    """A DEL in the other API group would find nothing, and leave every address held."""
+    config = with_keys(
+        datastore_type="kubernetes",
+        netplug_api_group="projectnetplug.org",
+        kubernetes={"k8s_api_root": "https://a"},
+        policy={"type": "k8s", "k8s_auth_token": "t", "k8s_certificate_authority": "/ca"},
+        qps=7,
+        burst=9,
+    )
+    torn = load(config, Role.MAIN, Purpose.TEARDOWN)
+    assert torn.datastore == load(config, Role.MAIN).datastore
+    assert (torn.datastore.api_group, torn.datastore.kubernetes.token) == ("projectnetplug.org", "t")
+    assert torn.policy_type == ""
+
+
 def test_a_teardown_refuses_wrong_json_types_in_keys_that_it_uses() -> None:
     with pytest.raises(DecodeError, match=r"sqlite_path: must be a string"):
         load(with_keys(sqlite_path=1), Role.MAIN, Purpose.TEARDOWN)
