@@ -88,14 +88,11 @@ def kept_file() -> str:
 
 def find_kept() -> Methods:
     """What was kept; nothing where nothing was, or where it cannot be read: then a call is slower, and that is all."""
-    try:
-        with open(kept_file(), "rb") as file:
-            match marshal.load(file):  # noqa: S302  # as Python reads bytecode of its own
-                # Releases of one version may differ in their bytecode as long as it is not out, and crash on another's.
-                case (magic, dict(stored)) if magic == MAGIC_NUMBER:
-                    return Methods(stored)
-    except (OSError, EOFError, ValueError, TypeError):
-        pass
+    with suppress(OSError, EOFError, ValueError, TypeError), open(kept_file(), "rb") as file:
+        match marshal.load(file):  # noqa: S302  # as Python reads bytecode of its own
+            # Releases of one version may differ in their bytecode as long as it is not out, and crash on another's.
+            case (magic, dict(stored)) if magic == MAGIC_NUMBER:
+                return Methods(stored)
     return Methods()
 
 
