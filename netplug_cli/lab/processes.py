@@ -47,14 +47,15 @@ class Started:
 def start(held: Claimed, name: str, command: Sequence[str]) -> Started:
     """Start a process in the calling thread's namespaces; one of its arguments has to lie in the lab's folder.
 
-    It inherits the descriptors that are inheritable, and no keyboard: an interrupt is for the command, which takes down
-    in order.
+    When this returns it can be found, or has ended. It inherits the descriptors that are inheritable, and no keyboard:
+    an interrupt is for the command, which takes down in order.
     """
     folder = held.folder
     log = folder.process_log(name)
+    place = os.path.join(folder.processes_dir, name + _SUFFIX)
     pid = os.posix_spawn(
         _SHELL,
-        [_SHELL, "-c", _BECOME, os.path.join(folder.processes_dir, name + _SUFFIX), *command],
+        [_SHELL, "-c", _BECOME, place, *command],
         os.environ,
         file_actions=(
             (os.POSIX_SPAWN_DUP2, held.descriptor, _STDIN),
@@ -63,6 +64,7 @@ def start(held: Claimed, name: str, command: Sequence[str]) -> Started:
         ),
         setsid=True,
     )
+    _wait_for_id(place, pid)
     return Started(name, pid, log)
 
 
@@ -90,6 +92,18 @@ def end_all(folder: Folder) -> tuple[str, ...]:
             ended.append(name)
         os.unlink(path)
     return tuple(ended)
+
+
+def _wait_for_id(place: str, pid: int) -> None:
+    """Others wait for the lock; this process has it, and may want to end what it has only just started."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        while not (os.path.exists(place) or ended.poll(_GLANCE_MS)):
+            continue
+    finally:
+        os.close(descriptor)
 
 
 def _end(name: str, descriptor: int) -> None:

@@ -47,6 +47,13 @@ def test_what_was_started_is_found_and_ended(held: Claimed) -> None:
     assert (find_ended(held.folder), end_all(held.folder)) == ((), ())
 
 
+def test_what_has_only_just_been_started_is_ended_too(held: Claimed) -> None:
+    for turn in range(20):
+        started = start(held, f"just-{turn}", [sys.executable, "-c", WAITS, held.folder.server_dir("just")])
+        assert end_all(held.folder) == (f"just-{turn}",)
+        assert os.waitpid(started.pid, 0) == (started.pid, signal.SIGKILL)
+
+
 def test_the_lock_is_not_kept_by_what_goes_on(held: Claimed) -> None:
     """It has it until it can be found, so that whoever comes next finds it."""
     waiting(held, "a")
