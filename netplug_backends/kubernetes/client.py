@@ -36,6 +36,7 @@ _JSON = "application/json"
 _AGENT = "netplug/3.33"
 _ACCEPTED = range(200, 300)
 _BAD_CREDENTIALS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER_ERROR, _UNAVAILABLE = 401, 403, 404, 429, 500, 503
+_OBJECTS = "/api"  # where objects are, of the core and of other groups; elsewhere (/readyz) it answers in words
 _MOST_IDLE = 4
 _DEFAULT_RETRY_S = 1.0
 
@@ -274,7 +275,7 @@ class Client:
             failure = Unavailable if request.is_read else OutcomeUnknown
             raise failure(self._what(request), _told(raw))
         reply = _reply(raw)
-        if reply.is_success and raw.body and _parsed(raw) is None:
+        if reply.is_success and request.path.startswith(_OBJECTS) and raw.body and _parsed(raw) is None:
             # Somebody between us and the server: an empty list is not what this means.
             failure = Unavailable if request.is_read else OutcomeUnknown
             raise failure(self._what(request), f"the answer is none of the API's: {reply.message}")
