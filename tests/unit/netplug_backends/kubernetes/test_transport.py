@@ -182,7 +182,7 @@ def test_no_connection_is_begun_after_the_deadline(listening: int) -> None:
 class _Gone(socket.socket):
     """A socket whose other side has not acknowledged the kernel's probes, which no test can wait for."""
 
-    def recv_into(self, *_args: object) -> int:
+    def recv_into(self, buffer: object, nbytes: int = 0, flags: int = 0) -> int:
         raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
 
 
