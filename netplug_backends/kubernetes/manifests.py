@@ -93,15 +93,14 @@ def _binding(api: str, named: Json, reference: Json, account: Json) -> Json:
 
 
 def _plugin_rules() -> list[Json]:
-    allocator = ("BlockAffinity", "IPAMBlock", "IPAMHandle")
-    read = ("ClusterInformation", "IPPool", "IPReservation")
     return [
         _rule([""], ["namespaces", "nodes"], ["get"]),
         _rule([""], ["pods"], ["get", "list"]),  # spec 4 and 5; a name that had to be cut is found in the list
         _rule([""], ["pods/status"], ["patch"]),  # the endpoint is kept in the pod's annotations
-        _rule(_groups(), _plurals(allocator), ["create", "delete", "get", "list", "update"]),
-        _rule(_groups(), _plurals(("IPAMConfiguration",)), ["get"]),
-        _rule(_groups(), _plurals(read), ["get", "list"]),
+        _rule(_groups(), _plurals("BlockAffinity", "IPAMBlock"), ["create", "delete", "get", "list", "update"]),
+        _rule(_groups(), _plurals("IPAMHandle"), ["create", "delete", "get", "update"]),
+        _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get"]),
+        _rule(_groups(), _plurals("IPPool", "IPReservation"), ["list"]),
     ]
 
 
@@ -109,7 +108,7 @@ def _groups() -> list[str]:
     return sorted(mode.group for mode in Mode)
 
 
-def _plurals(names: tuple[str, ...]) -> list[str]:
+def _plurals(*names: str) -> list[str]:
     return sorted({SORTS[name].plural[mode] for name in names for mode in Mode})
 
 
