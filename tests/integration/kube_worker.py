@@ -1,6 +1,6 @@
 """A process of the kill test: assigns and releases addresses on a real API server until somebody ends it.
 
-    python -m tests.integration.kube_worker KUBECONFIG NODE FOLDER NAME
+    python -m tests.integration.kube_worker KUBECONFIG MODE NODE FOLDER NAME
 
 While it holds an address there is a file of that name in the folder. A file that is there already is another's
 address: it says so and ends.
@@ -30,17 +30,17 @@ from netplug_core.resources.ippool import AllowedUse
 __all__ = ["opened_ipam"]
 
 
-def opened_ipam(kubeconfig: str) -> tuple[BlockIPAM, KubernetesDatastore]:
-    """An allocator on the server."""
+def opened_ipam(kubeconfig: str, mode: Mode) -> tuple[BlockIPAM, KubernetesDatastore]:
+    """An allocator on the server, its objects in one group."""
     clock = SystemClock()
     source = AccessSource(KubernetesAccess(kubeconfig=kubeconfig), {})
-    store = KubernetesDatastore(Client(source, clock=clock, limits=Limits(clock=clock)), mode=Mode.V1)
+    store = KubernetesDatastore(Client(source, clock=clock, limits=Limits(clock=clock)), mode=mode)
     return BlockIPAM(datastore=store, clock=clock, chance=random.random), store
 
 
-def main(kubeconfig: str, node: str, folder: str, name: str) -> None:
+def main(kubeconfig: str, mode: str, node: str, folder: str, name: str) -> None:
     """Assign, hold, release; for ever."""
-    ipam, _ = opened_ipam(kubeconfig)
+    ipam, _ = opened_ipam(kubeconfig, Mode[mode])
     for number in count():
         handle = f"net.{name}x{number}"
         request = AssignRequest(

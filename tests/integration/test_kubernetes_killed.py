@@ -27,29 +27,31 @@ from tests.integration.kube_worker import opened_ipam
 pytestmark = pytest.mark.apiserver
 
 _ROOT = Path(__file__).resolve().parents[2]
-_WRITERS = 4
+_WRITERS = 8
 _ROUNDS = 12
 
 
-def writer(server: ApiServer, folder: Path, number: int, life: int) -> subprocess.Popen[str]:
-    """One process; two of them share a node, and all of them the pool."""
-    arguments = (server.kubeconfig(name="writers"), f"node-{number % 2}", str(folder), f"w{number}x{life}")
+def writer(server: ApiServer, mode: Mode, folder: Path, name: tuple[int, int]) -> subprocess.Popen[str]:
+    """One process, named by its number and its life; four of them share a node, and all of them the pool."""
+    number, life = name
+    arguments = (server.kubeconfig(name="writers"), mode.name, f"node-{number % 2}", str(folder), f"w{number}x{life}")
     command = (sys.executable, "-m", "tests.integration.kube_worker", *arguments)
     return subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.parametrize("mode", Mode)
 def test_writers_that_are_killed_leave_nothing_that_a_release_does_not_free(
-    api_server: ApiServer, tmp_path: Path
+    api_server: ApiServer, tmp_path: Path, mode: Mode
 ) -> None:
-    install_definitions(api_server, Mode.V1)
-    empty(api_server, Mode.V1)
+    install_definitions(api_server, mode)
+    empty(api_server, mode)
     pool = IPPool.over(Prefix.parse("10.67.0.0/24"), name="main")
-    with open_store(api_server, Mode.V1) as store:
+    with open_store(api_server, mode) as store:
         store.commit([Create(pool.key, pool)], deadline=soon())
     for node in ("node-0", "node-1"):
         make_node(api_server, node)
     chance = random.Random(7)  # noqa: S311  # which one is killed when
-    running = {number: writer(api_server, tmp_path, number, 0) for number in range(_WRITERS)}
+    running = {number: writer(api_server, mode, tmp_path, (number, 0)) for number in range(_WRITERS)}
     for life in range(1, _ROUNDS):
         time.sleep(0.3 + chance.random())
         victim = chance.randrange(_WRITERS)
@@ -57,12 +59,12 @@ def test_writers_that_are_killed_leave_nothing_that_a_release_does_not_free(
         if life == _ROUNDS // 2:
             api_server.kill()
             api_server.start()
-        running[victim] = writer(api_server, tmp_path, victim, life)
+        running[victim] = writer(api_server, mode, tmp_path, (victim, life))
     time.sleep(1.0)
     for process in running.values():
         kill(process)
 
-    ipam, store = opened_ipam(api_server.kubeconfig(name="writers"))
+    ipam, store = opened_ipam(api_server.kubeconfig(name="writers"), mode)
     booked = {str(held.address): held.attribute.handle for block in blocks(store) for held in block.held()}
     said = {path.name.removeprefix("held-"): path.read_text() for path in tmp_path.glob("held-*")}
     assert {address: handle for address, handle in said.items() if handle and booked.get(address) != handle} == {}
