@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import click
@@ -103,6 +104,8 @@ class Session:
         settings = read_settings(self.environ, named=wishes.config, usual=self.usual_file)
         if not wishes.context:
             return settings
+        if settings.type != "kubernetes":
+            raise ConfigurationError("--context", wishes.context, f"leave it out: the datastore is {settings.type}")
         return evolve(settings, kubernetes=evolve(settings.kubernetes, context=wishes.context))
 
     def pace(self) -> Pace:

@@ -44,8 +44,8 @@ def describe(error: Exception, *, secrets: tuple[str, ...]) -> Failure:
         code, message, trace = NetplugError.code, _named(error), "\n" + _traceback(error)
         own = message
         pending = [_named(earlier) for earlier in _pending(error)]
-    parts = [own] if own else []
-    details = "; ".join([*parts, *(f"raised while handling {text}" for text in pending)])
+    told = [f"raised while handling {text}" for text in pending if text not in message]  # once is enough
+    details = "; ".join([own, *told] if own else told)
     beside = f" ({details})" if details and details != message else ""
     return Failure(
         code=code,

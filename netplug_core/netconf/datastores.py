@@ -12,7 +12,7 @@ from netplug_core.netconf.model import (
     KubernetesAccess,
 )
 
-__all__ = ["datastore_settings"]
+__all__ = ["datastore_settings", "etcd_endpoints", "refuse_endpoints_beside_srv"]
 
 
 def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
@@ -23,12 +23,15 @@ def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
         ConfigurationError: endpoints are given twice, and it matters (``is_strict``).
     """
     access, policy = top.child("kubernetes"), top.child("policy")
-    endpoints = _endpoints(top, is_strict=is_strict)
+    listed, srv = top.text("etcd_endpoints"), top.text("etcd_discovery_srv")
+    if listed and not is_strict:
+        srv = ""
+    pair, where = (top.text("etcd_scheme"), top.text("etcd_authority")), f"{top.where}.etcd_discovery_srv"
     return DatastoreSettings(
         type=top.text("datastore_type") or "etcdv3",
         sqlite_path=top.text("sqlite_path") or DEFAULT_SQLITE_PATH,
-        etcd_endpoints=endpoints,
-        etcd_discovery_srv="" if endpoints else top.text("etcd_discovery_srv"),
+        etcd_endpoints=etcd_endpoints(listed, srv, pair, where),
+        etcd_discovery_srv=srv,
         etcd_key_file=top.text("etcd_key_file"),
         etcd_cert_file=top.text("etcd_cert_file"),
         etcd_ca_cert_file=top.text("etcd_ca_cert_file"),
@@ -40,19 +43,34 @@ def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
     )
 
 
-def _endpoints(top: Members, *, is_strict: bool) -> tuple[str, ...]:
-    """Where etcd answers: the list, else nothing if SRV records say it, else the deprecated pair, else the default."""
-    text, srv = top.text("etcd_endpoints"), top.text("etcd_discovery_srv")
-    if text and srv and is_strict:
-        # An endpoint may be written with a password, so it is the other one that is shown.
-        raise ConfigurationError(
-            f"{top.where}.etcd_discovery_srv", srv, "it excludes etcd_endpoints; give one of the two"
-        )
-    if text:
-        return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
+def etcd_endpoints(listed: str, srv: str, pair: tuple[str, str], where: str) -> tuple[str, ...]:
+    """Where etcd answers: a list, else nothing if SRV records say it, else the deprecated pair, else the default.
+
+    ``listed`` is the list with its commas, ``srv`` a domain that people wrote at ``where``, ``pair`` a scheme and a
+    ``host:port``; all may be empty.
+
+    Raises:
+        ConfigurationError: there are both a list and a domain.
+    """
+    refuse_endpoints_beside_srv(listed, srv, where)
+    if listed:
+        return tuple(part for part in (piece.strip() for piece in listed.split(",")) if part)
     if srv:
         return ()
-    return (f"{top.text('etcd_scheme') or 'http'}://{top.text('etcd_authority') or DEFAULT_AUTHORITY}",)
+    scheme, authority = pair
+    return (f"{scheme or 'http'}://{authority or DEFAULT_AUTHORITY}",)
+
+
+def refuse_endpoints_beside_srv(endpoints: str | tuple[str, ...], srv: str, where: str) -> None:
+    """Refuse endpoints of etcd beside a domain whose SRV records say them (spec 2.1).
+
+    Raises:
+        ConfigurationError: neither is empty.
+    """
+    if endpoints and srv:
+        # An endpoint may be written with a password, so it is the other one that is shown.
+        accepted = 'multiple discovery or bootstrap options specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
+        raise ConfigurationError(where, srv, accepted)
 
 
 def _access(access: Members, policy: Members) -> KubernetesAccess:

@@ -37,7 +37,8 @@ _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING
 _SHARED_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "sqlite_path", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
                 "ipam_lock_file", "hostname", "annotation_prefix")  # fmt: skip
-_TEARDOWN_KEYS = (*_SHARED_KEYS, *_ATTACHMENT_KEYS, "type", "kubernetes", "netplug_api_group", "qps", "burst")
+_ORCHESTRATOR_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
+_TEARDOWN_KEYS = (*_SHARED_KEYS, *_ORCHESTRATOR_KEYS, *_ATTACHMENT_KEYS, "type")
 
 
 class Role(enum.Enum):
@@ -156,12 +157,15 @@ def _used_of(members: Mapping[str, object]) -> dict[str, object]:
 def _own_keys(config: Mapping[str, object], ipam: Members, role: Role) -> Members:
     """The keys that speak to us.
 
-    Of another main plugin's top level these are the keys that no main plugin has a use of its own for.
+    Of another main plugin's top level these are the keys that no main plugin has a use of its own for; with our store
+    in the orchestrator, those that lead to it too.
     """
     if role is Role.IPAM:
-        shared = {key: value for key, value in config.items() if key in _SHARED_KEYS or key.startswith("etcd_")}
         # Null counts as absent, so it hides nothing.
         inside = {key: value for key, value in ipam.values.items() if value is not None}
+        store = inside.get("datastore_type", config.get("datastore_type"))
+        keys = (*_SHARED_KEYS, *(_ORCHESTRATOR_KEYS if store == "kubernetes" else ()))
+        shared = {key: value for key, value in config.items() if key in keys or key.startswith("etcd_")}
         return Members(_WHERE, {**shared, **inside, "ipam": ipam.values})
     top = Members(_WHERE, config)
     if top.text("type") != "netplug":

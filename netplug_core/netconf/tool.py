@@ -1,7 +1,8 @@
 """Which datastore ``netplugctl`` and the daemons are to use: from the environment, or from the tool's own file.
 
 Both say the same things, each in its spelling: ``_VARIABLES`` has them side by side. Where a file is there it says
-everything, and the environment nothing. The plugin never comes here; its settings are ``datastores``' business.
+everything, and the environment nothing. The plugin never comes here; ``datastores`` has its
+settings, and the rules that are both's.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Protocol
 from attrs import frozen
 
 from netplug_core.errors import ConfigurationError
+from netplug_core.netconf.datastores import etcd_endpoints
 from netplug_core.netconf.model import (
     DEFAULT_ANNOTATION_PREFIX,
-    DEFAULT_AUTHORITY,
     DEFAULT_SQLITE_PATH,
     DatastoreSettings,
     KubernetesAccess,
@@ -174,11 +175,12 @@ class _File:
 
 
 def _settings(source: _Source) -> DatastoreSettings:
+    srv, pair = source.text("etcdDiscoverySrv"), (source.text("etcdScheme"), source.text("etcdAuthority"))
     return DatastoreSettings(
         type=_type(source),
         sqlite_path=source.text("sqlitePath") or DEFAULT_SQLITE_PATH,
-        etcd_endpoints=_endpoints(source),
-        etcd_discovery_srv=source.text("etcdDiscoverySrv"),
+        etcd_endpoints=etcd_endpoints(source.text("etcdEndpoints"), srv, pair, source.where("etcdDiscoverySrv")),
+        etcd_discovery_srv=srv,
         etcd_key_file=source.text("etcdKeyFile"),
         etcd_cert_file=source.text("etcdCertFile"),
         etcd_ca_cert_file=source.text("etcdCACertFile"),
@@ -203,20 +205,6 @@ def _type(source: _Source) -> str:
     is_about_etcd = any(map(source.text, ("etcdEndpoints", "etcdDiscoverySrv", *_DEPRECATED)))
     is_about_kubernetes = any(map(source.text, ("kubeconfig", "kubeconfigInline", "k8sAPIEndpoint")))
     return "kubernetes" if is_about_kubernetes and not is_about_etcd else "etcdv3"
-
-
-def _endpoints(source: _Source) -> tuple[str, ...]:
-    """Where etcd answers: the list, else nothing if SRV records say it, else the deprecated pair, else the default."""
-    text, srv = source.text("etcdEndpoints"), source.text("etcdDiscoverySrv")
-    if text and srv:
-        # An endpoint may be written with a password, so it is the other one that is shown.
-        other = source.where("etcdEndpoints")
-        raise ConfigurationError(source.where("etcdDiscoverySrv"), srv, f"it excludes {other}; give one of the two")
-    if text:
-        return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
-    if srv:
-        return ()
-    return (f"{source.text('etcdScheme') or 'http'}://{source.text('etcdAuthority') or DEFAULT_AUTHORITY}",)
 
 
 def _access(source: _Source) -> KubernetesAccess:

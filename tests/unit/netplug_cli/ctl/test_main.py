@@ -61,7 +61,7 @@ def test_what_is_not_understood_is_exit_2_in_clicks_words(bench: Bench, argv: li
     assert words in bench.err
 
 
-CONFIGURED = "kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {etcdUsername: file}\n"
+CONFIGURED = "kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {etcdUsername: file, kubeconfig: /kc}\n"
 
 
 def test_the_global_options_may_stand_before_and_after_a_command(bench: Bench) -> None:
@@ -75,6 +75,14 @@ def test_the_global_options_may_stand_before_and_after_a_command(bench: Bench) -
         assert bench.type(*argv) == 0
         assert (bench.opened[-1].etcd_username, bench.opened[-1].kubernetes.context) == ("file", "x")
         assert bench.err == ""
+
+
+def test_a_context_beside_another_store_than_the_orchestrators_is_refused(bench: Bench) -> None:
+    """Whoever names one means another cluster than the one that would be written to."""
+    file = bench.file("kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {datastoreType: sqlite}\n", "a")
+    assert bench.type("-c", file, "--context", "x", "get", "pools") == 1
+    assert bench.err == "netplugctl: --context: 'x' is not accepted; leave it out: the datastore is sqlite\n"
+    assert bench.opened == []
 
 
 def test_without_a_file_that_is_named_the_usual_one_counts_and_then_the_environment(bench: Bench) -> None:

@@ -93,6 +93,11 @@ def test_our_pending_errors_are_in_the_details() -> None:
     assert failure.details == "raised while handling no such namespace"
 
 
+def test_what_the_message_says_already_is_not_said_again() -> None:
+    error = ours(Unavailable("store", "gone"), while_handling=Unavailable("store", "gone"))
+    assert describe(error, secrets=()).details == ""
+
+
 def test_pending_exceptions_of_others_are_not_shown_beside_ours() -> None:
     error = ours(Unavailable("store", "gone"), while_handling=OSError("raw"))
     assert describe(error, secrets=()).details == ""

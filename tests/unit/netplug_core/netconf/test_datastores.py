@@ -41,8 +41,8 @@ def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError) as refusal:
         settings(etcd_endpoints=f"http://u:{PASSWORD}@a", etcd_discovery_srv="b.org")
     assert str(refusal.value) == (
-        "network configuration.etcd_discovery_srv: 'b.org' is not accepted; it excludes etcd_endpoints; "
-        "give one of the two"
+        "network configuration.etcd_discovery_srv: 'b.org' is not accepted; multiple discovery or bootstrap options "
+        'specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
     )
 
 

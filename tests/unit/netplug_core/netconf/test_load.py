@@ -361,6 +361,25 @@ def test_keys_of_the_other_plugin_are_not_ours() -> None:
     assert netconf.raw == {"etcd_endpoints": "http://10.0.0.1:2379", "type": "netplug-ipam", "ipam": config["ipam"]}
 
 
+@pytest.mark.parametrize("purpose", Purpose)
+@pytest.mark.parametrize("inside", [{}, {"datastore_type": "kubernetes"}])
+def test_under_another_plugin_the_way_to_a_store_in_the_orchestrator_is_ours(
+    inside: dict[str, object], purpose: Purpose
+) -> None:
+    """Whoever moves ``datastore_type`` there moves the access with it; another kubeconfig's cluster is not meant."""
+    config = {
+        **BRIDGE,
+        "datastore_type": "" if inside else "kubernetes",
+        "kubernetes": {"kubeconfig": "/kc"},
+        "netplug_api_group": "projectnetplug.org",
+        "qps": 7,
+        "ipam": {"type": "netplug-ipam", "burst": 9, **inside},
+    }
+    datastore = load(config, Role.IPAM, purpose).datastore
+    assert (datastore.type, datastore.kubernetes.kubeconfig) == ("kubernetes", "/kc")
+    assert (datastore.api_group, datastore.qps, datastore.burst) == ("projectnetplug.org", 7, 9)
+
+
 def test_netplug_ipam_reads_a_configuration_of_netplug_itself() -> None:
     netconf = load(with_keys(nodename="node-1"), Role.IPAM)
     assert (netconf.type, netconf.nodename, netconf.ipam.type) == ("netplug", "node-1", "netplug-ipam")

@@ -148,15 +148,15 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
         (
             lambda: from_file(etcdEndpoints=f"http://u:{SECRET}@a", etcdDiscoverySrv="b.org"),
             (
-                f"{FILE} $.spec.etcdDiscoverySrv: 'b.org' is not accepted; it excludes {FILE} $.spec.etcdEndpoints; "
-                "give one of the two"
+                f"{FILE} $.spec.etcdDiscoverySrv: 'b.org' is not accepted; multiple discovery or bootstrap options "
+                'specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
             ),
         ),
         (
             lambda: from_environment(ETCD_ENDPOINTS=f"http://u:{SECRET}@a", NETPLUG_ETCD_DISCOVERY_SRV="b.org"),
             (
-                "environment.NETPLUG_ETCD_DISCOVERY_SRV: 'b.org' is not accepted; "
-                "it excludes environment.ETCD_ENDPOINTS; give one of the two"
+                "environment.NETPLUG_ETCD_DISCOVERY_SRV: 'b.org' is not accepted; multiple discovery or bootstrap "
+                'options specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
             ),
         ),
         (
