@@ -25,6 +25,7 @@ __all__ = [
     "endpoint_name_prefix",
     "handle_id",
     "host_interface_name",
+    "is_subdomain",
     "matches_endpoint_name",
     "parse_endpoint_name",
     "prefix_to_name",
@@ -157,7 +158,7 @@ def workload_endpoint_name(identity: EndpointIdentity) -> str:
 
 def encoded_segment(text: str) -> str:
     """A text as part of a resource name: itself where it can be, else what is left of it and a hash of all of it."""
-    if not text or _is_subdomain(text):
+    if not text or is_subdomain(text):
         return text
     kept = "".join(character if character in _LETTERS_DIGITS else "-" for character in text.lower()).strip("-")
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -233,7 +234,8 @@ def _split(name: str) -> tuple[str, ...]:
     return (*parts, current)
 
 
-def _is_subdomain(text: str) -> bool:
+def is_subdomain(text: str) -> bool:
+    """Whether a text is lower-case letters, digits and ``-`` between dots (a DNS subdomain, RFC 1123), however long."""
     return all(
         label and set(label) <= _LETTERS_DIGITS | {"-"} and not label.startswith("-") and not label.endswith("-")
         for label in text.split(".")

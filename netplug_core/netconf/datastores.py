@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from netplug_core.errors import ConfigurationError
 from netplug_core.members import Members
 from netplug_core.netconf.model import (
@@ -12,7 +14,7 @@ from netplug_core.netconf.model import (
     KubernetesAccess,
 )
 
-__all__ = ["datastore_settings", "etcd_endpoints", "refuse_endpoints_beside_srv"]
+__all__ = ["datastore_settings", "etcd_endpoints", "etcd_endpoints_key", "refuse_endpoints_beside_srv"]
 
 
 def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
@@ -20,17 +22,19 @@ def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
 
     Raises:
         DecodeError: a key has the wrong JSON type.
-        ConfigurationError: endpoints are given twice, and it matters (``is_strict``).
+        ConfigurationError: endpoints are given twice or a path is relative, and it matters (``is_strict``).
     """
     access, policy = top.child("kubernetes"), top.child("policy")
     listed, srv = top.text("etcd_endpoints"), top.text("etcd_discovery_srv")
     if listed and not is_strict:
         srv = ""
-    pair, where = (top.text("etcd_scheme"), top.text("etcd_authority")), f"{top.where}.etcd_discovery_srv"
+    scheme, authority = top.text("etcd_scheme"), top.text("etcd_authority")
+    where = f"{top.where}.etcd_discovery_srv"
     return DatastoreSettings(
         type=top.text("datastore_type") or "etcdv3",
-        sqlite_path=top.text("sqlite_path") or DEFAULT_SQLITE_PATH,
-        etcd_endpoints=etcd_endpoints(listed, srv, pair, where),
+        sqlite_path=_sqlite_path(top, is_strict=is_strict),
+        etcd_endpoints=etcd_endpoints(listed, srv, (scheme, authority), where),
+        etcd_endpoints_key=etcd_endpoints_key(listed, {"etcd_scheme": scheme, "etcd_authority": authority}),
         etcd_discovery_srv=srv,
         etcd_key_file=top.text("etcd_key_file"),
         etcd_cert_file=top.text("etcd_cert_file"),
@@ -38,8 +42,8 @@ def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
         kubernetes=_access(access or Members(top.where, {}), policy or Members(top.where, {})),
         api_group=top.text("netplug_api_group"),
         annotation_prefix=top.text("annotation_prefix") or DEFAULT_ANNOTATION_PREFIX,
-        qps=top.integer("qps") or 0,
-        burst=top.integer("burst") or 0,
+        qps=top.number("qps") or 0,
+        burst=top.number("burst") or 0,
     )
 
 
@@ -61,6 +65,12 @@ def etcd_endpoints(listed: str, srv: str, pair: tuple[str, str], where: str) -> 
     return (f"{scheme or 'http'}://{authority or DEFAULT_AUTHORITY}",)
 
 
+def etcd_endpoints_key(listed: str, pair: Mapping[str, str]) -> str:
+    """What people set to say where etcd answers: the list, or else as much of the deprecated pair as they gave."""
+    given = [name for name, text in pair.items() if text]
+    return "etcd_endpoints" if listed or not given else " and ".join(given)
+
+
 def refuse_endpoints_beside_srv(endpoints: str | tuple[str, ...], srv: str, where: str) -> None:
     """Refuse endpoints of etcd beside a domain whose SRV records say them (spec 2.1).
 
@@ -71,6 +81,14 @@ def refuse_endpoints_beside_srv(endpoints: str | tuple[str, ...], srv: str, wher
         # An endpoint may be written with a password, so it is the other one that is shown.
         accepted = 'multiple discovery or bootstrap options specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
         raise ConfigurationError(where, srv, accepted)
+
+
+def _sqlite_path(top: Members, *, is_strict: bool) -> str:
+    path = top.text("sqlite_path") or DEFAULT_SQLITE_PATH
+    if is_strict and not path.startswith("/"):
+        # Runtimes start plugins in whatever folder they are in themselves.
+        raise ConfigurationError(f"{top.where}.sqlite_path", path, "an absolute path is expected")
+    return path
 
 
 def _access(access: Members, policy: Members) -> KubernetesAccess:

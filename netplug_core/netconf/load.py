@@ -15,8 +15,10 @@ from attrs import frozen
 from netplug_core.errors import ConfigurationError
 from netplug_core.log import Level
 from netplug_core.members import Members
+from netplug_core.names import is_subdomain
 from netplug_core.netconf.datastores import datastore_settings
 from netplug_core.netconf.model import (
+    DEFAULT_ANNOTATION_PREFIX,
     LARGEST_MTU,
     MOST_QUEUES,
     ContainerSettings,
@@ -111,7 +113,7 @@ def load(config: Mapping[str, object], role: Role, purpose: Purpose = Purpose.SE
         policy_setup_timeout_s=_at_least_zero(top, judge, "policy_setup_timeout_seconds"),
         endpoint_status_dir=top.text("endpoint_status_dir") or defaults.endpoint_status_dir,
         ipam_lock_file=top.text("ipam_lock_file") or defaults.ipam_lock_file,
-        annotation_prefix=top.text("annotation_prefix") or defaults.annotation_prefix,
+        annotation_prefix=_annotation_prefix(top, judge),
         device_type=_device_type(top, judge),
         dataplane_type=_object(top, "dataplane_options").text("type"),
         valid_attachments=_attachments(config),
@@ -171,6 +173,12 @@ def _own_keys(config: Mapping[str, object], ipam: Members, role: Role) -> Member
     if top.text("type") != "netplug":
         raise ConfigurationError(f"{_WHERE}.type", top.text("type"), '"netplug" is expected')
     return top
+
+
+def _annotation_prefix(top: Members, judge: _Judge) -> str:
+    default = DEFAULT_ANNOTATION_PREFIX
+    prefix, accepted = top.text("annotation_prefix") or default, f"a DNS name such as {default} is expected"
+    return judge.allow("annotation_prefix", prefix, is_subdomain, accepted, default)
 
 
 def _object(top: Members, key: str) -> Members:

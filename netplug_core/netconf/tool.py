@@ -13,7 +13,8 @@ from typing import Protocol
 from attrs import frozen
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.datastores import etcd_endpoints
+from netplug_core.names import is_subdomain
+from netplug_core.netconf.datastores import etcd_endpoints, etcd_endpoints_key
 from netplug_core.netconf.model import (
     DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_SQLITE_PATH,
@@ -175,11 +176,14 @@ class _File:
 
 
 def _settings(source: _Source) -> DatastoreSettings:
-    srv, pair = source.text("etcdDiscoverySrv"), (source.text("etcdScheme"), source.text("etcdAuthority"))
+    listed, srv = source.text("etcdEndpoints"), source.text("etcdDiscoverySrv")
+    scheme, authority = source.text("etcdScheme"), source.text("etcdAuthority")
+    pair = {source.where("etcdScheme"): scheme, source.where("etcdAuthority"): authority}
     return DatastoreSettings(
         type=_type(source),
         sqlite_path=source.text("sqlitePath") or DEFAULT_SQLITE_PATH,
-        etcd_endpoints=etcd_endpoints(source.text("etcdEndpoints"), srv, pair, source.where("etcdDiscoverySrv")),
+        etcd_endpoints=etcd_endpoints(listed, srv, (scheme, authority), source.where("etcdDiscoverySrv")),
+        etcd_endpoints_key=etcd_endpoints_key(listed, pair),
         etcd_discovery_srv=srv,
         etcd_key_file=source.text("etcdKeyFile"),
         etcd_cert_file=source.text("etcdCertFile"),
@@ -191,10 +195,18 @@ def _settings(source: _Source) -> DatastoreSettings:
         etcd_password=source.text("etcdPassword"),
         kubernetes=_access(source),
         api_group=source.text("netplugAPIGroup"),
-        annotation_prefix=source.text("annotationPrefix") or DEFAULT_ANNOTATION_PREFIX,
+        annotation_prefix=_annotation_prefix(source),
         qps=source.number("k8sClientQPS"),
         burst=source.number("k8sClientBurst"),
     )
+
+
+def _annotation_prefix(source: _Source) -> str:
+    prefix = source.text("annotationPrefix") or DEFAULT_ANNOTATION_PREFIX
+    if not is_subdomain(prefix):
+        accepted = f"a DNS name such as {DEFAULT_ANNOTATION_PREFIX} is expected"
+        raise ConfigurationError(source.where("annotationPrefix"), prefix, accepted)
+    return prefix
 
 
 def _type(source: _Source) -> str:

@@ -6,6 +6,7 @@ what the controllers or an older release wrote is never judged here. Nothing is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
@@ -13,6 +14,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
+from netplug_core.names import LONGEST_NAME, is_subdomain
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
@@ -33,9 +35,9 @@ __all__ = [
     "pool_warnings",
 ]
 
-_NAME_LENGTH = 253
 _ANNOTATIONS_SIZE = 256 * 1024
 _SELECTOR_LENGTH = 1024
+_LABEL_TEXT = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _EVERYTHING = "all()"
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
 _LINK_LOCAL = {
@@ -136,23 +138,37 @@ def _metadata(resource: Resource) -> Iterator[Problem]:
     if row.fixed_name and metadata.name != row.fixed_name:
         yield Problem("metadata.name", metadata.name, f"there is one {row.name}, and its name is {row.fixed_name}")
     if not _is_subdomain(metadata.name):
-        rule = f"at most {_NAME_LENGTH} lower-case letters, digits, '-' and '.', each part between letters or digits"
+        rule = f"at most {LONGEST_NAME} lower-case letters, digits, '-' and '.', each part between letters or digits"
         yield Problem("metadata.name", metadata.name, rule)
     if metadata.namespace and row.scope is Scope.CLUSTER:
         yield Problem("metadata.namespace", metadata.namespace, f"{row.name} is not namespaced")
+    yield from _label_problems(metadata)
     size = _annotations_size(metadata)
     if size > _ANNOTATIONS_SIZE:
         yield Problem("metadata.annotations", f"{size} bytes", f"at most {_ANNOTATIONS_SIZE} bytes in total")
 
 
+def _label_problems(metadata: Metadata) -> Iterator[Problem]:
+    """What an API server would refuse: a resource can move from one store to another."""
+    text = "at most 63 letters, digits, '-', '_' and '.', between letters or digits"
+    rule = f"a name is {text}, and may have a DNS name and '/' before it"
+    for member, names in (
+        ("labels", [name for name, _text in metadata.labels]),
+        ("annotations", [name.lower() for name, _text in metadata.annotations]),
+    ):
+        yield from (Problem(f"metadata.{member}", name, rule) for name in names if not _is_qualified(name))
+    for name, value in metadata.labels:
+        if value and not _LABEL_TEXT.fullmatch(value):
+            yield Problem(f"metadata.labels[{name}]", value, f"a label's text is {text}, or empty")
+
+
+def _is_qualified(name: str) -> bool:
+    domain, slash, last = name.rpartition("/")
+    return bool(_LABEL_TEXT.fullmatch(last)) and (_is_subdomain(domain) if slash else True)
+
+
 def _is_subdomain(name: str) -> bool:
-    return len(name) <= _NAME_LENGTH and all(_is_label(label) for label in name.split("."))
-
-
-def _is_label(label: str) -> bool:
-    if not label or label[0] == "-" or label[-1] == "-":
-        return False
-    return all(char in "abcdefghijklmnopqrstuvwxyz0123456789-" for char in label)
+    return len(name) <= LONGEST_NAME and is_subdomain(name)
 
 
 def _annotations_size(metadata: Metadata) -> int:

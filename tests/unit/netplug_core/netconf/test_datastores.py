@@ -46,6 +46,22 @@ def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
     )
 
 
+def test_a_relative_path_would_be_another_file_for_each_folder_that_a_runtime_starts_in() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        settings(datastore_type="sqlite", sqlite_path="netplug.db")
+    assert str(refusal.value) == (
+        "network configuration.sqlite_path: 'netplug.db' is not accepted; an absolute path is expected"
+    )
+    keys = Members("network configuration", {"sqlite_path": "netplug.db"})
+    assert datastore_settings(keys, is_strict=False).sqlite_path == "netplug.db"
+
+
+@pytest.mark.parametrize("key", ["qps", "burst"])
+def test_a_number_of_calls_is_not_negative(key: str) -> None:
+    with pytest.raises(DecodeError, match=rf"{key}: must be an integer from 0 to 4294967295"):
+        settings(**{key: -1})
+
+
 def test_a_teardown_lets_the_endpoints_win() -> None:
     keys = Members("network configuration", {"etcd_endpoints": "http://a", "etcd_discovery_srv": "b.org"})
     found = datastore_settings(keys, is_strict=False)

@@ -206,6 +206,10 @@ def test_no_list_of_attachments_is_not_an_empty_one(keys: dict[str, object], att
             '7 device_type: \'bogus\' is not accepted; supported: "veth", "netkit"',
         ),
         (with_keys(mtu=-1), "7 mtu: -1 is not accepted; a number from 0 to 65535 is expected"),
+        (
+            with_keys(annotation_prefix="a b/c"),
+            "7 annotation_prefix: 'a b/c' is not accepted; a DNS name such as cni.projectnetplug.org is expected",
+        ),
         (with_keys(mtu=65536), "7 mtu: 65536 is not accepted; a number from 0 to 65535 is expected"),
         (with_keys(mtu=1450.0), "6 mtu: must be an integer"),
         (with_keys(mtu="1450"), "6 mtu: must be an integer"),

@@ -160,6 +160,13 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
             ),
         ),
         (
+            lambda: from_environment(ANNOTATION_PREFIX="a b/c"),
+            (
+                "environment.ANNOTATION_PREFIX: 'a b/c' is not accepted; "
+                "a DNS name such as cni.projectnetplug.org is expected"
+            ),
+        ),
+        (
             lambda: from_environment(K8S_CLIENT_QPS="many"),
             "environment.K8S_CLIENT_QPS: 'many' is not accepted; a whole number is expected",
         ),

@@ -232,7 +232,11 @@ def test_unknown_fields_of_a_person_are_refused(mapping: Json, field: str, place
         ),
         (
             {**pool(), "metadata": {"name": "p", "labels": {"a": 1}}},
-            "expected a text for a text @ pool.yaml#1 $.metadata.labels['a'], found 1",
+            "expected a text @ pool.yaml#1 $.metadata.labels['a'], found 1",
+        ),
+        (
+            {**pool(), "metadata": {"name": "p", "labels": {1: "a"}}},
+            "expected texts as keys @ pool.yaml#1 $.metadata.labels, found 1",
         ),
         (
             {**pool(), "metadata": {"name": "p", "deletionTimestamp": "-"}},
@@ -401,7 +405,7 @@ def test_a_profile_survives_with_what_its_rules_match() -> None:
     [
         ({"ingress": [{"action": "allow"}]}, "expected one of Allow, Deny, Log, Pass @ pool.yaml#1 $.spec.ingress[0]"),
         ({"egress": [{}]}, "expected one of Allow, Deny, Log, Pass @ pool.yaml#1 $.spec.egress[0].action"),
-        ({"labelsToApply": {"a": 1}}, "expected a text for a text @ pool.yaml#1 $.spec.labelsToApply['a']"),
+        ({"labelsToApply": {"a": 1}}, "expected a text @ pool.yaml#1 $.spec.labelsToApply['a']"),
     ],
 )
 def test_a_profile_that_cannot_be_read_is_refused(spec: Json, sentence: str) -> None:

@@ -148,6 +148,38 @@ def test_every_selector_of_a_pool_is_judged() -> None:
     assert [problem.field for problem in caught.value.problems] == ["spec.nodeSelector", "spec.namespaceSelector"]
 
 
+@pytest.mark.parametrize("name", ["a", "A_b.c-1", "a/b", "example.org/tier", "x" * 63])
+def test_labels_and_annotations_may_be_called_what_an_api_server_takes(name: str) -> None:
+    check(evolve(pool(), metadata=Metadata(name="p", labels=((name, "a.B_c-9"),), annotations=((name.upper(), "!"),))))
+    check(evolve(pool(), metadata=Metadata(name="p", labels=((name, ""),))))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a.", "x" * 64, "/a", "a/", "a/b/c", "A.b/c", "a_b/c"])
+def test_a_label_that_no_api_server_takes_is_refused_everywhere(name: str) -> None:
+    """A resource made on one store could not move to the other."""
+    with pytest.raises(InvalidResource) as caught:
+        check(evolve(pool(), metadata=Metadata(name="p", labels=((name, "x"),))))
+    assert str(caught.value) == (
+        f"IPPool(p): error with field metadata.labels = '{name}' (a name is at most 63 letters, digits, '-', '_' and "
+        "'.', between letters or digits, and may have a DNS name and '/' before it)"
+    )
+
+
+@pytest.mark.parametrize("text", ["a b", "-", "x" * 64, "a="])
+def test_the_text_of_a_label_is_judged_too(text: str) -> None:
+    with pytest.raises(InvalidResource) as caught:
+        check(evolve(pool(), metadata=Metadata(name="p", labels=(("tier", text),))))
+    assert str(caught.value) == (
+        f"IPPool(p): error with field metadata.labels[tier] = '{text}' (a label's text is at most 63 letters, digits, "
+        "'-', '_' and '.', between letters or digits, or empty)"
+    )
+
+
+def test_the_name_of_an_annotation_is_judged_without_its_case() -> None:
+    with pytest.raises(InvalidResource, match=r"metadata\.annotations = 'a b' \(a name is at most 63"):
+        check(evolve(pool(), metadata=Metadata(name="p", annotations=(("A b", "x"),))))
+
+
 def test_a_pool_has_no_namespace_and_bounded_annotations() -> None:
     metadata = Metadata(name="p", namespace="default", annotations=(("a", "b" * 256 * 1024),))
     with pytest.raises(InvalidResource) as caught:
