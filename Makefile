@@ -4,18 +4,27 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit property integration faults nightly lint bench constraints clean
+.PHONY: help demo test unit property integration faults nightly lint bench manifests constraints clean
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
+# What `make lint` runs: all of it, whatever fails.
+linters := ruff-format ruff-check mypy pyright lint-imports
+lint.ruff-format := ruff format --check .
+lint.ruff-check := ruff check .
+lint.mypy := mypy --strict
+lint.pyright := pyright --pythonpath $(python) --warnings
+lint.lint-imports := lint-imports
 # What the tests also have to pass on, at night: the oldest and the newest etcd, and an older API server.
 other_etcds := etcd-debian etcd-v3.7.3
 other_apiservers := kube-apiserver-v1.35.4
 step = @printf '==> %s\n'
-servers = @tools/servers || printf '%s\n' 'tests that need what is missing are skipped'
+# As tests/conftest.py judges it.
+missed = $(if $(filter 1 true,$(shell echo '$(CI)' | tr A-Z a-z)),fail: CI=$(CI) allows no skip,are skipped)
+servers = @tools/servers || printf '%s\n' 'tests that need what is missing $(missed)'
 
 help:                   ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
+	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 14
 
 # The servers of the other datastores come with what development takes.
 demo:                   ## a node and pods with real addresses, shown and taken down again; DATASTORE=etcdv3, kubernetes
@@ -44,7 +53,7 @@ faults:                 ## every mishap at every write of every operation of the
 	$(step) 'pytest: faults'
 	@$(python) -m pytest tests/faults
 
-nightly:                ## property tests, faults and chaos as deep as a night allows; other versions of the servers
+nightly:                ## property tests, faults and chaos as deep as a night allows; other servers; what is published
 	@tools/prepare dev
 	@tools/servers --all
 	$(step) 'pytest: property and faults, deep'
@@ -56,25 +65,28 @@ nightly:                ## property tests, faults and chaos as deep as a night a
 	@for server in $(other_apiservers); do \
 	    printf '==> pytest: %s\n' $$server; \
 	    NETPLUG_KUBE_APISERVER=$$server $(python) -m pytest tests/integration -m apiserver; done
+	$(step) 'nox: dist'
+	@.venv/bin/nox -s dist
 
 lint:                   ## format, style, types twice, import contracts
 	@tools/prepare dev
-	$(step) 'ruff format --check'
-	@.venv/bin/ruff format --check .
-	$(step) 'ruff check'
-	@.venv/bin/ruff check .
-	$(step) 'mypy --strict'
-	@.venv/bin/mypy --strict
-	$(step) 'pyright'
-	@.venv/bin/pyright --pythonpath $(python) --warnings
-	$(step) 'lint-imports'
-	@.venv/bin/lint-imports
+	@$(MAKE) --keep-going --no-print-directory $(linters)
+
+.PHONY: $(linters)
+$(linters):
+	$(step) '$(lint.$@)'
+	@.venv/bin/$(lint.$@)
 
 bench:                  ## blocks beside plain JSON, a cluster of allocators, ADD and DEL beside the well-known plugins
 	@tools/prepare dev
 	@tools/demo servers
 	$(step) 'benchmarks'
 	@$(python) -m benchmarks
+
+manifests:              ## write netplug_cli/manifests anew from the tables of kinds and rights
+	@tools/prepare dev
+	$(step) 'manifests'
+	@$(python) -m tools.manifests
 
 constraints:            ## pin anew what pyproject.toml asks for
 	@tools/prepare dev

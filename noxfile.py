@@ -10,6 +10,7 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "unit", "property"]
 
 HERE = Path(__file__).parent
+PACKAGES = ("netplug_core", "netplug_backends", "netplug_cli")
 MUTMUT = "mutmut==3.8.1"
 
 
@@ -81,20 +82,28 @@ def protobuf(session: nox.Session, protobuf: str) -> None:
 
 @nox.session
 def dist(session: nox.Session) -> None:
-    """Build the wheel, and test what was installed from it rather than this folder."""
+    """Build what is published, and test what was installed from it, by the tests in it, rather than this folder."""
     install_pinned(session)
     away = Path(session.create_tmp())
     shutil.rmtree(away, ignore_errors=True)
-    session.run("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(away / "dist"), ".")
-    (wheel,) = (away / "dist").glob("netplug-*.whl")
+    session.run("hatchling", "build", "-t", "sdist", "-d", str(away), silent=True)
+    (sources,) = away.glob("netplug-*.tar.gz")
+    session.run("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(away), str(sources))
+    (wheel,) = away.glob("netplug-*.whl")
     session.install("--force-reinstall", "--no-deps", str(wheel))
-    shutil.copytree(HERE / "tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(HERE / "docs", away / "docs")  # the tests read the pages that the README names
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(HERE / name, away)
-    session.chdir(away)
-    session.run("netplugctl", "version")
+    shutil.unpack_archive(sources, away)
+    session.chdir(away / sources.name.removesuffix(".tar.gz"))
+    for package in PACKAGES:
+        shutil.rmtree(package)  # so that only what is installed can be imported
+    session.run("netplugctl", "version", "--client")
     session.run("pytest", "tests/unit", *session.posargs)
+
+
+@nox.session
+def manifests(session: nox.Session) -> None:
+    """Write netplug_cli/manifests anew from the tables of kinds and rights."""
+    install(session)
+    session.run("python", "-m", "tools.manifests")
 
 
 @nox.session
@@ -104,7 +113,7 @@ def mutation(session: nox.Session) -> None:
     session.install(MUTMUT)
     away = Path(session.create_tmp()) / "tree"
     shutil.rmtree(away, ignore_errors=True)
-    for folder in ("netplug_core", "netplug_backends", "netplug_cli", "tests", "docs"):
+    for folder in (*PACKAGES, "tests", "docs"):
         shutil.copytree(HERE / folder, away / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(HERE / name, away)

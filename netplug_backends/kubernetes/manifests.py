@@ -1,6 +1,6 @@
 """The definitions and the roles that a cluster needs, made from the tables of this package.
 
-``tools/manifests`` writes them to ``netplug_cli/manifests``, where people and installers find them; a test compares.
+``make manifests`` writes them to ``netplug_cli/manifests``, where people and installers find them; a test compares.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("netplug_core", "netplug_backends", "netplug_cli")
 MODULE_LINES = 400
 FUNCTION_LINES = 40
@@ -76,3 +78,11 @@ def test_no_module_is_created_empty(package: str) -> None:
     """A package's `__init__` is a map, so it has a docstring at least."""
     empty = [name for name, path in modules() if name.startswith(package) and not path.read_text().strip()]
     assert empty == []
+
+
+def test_the_source_distribution_has_its_tests_and_what_they_read() -> None:
+    """`nox -s dist` runs them from there."""
+    packed = {file.relative_path for file in SdistBuilder(str(ROOT)).recurse_included_files()}
+    read = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changelog.d").iterdir()]
+    named = {"CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "noxfile.py", "tools/manifests.py", ".ci/run"}
+    assert {str(path.relative_to(ROOT)) for path in read} | named <= packed

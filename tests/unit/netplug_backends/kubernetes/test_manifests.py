@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+import netplug_cli
 from netplug_backends.kubernetes.layout import SORTS, Mode
 from netplug_backends.kubernetes.manifests import definitions, plugin_role
 from netplug_backends.kubernetes.schemas import SCHEMAS
 
-ROOT = Path(__file__).resolve().parents[4]
-MANIFESTS = ROOT / "netplug_cli" / "manifests"
+MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_shipped_definitions_are_the_tables(mode: Mode) -> None:
-    """``tools/manifests`` writes them anew."""
+    """``make manifests`` writes them anew."""
     folder = MANIFESTS / "crds" / mode.name.lower()
     wanted = dict(definitions(mode))
     assert sorted(path.stem for path in folder.iterdir()) == sorted(wanted)

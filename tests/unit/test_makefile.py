@@ -1,0 +1,79 @@
+"""The Makefile: it lists what it has, says what a missing server means, and lint hides no tool behind another."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
+
+
+def made(folder: Path, *arguments: str, ci: str = "") -> subprocess.CompletedProcess[str]:
+    """What `make` says in a folder; nothing of a make that runs these tests reaches it."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--no-print-directory", "-f", str(MAKEFILE), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environ | {"CI": ci})
+
+
+def test_help_lists_every_target_for_people(tmp_path: Path) -> None:
+    (targets,) = re.findall(r"^\.PHONY: (help .*)$", MAKEFILE.read_text(), re.MULTILINE)
+    listed = [name for line in made(tmp_path, "help").stdout.splitlines() for name in line[:14].split()]
+    assert sorted(listed) == sorted(targets.split())
+
+
+@pytest.mark.parametrize("target", ["test", "integration"])
+@pytest.mark.parametrize(
+    "ci, outcome",
+    [
+        ("", "are skipped"),
+        ("false", "are skipped"),
+        ("true", "fail: CI=true allows no skip"),
+        ("True", "fail: CI=True allows no skip"),
+        ("1", "fail: CI=1 allows no skip"),
+    ],
+)
+def test_where_a_server_cannot_be_made_it_says_what_becomes_of_the_tests(
+    tmp_path: Path, target: str, ci: str, outcome: str
+) -> None:
+    assert f"'tests that need what is missing {outcome}'" in made(tmp_path, "-n", target, ci=ci).stdout
+
+
+STEPS = ["ruff format --check .", "ruff check .", "mypy --strict", "pyright", "lint-imports"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with tools that say that they ran, and succeed unless a file with their name and `.fails` is there."""
+    programs = ["tools/prepare", *(f".venv/bin/{name}" for name in ("ruff", "mypy", "pyright", "lint-imports"))]
+    for program in programs:
+        path = tmp_path / program
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\necho "ran {path.name} $*"\ntest ! -e {path.name}.fails\n')
+        path.chmod(0o700)
+    shutil.copy(MAKEFILE, tmp_path)
+    return tmp_path
+
+
+def ran(said: str) -> list[str]:
+    return [step for step in STEPS if f"\nran {step}" in said]
+
+
+def test_lint_runs_its_five_tools(checkout: Path) -> None:
+    linted = made(checkout, "lint")
+    assert (linted.returncode, ran(linted.stdout)) == (0, STEPS)
+
+
+@pytest.mark.parametrize("tool", ["ruff", "mypy", "pyright", "lint-imports"])
+def test_lint_runs_all_of_them_when_one_fails_and_fails_at_the_end(checkout: Path, tool: str) -> None:
+    (checkout / f"{tool}.fails").touch()
+    linted = made(checkout, "lint")
+    assert (linted.returncode, ran(linted.stdout)) == (2, STEPS)
+
+
+def test_lint_runs_nothing_where_nothing_could_be_prepared(checkout: Path) -> None:
+    (checkout / "prepare.fails").touch()
+    linted = made(checkout, "lint")
+    assert (linted.returncode, ran(linted.stdout)) == (2, [])

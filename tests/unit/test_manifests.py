@@ -1,0 +1,39 @@
+"""`make manifests`: what it writes is what is shipped, and what is of no kind any more goes."""
+
+import shutil
+from pathlib import Path
+
+import netplug_cli
+from tools.manifests import HEAD, write
+
+SHIPPED = Path(netplug_cli.__file__).parent / "manifests"
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_into_an_empty_folder_it_writes_what_is_shipped(tmp_path: Path) -> None:
+    assert len(list(write(tmp_path))) == len(files(SHIPPED))
+    assert files(tmp_path) == files(SHIPPED)
+
+
+def test_what_is_right_is_not_written_again(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED, tmp_path, dirs_exist_ok=True)
+    assert list(write(tmp_path)) == []
+
+
+def test_what_was_edited_is_mended_and_a_kind_that_is_gone_is_removed(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED, tmp_path, dirs_exist_ok=True)
+    edited, gone = tmp_path / "crds" / "v1" / "ippools.yaml", tmp_path / "crds" / "v3" / "windmills.yaml"
+    edited.write_text("{}")
+    gone.write_text(f"{HEAD}kind: Windmill\n")
+    assert list(write(tmp_path)) == [f"wrote {edited}", f"removed {gone}"]
+    assert files(tmp_path) == files(SHIPPED)
+
+
+def test_what_somebody_wrote_by_hand_stays(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("kind: Deployment\n")
+    assert f"removed {mine}" not in list(write(tmp_path))
+    assert mine.read_text() == "kind: Deployment\n"
