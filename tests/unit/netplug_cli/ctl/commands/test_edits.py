@@ -23,9 +23,11 @@ def shown(bench: Bench) -> dict[str, dict[str, object]]:
 
 def test_a_label_from_its_setting_to_its_removal(bench: Bench) -> None:
     """S-46 of the catalogue."""
-    assert bench.type("label", "pools", "a", "app=web=1") == 0
+    assert bench.type("label", "pools", "a", "app=web.1") == 0
     assert bench.out == "Successfully set label app on IPPool a\n"
-    assert shown(bench)["metadata"]["labels"] == {"app": "web=1"}
+    assert shown(bench)["metadata"]["labels"] == {"app": "web.1"}
+    assert bench.type("label", "pools", "a", "app=web=1", "--overwrite") == 1  # the text is what follows the first one
+    assert "metadata.labels[app] = 'web=1' (a label's text is at most 63 letters" in bench.err
     assert bench.type("label", "pool", "a", "app=order") == 1
     assert bench.err.startswith("netplugctl: key app is already present on IPPool(a)")
     assert bench.type("label", "pool", "a", "app=", "--overwrite") == 0
