@@ -23,8 +23,9 @@ from attrs import frozen
 
 from benchmarks.measure import Sample, Series, report, run
 from netplug_cli import wiring
-from netplug_cli.lab.folder import Folder
+from netplug_cli.lab.folder import find_lab
 from netplug_cli.lab.model import NODE, POD_NAMESPACE
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.stores import StoreKind, store_environment
 from netplug_core.netconf.tool import datastore_settings_from_environment
 
@@ -128,7 +129,7 @@ def _reference(folder: Path) -> Iterator[Contender]:
 @contextmanager
 def _api_pods(folder: Folder, rounds: int) -> Iterator[None]:
     """The pods that the API server has to know before a plugin may attach them."""
-    lab = folder.find_lab()
+    lab = find_lab(folder)
     if lab is None:
         raise SystemExit(f"{folder.path} has no lab any more")
     settings = datastore_settings_from_environment(store_environment(lab.store, folder))

@@ -1,7 +1,9 @@
 """Every name that is computed: endpoints, handles, interfaces, hardware addresses, status files.
 
 Pure functions with known vectors: other programs compute the same names, so none may depend on anything random.
-``workload`` calls them for a CNI call, layouts of datastores for their objects.
+``workload`` calls them for a CNI call, layouts of datastores for their objects. That endpoints' names can be searched
+(``endpoint_name_prefix``, ``matches_endpoint_name``) and status files found (``status_file_name``) is for programs
+beside netplug, which ``docs/library.md`` shows; the node process will write those files.
 """
 
 from __future__ import annotations

@@ -87,6 +87,11 @@ class Get(Generic[V_co]):
 
     key: Key[V_co]
 
+    @property
+    def kind(self) -> Kind[V_co]:
+        """What it asks for a record of."""
+        return self.key.kind
+
     def __hash__(self) -> int:
         return hash(self.key.path)
 

@@ -118,7 +118,7 @@ class MemoryDatastore:
         with self._lock:
             self.calls.reads += 1
             now = Revision(str(self._number))
-            kinds = (query.key.kind if isinstance(query, Get) else query.kind for query in queries)
+            kinds = (query.kind for query in queries)
             return Snapshot({query: self._answer(query) for query in queries}, dict.fromkeys(kinds, now))
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:

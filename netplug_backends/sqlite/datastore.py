@@ -84,8 +84,8 @@ class SqliteDatastore:
             now = Revision(str(_newest(connection)))
             found = [(query, _find(connection, query)) for query in queries]
             connection.execute("COMMIT")
-        answers = {query: Answer(tuple(self._record(_kind_of(query), row) for row in rows)) for query, rows in found}
-        return Snapshot(answers, {_kind_of(query): now for query in queries})
+        answers = {query: Answer(tuple(self._record(query.kind, row) for row in rows)) for query, rows in found}
+        return Snapshot(answers, {query.kind: now for query in queries})
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
@@ -252,10 +252,6 @@ def _changes(
     changes = connection.execute(columns, (oldest,)).fetchall()
     connection.execute("COMMIT")
     return newest, changes if len(changes) == newest - oldest else None
-
-
-def _kind_of(query: Query) -> Kind[object]:
-    return query.key.kind if isinstance(query, Get) else query.kind
 
 
 def _joined(path: tuple[str, ...]) -> str:

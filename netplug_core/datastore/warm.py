@@ -77,7 +77,7 @@ class Warm:
         if not self._answers:
             self._since = self.clock.monotonic()
         for query, answer in snapshot.answers.items():
-            if not _is_of(query, self.passing) and not (isinstance(query, List) and query.limit):
+            if query.kind not in self.passing and not (isinstance(query, List) and query.limit):
                 self._answers[query] = answer
                 if isinstance(query, List):
                     self._listed.add(query.kind)
@@ -111,7 +111,3 @@ class Warm:
 
 def _path(record: Record[object]) -> tuple[str, ...]:
     return record.key.path
-
-
-def _is_of(query: Query, kinds: frozenset[Kind[object]]) -> bool:
-    return (query.key.kind if isinstance(query, Get) else query.kind) in kinds

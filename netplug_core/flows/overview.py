@@ -13,7 +13,8 @@ from netplug_core.datastore.loop import CALL_S
 from netplug_core.flows.addresses import find_holder
 from netplug_core.flows.cluster import find_ipam_configuration
 from netplug_core.flows.outcome import ResourceMissing
-from netplug_core.ipam.block import BLOCK, Allocation
+from netplug_core.ipam.attributes import rests_until_ns
+from netplug_core.ipam.block import BLOCK
 from netplug_core.ipam.owners import Holder
 from netplug_core.ipam.reservations import Reserved
 from netplug_core.ipam.utilization import PoolUsage, utilization
@@ -68,6 +69,8 @@ def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressSt
     holder = find_holder(store, address, pace=pace)
     configuration = find_ipam_configuration(store, deadline=pace.deadline)
     reservations = store.read([_RESERVATIONS], deadline=pace.deadline.capped(CALL_S)).list(_RESERVATIONS)
+    released_ns = holder.allocation.attribute.released_ns if holder.allocation else None
+    cooldown_ns = configuration.cooldown_s * _SECOND_NS
     return AddressState(
         holder=holder,
         reserved_by=tuple(
@@ -75,15 +78,8 @@ def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressSt
             for record in reservations
             if any(prefix.contains(address) for prefix in record.value.spec.reserved)
         ),
-        rests_until_ns=_rests_until(holder.allocation, configuration.cooldown_s),
+        rests_until_ns=None if released_ns is None else rests_until_ns(released_ns, cooldown_ns),
     )
-
-
-def _rests_until(allocation: Allocation | None, cooldown_s: int) -> int | None:
-    released_ns = allocation.attribute.released_ns if allocation else None
-    if released_ns is None or not cooldown_s:
-        return released_ns
-    return released_ns + (cooldown_s + 1) * _SECOND_NS  # the moment of release is known to the second
 
 
 def _called(usages: Sequence[PoolUsage], word: str) -> PoolUsage:

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.clock import format_time
-from netplug_core.ipam.attributes import Attribute, Attributes, Pairs
+from netplug_core.ipam.attributes import Attribute, Attributes, Pairs, rests_until_ns
 from netplug_core.records import Get, Key, Kind
 
 __all__ = [
@@ -167,8 +167,8 @@ class Block:
     def collected(self, now_ns: int, cooldown_ns: int) -> Block:
         """The block with those addresses free that have cooled down; itself if nothing changes.
 
-        Stamps are whole seconds of somebody's clock: a second more than the cooldown has to pass, and a stamp of the
-        future is set to now. The sequence number stays; the change that this comes with moves it on.
+        Stamps are of somebody's clock: one of the future is set to now, but where there is no cooldown. The sequence
+        number stays; the change that this comes with moves it on.
         """
         cooling = self.attributes.cooling()
         if not cooling:
@@ -176,7 +176,7 @@ class Block:
         over = {
             index
             for index, released_ns in cooling
-            if cooldown_ns <= 0 or released_ns + cooldown_ns + _SECOND_NS <= now_ns
+            if cooldown_ns <= 0 or rests_until_ns(released_ns, cooldown_ns) <= now_ns
         }
         late = [index for index, released_ns in cooling if released_ns > now_ns and index not in over]
         if not (over or late):

@@ -75,5 +75,5 @@ def _block(desk: Desk, wanted: Automatic) -> Hold | NeedMore | NetplugError:
     # One address more than none: what gives an address is a block, and the address is not taken.
     room = desk.limit - own.count
     basket = Basket(desk=desk, wanted=1, missing=1, room=room, may_borrow=False, stale=own.stale)
-    refusal = look_further(basket, evolve(wanted, count=1), choice.pools, own)
+    refusal = look_further(basket, evolve(wanted, count=1), choice.pools, own.pending)
     return basket.holds[0] if refusal is None else refusal

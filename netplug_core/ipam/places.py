@@ -19,7 +19,6 @@ from netplug_core.ipam.desk import Basket, Desk, Hold, Means
 from netplug_core.ipam.listing import all_blocks
 from netplug_core.ipam.request import Automatic
 from netplug_core.ipam.search import block_order, block_positions
-from netplug_core.ipam.supply import Own
 from netplug_core.ipam.trace import BlockOutcome, PoolFull, Rule, RuleSeen
 from netplug_core.records import Get, Key, NeedMore, Record, Remark
 from netplug_core.resources.ippool import IPPool
@@ -38,13 +37,16 @@ Blocks = Mapping[Prefix, Record[Block]]
 
 
 def look_further(
-    basket: Basket, wanted: Automatic, pools: Sequence[Record[IPPool]], own: Own
+    basket: Basket, wanted: Automatic, pools: Sequence[Record[IPPool]], pending: Iterable[Hold]
 ) -> AllocationError | NeedMore | None:
-    """Fill a basket from other blocks than the claimant's; the reason why it is not full, or what to read first."""
+    """Fill a basket from other blocks than the claimant's; the reason why it is not full, or what to read first.
+
+    First come the ``pending`` ones: the claimant has claimed them already, and they are not there (yet, or any more).
+    """
     rules, shortfall = basket.desk.rules, _Shortfall(basket, wanted)
     if not rules.claims_blocks:
         return shortfall.because(Rule.NO_CLAIMS)
-    _claim_each(basket, own.pending)
+    _claim_each(basket, pending)
     needed = _probe(basket, wanted, pools)
     if needed is None and basket.missing and not _is_at_limit(basket):
         needed = _look_far(basket, wanted, pools)

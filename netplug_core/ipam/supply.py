@@ -72,9 +72,9 @@ def serve(desk: Desk, wanted: Automatic) -> Supply | NeedMore:
     refusal: NetplugError | None = None
     room = basket.room
     if basket.missing:
-        from netplug_core.ipam.places import look_further
+        from netplug_core.ipam.places import look_further  # what most calls have no need of
 
-        outcome = look_further(basket, wanted, choice.pools, own)
+        outcome = look_further(basket, wanted, choice.pools, own.pending)
         if isinstance(outcome, NeedMore):
             return outcome
         refusal = outcome

@@ -1,7 +1,7 @@
 """What the orchestrator knows of pods, namespaces and nodes, and who is asked for it.
 
-Flows ask once a call, for the pod that the runtime named and its namespace; rules get the values. A backend reads them
-where they are (``netplug_core.hookspecs``, ``netplug_open_orchestrator``). Nothing here can be written.
+``registry`` opens one by name (``netplug_core.hookspecs``, ``netplug_open_orchestrator``); its backend reads the facts
+where they are, and rules get them as values. No flow asks for any yet. Nothing here can be written.
 """
 
 from __future__ import annotations

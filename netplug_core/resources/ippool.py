@@ -122,6 +122,7 @@ class IPPool:
 
 
 IPPOOL: Kind[IPPool] = Kind("IPPool", ("name",))
+"""The kind of pools: what a list or a watch of them asks for."""
 
 
 def ippool_key(name: str) -> Key[IPPool]:

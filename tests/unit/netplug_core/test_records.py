@@ -49,6 +49,11 @@ def test_a_kind_is_known_by_its_name_alone() -> None:
     assert Kind("Vegetable", ("shelf", "name")) != FRUIT
 
 
+def test_every_question_says_what_kind_it_asks_for() -> None:
+    assert Get(APPLE).kind is FRUIT
+    assert List(FRUIT, within=("green",)).kind is FRUIT
+
+
 @pytest.mark.parametrize("path", [(), ("green",), ("green", "apple", "seed")])
 def test_a_path_has_the_segments_of_its_kind(path: tuple[str, ...]) -> None:
     with pytest.raises(InvariantBroken, match="a key of Fruit has 2 segments"):

@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_core.ipam.attributes import Attribute, Attributes
+from netplug_core.ipam.attributes import Attribute, Attributes, rests_until_ns
 
 WEB = Attribute(handle="h1", owner=(("node", "node-a"), ("pod", "web-0")))
 DB = Attribute(handle="h2", owner=(("node", "node-a"), ("pod", "db-0")))
@@ -67,3 +67,10 @@ def test_entries_that_cool_down_are_told_with_their_time() -> None:
 def test_some_of_the_entries_make_a_row_too() -> None:
     assert Attributes.of(ALL).only([1, 4]) == Attributes.of((DB, COOLING))
     assert Attributes.of(ALL).only([]) == Attributes()
+
+
+@pytest.mark.parametrize(
+    "cooldown_ns, until_ns", [(0, 7), (-1, 7), (1, 1_000_000_008), (60_000_000_000, 61_000_000_007)]
+)
+def test_an_address_rests_a_second_longer_than_the_cooldown_or_not_at_all(cooldown_ns: int, until_ns: int) -> None:
+    assert rests_until_ns(7, cooldown_ns) == until_ns
