@@ -113,6 +113,8 @@ class AllocatorBench:
         self._depth += 1
         answer = self._answer(act, process)
         self._depth -= 1
+        # Without a mishap too: what a resident process remembers may be a moment old.
+        self.is_calm = self.is_calm and not process.line.has_half_done
         call = Call(
             act=act, before=before, after=self.look(), answer=answer, writes=tuple(process.line.writes),
             since_ns=since_ns, until_ns=self.clock.now_ns(), may_remember=may_remember,

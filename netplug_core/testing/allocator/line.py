@@ -16,7 +16,7 @@ from attrs import Factory, define, field, frozen
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
 from netplug_core.errors import InvariantBroken, Unavailable
-from netplug_core.records import Change, Get, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
+from netplug_core.records import Change, CommitError, Kind, OutcomeUnknown, Query, Revision, Snapshot, Write
 from netplug_core.testing.faults import Death, Fault, FaultyDatastore, LostRace, LostReply, LostRequest, ProcessDied
 
 __all__ = ["CALL_S", "LATE_S", "Line", "Mishap", "Sort", "Watcher"]
@@ -91,6 +91,7 @@ class Line:
 
     ``writes`` has, for each call since the last ``arm``, how many writes it brought; 0 for a read. ``kinds`` are those
     that were read since then, and ``reading_since`` is when the client began to read what its last commit rests on.
+    ``has_half_done`` is whether a commit was refused since then of which a part was applied.
     """
 
     inner: Datastore
@@ -100,6 +101,7 @@ class Line:
     writes: list[int] = field(default=Factory(list))
     kinds: set[Kind[object]] = field(default=Factory(set))
     reading_since: float = 0.0
+    has_half_done: bool = False
     _is_reading: bool = False
 
     def arm(self, *mishaps: Mishap) -> None:
@@ -107,6 +109,7 @@ class Line:
         self.mishaps = {mishap.at: mishap for mishap in mishaps}
         self.writes.clear()
         self.kinds.clear()
+        self.has_half_done = False
         self._begin_reading()
         self._is_reading = False
 
@@ -132,7 +135,7 @@ class Line:
             ProcessDied: the script says so.
         """
         mishap = self._turn(0)
-        self.kinds.update(query.key.kind if isinstance(query, Get) else query.kind for query in queries)
+        self.kinds.update(query.kind for query in queries)
         if not self._is_reading:
             self._begin_reading()
         match mishap.sort if mishap else None:
@@ -163,6 +166,9 @@ class Line:
         except OutcomeUnknown:
             if mishap is not None and mishap.sort is Sort.LATE:
                 self.clock.sleep(LATE_S)
+            raise
+        except CommitError as error:
+            self.has_half_done |= error.applied > 0
             raise
         finally:
             self.watcher.after_commit(self)
