@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from netplug_backends.linux.labns import PinnedNamespaces
     from netplug_core.clock import Clock
     from netplug_core.datastore.interface import Datastore
+    from netplug_core.ipam.interface import IPAM
     from netplug_core.netconf.model import DatastoreSettings, NetConf
 
 __all__ = [
     "install_executables",
     "open_datastore",
     "open_empty_datastore",
+    "open_ipam",
     "open_lab_cluster",
     "open_world",
     "pinned_namespaces",
@@ -62,6 +64,11 @@ def open_empty_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
     from netplug_core.netconf.model import DatastoreSettings
 
     return Registry(CATALOG).open_datastore("memory", DatastoreSettings(type="memory"), clock)
+
+
+def open_ipam(store: Datastore) -> AbstractContextManager[IPAM]:
+    """What assigns and releases the addresses of an open datastore, for the lab."""
+    return Registry(CATALOG).open_ipam("netplug-ipam", store, system_clock())
 
 
 def install_executables(bin_dir: str, say: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """What stands behind a lab's store: its servers or the way to them, its pools, and its objects in an API server.
 
-``lifecycle`` says when. What a lab has of its own goes with its folder; what it has made on somebody else's servers
-bears its uid, and is found again by that.
+``lifecycle`` says when. What a lab has of its own goes with its folder; ``withdrawal`` takes back what it has made on
+somebody else's servers.
 """
 
 from __future__ import annotations
@@ -11,22 +11,37 @@ from functools import partial
 from typing import assert_never
 
 from netplug_cli.ctl.documents import read_documents, render_yaml
-from netplug_cli.lab.folder import Claimed, Folder
+from netplug_cli.lab.folder import Claimed
 from netplug_cli.lab.means import Means
-from netplug_cli.lab.model import POD_NAMESPACE, POOLS, Lab, Pod, Pool
+from netplug_cli.lab.model import LABEL, POD_NAMESPACE, POOLS, Lab, Pod, Pool
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.processes import Started
 from netplug_cli.lab.relays import open_relays
 from netplug_cli.lab.servers import require_etcd, start_servers, wait_until
 from netplug_cli.lab.stores import FileStore, OwnServers, RunningServers, has_cluster
-from netplug_core.errors import NetplugError
 from netplug_core.flows import overview, resources
 from netplug_core.resources.codec import API_VERSION
-from netplug_core.resources.kinds import get_kind
+from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping
 
-__all__ = ["addresses_held", "make_pod_object", "prepare", "withdraw"]
+__all__ = ["addresses_held", "make_pod_object", "prepare", "require_servers"]
 
-_LABEL = "projectnetplug.org/lab"
+
+def require_servers(means: Means, folder: Folder, lab: Lab) -> None:
+    """Return if somebody else's servers answer, where the lab's store is on such.
+
+    Raises:
+        NetplugError: they do not; nothing has been made for them yet.
+    """
+    if not isinstance(lab.store, RunningServers):
+        return
+    if has_cluster(lab.store):
+        with means.cluster_of(lab, folder) as cluster:
+            cluster.require_ready()
+        return
+    session = means.session_of(lab, folder)
+    with session.store() as store:
+        resources.find(store, [ippool_key(pool.name) for pool in POOLS], deadline=session.deadline())
 
 
 def prepare(means: Means, held: Claimed, lab: Lab) -> Iterator[str]:
@@ -47,7 +62,7 @@ def prepare(means: Means, held: Claimed, lab: Lab) -> Iterator[str]:
         case RunningServers(places=places):
             started = open_relays(means.namespaces, held, lab.store)
             for server, (host, port) in zip(started, places, strict=True):
-                yield f"{host} port {port} answers on the node too (process {server.pid})"
+                yield f"{host} port {port} is relayed to from the node (process {server.pid})"
         case _:
             assert_never(lab.store)
     if has_cluster(lab.store):
@@ -70,21 +85,6 @@ def addresses_held(means: Means, folder: Folder, lab: Lab) -> int:
         usage = overview.read_utilization(store, deadline=session.deadline())
     mine = {pool.name for pool in POOLS}
     return sum(pool.in_use for pool in usage if pool.name in mine)
-
-
-def withdraw(means: Means, folder: Folder, lab: Lab) -> Iterator[str]:
-    """Remove what the lab has made on somebody else's servers; what would not go, in sentences."""
-    if not isinstance(lab.store, RunningServers):
-        return
-    try:
-        _delete_pools(means, folder, lab)
-        if has_cluster(lab.store):
-            with means.cluster_of(lab, folder) as cluster:
-                count = cluster.remove_all()
-            if count:
-                means.progress.say(f"{count} objects removed; the definitions stay, others may use them")
-    except NetplugError as error:
-        yield f"what bears the label {_LABEL}={lab.uid} may still be there: {error}"
 
 
 def _wait(means: Means, folder: Folder, lab: Lab, started: tuple[Started, ...]) -> None:
@@ -126,15 +126,6 @@ def _pool_document(pool: Pool, lab: Lab) -> dict[str, object]:
     return {
         "apiVersion": API_VERSION,
         "kind": "IPPool",
-        "metadata": {"name": pool.name, "labels": {_LABEL: lab.uid}},
+        "metadata": {"name": pool.name, "labels": {LABEL: lab.uid}},
         "spec": {"cidr": str(pool.prefix), "blockSize": pool.block_length},
     }
-
-
-def _delete_pools(means: Means, folder: Folder, lab: Lab) -> None:
-    session = means.session_of(lab, folder)
-    with session.store() as store:
-        for record in resources.list_all(store, get_kind("IPPool"), deadline=session.deadline()):
-            if (_LABEL, lab.uid) in record.value.metadata.labels:
-                resources.delete(store, record.key, pace=session.pace())
-                means.progress.say(f"{record.key} deleted")

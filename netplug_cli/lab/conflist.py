@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.model import CNI_VERSION, IFNAME, POD_NAMESPACE, Lab, LabError
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.stores import store_keys
 from netplug_core.errors import DecodeError
 from netplug_core.members import Members

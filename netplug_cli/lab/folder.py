@@ -16,129 +16,17 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from attrs import define, frozen
+from attrs import define
 
 from netplug_cli.lab.model import Lab, LabError
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.state import read_lab, render_lab
 from netplug_core.clock import Clock, Deadline
 
-__all__ = ["Claimed", "Folder", "Hold", "claimed", "claimed_new", "default_folder"]
+__all__ = ["Claimed", "Hold", "claimed", "claimed_new", "default_folder", "find_lab", "is_there"]
 
-_RECORD = "lab.json"
-_HALF_RECORD = f".{_RECORD}.new"
-_PARTS = ("bin", "conf", "log", "netns", "run", "servers", "store")
 _PATIENCE_S = 90.0
 _POLL_S = 0.05
-
-
-@frozen
-class Folder:
-    """The paths of one lab."""
-
-    path: str
-
-    @property
-    def record_file(self) -> str:
-        """What the lab consists of."""
-        return self._at(_RECORD)
-
-    @property
-    def bin_dir(self) -> str:
-        """The plugin executables."""
-        return self._at("bin")
-
-    @property
-    def conflist_file(self) -> str:
-        """The configuration list."""
-        return self._at("conf", "10-netplug.conflist")
-
-    @property
-    def pools_file(self) -> str:
-        """The IP pools, as ``netplugctl create -f`` takes them."""
-        return self._at("conf", "pools.yaml")
-
-    @property
-    def store_file(self) -> str:
-        """The datastore."""
-        return self._at("store", "netplug.db")
-
-    @property
-    def log_file(self) -> str:
-        """What the plugins logged."""
-        return self._at("log", "cni.log")
-
-    @property
-    def nodename_file(self) -> str:
-        """Where a node process would write the node's name; a lab has none."""
-        return self._at("run", "nodename")
-
-    @property
-    def mtu_file(self) -> str:
-        """Where a node process would write the MTU."""
-        return self._at("run", "mtu")
-
-    @property
-    def ipam_lock_file(self) -> str:
-        """The lock between the plugins of this node."""
-        return self._at("run", "ipam.lock")
-
-    @property
-    def processes_dir(self) -> str:
-        """The ids of the lab's processes, a file each."""
-        return self._at("run")
-
-    @property
-    def kubeconfig_file(self) -> str:
-        """The way to the lab's own API server."""
-        return self._at("conf", "kubeconfig")
-
-    @property
-    def tokens_file(self) -> str:
-        """Whom that server knows."""
-        return self._at("conf", "tokens.csv")
-
-    def server_dir(self, name: str) -> str:
-        """Where a server of the lab's own keeps everything; it makes the folder."""
-        return self._at("servers", name)
-
-    def process_log(self, name: str) -> str:
-        """What a process of the lab says."""
-        return self._at("log", f"{name}.log")
-
-    @property
-    def netns_dir(self) -> str:
-        """The files that namespaces are pinned over."""
-        return self._at("netns")
-
-    def netns(self, name: str) -> str:
-        """The namespace of the node or of a pod."""
-        return self._at("netns", name)
-
-    def is_there(self) -> bool:
-        """Whether the folder exists and is ours."""
-        try:
-            found = os.lstat(self.path)
-        except OSError:
-            return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-
-    def find_lab(self) -> Lab | None:
-        """The lab that the folder holds; None when it is empty.
-
-        Raises:
-            LabError: it holds something else.
-        """
-        try:
-            with open(self.record_file, encoding="utf-8") as file:
-                return read_lab(file.read(), self.record_file)
-        except FileNotFoundError:
-            others = sorted(set(os.listdir(self.path)) - {_HALF_RECORD})
-        if others:
-            raise LabError(f"{self.path} holds no lab but {', '.join(others)}; choose another folder with --dir")
-        return None
-
-    def _at(self, *names: str) -> str:
-        return os.path.join(self.path, *names)
 
 
 @define
@@ -150,7 +38,7 @@ class Claimed:
 
     def write_lab(self, lab: Lab) -> None:
         """Write the record down, whole or not at all, and to the disk before anything it speaks of is made."""
-        half = os.path.join(self.folder.path, _HALF_RECORD)
+        half = self.folder.half_record_file
         with open(half, "w", encoding="utf-8") as file:
             file.write(render_lab(lab))
             file.flush()
@@ -159,17 +47,17 @@ class Claimed:
 
     def make_parts(self) -> None:
         """Make the folders inside."""
-        for part in _PARTS:
-            os.mkdir(os.path.join(self.folder.path, part), 0o755)
+        for part in self.folder.parts:
+            os.mkdir(part, 0o755)
 
     def clear(self) -> tuple[str, ...]:
         """Remove everything of the lab, the record last; what is not the lab's stays and is named."""
-        for part in _PARTS:
+        for part in self.folder.parts:
             with suppress(FileNotFoundError):
-                shutil.rmtree(os.path.join(self.folder.path, part))
-        for name in (_HALF_RECORD, _RECORD):
+                shutil.rmtree(part)
+        for file in (self.folder.half_record_file, self.folder.record_file):
             with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.folder.path, name))
+                os.unlink(file)
         return tuple(sorted(os.listdir(self.folder.path)))
 
     def remove(self) -> tuple[str, ...]:
@@ -191,6 +79,31 @@ class Hold(enum.Enum):
     SHARED = fcntl.LOCK_SH
 
 
+def is_there(folder: Folder) -> bool:
+    """Whether the folder exists and is ours."""
+    try:
+        found = os.lstat(folder.path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def find_lab(folder: Folder) -> Lab | None:
+    """The lab that the folder holds; None when it is empty.
+
+    Raises:
+        LabError: it holds something else.
+    """
+    try:
+        with open(folder.record_file, encoding="utf-8") as file:
+            return read_lab(file.read(), folder.record_file)
+    except FileNotFoundError:
+        others = sorted(set(os.listdir(folder.path)) - {os.path.basename(folder.half_record_file)})
+    if others:
+        raise LabError(f"{folder.path} holds no lab but {', '.join(others)}; choose another folder with --dir")
+    return None
+
+
 def default_folder(name: str, environ: Mapping[str, str]) -> Folder:
     """Where a lab of that name is, or where a new one goes when it is nowhere: the first place that can be written."""
     # Not the tempfile module's folder: it finds that by writing a file, which a kill could leave there.
@@ -198,7 +111,7 @@ def default_folder(name: str, environ: Mapping[str, str]) -> Folder:
     bases = [os.path.realpath(base) for base in candidates if base]
     folders = [Folder(os.path.join(base, f"netplug-{name}")) for base in bases]
     writable = [folder for folder, base in zip(folders, bases, strict=True) if os.access(base, os.W_OK)]
-    there = [folder for folder in folders if folder.is_there()]
+    there = [folder for folder in folders if is_there(folder)]
     return next(iter((*there, *writable, *folders)))
 
 

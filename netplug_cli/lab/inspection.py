@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.means import Means
 from netplug_cli.lab.model import NODE, NODE_ADDRESSES, Lab
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.processes import find_ended
 from netplug_cli.lab.reachability import Host, Matrix, probe
 

@@ -13,23 +13,34 @@ from contextlib import contextmanager
 
 from attrs import evolve, frozen
 
-from netplug_cli.lab.backing import addresses_held, make_pod_object, prepare, withdraw
+from netplug_cli.lab.backing import addresses_held, make_pod_object, prepare, require_servers
 from netplug_cli.lab.conflist import read_conflist, render_conflist
-from netplug_cli.lab.folder import Claimed, Folder, Hold, claimed, claimed_new
+from netplug_cli.lab.folder import Claimed, Hold, claimed, claimed_new, find_lab
 from netplug_cli.lab.means import Means
-from netplug_cli.lab.model import NODE, NODE_ADDRESSES, Lab, LabError, Plan, Pod, planned
+from netplug_cli.lab.model import LABEL, NODE, NODE_ADDRESSES, Lab, LabError, Plan, Pod, planned
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.processes import end_all
 from netplug_cli.lab.runtime import PluginFailed, Runtime
-from netplug_cli.lab.stores import OwnServers
+from netplug_cli.lab.stores import OwnServers, RunningServers
+from netplug_cli.lab.withdrawal import withdraw
+from netplug_core.errors import NetplugError
 
-__all__ = ["Removal", "down", "up"]
+__all__ = ["Extent", "Removal", "down", "up"]
+
+
+class Extent(enum.Enum):
+    """How much of a lab has been removed."""
+
+    NOTHING = "there was nothing"
+    HERE = "what is on this machine, but not the record: something may be left on servers"
+    EVERYTHING = "everything"
 
 
 @frozen(kw_only=True)
 class Removal:
-    """What ``down`` did: whether there was anything, and what it could not do as it should (in sentences)."""
+    """What ``down`` did: how much it removed, and what it could not do as it should (in sentences)."""
 
-    was_there: bool
+    extent: Extent
     problems: tuple[str, ...] = ()
 
 
@@ -40,19 +51,27 @@ def up(means: Means, folder: Folder, plan: Plan) -> Lab:
         NetplugError: it could not be made; what had been made is removed.
     """
     progress = means.progress
+    lab = planned(plan, uid=means.session.new_uid())
+    with _plain_errors(folder), progress.working("servers"):
+        require_servers(means, folder, lab)
     with _plain_errors(folder), claimed_new(folder, clock=means.session.clock, say=progress.say) as held:
-        earlier = folder.find_lab()
+        earlier = find_lab(folder)
         if earlier is not None:
             state = "complete" if earlier.is_complete else "half-made"
             progress.say(f"an earlier lab is there ({state}): it goes first")
             # Clients of etcd have threads that never leave the namespace in which they were first at work, and the new
             # lab has another one. So nobody asks servers that are about to end what is in them.
             inquiry = _Inquiry.LINKS if isinstance(earlier.store, OwnServers) else _Inquiry.EVERYTHING
-            for problem in _dismantle(means, held, earlier, inquiry):
+            removal = _dismantle(means, held, earlier, inquiry)
+            for problem in removal.problems:
                 progress.warn(problem)
+            if removal.extent is Extent.HERE:
+                raise LabError(
+                    "the earlier lab has to go first; choose another folder with --dir to leave it for later"
+                )
         held.clear()
         try:
-            return _make(means, held, planned(plan, uid=means.session.new_uid()))
+            return _make(means, held, lab)
         except BaseException:
             progress.warn("the lab could not be made: removing what there is of it")
             for problem in _remove(means, held).problems:
@@ -68,7 +87,7 @@ def down(means: Means, folder: Folder) -> Removal:
     """
     with _plain_errors(folder), claimed(folder, Hold.ALONE, clock=means.session.clock, say=means.progress.say) as held:
         if held is None:
-            return Removal(was_there=False)
+            return Removal(extent=Extent.NOTHING)
         return _remove(means, held)
 
 
@@ -129,12 +148,17 @@ def _joined(values: tuple[object, ...]) -> str:
 
 
 def _remove(means: Means, held: Claimed) -> Removal:
-    lab = held.folder.find_lab()
-    problems = () if lab is None else _dismantle(means, held, lab, _Inquiry.EVERYTHING)
+    lab = find_lab(held.folder)
+    removal = Removal(extent=Extent.EVERYTHING)
+    if lab is not None:
+        removal = _dismantle(means, held, lab, _Inquiry.EVERYTHING)
+    if removal.extent is Extent.HERE:
+        return removal
     left = held.remove()
     if left:
-        problems += (f"left in {held.folder.path}, which is not the lab's: {_joined(left)}",)
-    return Removal(was_there=True, problems=problems)
+        told = f"left in {held.folder.path}, which is not the lab's: {_joined(left)}"
+        return evolve(removal, problems=(*removal.problems, told))
+    return removal
 
 
 class _Inquiry(enum.Enum):
@@ -144,10 +168,11 @@ class _Inquiry(enum.Enum):
     EVERYTHING = enum.auto()
 
 
-def _dismantle(means: Means, held: Claimed, lab: Lab, inquiry: _Inquiry) -> tuple[str, ...]:
-    """Detach the pods, unpin every namespace, end every process; what went wrong on the way, in sentences.
+def _dismantle(means: Means, held: Claimed, lab: Lab, inquiry: _Inquiry) -> Removal:
+    """Detach the pods, unpin every namespace, end every process, and take everything from somebody else's servers.
 
-    Servers end last: as long as the node is there, so are they, and pods can be detached again.
+    Servers end last: as long as the node is there, so are they, and pods can be detached again. What plugins could
+    not give back to other people's servers is given back without them, also when the node is gone.
     """
     problems: tuple[str, ...] = ()
     folder = held.folder
@@ -162,7 +187,13 @@ def _dismantle(means: Means, held: Claimed, lab: Lab, inquiry: _Inquiry) -> tupl
     ended = end_all(folder)
     if ended:
         means.progress.say(f"ended: {_joined(ended)}")
-    return (*problems, *withdraw(means, folder, lab))
+    try:
+        problems += tuple(withdraw(means, folder, lab))
+    except NetplugError as error:
+        left = f"what the lab has on its servers may still be there, with the label {LABEL}={lab.uid}: {error}"
+        stays = f"{folder.path} stays, so that lab down can go on when the servers answer"
+        return Removal(extent=Extent.HERE, problems=(*problems, left, stays))
+    return Removal(extent=Extent.EVERYTHING, problems=problems)
 
 
 def _detach(means: Means, held: Claimed, pods: tuple[Pod, ...]) -> Iterator[str]:
@@ -182,7 +213,9 @@ def _leftovers(means: Means, folder: Folder, lab: Lab, inquiry: _Inquiry) -> Ite
     links = means.namespaces.interfaces(folder.netns(NODE))
     if links:
         yield f"interfaces left on the node: {_joined(links)}"
-    if inquiry is _Inquiry.LINKS:
+    if inquiry is _Inquiry.LINKS or isinstance(lab.store, RunningServers):  # to be withdrawn, which shows it
+        if not links:
+            means.progress.say("no interface is left on the node")
         return
     held = addresses_held(means, folder, lab)
     if held:

@@ -10,11 +10,12 @@ from attrs import evolve, frozen
 
 from netplug_cli.ctl.session import Session
 from netplug_cli.lab.cluster import Cluster
-from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.model import NODE, Lab
 from netplug_cli.lab.namespaces import Namespaces
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.stores import OwnServers, store_environment
 from netplug_core.datastore.interface import Datastore
+from netplug_core.ipam.interface import IPAM
 from netplug_core.netconf.model import DatastoreSettings
 
 __all__ = ["Means", "Progress"]
@@ -40,12 +41,14 @@ class Progress(Protocol):
 class Means:
     """The kernel, the installer of the executables, ``netplugctl``'s own session, and servers.
 
-    ``open_cluster`` opens the API server that settings lead to, for a lab of that uid.
+    ``open_ipam`` opens what assigns addresses from a store; ``open_cluster`` the API server that settings lead to, for
+    a lab of that uid.
     """
 
     namespaces: Namespaces
     install: Callable[[str, Callable[[str], None]], None]
     session: Session
+    open_ipam: Callable[[Datastore], AbstractContextManager[IPAM]]
     open_cluster: Callable[[DatastoreSettings, str], AbstractContextManager[Cluster]]
     progress: Progress
 

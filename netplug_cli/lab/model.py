@@ -12,6 +12,7 @@ from netplug_core.errors import NetplugError
 __all__ = [
     "CNI_VERSION",
     "IFNAME",
+    "LABEL",
     "MOST_PODS",
     "NODE",
     "NODE_ADDRESSES",
@@ -28,6 +29,8 @@ __all__ = [
 CNI_VERSION = "1.0.0"
 IFNAME = "eth0"
 POD_NAMESPACE = "lab"
+LABEL = "projectnetplug.org/lab"
+"""What a lab has made on somebody else's servers bears this label, with the lab's uid."""
 NODE = "node"
 """What the node's namespace is called beside those of the pods."""
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 
 from attrs import frozen
 
-from netplug_cli.lab.folder import Claimed, Folder
+from netplug_cli.lab.folder import Claimed
 from netplug_cli.lab.model import LabError
+from netplug_cli.lab.paths import Folder
 
 __all__ = ["Started", "end_all", "find_ended", "start"]
 

@@ -12,9 +12,9 @@ import click
 from attrs import define
 
 from netplug_cli.ctl.tables import columns
-from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.inspection import Look
 from netplug_cli.lab.model import NODE, Lab
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.reachability import Matrix
 from netplug_cli.lab.stores import OwnServers, store_environment
 

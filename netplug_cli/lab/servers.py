@@ -12,9 +12,10 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
-from netplug_cli.lab.folder import Claimed, Folder
+from netplug_cli.lab.folder import Claimed
 from netplug_cli.lab.model import NODE, NODE_ADDRESSES, LabError
 from netplug_cli.lab.namespaces import Namespaces
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.processes import Started, start
 from netplug_cli.lab.stores import API_PORT, API_URL, ETCD_PORT, ETCD_URL, OwnServers
 from netplug_core.clock import Clock, Deadline

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from attrs import frozen
 
-if TYPE_CHECKING:
-    from netplug_cli.lab.folder import Folder
+from netplug_cli.lab.paths import Folder
 
 __all__ = [
     "API_PORT",

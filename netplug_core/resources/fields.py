@@ -122,8 +122,10 @@ class Fields:
         if not isinstance(value, Mapping):
             raise self.refusal(name, "an object of texts", value)
         for key, text in value.items():
-            if not isinstance(key, str) or not isinstance(text, str):
-                raise self.refusal(f"{name}[{key!r}]", "a text for a text", text)
+            if not isinstance(key, str):
+                raise self.refusal(name, "texts as keys", key)
+            if not isinstance(text, str):
+                raise self.refusal(f"{name}[{key!r}]", "a text", text)
         return tuple(sorted(value.items()))
 
     def drop(self, *names: str) -> None:

@@ -297,32 +297,98 @@ def test_a_server_that_cannot_start_is_told_with_its_reason_and_leaves_nothing(m
     assert everything(machine) == before
 
 
-RUNNING = """
+URL = "http://192.0.2.1:12379"
+ON_ETCD = ("--datastore", "etcdv3", "--server", URL)
+RUNNING = f"""
 set -e
-ip address add 192.0.2.1/32 dev lo
-{etcd} --data-dir {folder} --log-level error --listen-client-urls http://192.0.2.1:12379 \
-    --advertise-client-urls http://192.0.2.1:12379 --listen-peer-urls http://127.0.0.1:12380 \
-    --initial-advertise-peer-urls http://127.0.0.1:12380 --initial-cluster default=http://127.0.0.1:12380
+ip address replace 192.0.2.1/32 dev lo
+exec {{etcd}} --data-dir {{folder}} --log-level error --listen-client-urls {URL} --advertise-client-urls {URL} \
+    --listen-peer-urls http://127.0.0.1:12380 --initial-advertise-peer-urls http://127.0.0.1:12380 \
+    --initial-cluster default=http://127.0.0.1:12380
 """
+KEYS = f"""
+import base64, json, urllib.request
+everything = {{"key": "AA==", "range_end": "AA==", "keys_only": True}}
+asked = urllib.request.Request("{URL}/v3/kv/range", json.dumps(everything).encode(), method="POST")
+for pair in json.load(urllib.request.urlopen(asked)).get("kvs", ()):
+    print(base64.b64decode(pair["key"]).decode())
+"""
+
+
+def outside_etcd(machine: Node, folder: Path) -> subprocess.Popen[str]:
+    """An etcd that runs on the machine, and is no lab's; again over the same data after it has ended."""
+    started = machine.start("sh", "-c", RUNNING.format(etcd=etcd_program(), folder=folder / "etcd"))
+    assert eventually(lambda: "192.0.2.1:12379" in machine.run("ss", "-Hltn"), within_s=30.0)
+    return started
+
+
+def keys(machine: Node) -> list[str]:
+    """Every key in it."""
+    return machine.run(sys.executable, "-c", KEYS).split()
 
 
 @pytest.mark.etcd
 def test_a_lab_on_an_etcd_that_runs_leaves_nothing_there(machine: Node, tmp_path: Path) -> None:
     """Its node has no way to anywhere, and reaches that one address all the same."""
-    machine.start("sh", "-c", RUNNING.format(etcd=etcd_program(), folder=tmp_path / "etcd"))
-    assert eventually(lambda: "192.0.2.1:12379" in machine.run("ss", "-Hltn"), within_s=30.0)
+    outside_etcd(machine, tmp_path)
     before = everything(machine)
-    url = "http://192.0.2.1:12379"
-    made = lab(machine, "up", "--pods", "2", "--datastore", "etcdv3", "--server", url)
+    made = lab(machine, "up", "--pods", "2", *ON_ETCD)
     assert made.returncode == 0, made
+    assert "\n192.0.2.1 port 12379 is relayed to from the node (process " in made.stdout
     shown = lab(machine, "status")
     assert (shown.returncode, shown.stderr) == (0, ""), shown
-    outside = {**environment(), "DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": url}
+    outside = {**environment(), "DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": URL}
     assert "lab-ipv4" in machine.run(*CTL, "get", "ippools", env=outside)
     removed = lab(machine, "down")
     assert (removed.returncode, removed.stderr) == (0, ""), removed
-    assert "lab-ipv4" not in machine.run(*CTL, "get", "ippools", env=outside)
-    assert "IP" not in machine.run(*CTL, "get", "workloadendpoints", "-o", "json", env=outside)
+    assert "released" not in removed.stdout, "the plugins did that"
+    assert "no interface is left on the node\n" in removed.stdout
+    assert keys(machine) == []
+    assert everything(machine) == before
+
+
+@pytest.mark.etcd
+@pytest.mark.parametrize("lost", ["*", "node", "pod-1"])
+def test_addresses_on_an_etcd_that_runs_are_released_when_namespaces_are_gone(
+    machine: Node, tmp_path: Path, lost: str
+) -> None:
+    """As after a restart of the machine: plugins cannot be called where there is no node."""
+    outside_etcd(machine, tmp_path)
+    before = everything(machine)
+    lab(machine, "up", "--pods", "2", *ON_ETCD)
+    assert sum("/handle/" in key for key in keys(machine)) == 2
+    machine.run("sh", "-c", f"umount -n {FOLDER}/netns/{lost}")
+    removed = lab(machine, "down")
+    assert (removed.returncode, removed.stderr) == (0, ""), removed
+    assert keys(machine) == []
+    assert everything(machine) == before
+
+
+@pytest.mark.etcd
+def test_down_goes_on_when_an_etcd_that_was_away_is_back(machine: Node, tmp_path: Path) -> None:
+    server = outside_etcd(machine, tmp_path)
+    before = everything(machine)
+    lab(machine, "up", "--pods", "1", *ON_ETCD)
+    server.kill()
+    server.wait()
+    for command in ("down", "down", "up"):
+        refused = lab(machine, command)
+        assert refused.returncode == 1
+        assert f"netplugctl: {FOLDER} stays, so that lab down can go on when the servers answer\n" in refused.stderr
+    assert machine.run("sh", "-c", "ip -o link; ip netns list").count("netp") == 0, "here everything is gone"
+    outside_etcd(machine, tmp_path)
+    removed = lab(machine, "down")
+    assert (removed.returncode, removed.stderr) == (0, ""), removed
+    assert removed.stdout.endswith(f"{FOLDER} is removed\n")
+    assert keys(machine) == []
+    assert everything(machine) == before
+
+
+def test_an_etcd_that_does_not_run_is_all_that_up_speaks_of(machine: Node) -> None:
+    before = everything(machine)
+    refused = lab(machine, "up", "--datastore", "etcdv3", "--server", "http://127.0.0.1:1")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert re.fullmatch(r"netplugctl: etcd: http://127\.0\.0\.1:1: .*[Cc]onnection refused\n", refused.stderr)
     assert everything(machine) == before
 
 

@@ -12,11 +12,12 @@ import click
 
 from netplug_cli.ctl.session import session_of
 from netplug_cli.lab.choice import Wish, choose
-from netplug_cli.lab.folder import Folder, Hold, claimed, default_folder
+from netplug_cli.lab.folder import Hold, claimed, default_folder, find_lab
 from netplug_cli.lab.inspection import look
-from netplug_cli.lab.lifecycle import down, up
+from netplug_cli.lab.lifecycle import Extent, down, up
 from netplug_cli.lab.means import Means
 from netplug_cli.lab.model import MOST_PODS, Plan
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.report import matrix_lines, pod_lines, problem_lines, progress_on, way_in_lines
 from netplug_cli.lab.stores import StoreKind
 
@@ -106,7 +107,7 @@ def lab_status(context: click.Context, *, name: str, path: str | None) -> int:
 
     means, folder = _means(context), _folder(name, path)
     with claimed(folder, Hold.SHARED, clock=means.session.clock, say=means.progress.warn) as held:
-        made = folder.find_lab() if held is not None else None
+        made = find_lab(folder) if held is not None else None
         if made is None:
             raise click.ClickException(f"no lab is up in {folder.path}; netplugctl lab up makes one")
         with means.progress.working("asking everybody from everybody"):
@@ -140,7 +141,13 @@ def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
     removal = down(means, folder)
     for problem in removal.problems:
         means.progress.warn(problem)
-    click.echo(f"{folder.path} is removed" if removal.was_there else f"no lab in {folder.path}: nothing to remove")
+    match removal.extent:
+        case Extent.NOTHING:
+            click.echo(f"no lab in {folder.path}: nothing to remove")
+        case Extent.EVERYTHING:
+            click.echo(f"{folder.path} is removed")
+        case Extent.HERE:
+            pass  # the problems say what stays, and why
     return 1 if removal.problems else 0
 
 
@@ -151,6 +158,7 @@ def _means(context: click.Context) -> Means:
         namespaces=wiring.pinned_namespaces(),
         install=wiring.install_executables,
         session=session_of(context),
+        open_ipam=wiring.open_ipam,
         open_cluster=wiring.open_lab_cluster,
         progress=progress_on(sys.stdout.isatty()),
     )

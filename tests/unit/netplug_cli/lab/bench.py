@@ -2,20 +2,27 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from attrs import Factory, define, field
 
+from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.ctl.session import Session
-from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.means import Means
-from netplug_core.addressing import Address
+from netplug_cli.lab.paths import Folder
+from netplug_core.addressing import Address, Family
+from netplug_core.clock import Deadline
 from netplug_core.datastore.interface import Datastore
 from netplug_core.errors import DataplaneError, Unavailable
+from netplug_core.ipam.interface import IPAM
+from netplug_core.ipam.request import AssignRequest, Automatic
 from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.resources.ippool import AllowedUse
 from netplug_core.testing.clock import ManualClock
+from netplug_core.workload.endpoint import Birth, settled
+from netplug_core.workload.identity import Workload
 
 __all__ = ["ANSWER", "Bench", "KernelGone"]
 
@@ -86,7 +93,7 @@ class FakeNamespaces:
 
 @define
 class FakeCluster:
-    """An API server that knows one lab. ``is_away`` makes it refuse to remove."""
+    """An API server that knows one lab; ``is_away`` makes it fail at everything."""
 
     owner: str = ""
     objects: list[str] = Factory(list)
@@ -94,6 +101,8 @@ class FakeCluster:
 
     def require_ready(self) -> None:
         assert self.owner
+        if self.is_away:
+            raise Unavailable("kubernetes API", "connection refused")
 
     def install_definitions(self) -> int:
         return 7
@@ -146,6 +155,8 @@ class Bench:
     opened: list[DatastoreSettings] = Factory(list)
     cluster: FakeCluster = Factory(FakeCluster)
     store: MemoryDatastore = field(init=False)
+    store_is_away: bool = False
+    uid: str = "00000000-0000-4000-8000-000000000001"
 
     def __attrs_post_init__(self) -> None:
         self.store = MemoryDatastore(clock=self.clock)
@@ -167,12 +178,13 @@ class Bench:
             open_store=self.open_store,
             clock=self.clock,
             chance=lambda: 0.5,
-            new_uid=lambda: "00000000-0000-4000-8000-000000000001",
+            new_uid=lambda: self.uid,
         )
         return Means(
             namespaces=self.namespaces,
             install=self.install,
             session=session,
+            open_ipam=self.open_ipam,
             open_cluster=self.open_cluster,
             progress=self.spoken,
         )
@@ -180,7 +192,26 @@ class Bench:
     @contextmanager
     def open_store(self, settings: DatastoreSettings) -> Iterator[Datastore]:
         self.opened.append(settings)
+        if self.store_is_away:
+            raise Unavailable("etcd", "connection refused")
         yield self.store
+
+    def open_ipam(self, store: Datastore) -> AbstractContextManager[IPAM]:
+        return nullcontext(BlockIPAM(datastore=store, clock=self.clock, chance=lambda: 0.5))
+
+    def attach(self, workload: Workload) -> tuple[Address, ...]:
+        """What the ADD of a pod leaves in a store, which the scripts do not."""
+        request = AssignRequest(
+            handle=workload.handle,
+            node=workload.node,
+            wanted=(Automatic(family=Family.IPV4),),
+            owner=workload.owner,
+            use=AllowedUse.WORKLOAD,
+        )
+        endpoint = settled(workload, Birth(uid="u", time_ns=0))
+        with self.open_ipam(self.store) as ipam:
+            assignment = ipam.assign(request, endpoint, deadline=Deadline.after(self.clock, 1))
+        return tuple(assigned.address for assigned in assignment.addresses)
 
     @contextmanager
     def open_cluster(self, settings: DatastoreSettings, owner: str) -> Iterator[FakeCluster]:

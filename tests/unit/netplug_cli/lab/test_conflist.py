@@ -5,8 +5,8 @@ import json
 import pytest
 
 from netplug_cli.lab.conflist import Conflist, read_conflist, render_conflist
-from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.model import LabError, Plan, planned
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.stores import OwnServers, RunningServers, Store, StoreKind, store_environment
 from netplug_core.netconf.load import Purpose, Role, load
 from netplug_core.netconf.support import refuse_unsupported

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.lab.folder import Folder, Hold, claimed, default_folder
+from netplug_cli.lab.folder import Hold, claimed, default_folder, is_there
 from netplug_cli.lab.model import LabError
+from netplug_cli.lab.paths import Folder
 from netplug_core.testing.clock import ManualClock
 
 
@@ -18,7 +19,7 @@ def test_the_place_where_a_lab_is_wins(tmp_path: Path) -> None:
 def test_a_symbolic_link_is_no_lab(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "lab").symlink_to("there")
-    assert not Folder(str(tmp_path / "lab")).is_there()
+    assert not is_there(Folder(str(tmp_path / "lab")))
     folder = Folder(str(tmp_path / "lab"))
     with pytest.raises(LabError), claimed(folder, Hold.ALONE, clock=ManualClock(), say=print):
         pass
@@ -27,7 +28,7 @@ def test_a_symbolic_link_is_no_lab(tmp_path: Path) -> None:
 def test_a_file_is_no_lab(tmp_path: Path) -> None:
     (tmp_path / "lab").touch()
     folder = Folder(str(tmp_path / "lab"))
-    assert not folder.is_there()
+    assert not is_there(folder)
     with (
         pytest.raises(LabError, match="Not a directory; choose another folder with --dir"),
         claimed(folder, Hold.ALONE, clock=ManualClock(), say=print),

@@ -7,18 +7,23 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from netplug_cli.lab.folder import Hold, claimed
+from netplug_cli.lab.folder import Hold, claimed, find_lab
 from netplug_cli.lab.inspection import look
-from netplug_cli.lab.lifecycle import Removal, down, up
+from netplug_cli.lab.lifecycle import Extent, Removal, down, up
 from netplug_cli.lab.model import NODE_ADDRESSES, POOLS, Lab, LabError, Plan, planned
 from netplug_cli.lab.runtime import PluginFailed
 from netplug_cli.lab.stores import RunningServers, StoreKind
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
 from netplug_core.flows.overview import read_utilization
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from tests.unit.netplug_cli.lab.bench import ANSWER, Bench, KernelGone
+
+REMOVED = Removal(extent=Extent.EVERYTHING)
+ETCD = RunningServers(kind=StoreKind.ETCD, variables=(("ETCD_ENDPOINTS", "http://10.0.0.1:1"),), places=())
+CLUSTER = RunningServers(kind=StoreKind.KUBERNETES, variables=(("KUBECONFIG", "/k"),), places=())
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ def test_everything_of_a_lab_is_in_its_folder(bench: Bench) -> None:
     lab = made(bench)
     assert [pod.name for pod in lab.pods] == ["pod-1", "pod-2"]
     assert lab.is_complete
-    assert bench.folder.find_lab() == lab
+    assert find_lab(bench.folder) == lab
     assert [str(address) for address in lab.pods[0].addresses] == ["10.98.0.1", "fd98::1"]
     assert lab.pods[0].host_interface == "netp0123"
     assert sorted(path.name for path in (bench.home).iterdir()) == ["calls", "lab"]
@@ -66,16 +71,13 @@ def test_a_plugin_is_told_what_a_runtime_tells_it(bench: Bench) -> None:
 
 def test_down_hands_over_the_result_and_leaves_nothing(bench: Bench) -> None:
     made(bench)
-    assert down(bench.means(), bench.folder) == Removal(was_there=True)
+    assert down(bench.means(), bench.folder) == REMOVED
     commands = [line.split()[:2] for line, _ in bench.calls]
     assert commands == [["ADD", "pod-1"], ["ADD", "pod-2"], ["DEL", "pod-1"], ["DEL", "pod-2"]]
     assert bench.calls[-1][1]["prevResult"] == ANSWER
     assert bench.namespaces.made == []
     assert not Path(bench.folder.path).exists()
     assert "no address is held, no interface is left on the node" in bench.spoken.lines
-
-
-CLUSTER = RunningServers(kind=StoreKind.KUBERNETES, variables=(("KUBECONFIG", "/k"),), places=())
 
 
 def test_on_kubernetes_node_namespace_and_pods_are_objects_before_a_plugin_is_called(bench: Bench) -> None:
@@ -93,30 +95,67 @@ def test_down_takes_its_own_from_servers_of_others_and_nothing_else(bench: Bench
     bench.store.commit([Create(theirs.key, theirs)], deadline=deadline)
     up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
     assert len(read_utilization(bench.store, deadline=deadline)) == 3
-    assert down(bench.means(), bench.folder) == Removal(was_there=True)
+    assert down(bench.means(), bench.folder) == REMOVED
     assert [pool.name for pool in read_utilization(bench.store, deadline=deadline)] == ["theirs"]
     assert bench.cluster.objects == []
     assert "3 objects removed; the definitions stay, others may use them" in bench.spoken.lines
     assert not Path(bench.folder.path).exists()
 
 
-def test_down_removes_what_is_here_when_the_servers_of_others_are_away_and_says_what_is_left_there(
-    bench: Bench,
-) -> None:
-    lab = up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
-    bench.cluster.is_away = True
-    (problem,) = down(bench.means(), bench.folder).problems
-    assert problem.startswith(f"what bears the label projectnetplug.org/lab={lab.uid} may still be there: ")
+def test_down_forgets_nothing_while_the_servers_of_others_are_away(bench: Bench) -> None:
+    lab = up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=ETCD))
+    bench.store_is_away = True
+    label = f"projectnetplug.org/lab={lab.uid}"
+    told = (
+        f"what the lab has on its servers may still be there, with the label {label}: etcd: connection refused",
+        f"{bench.folder.path} stays, so that lab down can go on when the servers answer",
+    )
+    for _ in range(2):
+        assert down(bench.means(), bench.folder) == Removal(extent=Extent.HERE, problems=told)
+        assert find_lab(bench.folder) == lab
+        assert bench.namespaces.made == []
+    bench.store_is_away = False
+    assert down(bench.means(), bench.folder) == REMOVED
+    assert read_utilization(bench.store, deadline=Deadline.after(bench.clock, 1)) == ()
     assert not Path(bench.folder.path).exists()
 
 
+def test_up_forgets_no_earlier_lab_whose_servers_are_away(bench: Bench) -> None:
+    earlier = up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
+    bench.cluster.is_away = True
+    with pytest.raises(LabError, match="the earlier lab has to go first; choose another folder with --dir to leave it"):
+        made(bench)
+    assert find_lab(bench.folder) == earlier
+    assert "kubernetes API: connection refused" in bench.spoken.warnings[0]
+    bench.cluster.is_away = False
+    assert made(bench).pods
+
+
+@pytest.mark.parametrize("store", [ETCD, CLUSTER])
+def test_up_makes_nothing_while_the_servers_of_others_are_away(bench: Bench, store: RunningServers) -> None:
+    bench.store_is_away = bench.cluster.is_away = True
+    with pytest.raises(Unavailable, match="connection refused"):
+        up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=store))
+    assert (bench.spoken.lines, bench.spoken.warnings) == ([], [])
+    assert not Path(bench.folder.path).exists()
+
+
+def test_an_earlier_lab_survives_an_up_on_servers_that_are_away(bench: Bench) -> None:
+    earlier = made(bench)
+    bench.store_is_away = True
+    with pytest.raises(Unavailable):
+        up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=ETCD))
+    assert find_lab(bench.folder) == earlier
+    assert bench.namespaces.made == [bench.folder.netns(name) for name in ("node", "pod-1", "pod-2")]
+
+
 def test_down_of_nothing(bench: Bench) -> None:
-    assert down(bench.means(), bench.folder) == Removal(was_there=False)
+    assert down(bench.means(), bench.folder) == Removal(extent=Extent.NOTHING)
 
 
 def test_down_removes_the_empty_folder_of_an_up_that_died_at_once(bench: Bench) -> None:
     Path(bench.folder.path).mkdir()
-    assert down(bench.means(), bench.folder) == Removal(was_there=True)
+    assert down(bench.means(), bench.folder) == REMOVED
     assert not Path(bench.folder.path).exists()
 
 
@@ -126,7 +165,7 @@ def test_down_of_a_record_alone(bench: Bench) -> None:
     with claimed(bench.folder, Hold.ALONE, clock=bench.clock, say=bench.spoken.say) as held:
         assert held is not None
         held.write_lab(planned(Plan(name="lab", pod_count=3), uid="u"))
-    assert down(bench.means(), bench.folder) == Removal(was_there=True)
+    assert down(bench.means(), bench.folder) == REMOVED
     assert bench.calls == []
     assert not Path(bench.folder.path).exists()
 
@@ -138,7 +177,7 @@ def test_down_detaches_a_pod_whose_add_was_never_heard_of_again(bench: Bench) ->
     content = json.loads(record.read_text())
     content["isComplete"], content["pods"][1]["result"] = False, None
     record.write_text(json.dumps(content))
-    assert down(bench.means(), bench.folder) == Removal(was_there=True)
+    assert down(bench.means(), bench.folder) == REMOVED
     line, request = bench.calls[-1]
     assert line.startswith("DEL pod-2 ")
     assert "prevResult" not in request
@@ -148,7 +187,7 @@ def test_down_after_the_namespaces_are_gone(bench: Bench) -> None:
     """As when the user namespace that they were made in has ended: only files are left."""
     made(bench)
     bench.namespaces.made.clear()
-    assert down(bench.means(), bench.folder) == Removal(was_there=True)
+    assert down(bench.means(), bench.folder) == REMOVED
     assert not [line for line, _ in bench.calls if line.startswith("DEL")]
     assert not Path(bench.folder.path).exists()
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.lab.folder import Claimed, Folder, claimed_new
+from netplug_cli.lab.folder import Claimed, claimed_new
 from netplug_cli.lab.model import LabError
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.processes import end_all, find_ended, start
 from netplug_cli.lab.servers import wait_until
 from netplug_core.testing.clock import ManualClock

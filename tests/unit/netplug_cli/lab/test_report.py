@@ -1,8 +1,8 @@
 """The tables that a person sees."""
 
-from netplug_cli.lab.folder import Folder
 from netplug_cli.lab.inspection import Look
 from netplug_cli.lab.model import Plan, planned
+from netplug_cli.lab.paths import Folder
 from netplug_cli.lab.reachability import Crossing, Host, Matrix, find_crossings
 from netplug_cli.lab.report import matrix_lines, pod_lines, problem_lines, way_in_lines
 from netplug_cli.lab.stores import OwnServers

@@ -1,0 +1,125 @@
+"""What a lab has on somebody else's servers: all of it is taken back, whatever the plugins did, and nothing else."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from netplug_cli.lab.lifecycle import Extent, Removal, down, up
+from netplug_cli.lab.model import Lab, Plan
+from netplug_cli.lab.stores import RunningServers, StoreKind
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.flows import resources
+from netplug_core.flows.outcome import ResourceExists
+from netplug_core.ipam.affinity import AFFINITY
+from netplug_core.ipam.block import BLOCK
+from netplug_core.ipam.handle import HANDLE
+from netplug_core.records import Create, Kind, List
+from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.kinds import get_kind
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.workload.identity import Workload
+from tests.unit.netplug_cli.lab.bench import Bench
+
+ETCD = RunningServers(kind=StoreKind.ETCD, variables=(("ETCD_ENDPOINTS", "http://10.0.0.1:1"),), places=())
+KINDS: Sequence[Kind[object]] = (IPPOOL, BLOCK, AFFINITY, HANDLE, WORKLOAD_ENDPOINT)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def made(bench: Bench, *, name: str = "lab", count: int = 2) -> Lab:
+    """A lab on etcd, whose pods hold an address each: its plugins are scripts, so DEL releases nothing."""
+    lab = up(bench.means(), bench.folder, Plan(name=name, pod_count=count, store=ETCD))
+    for pod in lab.pods:
+        bench.attach(workload(pod.name))
+    return lab
+
+
+def workload(pod: str, *, node: str = "lab-node") -> Workload:
+    return Workload(node=node, network="lab", container_id=pod, interface="eth0", pod=pod, pod_namespace="lab")
+
+
+def stored(bench: Bench) -> Iterator[str]:
+    """The keys of everything that is stored."""
+    queries = [List(kind) for kind in KINDS]
+    snapshot = bench.store.read(queries, deadline=Deadline.after(bench.clock, 1))
+    return (str(record.key) for query in queries for record in snapshot.list(query))
+
+
+def lose_namespaces(bench: Bench) -> None:
+    """As after a restart of the machine, or when somebody unmounts them: no plugin can be called any more."""
+    bench.namespaces.made.clear()
+
+
+def test_addresses_that_no_plugin_can_release_are_released(bench: Bench) -> None:
+    made(bench)
+    lose_namespaces(bench)
+    assert down(bench.means(), bench.folder) == Removal(extent=Extent.EVERYTHING)
+    assert list(stored(bench)) == []
+    assert bench.spoken.lines[-4:] == [
+        "pod-1: released 10.98.0.64",
+        "pod-2: released 10.98.0.65",
+        "IPPool(lab-ipv4) deleted, no address of it is held",
+        "IPPool(lab-ipv6) deleted, no address of it is held",
+    ]
+
+
+def test_so_are_those_of_plugins_that_failed_which_is_told(bench: Bench) -> None:
+    bench.fails_at = "DEL pod-1"
+    made(bench)
+    problem = "pod-1: DEL of plugin netplug failed: the store is away (code 11; try later)"
+    assert down(bench.means(), bench.folder) == Removal(extent=Extent.EVERYTHING, problems=(problem,))
+    assert list(stored(bench)) == []
+
+
+def test_addresses_of_pools_of_others_are_released_and_the_claims_on_them_given_up(bench: Bench) -> None:
+    theirs = IPPool.over(Prefix.parse("10.1.0.0/16"), name="a-theirs")
+    bench.store.commit([Create(theirs.key, theirs)], deadline=Deadline.after(bench.clock, 1))
+    lab = made(bench, count=1)
+    lose_namespaces(bench)
+    assert any("BlockAffinity(host/lab-node/ipv4/10.1." in key for key in stored(bench)), lab
+    assert down(bench.means(), bench.folder) == Removal(extent=Extent.EVERYTHING)
+    assert list(stored(bench)) == ["IPPool(a-theirs)"]
+
+
+def test_addresses_of_its_pools_that_others_hold_stay_theirs_and_are_told(bench: Bench) -> None:
+    made(bench, count=1)
+    (address,) = bench.attach(workload("web", node="other-node"))
+    removal = down(bench.means(), bench.folder)
+    told = "IPPool(lab-ipv4): addresses of it that are still held: 1; their workloads keep them"
+    assert removal == Removal(extent=Extent.EVERYTHING, problems=(told,))
+    assert holders(bench) == {address: "lab.web"}
+    assert "IPPool(lab-ipv4) deleted" in bench.spoken.lines
+
+
+def test_a_lab_that_was_refused_takes_nothing_from_the_one_that_is_up_there(bench: Bench, tmp_path: Path) -> None:
+    """They have the same name, and so have their pods."""
+    made(bench)
+    before = list(stored(bench))
+    (tmp_path / "elsewhere").mkdir()
+    other = Bench(tmp_path / "elsewhere", uid="00000000-0000-4000-8000-000000000002")
+    other.store = bench.store
+    with pytest.raises(ResourceExists):
+        made(other)
+    assert list(stored(bench)) == before
+    assert not Path(other.folder.path).exists()
+
+
+def test_a_pool_that_somebody_deleted_by_hand_hides_no_address(bench: Bench) -> None:
+    made(bench, count=1)
+    session = bench.means().session
+    for record in resources.list_all(bench.store, get_kind("IPPool"), deadline=session.deadline()):
+        resources.delete(bench.store, record.key, pace=session.pace())
+    lose_namespaces(bench)
+    assert down(bench.means(), bench.folder) == Removal(extent=Extent.EVERYTHING)
+    assert list(stored(bench)) == []
+
+
+def holders(bench: Bench) -> dict[Address, str | None]:
+    query = List(BLOCK)
+    blocks = bench.store.read([query], deadline=Deadline.after(bench.clock, 1)).list(query)
+    return {held.address: held.attribute.handle for record in blocks for held in record.value.held()}
