@@ -160,6 +160,7 @@ class Failure(enum.Enum):
     DENIED = "the user, or its right, is missing"
     UNGUARDED = "the cluster knows no users"
     COMPACTED = "the revision asked for is no longer kept"
+    AHEAD = "the revision asked for was never reached: an older state of the store was put back"
 
 
 @frozen

@@ -8,14 +8,14 @@ A member that failed rests: it is asked last until it has rested long enough, an
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import TypeVar
 
 from attrs import frozen
 
 from netplug_backends.etcdv3.calls import CallFailed, Failure, News, Range, Reply, Txn, WatchFrom
-from netplug_backends.etcdv3.endpoints import Endpoint
+from netplug_backends.etcdv3.endpoints import Chance, Directory, Endpoint
 from netplug_backends.etcdv3.rpc import Connection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.clock import Clock, Deadline
@@ -28,6 +28,9 @@ T = TypeVar("T")
 _Call = Callable[[Connection, str, Deadline], T]  # with a token, by the member's share of the time
 
 _REST_S = 15.0
+# For how long connections made with other certificates are kept. A call begins with a look at its connection, which
+# must outlive that by a while; and none but a watch lasts so long.
+_RETIRED_S = 10.0
 # How long a call keeps looking for a member while none is there: one that restarts is back by then, and a pod that is
 # taken down while the cluster is gone does not wait for longer.
 _PATIENCE_S = 2.0
@@ -40,36 +43,35 @@ _NOT_THERE = frozenset((Failure.UNREACHABLE, Failure.UNANSWERED))
 # Failures that no waiting changes; another member may have other certificates.
 _DISTRUST = frozenset((Failure.UNTRUSTED, Failure.UNWELCOME))
 _UNCONNECTED = _DISTRUST | {Failure.UNREACHABLE}
+_GONE = frozenset((Failure.COMPACTED, Failure.AHEAD))
 _UNAUTHORIZED = frozenset((Failure.DENIED, Failure.STRANGER))
 
 
 @frozen
 class RevisionGone(Unavailable):
-    """The revision that was asked for is no longer kept."""
+    """The revision that was asked for is not there: no longer kept, or never reached by this store."""
 
 
 class EtcdClient:
-    """Calls to the members at some addresses.
-
-    The first one to ask is drawn by ``chance`` (a number below the one it is given), so that the nodes of a cluster
-    do not all ask the same. Constructing connects to nobody.
-    """
+    """Calls to the members that a directory knows; it is asked once, by the first call. Constructing asks nobody."""
 
     def __init__(
         self,
-        endpoints: Sequence[Endpoint],
+        directory: Directory,
         credentials: Credentials,
         *,
         clock: Clock,
-        chance: Callable[[int], int] = random.randrange,
+        chance: Chance = random.randrange,
     ) -> None:
-        first = chance(len(endpoints))
-        self.location = ",".join(map(str, endpoints))
-        self._endpoints = (*endpoints[first:], *endpoints[:first])
+        self.location = directory.location
+        self._directory = directory
+        self._chance = chance
+        self._endpoints: tuple[Endpoint, ...] = ()  # until the first call
         self._credentials = credentials
         self._clock = clock
         self._lock = Lock()
         self._connections: dict[Endpoint, Connection] = {}
+        self._retired: list[tuple[float, Connection]] = []  # since when
         self._material = TlsMaterial()
         self._failed_at: dict[Endpoint, float] = {}
         self._token: str | None = None  # an empty one where the cluster knows no users
@@ -77,8 +79,9 @@ class EtcdClient:
     def close(self) -> None:
         """End every call; a later one would connect again."""
         with self._lock:
-            connections, self._connections = self._connections, {}
-        for connection in connections.values():
+            connections = [*self._connections.values(), *(connection for _, connection in self._retired)]
+            self._connections, self._retired = {}, []
+        for connection in connections:
             connection.close()
 
     def read(self, ranges: Sequence[Range], *, deadline: Deadline) -> Reply:
@@ -120,7 +123,7 @@ class EtcdClient:
         """What changes in some spans until the deadline, or until the member is lost: then watch on from there.
 
         Raises:
-            RevisionGone: changes after a start are no longer kept.
+            RevisionGone: changes after a start are no longer kept, or the store never came so far.
             Unavailable, Unauthorized: no member is there, or lets us.
         """
         watched: list[Endpoint] = []
@@ -142,9 +145,9 @@ class EtcdClient:
     def _called(self, call: _Call[T], deadline: Deadline, *, final: frozenset[Failure] = _NEVER) -> T:
         """What the call comes to at the first member that serves it; after a ``final`` failure nobody else is asked."""
         started, pause_s = self._clock.monotonic(), _FIRST_PAUSE_S
+        failures: dict[Endpoint, CallFailed] = {}  # the last of each
         while True:
-            failures: dict[Endpoint, CallFailed] = {}
-            order = self._order()
+            order = self._order(deadline)
             for position, endpoint in enumerate(order):
                 if deadline.has_passed:
                     break
@@ -154,22 +157,17 @@ class EtcdClient:
                 except CallFailed as error:
                     self._judge(error, endpoint, final)
                     failures[endpoint] = error
-            self._give_up_after(failures, deadline, self._clock.monotonic() - started)
-            self._clock.sleep(min(pause_s, deadline.remaining_s))
+            waited_s = self._clock.monotonic() - started
+            # A round without time would only forget the reasons.
+            if deadline.remaining_s < 2 * pause_s or _is_hopeless(failures.values(), waited_s):
+                raise _refusal(failures)
+            self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    @staticmethod
-    def _give_up_after(failures: Mapping[Endpoint, CallFailed], deadline: Deadline, waited_s: float) -> None:
-        """Return if the members may be asked once more."""
-        kinds = {error.failure for error in failures.values()}
-        is_hopeless = kinds <= _DISTRUST or (kinds <= _NOT_THERE | _DISTRUST and waited_s > _PATIENCE_S)
-        if deadline.has_passed or is_hopeless:
-            texts = [f"{endpoint}: {error.text}" for endpoint, error in failures.items()]
-            refusal = Unauthorized if Failure.UNWELCOME in kinds else Unavailable
-            raise refusal("etcd", "; ".join(texts) or "the deadline passed before it could be asked")
-
-    def _order(self) -> Sequence[Endpoint]:
+    def _order(self, deadline: Deadline) -> Sequence[Endpoint]:
         """The members, those that rest behind the others, the one that failed last behind them all."""
+        if not self._endpoints:
+            self._endpoints = self._directory.find_members(self._chance, deadline=deadline)
         awake = self._clock.monotonic() - _REST_S
         failed_at = dict(self._failed_at)
         return sorted(self._endpoints, key=lambda endpoint: max(awake, failed_at.get(endpoint, awake)))
@@ -207,11 +205,14 @@ class EtcdClient:
         return token
 
     def _connection(self, endpoint: Endpoint) -> Connection:
-        material = self._credentials.material()
+        material, now = self._credentials.material(), self._clock.monotonic()
         with self._lock:
+            # They end with the last call that uses them.
+            self._retired = [(since, each) for since, each in self._retired if now - since < _RETIRED_S]
             if material is not self._material:
                 self._material = material
-                self._connections.clear()  # they end with the last call that uses them
+                self._retired += [(now, each) for each in self._connections.values()]
+                self._connections.clear()
             connection = self._connections.get(endpoint)
             if connection is None:
                 connection = Connection(endpoint, material, clock=self._clock)
@@ -223,10 +224,23 @@ class EtcdClient:
         text = f"{endpoint}: {error.text}"
         if error.failure in _UNAUTHORIZED:
             raise Unauthorized("etcd", text) from error
-        if error.failure is Failure.COMPACTED:
+        if error.failure in _GONE:
             raise RevisionGone("etcd", text) from error
         if error.failure is Failure.REFUSED:
             raise Unavailable("etcd", text) from error
         self._failed_at[endpoint] = self._clock.monotonic()
         if error.failure in final:
             raise OutcomeUnknown("etcd", text) from error
+
+
+def _is_hopeless(failures: Iterable[CallFailed], waited_s: float) -> bool:
+    """Whether asking the members once more would change nothing."""
+    kinds = {error.failure for error in failures}
+    return kinds <= _DISTRUST or (kinds <= _NOT_THERE | _DISTRUST and waited_s > _PATIENCE_S)
+
+
+def _refusal(failures: Mapping[Endpoint, CallFailed]) -> Unavailable:
+    texts = [f"{endpoint}: {error.text}" for endpoint, error in failures.items()]
+    is_unwelcome = any(error.failure is Failure.UNWELCOME for error in failures.values())
+    refusal = Unauthorized if is_unwelcome else Unavailable
+    return refusal("etcd", "; ".join(texts) or "the deadline passed before it could be asked")

@@ -13,7 +13,7 @@ from attrs import evolve
 from netplug_backends.etcdv3.calls import Entry, Found, KeyIs, NothingNewer, Put, Range, Remove, Span, Txn
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, Layout
-from netplug_backends.etcdv3.revisions import get_position
+from netplug_backends.etcdv3.revisions import Position, get_position
 from netplug_backends.etcdv3.watching import Watcher
 from netplug_core.clock import Deadline
 from netplug_core.datastore.commits import Condition, Effect, KeyCondition, fold, refusal
@@ -26,6 +26,7 @@ from netplug_core.records import (
     Change,
     CommitError,
     Get,
+    Key,
     Kind,
     Query,
     Record,
@@ -67,7 +68,7 @@ class EtcdDatastore:
             reply = self._client.read([range_ for _, range_ in part], deadline=deadline)
             now = now or reply.revision
             for (query, range_), found in zip(part, reply.found, strict=True):
-                kind, at = _kind_of(query), range_.revision or now
+                kind, at = query.kind, range_.revision or now
                 answers[query] = self._answer(query, found, at)
                 revisions[kind] = Revision(str(min(at, int(revisions.get(kind, at)))))
             # More than etcd answers at once: the rest as it was at the moment of the first.
@@ -78,9 +79,10 @@ class EtcdDatastore:
         """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
         folded = fold(writes)
         conditions = [self._condition(condition) for condition in folded.conditions]
+        old = _of_old(folded.conditions)
         txn = Txn(
             compares=tuple(conditions),
-            then=tuple(map(self._operation, folded.effects)),
+            then=tuple(self._operation(effect, is_old=effect.key in old) for effect in folded.effects),
             otherwise=tuple(map(_question, conditions)),
         )
         if not conditions and not folded.effects:
@@ -90,8 +92,8 @@ class EtcdDatastore:
         reply = self._client.write(txn, deadline=deadline)
         if not reply.succeeded:
             raise self._refusal(writes, folded.conditions, zip(conditions, reply.found, strict=True))
-        now = Revision(str(reply.revision))
-        return folded.revisions([now] * len(folded.effects), now)
+        made = [Position(reply.revision, is_old=effect.key in old).revision for effect in folded.effects]
+        return folded.revisions(made, Position(reply.revision).revision)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
@@ -102,7 +104,7 @@ class EtcdDatastore:
 
     def _range(self, query: Query) -> Range:
         if isinstance(query, Get):
-            return Range(span=Span(self._layout.key(query.key)))
+            return Range(span=self._layout.places(query.key))
         span = self._layout.span(query.kind, query.within)
         if not query.after:
             return Range(span=span, limit=query.limit)
@@ -110,32 +112,46 @@ class EtcdDatastore:
         return Range(span=Span(f"{last}\0".encode(), span.end), limit=query.limit, revision=int(revision))
 
     def _answer(self, query: Query, found: Found, revision: int) -> Answer:
-        kind = _kind_of(query)
-        records = [record for entry in found.entries if (record := self._find_record(kind, entry)) is not None]
-        after = f"{revision} {found.entries[-1].key.decode()}" if found.has_more else ""
-        return Answer(tuple(sorted(records, key=_path)), after)
+        entries = found.entries
+        if isinstance(query, Get):
+            places = (self._layout.key(query.key), self._layout.old_key(query.key))
+            entries = tuple(entry for entry in entries if entry.key in places)
+        records: dict[Key[object], Record[object]] = {}
+        for entry in entries:
+            record = self._find_record(query.kind, entry)
+            if record is not None:
+                records.setdefault(record.key, record)  # one of old comes behind the one in its place
+        after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
+        return Answer(tuple(sorted(records.values(), key=_path)), after)
 
     def _find_record(self, kind: Kind[object], entry: Entry) -> Record[object] | None:
         """The record of an entry; None when it is something that netplug keeps no record of."""
         key = self._layout.find_key(kind, entry.key)
         if key is None:
             return None
-        return Record(key, self._codec.decode(key, entry.value), Revision(str(entry.revision)))
+        revision = Position(entry.revision, is_old=self._layout.is_old(kind, entry.key)).revision
+        return Record(key, self._codec.decode(key, entry.value), revision)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _condition(self, condition: Condition) -> KeyIs | NothingNewer:
         if isinstance(condition, KeyCondition):
             expected = condition.expected
-            number = 0 if isinstance(expected, Absent) else get_position(expected, where=condition.key).number
-            return KeyIs(self._layout.key(condition.key), number)
+            if isinstance(expected, Absent):
+                places = self._layout.places(condition.key)
+                return NothingNewer(places, 0) if places.end else KeyIs(places.start, 0)
+            position = get_position(expected, where=condition.key)
+            return KeyIs(self._place(condition.key, is_old=position.is_old), position.number)
         # What was changed in a commit that was told only in part counts as newer.
         since = get_position(condition.revision, where=condition.kind).whole
         return NothingNewer(self._layout.span(condition.kind), since)
 
-    def _operation(self, effect: Effect) -> Put | Remove:
-        key = self._layout.key(effect.key)
+    def _operation(self, effect: Effect, *, is_old: bool) -> Put | Remove:
+        key = self._place(effect.key, is_old=is_old)
         return Remove(key) if effect.value is None else Put(key, self._codec.encode(effect.key, effect.value))
+
+    def _place(self, key: Key[object], *, is_old: bool) -> bytes:
+        return self._layout.old_key(key) if is_old else self._layout.key(key)
 
     def _refusal(
         self,
@@ -154,6 +170,12 @@ class EtcdDatastore:
         raise InvariantBroken("etcd refused a commit whose conditions all hold")
 
 
+def _of_old(conditions: Sequence[Condition]) -> set[Key[object]]:
+    """The keys whose records were read at keys of old, as the revisions say that they are to be found at."""
+    named = (each for each in conditions if isinstance(each, KeyCondition))
+    return {each.key for each in named if isinstance(each.expected, str) and each.expected.endswith("@")}
+
+
 def _question(compare: KeyIs | NothingNewer) -> Range:
     """What is asked in the same call in case that a comparison fails."""
     if isinstance(compare, KeyIs):
@@ -165,10 +187,6 @@ def _holds(compare: KeyIs | NothingNewer, found: Found) -> bool:
     if isinstance(compare, KeyIs):
         return compare.revision == (found.entries[0].revision if found.entries else 0)
     return not found.entries
-
-
-def _kind_of(query: Query) -> Kind[object]:
-    return query.key.kind if isinstance(query, Get) else query.kind
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

@@ -1,52 +1,133 @@
 """Members found through DNS SRV records (RFC 2782): the setting ``etcd_discovery_srv``.
 
-Asked once, when the store is opened. The only module that imports a DNS client, and only then.
+Asked by a client's first call, in its time. The only module that imports a DNS client, and only then.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from copy import copy
+from itertools import accumulate
+from threading import Thread
 from typing import TYPE_CHECKING
 
-from netplug_backends.etcdv3.endpoints import Endpoint
-from netplug_core.errors import Unavailable
+from netplug_backends.etcdv3.endpoints import Chance, Endpoint
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError, Unavailable
 
 if TYPE_CHECKING:
+    from dns.name import Name
     from dns.rdtypes.IN.SRV import SRV
+    from dns.resolver import Resolver
 
-__all__ = ["discover"]
+__all__ = ["Discovered"]
 
 _FAILED = "failed to discover etcd endpoints through SRV discovery"
-_SERVICES = (("_etcd-client-ssl._tcp", "https"), ("_etcd-client._tcp", "http"))
-_ANSWER_S = 5.0
+_SERVICES = {"_etcd-client-ssl._tcp": "https", "_etcd-client._tcp": "http"}
+_ANSWER_S = 1.5  # a STATUS has two seconds for everything
+_TRY_S = 0.5  # then the next name server is asked, or the same one again
+_HEAVY = 100  # how much more often a record of weight 1 is drawn than one of weight 0
 
 
-def discover(domain: str) -> tuple[Endpoint, ...]:
-    """The members of a domain: those with TLS first, each service by priority and weight.
+class Discovered:
+    """The members that a domain's SRV records name: those with TLS first, each service by priority and weight.
 
     Raises:
-        Unavailable: neither service has a record, or nobody answers for the domain.
+        ConfigurationError: the domain is no name.
     """
-    from dns.exception import DNSException
 
-    found: dict[Endpoint, None] = {}
-    problems: list[str] = []
-    for service, scheme in _SERVICES:
+    def __init__(self, domain: str) -> None:
+        from dns.exception import DNSException
+        from dns.name import from_text
+
         try:
-            records = _records(f"{service}.{domain}")
-        except (DNSException, OSError) as error:
-            problems.append(f"{service}: {str(error) or type(error).__name__}")
-            continue
-        for record in records:
-            host = record.target.to_text(omit_final_dot=True)
-            found[Endpoint(scheme, host, record.port)] = None
-    if not found:
-        raise Unavailable(_FAILED, f"domain {domain!r}: {'; '.join(problems)}")
-    return tuple(found)
+            # A name ends here: nothing of the host's search list is to be appended to it.
+            self._names = {service: from_text(f"{service}.{domain.removesuffix('.')}.") for service in _SERVICES}
+        except (DNSException, ValueError) as error:
+            raise ConfigurationError("etcd_discovery_srv", domain, "give the name of a domain") from error
+        self._domain = domain
+
+    @property
+    def location(self) -> str:
+        """What people call the cluster."""
+        return f"SRV records of {self._domain}"
+
+    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
+        """The members; the first is drawn by its weight among those of the first priority.
+
+        Raises:
+            Unavailable: neither service has a record, or nobody answers for the domain.
+        """
+        outcomes = self._asked(deadline.capped(_ANSWER_S))
+        found: dict[Endpoint, None] = {}
+        for service, records in outcomes.items():
+            if not isinstance(records, str):
+                ordered = records if found else _drawn_first(records, chance)
+                found |= dict.fromkeys(_endpoint(_SERVICES[service], record) for record in ordered)
+        if not found:
+            raise Unavailable(_FAILED, f"domain {self._domain!r}: {_problem(outcomes)}")
+        return tuple(found)
+
+    def _asked(self, ends: Deadline) -> Mapping[str, Sequence[SRV] | str]:
+        """The records of each service in their order, or why there are none; both are asked at once."""
+        from dns.exception import DNSException
+        from dns.resolver import get_default_resolver
+
+        try:
+            resolver = copy(get_default_resolver())
+        except (DNSException, OSError) as error:  # as where the machine's configuration names no name server
+            return dict.fromkeys(self._names, str(error))
+        resolver.timeout, seconds = _TRY_S, ends.remaining_s
+        outcomes: dict[str, Sequence[SRV] | str] = dict.fromkeys(self._names, _silence(seconds))
+
+        def ask(service: str) -> None:
+            outcomes[service] = _records(resolver, self._names[service], seconds)
+
+        threads = [Thread(target=ask, args=(service,), daemon=True) for service in self._names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(ends.remaining_s)  # the library rests a little after its last try
+        return dict(outcomes)
 
 
-def _records(name: str) -> list[SRV]:
-    from dns.resolver import resolve
+def _records(resolver: Resolver, name: Name, seconds: float) -> Sequence[SRV] | str:
+    from dns.exception import DNSException, Timeout
+    from dns.name import root
+    from dns.resolver import NXDOMAIN, NoAnswer
 
-    # A name ends here: nothing of the host's search list is to be appended to it.
-    answer = resolve(f"{name.removesuffix('.')}.", "SRV", lifetime=_ANSWER_S)
-    return sorted(answer, key=lambda record: (record.priority, -record.weight, record.target, record.port))
+    try:
+        answer = resolver.resolve(name, "SRV", lifetime=seconds)
+    except Timeout:
+        return _silence(seconds)
+    except NXDOMAIN:
+        return "there is no such name"
+    except NoAnswer:
+        return "it has no SRV records"
+    except (DNSException, OSError) as error:
+        return str(error) or type(error).__name__
+    records = [record for record in answer if record.target != root]
+    records.sort(key=lambda record: (record.priority, -record.weight, record.target, record.port))
+    return records or "it says that there is no such service"  # which is what a target of nothing but a dot means
+
+
+def _silence(seconds: float) -> str:
+    return f"no name server answered within {seconds:.1f} s"
+
+
+def _drawn_first(records: Sequence[SRV], chance: Chance) -> Sequence[SRV]:
+    """Records with one of the first priority, drawn by its weight, before all others."""
+    equals = [record for record in records if record.priority == records[0].priority]
+    ends = tuple(accumulate(_HEAVY * record.weight + 1 for record in equals))
+    return [equals[bisect_right(ends, chance(ends[-1]))], *records]
+
+
+def _endpoint(scheme: str, record: SRV) -> Endpoint:
+    return Endpoint(scheme, record.target.to_text(omit_final_dot=True), record.port)
+
+
+def _problem(outcomes: Mapping[str, object]) -> str:
+    if len(set(outcomes.values())) == 1:
+        return str(next(iter(outcomes.values())))
+    return "; ".join(f"{service}: {problem}" for service, problem in outcomes.items())

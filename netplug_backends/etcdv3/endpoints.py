@@ -1,18 +1,24 @@
-"""Where one member of the cluster answers: the URLs of the configuration as values."""
+"""Where the members of a cluster answer: the URLs of the configuration as values, and who is asked first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from attrs import frozen
 
+from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
-__all__ = ["Endpoint", "parse_endpoints"]
+__all__ = ["Chance", "Directory", "Endpoint", "Listed", "parse_endpoints"]
+
+Chance = Callable[[int], int]
+"""A number drawn from those below the one it is given."""
 
 _SCHEMES = ("http", "https")
 _PORT = 2379
+_LONGEST_LABEL = 63
 _ACCEPTED = "give http://host:port or https://host:port, more of them after commas"
 
 
@@ -39,32 +45,79 @@ class Endpoint:
         return f"{self.scheme}://{self.target}"
 
 
-def parse_endpoints(urls: Sequence[str]) -> tuple[Endpoint, ...]:
-    """The addresses that URLs name, each once, in their order.
+class Directory(Protocol):
+    """Who knows the members of one cluster."""
+
+    @property
+    def location(self) -> str:
+        """What people call the cluster."""
+        ...
+
+    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
+        """The members in the order to ask them; the first is drawn, so that the nodes of a cluster do not all ask one.
+
+        Raises:
+            Unavailable: nobody says in time who they are.
+        """
+        ...
+
+
+@frozen
+class Listed:
+    """Members that the configuration lists, each as good as the others."""
+
+    endpoints: tuple[Endpoint, ...]
+
+    @property
+    def location(self) -> str:
+        """What people call the cluster."""
+        return ",".join(map(str, self.endpoints))
+
+    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
+        """The members, from one that is drawn on."""
+        del deadline  # they are known
+        first = chance(len(self.endpoints))
+        return (*self.endpoints[first:], *self.endpoints[:first])
+
+
+def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple[Endpoint, ...]:
+    """The addresses that URLs name, each once, in their order; ``where`` is what people set.
 
     Raises:
         ConfigurationError: there are none, or one is no URL of a member.
     """
     if not urls:
-        raise ConfigurationError("etcd_endpoints", "", f"no etcd endpoints specified: {_ACCEPTED}")
-    return tuple(dict.fromkeys(map(_parsed, urls)))
+        raise ConfigurationError(where, "", f"no etcd endpoints specified: {_ACCEPTED}")
+    return tuple(dict.fromkeys(_parsed(url, where) for url in urls))
 
 
-def _parsed(url: str) -> Endpoint:
+def _parsed(url: str, where: str) -> Endpoint:
     try:
         parts = urlsplit(url)
-        port = parts.port
+        port = _PORT if parts.port is None else parts.port
     except ValueError:
-        raise _refusal(url) from None
+        raise _refusal(url, where) from None
+    host = parts.hostname or ""
     # A user and a password in the URL would travel to logs with it; they have settings of their own.
-    if parts.scheme not in _SCHEMES or not parts.hostname or _has_more(parts):
-        raise _refusal(url)
-    return Endpoint(parts.scheme, parts.hostname, _PORT if port is None else port)
+    if parts.scheme not in _SCHEMES or not port or not _is_host(host) or _has_more(parts) or not _is_plain(url):
+        raise _refusal(url, where)
+    return Endpoint(parts.scheme, host, port)
+
+
+def _is_plain(url: str) -> bool:
+    """Whether a URL is without blanks, of which parsing drops some, and without what no text can carry."""
+    return url.isprintable() and " " not in url
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        return True
+    return all(0 < len(label) <= _LONGEST_LABEL for label in host.removesuffix(".").split("."))
 
 
 def _has_more(parts: SplitResult) -> bool:
     return "@" in parts.netloc or parts.path not in ("", "/") or bool(parts.query or parts.fragment)
 
 
-def _refusal(url: str) -> ConfigurationError:
-    return ConfigurationError("etcd_endpoints", "…" if "@" in url else url, _ACCEPTED)
+def _refusal(url: str, where: str) -> ConfigurationError:
+    return ConfigurationError(where, "…" if "@" in url else url, _ACCEPTED)

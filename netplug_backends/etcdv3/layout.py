@@ -4,6 +4,9 @@ Everything is under ``/netplug``. A kind's keys lie in one span, so that one ran
 change and one watch follows it. A name's characters stand in the key as they are; the ``/`` of a prefix becomes ``-``.
 Keys sort by their bytes, in which ``-`` and ``.`` come before ``/``: pages of a kind whose paths have several
 segments come in that order (a whole list is sorted by path).
+
+Blocks and claims of old may stand at a key that goes on with an ``@``. They are read, changed and removed there, and
+nothing is created beside them.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ __all__ = ["ETCD_JSON", "LAYOUT", "Affinities", "Blocks", "Configuration", "Hand
 
 _RESOURCES = "/netplug/resources/v3/projectnetplug.org"
 _IPAM = "/netplug/ipam/v2"
+
+_OLD = b"@"
 
 _Path = tuple[str, ...]
 
@@ -48,9 +53,10 @@ class Placement(Protocol):
 
 @frozen
 class Layout:
-    """All kinds, by name."""
+    """All kinds, by name, and those of them of which records may stand at keys of old."""
 
     kinds: Mapping[str, Placement]
+    aged: frozenset[str] = frozenset()
 
     def key(self, key: Key[object]) -> bytes:
         """Where a record stands.
@@ -59,6 +65,22 @@ class Layout:
             NotSupported: nothing of this kind is stored.
         """
         return self._find(key.kind).place(key.path).encode()
+
+    def places(self, key: Key[object]) -> Span:
+        """Where a record may stand: its place, then its key of old.
+
+        Between them lie keys whose prefix length goes on with a digit: no block is so large that one of them is one.
+        """
+        place = self.key(key)
+        return Span(place, place + _OLD + b"\0") if key.kind.name in self.aged else Span(place)
+
+    def old_key(self, key: Key[object]) -> bytes:
+        """Where a record of old stands."""
+        return self.key(key) + _OLD
+
+    def is_old(self, kind: Kind[object], raw: bytes) -> bool:
+        """Whether a record of the kind stands at a key of old."""
+        return raw.endswith(_OLD) and kind.name in self.aged
 
     def span(self, kind: Kind[object], within: _Path = ()) -> Span:
         """Where the records stand whose paths begin so; errors as for ``key``."""
@@ -74,8 +96,9 @@ class Layout:
         Raises:
             Malformed: nothing of ours could have made it.
         """
+        place = raw.removesuffix(_OLD) if self.is_old(kind, raw) else raw
         try:
-            path = self._find(kind).find_path(raw.decode())
+            path = self._find(kind).find_path(place.decode())
         except ValueError as error:
             raise Malformed(repr(raw)[1:], f"it is no key of a {kind}") from error
         return None if path is None else kind.key(*path)
@@ -222,7 +245,8 @@ LAYOUT: Final = Layout(
         "Node": Objects(f"{_RESOURCES}/nodes"),
         "Profile": Objects(f"{_RESOURCES}/profiles"),
         "WorkloadEndpoint": Objects(f"{_RESOURCES}/workloadendpoints", length=2),
-    }
+    },
+    aged=frozenset(("BlockAffinity", "IPAMBlock")),
 )
 """Where netplug keeps every kind of this release."""
 
@@ -283,5 +307,12 @@ def _configuration() -> KindCodec:
     )
 
 
-ETCD_JSON: Final = JsonCodec({**STORED_JSON.kinds, "IPAMConfiguration": _configuration})
+@frozen
+class _EtcdJson(JsonCodec):
+    def decode(self, key: Key[object], data: bytes) -> object:
+        """The value that was stored under the key; very old claims were keys without one."""
+        return super().decode(key, b"{}" if not data and key.kind.name == "BlockAffinity" else data)
+
+
+ETCD_JSON: Final = _EtcdJson({**STORED_JSON.kinds, "IPAMConfiguration": _configuration})
 """What every store that keeps bytes writes, but for the allocator's configuration."""

@@ -1,7 +1,8 @@
 """Revisions as texts: a number of etcd's, and for a watch how much of a commit it has told.
 
 All keys of one etcd transaction share a revision, but a watch tells of them one after the other and may be left in
-between. So the change before the last of a commit is ``812.1``, ``812.2``, … and the last is ``812``.
+between. So the change before the last of a commit is ``812.1``, ``812.2``, … and the last is ``812``. An ``@`` behind
+says that the record stands at a key of old, where it is to be changed and removed.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from netplug_core.records import Revision
 
 __all__ = ["Position", "find_position", "get_position"]
 
-_TEXT: Final = re.compile(r"([1-9][0-9]{0,17})(?:\.([1-9][0-9]{0,3}))?", re.ASCII)
+_TEXT: Final = re.compile(r"([1-9][0-9]{0,17})(?:\.([1-9][0-9]{0,3}))?(@?)", re.ASCII)
 
 
 @frozen(order=True)
 class Position:
-    """A revision of the store; ``told`` counts the changes of it that were told, 0 for all of them."""
+    """A revision of the store; ``told`` counts the changes of it that were told, 0 for all of them.
+
+    ``is_old`` is not about the store but about the record that has it: it stands at a key of old.
+    """
 
     number: int
     told: int = 0
+    is_old: bool = False
 
     @property
     def whole(self) -> int:
@@ -34,13 +39,14 @@ class Position:
     @property
     def revision(self) -> Revision:
         """The text that stands for it."""
-        return Revision(f"{self.number}.{self.told}" if self.told else str(self.number))
+        text = f"{self.number}.{self.told}" if self.told else str(self.number)
+        return Revision(f"{text}@" if self.is_old else text)
 
 
 def find_position(revision: Revision) -> Position | None:
     """What a text stands for; None when it is none of etcd's."""
     found = _TEXT.fullmatch(revision)
-    return None if found is None else Position(int(found[1]), int(found[2] or 0))
+    return None if found is None else Position(int(found[1]), int(found[2] or 0), is_old=bool(found[3]))
 
 
 def get_position(revision: Revision, *, where: object) -> Position:

@@ -27,13 +27,14 @@ from netplug_backends.etcdv3.calls import (
     Range,
     Remove,
     Reply,
+    Span,
     Txn,
     ValueChange,
     WatchFrom,
 )
 from netplug_backends.etcdv3.endpoints import Endpoint
 from netplug_backends.etcdv3.tls import TlsMaterial, find_system_roots
-from netplug_core.clock import Clock
+from netplug_core.clock import Clock, Deadline
 
 # What gRPC's core writes to standard error is decided when it is loaded: by default every failed handshake, over and
 # over, where a CNI runtime reads. The failure of the call says it once.
@@ -111,6 +112,10 @@ _HANDSHAKES = (
     ),
 )
 
+# How a server ends a connection that does not begin with the handshake it expects: there is no more to read, or there
+# was still something that it did not want to read.
+_ENDED = re.compile(r"Socket closed|Connection reset by peer")
+
 # The status and the address that gRPC puts before what went wrong with a connection.
 _PREFIX = re.compile(r"^[A-Z_]+: ipv[46]:\S+ ")
 
@@ -130,6 +135,7 @@ _OPTIONS = (
 # A member that is cut off from the others says so instead of letting a call wait.
 _NEEDS_LEADER = ("hasleader", "true")
 _RECENT_S = 1.0
+_NEVER = float("-inf")
 
 # For so long, and some more, gRPC's own thread looks at a channel after it was asked for its state. Where the channel
 # is closed under it, it shows a traceback to whoever reads standard error.
@@ -150,8 +156,8 @@ class Connection:
         self._channel = _channel(endpoint, material)
         self._kv = KVStub(self._channel)
         self._watch = WatchStub(self._channel)
-        self._answered_at = float("-inf")
-        self._looked_at = float("-inf")
+        self._answered_at = _NEVER
+        self._looked_at = _NEVER
 
     def close(self) -> None:
         """End every call, and the connection: at once, or soon where somebody has just asked for its state."""
@@ -221,8 +227,9 @@ class Connection:
         """What changes, as it does, until the stream ends; closing the iterator ends it.
 
         Raises:
-            CallFailed: it ended; ``COMPACTED`` when a revision is no longer kept.
+            CallFailed: it ended; ``COMPACTED`` when a revision is no longer kept, ``AHEAD`` when none came so far.
         """
+        ends = Deadline.after(self._clock, timeout_s)
         requests = [_watch_request(start) for start in starts]
         stream = self._watch.Watch(iter(requests), timeout=timeout_s, metadata=_metadata(token))
         indexes: dict[int, int] = {}  # the member's number of each watch; it begins them in the order of the requests
@@ -231,14 +238,28 @@ class Connection:
                 self._answered_at = self._clock.monotonic()
                 _refuse_cancelled(message)
                 if message.created:
+                    self._refuse_ahead(starts[len(indexes)], message.header.revision, token, ends)
                     indexes[message.watch_id] = len(indexes)
                 else:
                     yield News(indexes[message.watch_id], tuple(map(_change, message.events)))
             raise CallFailed(Failure.UNANSWERED, "the member ended the watch")
         except grpc.RpcError as error:
-            raise _failed(error, timeout_s) from error
+            raise self._failed(error, timeout_s) from error
         finally:
             stream.cancel()
+
+    def _refuse_ahead(self, start: WatchFrom, revision: int, token: str, ends: Deadline) -> None:
+        """Refuse a watch from what the store never reached: it would be silent until the store comes so far."""
+        after = start.revision - 1
+        if revision >= after:
+            return
+        # This member may only lag behind the others. A read of a key, unlike an empty transaction, waits for them.
+        asked = Txn(then=(Range(span=Span(start.span.start)),))
+        reached = self.txn(asked, token=token, timeout_s=ends.remaining_s).revision
+        if reached < after:
+            raise CallFailed(
+                Failure.AHEAD, f"the store is at revision {reached}, and changes after {after} are asked for"
+            )
 
     def _settles(self, timeout_s: float) -> object:
         """Whether the channel comes up or fails in time: its last state."""
@@ -263,11 +284,18 @@ class Connection:
         try:
             reply = call()
         except grpc.RpcError as error:
-            raise _failed(error, timeout_s) from error
+            raise self._failed(error, timeout_s) from error
         except ValueError as error:  # what grpc says of a channel that was closed meanwhile
             raise CallFailed(Failure.UNREACHABLE, str(error)) from error
         self._answered_at = self._clock.monotonic()
         return reply
+
+    def _failed(self, error: grpc.RpcError, timeout_s: float) -> CallFailed:
+        failed = _judged(error, timeout_s)
+        has_answered = self._answered_at != _NEVER
+        if self.endpoint.is_secure or has_answered or not _ENDED.search(failed.text):
+            return failed
+        return CallFailed(failed.failure, f"{failed.text}; does the server speak TLS? Then write https")
 
 
 def _channel(endpoint: Endpoint, material: TlsMaterial) -> Any:  # noqa: ANN401  # grpc has no types
@@ -347,7 +375,7 @@ def _refuse_cancelled(message: Any) -> None:  # noqa: ANN401  # a message of pro
         raise CallFailed(_sorted_by_text(text) or Failure.UNANSWERED, text)
 
 
-def _failed(error: grpc.RpcError, timeout_s: float) -> CallFailed:
+def _judged(error: grpc.RpcError, timeout_s: float) -> CallFailed:
     status, text = error.code(), error.details() or ""
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return CallFailed(Failure.UNANSWERED, f"no answer within {timeout_s:.1f} s")

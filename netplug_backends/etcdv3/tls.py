@@ -22,7 +22,9 @@ __all__ = ["Credentials", "TlsMaterial", "find_system_roots"]
 _Stamp = tuple[int, int, int] | None  # time of change, size, inode; None where there is no file
 
 _BEGIN = b"-----BEGIN "
-_CERTIFICATES = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_KEY = re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.+?-----END (?:[A-Z]+ )*PRIVATE KEY-----", re.DOTALL)
+_WANTED = {_CERTIFICATE: "certificate", _KEY: "private key"}
 _INLINE_PAIR = ("etcd", "inline key and certificate")
 _INLINE_CA = ("etcd", "inline CA certificate")
 
@@ -77,9 +79,9 @@ class Credentials:
     def _read(self) -> TlsMaterial:
         settings = self._settings
         material = TlsMaterial(
-            key=_pem("etcd_key_file", settings.etcd_key_file, settings.etcd_key),
-            certificate=_pem("etcd_cert_file", settings.etcd_cert_file, settings.etcd_cert),
-            roots=_pem("etcd_ca_cert_file", settings.etcd_ca_cert_file, settings.etcd_ca_cert),
+            key=_pem("etcd_key_file", settings.etcd_key_file, settings.etcd_key, _KEY),
+            certificate=_pem("etcd_cert_file", settings.etcd_cert_file, settings.etcd_cert, _CERTIFICATE),
+            roots=_pem("etcd_ca_cert_file", settings.etcd_ca_cert_file, settings.etcd_ca_cert, _CERTIFICATE),
         )
         _check(settings, material)
         return material
@@ -106,12 +108,12 @@ def _check_pairs(settings: DatastoreSettings) -> None:
 def _stamp(path: str) -> _Stamp:
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _pem(where: str, path: str, inline: str) -> bytes:
+def _pem(where: str, path: str, inline: str, wanted: re.Pattern[bytes]) -> bytes:
     """The PEM text of a file, or the one given in its place."""
     if not path:
         return inline.encode()
@@ -120,9 +122,13 @@ def _pem(where: str, path: str, inline: str) -> bytes:
             text = file.read()
     except OSError as error:
         raise ConfigurationError(where, path, f"it cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a path with a zero byte
+        raise ConfigurationError(where, path, f"it cannot be read: {error}") from error
     if _BEGIN not in text:
         problem = "it holds no PEM text" if text.strip() else "it is empty"
         raise ConfigurationError(where, path, problem)
+    if not wanted.search(text):  # as where two files changed places
+        raise ConfigurationError(where, path, f"it holds no {_WANTED[wanted]}")
     return text
 
 
@@ -146,11 +152,13 @@ def _check(settings: DatastoreSettings, material: TlsMaterial) -> None:
 
 
 def _load_pair(material: TlsMaterial) -> None:
+    # Each from its own text, as gRPC takes them: in a key's place a certificate is none, also when it brings its key.
+    parts = [*_CERTIFICATE.findall(material.certificate), *_KEY.findall(material.key)]
     # The standard library only reads files; one in memory leaves no key on a disk.
     descriptor = os.memfd_create("netplug", os.MFD_CLOEXEC)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(material.certificate.rstrip() + b"\n" + material.key)
+            file.write(b"\n".join(parts))
         # An empty passphrase, or OpenSSL would ask for one at the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     finally:
@@ -159,7 +167,7 @@ def _load_pair(material: TlsMaterial) -> None:
 
 def _load_roots(roots: bytes) -> None:
     # Only the certificates themselves: what stands around them in a bundle is for people.
-    certificates = b"\n".join(_CERTIFICATES.findall(roots))
+    certificates = b"\n".join(_CERTIFICATE.findall(roots))
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=certificates.decode("ascii"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from attrs import define
+from attrs import define, evolve
 
 from netplug_backends.etcdv3.calls import ValueChange, WatchFrom
 from netplug_backends.etcdv3.client import EtcdClient, RevisionGone
@@ -68,7 +68,8 @@ class Watcher:
                 if key is not None:
                     value = None if change.value is None else self._codec.decode(key, change.value)
                     each.position = position
-                    yield Change(key, value, position.revision)
+                    stands = evolve(position, is_old=self._layout.is_old(each.kind, change.key))
+                    yield Change(key, value, stands.revision)
 
 
 def _begin(revision: Revision) -> Position:

@@ -68,12 +68,14 @@ class KubernetesAccess:
 class DatastoreSettings:
     """Which datastore, and how to reach it.
 
-    User and password, and PEM texts in place of files, exist only in the tool's settings.
+    ``etcd_endpoints_key`` is what people set to say the endpoints. User and password, and PEM texts in place of files,
+    exist only in the tool's settings.
     """
 
     type: str = "etcdv3"
     sqlite_path: str = DEFAULT_SQLITE_PATH
     etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ENDPOINT,), repr=_without_password)
+    etcd_endpoints_key: str = "etcd_endpoints"
     etcd_discovery_srv: str = ""
     etcd_key_file: str = ""
     etcd_cert_file: str = ""

@@ -22,7 +22,7 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.netconf.model import DatastoreSettings
 from tests.integration.server_programs import etcd_program
 
-__all__ = ["Etcd", "Tls", "client_of", "opened_etcd", "stored", "wipe"]
+__all__ = ["Etcd", "Member", "Tls", "client_of", "opened_etcd", "stored", "wipe"]
 
 _READY_S = 30.0
 # In memory where there is such a folder: a member that is killed loses nothing, and a slow disk is not what is tested.

@@ -1,7 +1,8 @@
 """One process of ``test_etcd_chaos``: a node that assigns and releases addresses, and says when it held which.
 
-``python -m tests.integration.etcd_worker <endpoints> <name> <node> <seconds>``. A line of JSON for each call: what,
-for which handle, when it began and ended on the machine's monotonic clock, and the addresses it came to, or the error.
+``python -m tests.integration.etcd_worker <endpoints> <number> <node> <seconds>``. A line of JSON for each call, of the
+allocator and of the store below it: what, for which handle, when it began and ended on the machine's monotonic clock,
+how long it was allowed to take, and the addresses it came to, or the error.
 """
 
 from __future__ import annotations
@@ -9,20 +10,28 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import TypeVar
 
 from netplug_backends.blocks.ipam import BlockIPAM
-from netplug_backends.etcdv3.opening import open_etcd
+from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.datastore import EtcdDatastore
+from netplug_backends.etcdv3.endpoints import Listed, parse_endpoints
+from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Family
 from netplug_core.clock import Deadline
-from netplug_core.errors import AllocationError, ContentionExhausted, Unavailable
+from netplug_core.errors import AllocationError, ContentionExhausted, NetplugError, Unavailable
 from netplug_core.ipam.interface import NO_ENDPOINT
 from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
 from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.records import Change, Kind, Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = ["CALL_S"]
+
+T = TypeVar("T")
 
 CALL_S = 8.0
 """The time for each assignment and each release."""
@@ -30,6 +39,37 @@ CALL_S = 8.0
 MOST_HELD = 6
 
 CLOCK = SystemClock()
+
+
+class TimedStore:
+    """A store that tells of every call how long it took and how it ended."""
+
+    def __init__(self, store: EtcdDatastore) -> None:
+        self._store = store
+        self.description = store.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Answer all queries from one moment."""
+        return _timed("read", deadline, lambda: self._store.read(queries, deadline=deadline))
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Apply conditional writes."""
+        return _timed("commit", deadline, lambda: self._store.commit(writes, deadline=deadline))
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+        """Changes after the revisions given; nobody here asks."""
+        return self._store.watch(start, deadline=deadline)
+
+
+def _timed(call: str, deadline: Deadline, made: Callable[[], T]) -> T:
+    began, allowed_s = CLOCK.monotonic(), deadline.remaining_s
+    try:
+        result = made()
+    except NetplugError as error:
+        _tell(call, "", began, allowed_s=allowed_s, error=repr(error))
+        raise
+    _tell(call, "", began, allowed_s=allowed_s)
+    return result
 
 
 class Worker:
@@ -63,9 +103,9 @@ class Worker:
         try:
             found = self._ipam.assign(request, NO_ENDPOINT, deadline=Deadline.after(CLOCK, CALL_S))
         except (AllocationError, Unavailable, ContentionExhausted) as error:
-            self._tell("assign", handle, began, error=repr(error))
+            _tell("assign", handle, began, error=repr(error))
             return False
-        self._tell("assign", handle, began, addresses=[str(each.address) for each in found.addresses])
+        _tell("assign", handle, began, addresses=[str(each.address) for each in found.addresses])
         return True
 
     def _release(self, handle: str) -> None:
@@ -74,23 +114,38 @@ class Worker:
             try:
                 self._ipam.release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=Deadline.after(CLOCK, CALL_S))
             except (Unavailable, ContentionExhausted) as error:
-                self._tell("release", handle, began, error=repr(error))
+                _tell("release", handle, began, error=repr(error))
             else:
-                self._tell("release", handle, began)
+                _tell("release", handle, began)
                 return
 
-    @staticmethod
-    def _tell(call: str, handle: str, began: float, *, addresses: list[str] | None = None, error: str = "") -> None:
-        line = {"call": call, "handle": handle, "began": began, "ended": CLOCK.monotonic()}
-        sys.stdout.write(json.dumps({**line, "addresses": addresses or [], "error": error}) + "\n")
-        sys.stdout.flush()
+
+def _tell(
+    call: str,
+    handle: str,
+    began: float,
+    *,
+    allowed_s: float = CALL_S,
+    addresses: Sequence[str] = (),
+    error: str = "",
+) -> None:
+    line = {"call": call, "handle": handle, "began": began, "ended": CLOCK.monotonic(), "allowed_s": allowed_s}
+    sys.stdout.write(json.dumps({**line, "addresses": addresses, "error": error}) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    _program, endpoints, name, node, seconds = sys.argv
-    settings = DatastoreSettings(etcd_endpoints=tuple(endpoints.split(",")))
-    with closing(open_etcd(settings, clock=CLOCK)) as store:
-        worker = Worker(BlockIPAM(datastore=store, clock=CLOCK, chance=random.random), name, node)
+    _program, urls, number, node, seconds = sys.argv
+    # Not drawn: there is a worker at each member.
+    client = EtcdClient(
+        Listed(parse_endpoints(urls.split(","))),
+        Credentials(DatastoreSettings()),
+        clock=CLOCK,
+        chance=lambda below: int(number) % below,
+    )
+    with closing(EtcdDatastore(client)) as store:
+        ipam = BlockIPAM(datastore=TimedStore(store), clock=CLOCK, chance=random.random)
+        worker = Worker(ipam, f"w{number}", node)
         end = Deadline.after(CLOCK, float(seconds))
         while not end.has_passed:
             worker.step()

@@ -10,15 +10,18 @@ from threading import Barrier, Thread
 import pytest
 
 from netplug_backends.etcdv3.datastore import OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.layout import LAYOUT
 from netplug_backends.etcdv3.opening import open_etcd
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.block import BLOCK
 from netplug_core.ipam.handle import HANDLE
 from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import (
+    ABSENT,
     AlreadyExists,
     Change,
     Conflict,
@@ -298,3 +301,53 @@ def test_a_whole_list_is_in_path_order_where_the_keys_are_not(store: EtcdDatasto
     assert [record.key for record in store.read([whole], deadline=soon()).list(whole)] == keys
     page = List(WORKLOAD_ENDPOINT, limit=1)
     assert [record.key for record in store.read([page], deadline=soon()).list(page)] == keys[1:]
+
+
+# --- what was written long ago ---------------------------------------------------------------------------------------
+
+AGED: list[Key[object]] = [AFFINITY.key("host", "a", "ipv4", "10.0.0.0/26"), BLOCK.key("ipv6", "fd00::/122")]
+
+
+@pytest.mark.parametrize("key", AGED, ids=str)
+def test_a_record_of_old_is_read_changed_and_removed_where_it_stands(
+    etcd: Etcd, store: EtcdDatastore, key: Key[object]
+) -> None:
+    """Its key goes on with an ``@``. Nothing is created beside it: addresses of a block would be given twice."""
+    place = LAYOUT.key(key).decode()
+    put(etcd, f"{place}@", '"old"')
+    snapshot = store.read([Get(key)], deadline=soon())
+    record = snapshot.find(key)
+    assert record is not None
+    assert (record.value, record.revision[-1]) == ("old", "@")
+    with pytest.raises(AlreadyExists) as caught:
+        store.commit([Create(key, "new")], deadline=soon())
+    assert caught.value.current == record
+    with pytest.raises(Conflict):
+        store.commit([Require(key, ABSENT)], deadline=soon())
+    put(etcd, f"{place}0", '"another\'s"')
+    assert store.read([Get(key)], deadline=soon()).find(key) == record
+    (required, _) = store.commit([Require(key, record.revision), Create(POOL, "a")], deadline=soon())
+    (updated,) = store.commit([Update(key, "new", required)], deadline=soon())
+    assert [(entry.key.decode(), entry.value) for entry in stored(etcd)][:2] == [
+        (f"{place}0", b'"another\'s"'),
+        (f"{place}@", b'"new"'),
+    ]
+    told = next(store.watch({key.kind: Revision(str(int(updated[:-1]) - 1))}, deadline=soon()))
+    assert told == Change(key, "new", updated)
+    with pytest.raises(Conflict):
+        store.commit([Delete(key, record.revision)], deadline=soon())
+    store.commit([Delete(key, updated)], deadline=soon())
+    assert store.read([Get(key)], deadline=soon()).find(key) is None
+    assert [entry.key.decode() for entry in stored(etcd)][:1] == [f"{place}0"]
+
+
+def test_a_list_with_records_of_old_is_whole_and_has_none_twice(etcd: Etcd, store: EtcdDatastore) -> None:
+    for key in AGED:
+        put(etcd, f"{LAYOUT.key(key).decode()}@", '"old"')
+    other = AFFINITY.key("host", "a", "ipv4", "10.0.0.64/26")
+    made(store, [other])
+    put(etcd, LAYOUT.key(AGED[1]).decode(), '"new"')
+    for kind, records in ((AFFINITY, {AGED[0]: "old", other: str(other)}), (BLOCK, {AGED[1]: "new"})):
+        listed = store.read([List(kind)], deadline=soon()).list(List(kind))
+        assert {record.key: record.value for record in listed} == records
+        assert len(listed) == len(records)

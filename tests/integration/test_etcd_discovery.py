@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
-from netplug_backends.etcdv3 import discovery
-from netplug_backends.etcdv3.discovery import discover
+from netplug_backends.etcdv3.discovery import Discovered
 from netplug_backends.etcdv3.endpoints import Endpoint
 from netplug_backends.etcdv3.opening import open_etcd
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.netconf.model import DatastoreSettings
-from netplug_core.records import Get
+from netplug_core.records import Delete, Get, OutcomeUnknown, Revision
 from netplug_core.resources.ippool import IPPOOL
 from tests.integration.etcd_dns import asked_here, opened_name_server
 from tests.integration.etcd_server import free_ports, opened_etcd
 
 CLOCK = SystemClock()
 SSL, PLAIN = "_etcd-client-ssl._tcp.etcd.local.", "_etcd-client._tcp.etcd.local."
+SETTINGS = DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv="etcd.local")
+FAILED = "failed to discover etcd endpoints through SRV discovery: domain 'etcd.local': "
+
+
+def discover(
+    domain: str = "etcd.local", *, chance: Callable[[int], int] = lambda _below: 0, seconds: float = 5.0
+) -> tuple[Endpoint, ...]:
+    return Discovered(domain).find_members(chance, deadline=Deadline.after(CLOCK, seconds))
 
 
 def test_both_services_are_merged_those_with_tls_first() -> None:
@@ -30,48 +39,104 @@ def test_both_services_are_merged_those_with_tls_first() -> None:
         PLAIN: ("0 0 2379 a.etcd.local.", "0 0 2379 a.etcd.local."),
     }
     with opened_name_server(records) as server:
-        assert discover("etcd.local") == (
+        assert discover() == (
             Endpoint("https", "a.etcd.local", 4001),
             Endpoint("https", "b.etcd.local", 2379),
             Endpoint("https", "c.etcd.local", 2379),
             Endpoint("http", "a.etcd.local", 2379),
         )
-        assert server.asked == [SSL, PLAIN]
+        assert sorted(server.asked) == sorted([SSL, PLAIN])
         assert discover("etcd.local.")[0].host == "a.etcd.local"
+
+
+def test_the_first_member_is_drawn_by_weight_among_those_of_the_first_priority() -> None:
+    """RFC 2782: a higher number is only for when these do not answer, and a weight of 0 is hardly ever drawn."""
+    first = ("10 2 1 a.etcd.local.", "10 1 2 b.etcd.local.", "10 0 3 c.etcd.local.")
+
+    def hosts(number: int) -> str:
+        def chance(below: int) -> int:
+            assert below == 201 + 101 + 1
+            return number
+
+        return "".join(endpoint.host[0] for endpoint in discover(chance=chance))
+
+    with opened_name_server({SSL: (*first, "20 9 4 d.etcd.local."), PLAIN: ("0 9 5 e.etcd.local.",)}):
+        drawn = {number: hosts(number) for number in (0, 200, 201, 301, 302)}
+    assert drawn == {0: "abcde", 200: "abcde", 201: "bacde", 301: "bacde", 302: "cabde"}
 
 
 @pytest.mark.parametrize("service", [SSL, PLAIN])
 def test_one_service_is_enough(service: str) -> None:
     with opened_name_server({service: ("0 0 2379 a.etcd.local.",)}):
-        assert [endpoint.host for endpoint in discover("etcd.local")] == ["a.etcd.local"]
+        assert [endpoint.host for endpoint in discover()] == ["a.etcd.local"]
 
 
-@pytest.mark.parametrize("records", [{}, {SSL: (), PLAIN: ()}], ids=["no such name", "no such record"])
-def test_s14_a_domain_without_records_is_refused_at_the_start(records: dict[str, tuple[str, ...]]) -> None:
-    settings = DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv="etcd.local")
-    with opened_name_server(records), pytest.raises(Unavailable) as caught:
-        open_etcd(settings, clock=CLOCK)
-    assert str(caught.value).startswith(
-        "failed to discover etcd endpoints through SRV discovery: domain 'etcd.local': "
-    )
+def test_a_target_that_is_a_dot_is_a_service_that_is_not_there() -> None:
+    """RFC 2782."""
+    with opened_name_server({SSL: ("0 0 0 .",), PLAIN: ("0 0 2379 a.etcd.local.",)}):
+        assert discover() == (Endpoint("http", "a.etcd.local", 2379),)
+    with opened_name_server({SSL: ("0 0 0 .",), PLAIN: ("0 0 0 .",)}), pytest.raises(Unavailable) as caught:
+        discover()
+    assert str(caught.value) == f"{FAILED}it says that there is no such service"
 
 
-def test_a_name_server_that_does_not_answer_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_ANSWER_S", 0.5)
+@pytest.mark.parametrize(
+    "records,problem",
+    [
+        ({}, "there is no such name"),
+        ({SSL: (), PLAIN: ()}, "it has no SRV records"),
+        ({SSL: ()}, "_etcd-client-ssl._tcp: it has no SRV records; _etcd-client._tcp: there is no such name"),
+    ],
+)
+def test_s14_a_domain_without_records_fails_the_call_and_nothing_was_sent(
+    records: dict[str, tuple[str, ...]], problem: str
+) -> None:
+    with opened_name_server(records), closing(open_etcd(SETTINGS, clock=CLOCK)) as store:
+        for call in (
+            lambda: store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, 5.0)),
+            lambda: store.commit([Delete(IPPOOL.key("main"), Revision("7"))], deadline=Deadline.after(CLOCK, 5.0)),
+        ):
+            with pytest.raises(Unavailable) as caught:
+                call()
+            assert str(caught.value) == FAILED + problem
+            assert not isinstance(caught.value, OutcomeUnknown)
+
+
+@pytest.mark.parametrize("allowed_s,bound_s", [(0.4, 0.4), (10.0, 1.5)])
+def test_d14_a_silent_name_server_costs_a_second_and_a_half_or_what_the_call_has(
+    allowed_s: float, bound_s: float
+) -> None:
+    """Both services are asked at once, and opening the store asks nobody: a DEL takes down its interface first."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        with asked_here(silent.getsockname()[1]):
+            started = CLOCK.monotonic()
+            store = open_etcd(SETTINGS, clock=CLOCK)
+            assert CLOCK.monotonic() - started < 0.3
+            started = CLOCK.monotonic()
+            with closing(store), pytest.raises(Unavailable) as caught:
+                store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, allowed_s))
+            assert CLOCK.monotonic() - started < bound_s + 0.4
+    assert str(caught.value) == f"{FAILED}no name server answered within {bound_s:.1f} s"
+
+
+def test_where_no_name_server_listens_the_call_fails_in_time() -> None:
     started = CLOCK.monotonic()
     with asked_here(free_ports(1)[0]), pytest.raises(Unavailable, match="failed to discover etcd endpoints"):
-        discover("etcd.local")
-    assert CLOCK.monotonic() - started < 2.0
+        discover(seconds=1.0)
+    assert CLOCK.monotonic() - started < 1.5
 
 
 @pytest.mark.etcd
 def test_s14_a_store_finds_its_members_once() -> None:
+    """By its first call; one that nobody answered is asked again."""
     with opened_etcd() as etcd:
         target = f"0 0 {etcd.members[0].port} localhost."
-        with opened_name_server({PLAIN: (target,)}) as server:
-            settings = DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv="etcd.local")
-            with closing(open_etcd(settings, clock=CLOCK)) as store:
+        with closing(open_etcd(SETTINGS, clock=CLOCK)) as store:
+            assert store.description.location == "SRV records of etcd.local"
+            with opened_name_server({}), pytest.raises(Unavailable):
+                store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, 5.0))
+            with opened_name_server({PLAIN: (target,)}) as server:
                 for _ in range(3):
                     store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, 5.0))
-                assert store.description.location == f"http://localhost:{etcd.members[0].port}"
-            assert server.asked == [SSL, PLAIN]
+                assert sorted(server.asked) == sorted([SSL, PLAIN])

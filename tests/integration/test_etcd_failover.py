@@ -17,7 +17,7 @@ import pytest
 from netplug_backends.etcdv3.calls import CallFailed, Failure, Txn
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import parse_endpoints
+from netplug_backends.etcdv3.endpoints import Listed, parse_endpoints
 from netplug_backends.etcdv3.rpc import Connection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_backends.host.machine import SystemClock
@@ -41,7 +41,7 @@ MARGIN_S = 0.5
 def store_at(*urls: str) -> EtcdDatastore:
     """A store of texts whose client begins with the first URL."""
     client = EtcdClient(
-        parse_endpoints(urls), Credentials(DatastoreSettings()), clock=CLOCK, chance=lambda _below: 0
+        Listed(parse_endpoints(urls)), Credentials(DatastoreSettings()), clock=CLOCK, chance=lambda _below: 0
     )  # fmt: skip
     return EtcdDatastore(client, codec=SAMPLE_CODEC)
 
@@ -219,6 +219,19 @@ def test_a_lost_reply_is_an_unknown_outcome_and_the_write_is_not_made_twice(etcd
         again = store.read([Get(KEY)], deadline=within(5)).find(KEY)
         assert again is not None
         assert int(again.revision) == int(revision) + 1, "and once"
+
+
+def test_a_member_that_has_answered_is_not_asked_whether_it_speaks_tls(etcd: Etcd) -> None:
+    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
+        proxy.wire = Wire.REFUSES
+        with pytest.raises(Unavailable, match=r"(closed|peer \(104\)); does the server speak TLS\? Then write https$"):
+            found(store, 0.5)
+        proxy.wire = Wire.PASSES
+        assert found(store) is None
+        proxy.wire = Wire.REFUSES
+        proxy.cut()
+        with pytest.raises(Unavailable, match=r"(closed|peer \(104\))$"):
+            found(store, 0.5)
 
 
 def test_a_reply_that_does_not_come_is_an_unknown_outcome_at_the_deadline(etcd: Etcd) -> None:

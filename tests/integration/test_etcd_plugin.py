@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +111,57 @@ def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_
     assert (refused.code, "s3cret" in refused.text + refused.stderr) == (7, False)
     away = cni.call("ADD", conf(cni, etcd_endpoints="http://127.0.0.1:1"), pod)
     assert (away.code, "http://127.0.0.1:1: " in away.text) == (11, True)
+
+
+# Take what comes at the port of name servers, over either transport, and say nothing.
+SILENT = """
+import socket
+listener, datagrams = socket.create_server(("127.0.0.1", 53)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+datagrams.bind(("127.0.0.1", 53))
+print("ready", flush=True)
+while True:
+    datagrams.recv(512)
+"""
+
+
+@pytest.fixture
+def silent(node: Node) -> str:
+    """Where somebody on the node takes connections and questions and never answers: its name server, for one."""
+    started = node.start(sys.executable, "-c", SILENT)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    node.run("mount", "--bind", node.write("resolv.conf", "nameserver 127.0.0.1\n"), "/etc/resolv.conf")
+    return "127.0.0.1:53"
+
+
+DISCOVERY = "failed to discover etcd endpoints through SRV discovery: domain 'etcd.local': no name server answered"
+
+
+def test_a_status_that_fails_is_code_50_and_says_where_and_why(cni: Cni, silent: str) -> None:
+    """And in time: the store's part of a STATUS is two seconds."""
+    for keys, text in (
+        ({"etcd_endpoints": "http://127.0.0.1:1"}, "http://127.0.0.1:1: Failed to connect to remote host: Conn"),
+        ({"etcd_authority": silent}, f"http://{silent}: no answer within "),
+        ({"etcd_discovery_srv": "etcd.local"}, DISCOVERY),
+    ):
+        started = time.monotonic()
+        refused = cni.call("STATUS", conf(cni, cniVersion="1.1.0", **keys))
+        assert time.monotonic() - started < 2.0 + 2.0, "with the start of a process"
+        assert (refused.code, text in refused.text) == (50, True), refused
+
+
+def test_a_silent_name_server_does_not_keep_a_del_from_the_pod(cni: Cni, node: Node, pod: Pod, silent: str) -> None:
+    del silent
+    cni.add(conf(cni), pod)
+    started = time.monotonic()
+    cni.call("DEL", conf(cni, etcd_discovery_srv="etcd.local"), pod)
+    assert time.monotonic() - started < 6.0
+    assert "eth0" not in node.links(pod)
+    cni.delete(conf(cni), pod)
+
+
+def test_the_deprecated_pair_is_named_where_it_makes_no_endpoint(cni: Cni, pod: Pod) -> None:
+    refused = cni.call("ADD", conf(cni, etcd_authority="a b:1"), pod)
+    assert (refused.code, "etcd_authority: 'http://a b:1' is not accepted" in refused.text) == (7, True), refused
+    refused = cni.call("ADD", conf(cni, etcd_scheme="ftp", etcd_authority="a:1"), pod)
+    assert (refused.code, "etcd_scheme and etcd_authority: 'ftp://a:1'" in refused.text) == (7, True), refused

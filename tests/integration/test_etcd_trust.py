@@ -6,8 +6,10 @@ D14: every failing case is one whose output is searched for what must not be see
 from __future__ import annotations
 
 import os
+import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -151,6 +153,7 @@ def test_a_client_without_tls_is_told_where_the_connection_ended(guarded: Etcd) 
     plain = Etcd("http", guarded.host, guarded.members)
     for error in failures(plain, DatastoreSettings()):
         assert str(error).startswith(f"etcd: {plain.endpoints[0]}: ")
+        assert str(error).endswith("; does the server speak TLS? Then write https")
 
 
 def test_a_client_with_tls_is_told_that_the_server_seems_to_have_none(right: DatastoreSettings) -> None:
@@ -175,6 +178,50 @@ def test_trap_27_rotated_papers_are_used_without_a_restart(guarded: Etcd, papers
             used(store)
         rotate(certificate, papers.certificate.read_bytes())
         used(store)
+
+
+def test_many_rotations_under_writers_end_no_call_and_print_nothing(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of gRPC's looks at a connection a little longer than the call that began with it lasts."""
+    problems: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: problems.append(told.exc_value))
+    root = tmp_path / "root"
+    root.write_bytes(papers.root.read_bytes())
+    is_over = threading.Event()
+    with (
+        opened_etcd() as plain,
+        closing(store_of(plain, DatastoreSettings(etcd_ca_cert_file=str(root)))) as store,
+        ThreadPoolExecutor(8) as writers,
+    ):
+
+        def write(number: int) -> int:
+            key, count = IPPOOL.key(f"pool-{number}"), 0
+            (revision,) = store.commit([Create(key, "0")], deadline=Deadline.after(CLOCK, 5.0))
+            while not is_over.is_set():
+                count += 1
+                (revision,) = store.commit([Update(key, str(count), revision)], deadline=Deadline.after(CLOCK, 5.0))
+            return count
+
+        counts = [writers.submit(write, number) for number in range(8)]
+        for number in range(60):
+            rotate(root, (papers.other_root, papers.root)[number % 2].read_bytes())
+            CLOCK.sleep(0.03)
+        is_over.set()
+        assert min(count.result() for count in counts) > 10
+    CLOCK.sleep(0.3)
+    assert problems == []
+
+
+def test_the_roots_of_the_file_are_trusted_and_no_others(
+    guarded: Etcd, right: DatastoreSettings, papers: Papers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine's are for who names none."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(papers.root))
+    with closing(store_of(guarded, evolve(right, etcd_ca_cert_file=""))) as store:
+        used(store)
+    for error in failures(guarded, evolve(right, etcd_ca_cert_file=str(papers.other_root))):
+        assert NOT_TRUSTED in str(error)
 
 
 def rotate(path: Path, data: bytes) -> None:

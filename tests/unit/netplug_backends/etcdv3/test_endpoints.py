@@ -15,7 +15,8 @@ ACCEPTED = "give http://host:port or https://host:port, more of them after comma
         ("https://etcd-0.example.org:4001/", Endpoint("https", "etcd-0.example.org", 4001), "etcd-0.example.org:4001"),
         ("https://[fd00::1]:2379", Endpoint("https", "fd00::1", 2379), "[fd00::1]:2379"),
         ("http://etcd", Endpoint("http", "etcd", 2379), "etcd:2379"),
-        ("http://etcd:0", Endpoint("http", "etcd", 0), "etcd:0"),
+        ("http://etcd.local.:2379", Endpoint("http", "etcd.local.", 2379), "etcd.local.:2379"),
+        ("http://[::ffff:10.0.0.1]:1", Endpoint("http", "::ffff:10.0.0.1", 1), "[::ffff:10.0.0.1]:1"),
     ],
 )
 def test_a_url_names_a_member(url: str, endpoint: Endpoint, target: str) -> None:
@@ -34,7 +35,9 @@ def test_a_member_that_is_named_twice_is_one() -> None:
 
 @pytest.mark.parametrize(
     "url", ["", "a:1", "ftp://a:1", "unix:///run/etcd", "http://", "http://a:x", "http://a:70000", "http://a/path",
-            "http://a?x=1", "http://a#x", "http://[fd00::1"]
+            "http://a?x=1", "http://a#x", "http://[fd00::1", "http://a:0", "http://a b:1", "http://a\tb:1", " http://a:1",
+            "http://a:1\n", "http://a\u00a0b:1", "http://a..b:1", "http://.a:1", "http://.:1", "http://\ud800:1",
+            f"http://{'a' * 64}:1"]
 )  # fmt: skip
 def test_what_is_no_url_of_a_member_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -47,6 +50,11 @@ def test_d14_a_password_in_a_url_is_refused_and_not_shown() -> None:
         parse_endpoints(["https://root:s3cret@a:1"])
     assert str(caught.value) == f"etcd_endpoints: '…' is not accepted; {ACCEPTED}"
     assert "s3cret" not in repr(caught.value)
+
+
+def test_what_people_set_is_named_in_a_refusal() -> None:
+    with pytest.raises(ConfigurationError, match=r"^etcd_authority: 'http://a b' is not accepted; give http"):
+        parse_endpoints(["http://a b"], "etcd_authority")
 
 
 def test_s16_no_endpoint_at_all_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT
 from netplug_core.datastore.encoding import STORED_JSON
 from netplug_core.errors import InvariantBroken
-from netplug_core.ipam.affinity import AFFINITY
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.block import BLOCK
 from netplug_core.ipam.handle import HANDLE
 from netplug_core.records import Key, Kind, Malformed, NotSupported
@@ -91,6 +91,27 @@ def test_d4_the_span_of_a_host_holds_its_claims_and_no_other_hosts() -> None:
         assert not span.start <= other < span.end, node
 
 
+@pytest.mark.parametrize(
+    "key", [BLOCK.key("ipv4", "10.0.0.0/26"), AFFINITY.key("host", "node-a", "ipv6", "fd00::/122")]
+)
+def test_a_block_or_claim_of_old_stands_at_a_key_with_a_mark(key: Key[object]) -> None:
+    place, old = LAYOUT.key(key), LAYOUT.old_key(key)
+    assert old == place + b"@"
+    assert LAYOUT.find_key(key.kind, old) == key
+    assert (LAYOUT.is_old(key.kind, place), LAYOUT.is_old(key.kind, old)) == (False, True)
+    places = LAYOUT.places(key)
+    assert places.start == place < old < places.end
+    with pytest.raises(Malformed):
+        LAYOUT.find_key(key.kind, old + b"@")
+
+
+def test_of_other_kinds_a_mark_is_part_of_the_name() -> None:
+    handle = HANDLE.key("a@")
+    assert LAYOUT.find_key(HANDLE, LAYOUT.key(handle)) == handle
+    assert LAYOUT.places(handle) == LAYOUT.span(HANDLE, ("a@",))
+    assert not LAYOUT.is_old(HANDLE, LAYOUT.key(handle))
+
+
 def test_the_mark_of_a_host_is_no_claim() -> None:
     assert LAYOUT.find_key(AFFINITY, b"/netplug/ipam/v2/host/node1") is None
 
@@ -167,6 +188,14 @@ def test_a_flag_that_is_not_there_is_off() -> None:
         metadata=Metadata(name="default"),
         spec=IPAMConfigurationSpec(is_affinity_strict=True, claims_blocks=False, vm_persistence="Enabled"),
     )
+
+
+def test_a_claim_without_a_value_is_confirmed() -> None:
+    assert ETCD_JSON.decode(AFFINITY.key("host", "a", "ipv4", "10.0.0.0/26"), b"") == Affinity(
+        state=AffinityState.CONFIRMED
+    )
+    with pytest.raises(Malformed):
+        ETCD_JSON.decode(BLOCK.key("ipv4", "10.0.0.0/26"), b"")
 
 
 def test_a_configuration_that_makes_no_sense_is_malformed() -> None:

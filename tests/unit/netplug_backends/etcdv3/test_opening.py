@@ -36,6 +36,19 @@ def test_s14_endpoints_and_a_domain_are_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("domain", ["a..b", f"{'a' * 64}.org", ".", "\ud800.org"])
+def test_a_domain_that_is_none_is_refused(domain: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_etcd(DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv=domain), clock=CLOCK)
+    assert str(caught.value) == f"etcd_discovery_srv: {domain!r} is not accepted; give the name of a domain"
+
+
+def test_what_people_set_is_named_when_it_makes_no_endpoint() -> None:
+    pair = DatastoreSettings(etcd_endpoints=("http://a b",), etcd_endpoints_key="etcd_authority")
+    with pytest.raises(ConfigurationError, match=r"^etcd_authority: 'http://a b' is not accepted; "):
+        open_etcd(pair, clock=CLOCK)
+
+
 def test_s16_neither_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no etcd endpoints specified"):
         open_etcd(DatastoreSettings(etcd_endpoints=()), clock=CLOCK)

@@ -13,6 +13,8 @@ from netplug_core.records import Revision
         ("1", Position(1), 1),
         ("812", Position(812), 812),
         ("812.1", Position(812, 1), 811),
+        ("812@", Position(812, is_old=True), 812),
+        ("812.1@", Position(812, 1, is_old=True), 811),
         ("9" * 18, Position(10**18 - 1), 10**18 - 1),
     ],
 )
@@ -22,7 +24,9 @@ def test_a_text_stands_for_a_position(text: str, position: Position, whole: int)
     assert (position.revision, position.whole) == (revision, whole)
 
 
-@pytest.mark.parametrize("text", ["", "abc", "0", "-1", "1.0", "1.", " 1", "٣", "1e3", "9" * 19])
+@pytest.mark.parametrize(
+    "text", ["", "abc", "0", "-1", "1.0", "1.", " 1", "٣", "1e3", "@", "1@@", "@1", "1.@", "9" * 19]
+)
 def test_s4_any_other_text_is_refused_before_a_call(text: str) -> None:
     assert find_position(Revision(text)) is None
     with pytest.raises(ConfigurationError) as caught:

@@ -107,6 +107,42 @@ def test_s15_texts_that_are_no_certificates(papers: Papers, tmp_path: Path) -> N
     )
 
 
+def test_s15_a_key_and_a_certificate_that_changed_places(papers: Papers, tmp_path: Path) -> None:
+    """OpenSSL takes them from one text in any order; gRPC would not, and say so at every call."""
+    assert refused(etcd_key_file=papers.certificate, etcd_cert_file=papers.key) == (
+        f"etcd_key_file: '{papers.certificate}' is not accepted; it holds no private key"
+    )
+    assert refused(etcd_key_file=papers.key, etcd_cert_file=papers.other_key) == (
+        f"etcd_cert_file: '{papers.other_key}' is not accepted; it holds no certificate"
+    )
+    assert refused(etcd_ca_cert_file=papers.key) == (
+        f"etcd_ca_cert_file: '{papers.key}' is not accepted; it holds no certificate"
+    )
+    ending = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
+    assert refused(etcd_key=papers.certificate.read_text(), etcd_cert=papers.key.read_text()) == (
+        f"etcd: 'inline key and certificate' {ending}"
+    )
+
+
+def test_one_file_may_hold_both(papers: Papers, tmp_path: Path) -> None:
+    """Each is taken from its own setting: another key beside the certificate changes nothing."""
+    both = tmp_path / "both"
+    both.write_bytes(papers.key.read_bytes() + papers.certificate.read_bytes())
+    assert Credentials(settings(etcd_key_file=both, etcd_cert_file=both)).material().key == both.read_bytes()
+    both.write_bytes(papers.other_key.read_bytes() + papers.certificate.read_bytes())
+    assert (
+        Credentials(settings(etcd_key_file=papers.key, etcd_cert_file=both)).material().key == papers.key.read_bytes()
+    )
+
+
+@pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
+def test_s15_a_path_that_no_file_can_have(name: str, papers: Papers) -> None:
+    files = {"etcd_key_file": papers.key, "etcd_cert_file": papers.certificate, "etcd_ca_cert_file": papers.root}
+    assert refused(**{**files, name: "a\0b"}) == (
+        f"{name}: 'a\\x00b' is not accepted; it cannot be read: embedded null byte"
+    )
+
+
 def test_files_are_read_again_when_they_change(papers: Papers) -> None:
     credentials = Credentials(settings(etcd_ca_cert_file=papers.root))
     before = credentials.material()

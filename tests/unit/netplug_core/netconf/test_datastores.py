@@ -37,6 +37,21 @@ def test_check_25_endpoints_go_before_srv_before_the_deprecated_pair(
     assert settings(**keys).etcd_endpoints == endpoints
 
 
+@pytest.mark.parametrize(
+    "keys,named",
+    [
+        ({}, "etcd_endpoints"),
+        ({"etcd_endpoints": "http://a:1", "etcd_authority": "b:1"}, "etcd_endpoints"),
+        ({"etcd_authority": "a:1"}, "etcd_authority"),
+        ({"etcd_scheme": "https"}, "etcd_scheme"),
+        ({"etcd_scheme": "https", "etcd_authority": "a:1"}, "etcd_scheme and etcd_authority"),
+    ],
+)
+def test_what_people_set_to_say_the_endpoints_is_known(keys: dict[str, object], named: str) -> None:
+    """A refusal names it."""
+    assert settings(**keys).etcd_endpoints_key == named
+
+
 def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError) as refusal:
         settings(etcd_endpoints=f"http://u:{PASSWORD}@a", etcd_discovery_srv="b.org")

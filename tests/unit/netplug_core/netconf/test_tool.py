@@ -105,6 +105,11 @@ def test_what_takes_lines_is_in_files_only() -> None:
 def test_the_parts_of_one_endpoint_are_in_the_environment_only() -> None:
     assert from_environment(ETCD_AUTHORITY="a:1", ETCD_SCHEME="https").etcd_endpoints == ("https://a:1",)
     assert from_environment(ETCD_AUTHORITY="a:1").etcd_endpoints == ("http://a:1",)
+    assert from_environment(ETCD_ENDPOINTS="http://a:1", ETCD_AUTHORITY="b:1").etcd_endpoints_key == "etcd_endpoints"
+    assert from_environment(ETCD_AUTHORITY="a:1").etcd_endpoints_key == "environment.ETCD_AUTHORITY"
+    assert from_environment(ETCD_AUTHORITY="a:1", NETPLUG_ETCD_SCHEME="https").etcd_endpoints_key == (
+        "environment.NETPLUG_ETCD_SCHEME and environment.ETCD_AUTHORITY"
+    )
     with pytest.raises(ConfigurationError, match="not recognized"):
         from_file(etcdAuthority="a:1")
 
