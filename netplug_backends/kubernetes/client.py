@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 from attrs import define, field, frozen
 
 from netplug_backends.kubernetes.access import AccessSource
-from netplug_backends.kubernetes.credentials import Access
+from netplug_backends.kubernetes.credentials import Access, scheme_of
 from netplug_backends.kubernetes.transport import Connection, Raw, connect, tls_context
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
@@ -28,13 +28,13 @@ from netplug_core.records import OutcomeUnknown
 if TYPE_CHECKING:
     from netplug_backends.kubernetes.limits import Limits
 
-__all__ = ["Client", "Json", "Reply", "Request", "Stream", "segment"]
+__all__ = ["Client", "Json", "Reply", "Request", "Stream", "from_json", "segment"]
 
 Json = Mapping[str, object]
 
 _JSON = "application/json"
 _AGENT = "netplug/3.33"
-_ACCEPTED = range(200, 300)
+_ACCEPTED, _ELSEWHERE = range(200, 300), range(300, 400)
 _BAD_CREDENTIALS, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER_ERROR, _UNAVAILABLE = 401, 403, 404, 429, 500, 503
 _OBJECTS = "/api"  # where objects are, of the core and of other groups; elsewhere (/readyz) it answers in words
 _MOST_IDLE = 4
@@ -96,6 +96,7 @@ class Stream:
     """A watch: objects, one a line, until the server or the deadline ends it."""
 
     reply: Reply
+    _what: str
     _connection: Connection
 
     def events(self) -> Iterator[Json]:
@@ -103,17 +104,20 @@ class Stream:
 
         Raises:
             TimeoutError: the deadline passed.
+            Unavailable: what comes are no events.
         """
         while True:
             try:
                 line = self._connection.next_line()
-                event = json.loads(line) if line.endswith(b"\n") else None
             except TimeoutError:
                 raise
-            except (OSError, HTTPException, ValueError):
-                return  # cut off in the middle, or closed by us: the caller goes on from the last event it saw
-            if not isinstance(event, dict):
+            except (OSError, HTTPException):
                 return
+            if not line.endswith(b"\n"):
+                return  # cut off in the middle, or closed by us: the caller goes on from the last event it saw
+            event = _parsed(line)
+            if event is None or not isinstance(event.get("object"), Mapping):
+                raise Unavailable(self._what, f"the answer is none of the API's: {_excerpt(line)}")
             yield event
 
     def interrupt(self) -> None:
@@ -187,19 +191,23 @@ class Client:
                     self._source.renew()
                     is_renewed = True
                 elif not self._has_waited(request, raw, deadline):
-                    stream = Stream(self._judged(request, raw), connection)
+                    stream = Stream(self._judged(request, raw), self._what(request), connection)
                     undo.pop_all()
                     return stream
 
     def _streaming(self, request: Request, deadline: Deadline) -> tuple[Connection, Raw]:
-        secured = self._current()
+        secured = self._current(deadline)
         connection = self._connected(secured, request, deadline)
         try:
             connection.send(request.method, request.target, _headers(secured.access, request), None, deadline)
             return connection, connection.open_stream()
         except (OSError, HTTPException) as error:
             connection.close()
-            raise Unavailable(self._what(request), _cause(error)) from error
+            raise Unavailable(self._what(request), _loss(error, connection)) from error
+
+    def wait(self, seconds: float, deadline: Deadline) -> None:
+        """Let some time pass before the next request, but none beyond the deadline."""
+        self._clock.sleep(min(seconds, deadline.remaining_s))
 
     def _has_waited(self, request: Request, raw: Raw, deadline: Deadline) -> bool:
         """Whether the server asked to come back later, and it is later now."""
@@ -217,23 +225,21 @@ class Client:
         """The reply to one request, on an idle connection if there is one."""
         if not self._limits.wait(deadline):
             raise Unavailable(self._what(request), "the deadline passed before it could be asked")
-        secured = self._current()
+        secured = self._current(deadline)
         headers = _headers(secured.access, request)
         body = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
         while True:
-            connection = _idle(secured)
-            is_fresh = connection is None
-            if connection is None:
-                connection = self._connected(secured, request, deadline)
+            idle = _idle(secured)
+            connection = idle or self._connected(secured, request, deadline)
             try:
                 connection.send(request.method, request.target, headers, body, deadline)
                 raw = connection.receive()
             except (OSError, HTTPException) as error:
                 connection.close()
-                if request.is_read and not is_fresh and not deadline.has_passed:
+                if request.is_read and idle is not None and not deadline.has_passed:
                     continue  # the server had grown tired of the idle connection
                 failure = Unavailable if request.is_read else OutcomeUnknown
-                raise failure(self._what(request), _cause(error)) from error
+                raise failure(self._what(request), _loss(error, connection)) from error
             except BaseException:  # an interrupt: the reply would be taken for another's
                 connection.close()
                 raise
@@ -249,8 +255,8 @@ class Client:
         except OSError as error:
             raise Unavailable(self._what(request), _cause(error)) from error
 
-    def _current(self) -> _Secured:
-        access = self._source.current()
+    def _current(self, deadline: Deadline) -> _Secured:
+        access = self._source.current(deadline=deadline)
         secured = self._secured
         # A certificate file may have new content under its old name.
         if secured is None or secured.access != access or secured.generation is not self._source.generation:
@@ -275,7 +281,7 @@ class Client:
             failure = Unavailable if request.is_read else OutcomeUnknown
             raise failure(self._what(request), _told(raw))
         reply = _reply(raw)
-        if reply.is_success and request.path.startswith(_OBJECTS) and raw.body and _parsed(raw) is None:
+        if reply.is_success and request.path.startswith(_OBJECTS) and raw.body and _parsed(raw.body) is None:
             # Somebody between us and the server: an empty list is not what this means.
             failure = Unavailable if request.is_read else OutcomeUnknown
             raise failure(self._what(request), f"the answer is none of the API's: {reply.message}")
@@ -288,6 +294,19 @@ class Client:
 def segment(text: str) -> str:
     """A name as one segment of a path."""
     return quote(text, safe="")
+
+
+def from_json(text: str | bytes) -> object:
+    """The value that a text is in JSON, whoever wrote it.
+
+    Raises:
+        ValueError: it is none, or nested too deeply to be read.
+    """
+    try:
+        value: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
 
 
 def _idle(secured: _Secured) -> Connection | None:
@@ -311,15 +330,22 @@ def _headers(access: Access, request: Request) -> dict[str, str]:
 
 
 def _reply(raw: Raw) -> Reply:
+    if raw.status in _ELSEWHERE:  # what comes behind a question mark there may be a secret
+        location = raw.location.partition("?")[0] or "nowhere"
+        return Reply(raw.status, {"message": f"HTTP status {raw.status}, which leads to {location}"})
     # A proxy, or a path that nobody serves, answers in its own words.
-    found = _parsed(raw) if raw.body else {}
-    return Reply(raw.status, {"message": raw.body[:200].decode(errors="replace").strip()} if found is None else found)
+    found = _parsed(raw.body) if raw.body else {}
+    return Reply(raw.status, {"message": _excerpt(raw.body)} if found is None else found)
 
 
-def _parsed(raw: Raw) -> Json | None:
-    """The object that a body is; None when it is something else."""
+def _excerpt(data: bytes) -> str:
+    return data[:200].decode(errors="replace").strip()
+
+
+def _parsed(data: bytes) -> Json | None:
+    """The object that some data is; None when it is something else."""
     try:
-        found = json.loads(raw.body)
+        found = from_json(data)
     except ValueError:
         return None
     return cast("Json", found) if isinstance(found, dict) else None
@@ -337,6 +363,14 @@ def _pause_s(raw: Raw, request: Request) -> float | None:
     if raw.status == _UNAVAILABLE and request.is_read:
         return seconds
     return None
+
+
+def _loss(error: Exception, connection: Connection) -> str:
+    """Why a reply did not come; a server that speaks TLS has nothing to say to those who do not."""
+    is_deaf = not connection.has_answered and not isinstance(error, TimeoutError)
+    if is_deaf and scheme_of(connection.access.server) == "http":
+        return f"{_cause(error)}; does the server speak TLS? Then write https"
+    return _cause(error)
 
 
 def _cause(error: Exception) -> str:

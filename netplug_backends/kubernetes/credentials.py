@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
-__all__ = ["Access", "Pem", "Reader", "Stamp", "Verification", "scheme_of", "stamp"]
+__all__ = ["Access", "Pem", "Reader", "Stamp", "Verification", "labelled", "scheme_of", "stamp"]
 
 Stamp = tuple[int, int, int]
 """How a file looks from outside: it has another one when its content has changed."""
@@ -26,20 +28,31 @@ class Verification(enum.Enum):
 
 @frozen(kw_only=True)
 class Pem:
-    """A certificate, a key or several of them: in a file, or as they are. Empty: there is none."""
+    """A certificate, a key or several of them: in a file, or as they are. Empty: there is none.
+
+    ``where`` is the place that says so, where it is not the user who named the file.
+    """
 
     path: str = ""
     data: bytes = field(default=b"", repr=False)
+    where: str = field(default="", eq=False)
 
     def __bool__(self) -> bool:
         return bool(self.path or self.data)
+
+    @property
+    def label(self) -> str:
+        """What people call it in an error."""
+        return labelled(self.where, self.path)
 
 
 @frozen(kw_only=True)
 class Access:
     """The API's address, whom to trust there, and our credentials.
 
-    ``server_name`` is the name that the server's certificate must have where that is not the address's.
+    ``server_name`` is the name that the server's certificate must have where that is not the address's. ``login`` asks
+    somebody for the credentials, and has done so by the deadline; None where they are all here. They are good until
+    ``expires_ns``, if that is known.
     """
 
     server: str
@@ -49,11 +62,13 @@ class Access:
     token: str = field(default="", repr=False)
     certificate: Pem = Pem()
     key: Pem = Pem()
+    login: Callable[[Access, Deadline], Access] | None = field(default=None, repr=False, eq=False)
+    expires_ns: int | None = None
 
     @property
-    def files(self) -> tuple[str, ...]:
-        """The files that the connection itself is made with."""
-        return tuple(pem.path for pem in (self.authority, self.certificate, self.key) if pem.path)
+    def files(self) -> tuple[Pem, ...]:
+        """What the connection itself is made with and is in files."""
+        return tuple(pem for pem in (self.authority, self.certificate, self.key) if pem.path)
 
 
 class Reader:
@@ -67,8 +82,12 @@ class Reader:
         found = self.stamps[path] = stamp(path)
         return found
 
-    def bytes(self, path: str) -> bytes:
-        """What a file holds.
+    def require(self, pem: Pem) -> None:
+        """Remember how the file of a certificate or a key looks; errors as for ``bytes``."""
+        self.bytes(pem.path, pem.where)
+
+    def bytes(self, path: str, where: str = "") -> bytes:
+        """What a file holds; ``where`` is the place that names it, if that is not the user.
 
         Raises:
             ConfigurationError: it cannot be read.
@@ -78,15 +97,28 @@ class Reader:
             with open(path, "rb") as file:
                 return file.read()
         except OSError as error:
-            raise ConfigurationError(path, error.strerror or str(error), "a readable file is expected") from error
+            label, reason = labelled(where, path), error.strerror or str(error)
+            raise ConfigurationError(label, reason, "a readable file is expected") from error
 
-    def text(self, path: str) -> str:
-        """The text that a file holds, without the white space around it; errors as for ``bytes``."""
+    def text(self, path: str, where: str = "") -> str:
+        """The text that a file holds, without the white space around it; arguments and errors as for ``bytes``."""
         try:
-            return self.bytes(path).decode().strip()
+            return self.bytes(path, where).decode().strip()
         except UnicodeDecodeError:
             # Not as its cause, whose text would be the file's.
-            raise ConfigurationError(path, "", "a text file is expected") from None
+            raise ConfigurationError(labelled(where, path), "", "a text file is expected") from None
+
+    def token(self, path: str, where: str = "") -> str:
+        """The token that a file holds; arguments and errors as for ``text``, and an empty file is refused."""
+        token = self.text(path, where)
+        if not token:  # it is being written, perhaps; without it we would be somebody else
+            raise ConfigurationError(labelled(where, path), "", "a token is expected")
+        return token
+
+
+def labelled(where: str, path: str) -> str:
+    """What people call a file that a place names; one of the two may be empty."""
+    return f"{where} ({path})" if where and path else where or path
 
 
 def scheme_of(server: str) -> str:

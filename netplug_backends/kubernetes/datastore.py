@@ -17,6 +17,7 @@ from netplug_backends.kubernetes.keeper import (
     Keeper,
     failure,
     listed,
+    no_answer,
     object_of,
     revision_of,
     version_of,
@@ -98,26 +99,19 @@ class KubernetesDatastore:
         for query in sorted(dict.fromkeys(queries), key=lambda query: isinstance(query, Get)):
             found = self._found(query, deadline)
             answers[query] = Answer(found.records)
-            revisions.setdefault(_kind_of(query), found.revision)
+            revisions.setdefault(query.kind, found.revision)
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes one by one; see :class:`~netplug_core.datastore.interface.Datastore`."""
         fold(writes)  # refuses a list that makes no sense before any of it is applied
+        for index, write in enumerate(writes):
+            if isinstance(write, Create) and write.key.kind.name in _VIEWS:
+                # The orchestrator alone makes these: a refusal, and now nothing has to be taken back after it.
+                self._applied(write, index, (), deadline)
         made: list[Revision] = []
         for index, write in enumerate(writes):
-            try:
-                made.append(self._written(write, made, deadline))
-            except ConditionFailed as failed:
-                raise refusal(write, index, failed.current, applied=index) from None
-            except OutcomeUnknown as error:
-                raise evolve(error, applied=index) from error
-            except Unauthorized:
-                raise  # it stays refused however often it is tried; callers take back what came before
-            except Unavailable as error:
-                if not index:
-                    raise
-                raise OutcomeUnknown(error.what, error.cause, index) from error
+            made.append(self._applied(write, index, made, deadline))
         return tuple(made)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
@@ -154,10 +148,25 @@ class KubernetesDatastore:
         sources[sources.index(source)] = evolve(source, number=number)
         reached.numbers[source.place] = number
 
+    def _applied(self, write: Write, index: int, made: Sequence[Revision], deadline: Deadline) -> Revision:
+        """One write of a commit, after those that made some revisions."""
+        try:
+            return self._written(write, made, deadline)
+        except ConditionFailed as failed:
+            raise refusal(write, index, failed.current, applied=len(made)) from None
+        except OutcomeUnknown as error:
+            raise evolve(error, applied=len(made)) from error
+        except Unauthorized:
+            raise  # it stays refused however often it is tried; callers take back what came before
+        except Unavailable as error:
+            if not made:
+                raise
+            raise OutcomeUnknown(error.what, error.cause, len(made)) from error
+
     # --- one query, one write --------------------------------------------------------------------------------------
 
     def _found(self, query: Query, deadline: Deadline) -> Found:
-        keeper = self._keeper(_kind_of(query), deadline)
+        keeper = self._keeper(query.kind, deadline)
         if isinstance(query, Get):
             return keeper.find(query, deadline=deadline)
         return keeper.find_all(query, deadline=deadline)
@@ -217,10 +226,8 @@ def detect(client: Client, *, deadline: Deadline) -> Mode | None:
     reply = client.ask(request, deadline=deadline)
     if not reply.is_success:
         raise failure(client, request, reply)
-    groups = reply.object.get("groups")
-    names = {group.get("name") for group in groups if isinstance(group, Mapping)} if isinstance(groups, list) else set()
+    groups = reply.object.get("groups", "")
+    if not isinstance(groups, list | None):
+        raise no_answer(client, request, "list of groups")
+    names = {group.get("name") for group in groups or () if isinstance(group, Mapping)}
     return next((mode for mode in (Mode.V1, Mode.V3) if mode.group in names), None)
-
-
-def _kind_of(query: Query) -> Kind[object]:
-    return query.key.kind if isinstance(query, Get) else query.kind

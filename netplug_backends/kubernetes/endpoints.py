@@ -7,18 +7,21 @@ one endpoint, that of its first interface.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
 from attrs import frozen
 
-from netplug_backends.kubernetes.client import Client, Json, Reply, Request, segment
+from netplug_backends.kubernetes.client import Client, Json, Reply, Request, from_json, segment
 from netplug_backends.kubernetes.facts import pod_facts
 from netplug_backends.kubernetes.keeper import (
     ConditionFailed,
     Found,
+    Version,
+    answered,
+    can_exist,
+    condition_of,
     failure,
     found_at,
     listed,
@@ -87,6 +90,8 @@ class Endpoints:
     def find_all(self, query: List[object], *, deadline: Deadline) -> Found:
         """The endpoints of all pods, or of a namespace's."""
         path = f"/api/v1/namespaces/{segment(query.within[0])}/pods" if query.within else "/api/v1/pods"
+        if not can_exist(path):
+            return Found(())
         items, number = listed(self._client, Request("GET", path), deadline=deadline)
         found = (record for item in items if (record := self._record(query.kind, item)) is not None)
         inside = (record for record in found if record.key.path[: len(query.within)] == query.within)
@@ -110,12 +115,12 @@ class Endpoints:
             _POD_IPS: ",".join(prefixes),
             _CONTAINER: endpoint.spec.container_id,
         }
-        metadata = {"uid": version_of(revision).uid, "annotations": self._named(annotations)}
+        metadata = {"uid": self._condition(write.key, revision, deadline).uid, "annotations": self._named(annotations)}
         return self._patch(write.key, metadata, deadline)
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Empty the addresses in the pod; whose they were stays to be read."""
-        version = version_of(revision)
+        version = self._condition(write.key, revision, deadline)
         condition = {"uid": version.uid, "resourceVersion": version.number}
         return self._patch(write.key, {**condition, "annotations": self._named({_POD_IP: "", _POD_IPS: ""})}, deadline)
 
@@ -179,6 +184,13 @@ class Endpoints:
         accepted = f"{name} is on node {facts.node!r}: nodename must be that"
         raise ConfigurationError("nodename", spec.node, accepted)
 
+    def _condition(self, key: Key[object], revision: Revision, deadline: Deadline) -> Version:
+        """What a write names; one that could name nothing is refused before it is sent."""
+        version = condition_of(revision)
+        if version is None:
+            raise ConditionFailed(self._current(key, deadline))
+        return version
+
     def _patch(self, key: Key[object], metadata: Json, deadline: Deadline) -> Revision:
         identity = _identity(key.path[1])
         pod = identity.pod if identity is not None and not _CUT.fullmatch(key.path[1]) else ""
@@ -188,10 +200,12 @@ class Endpoints:
                 raise ConditionFailed(None)
             pod = _endpoint(current.value).spec.pod
         path = f"{_pod_path(key.path[0], pod)}/status"
+        if not can_exist(path):
+            raise ConditionFailed(None)
         request = Request("PATCH", path, body={"metadata": metadata}, content_type=_STRATEGIC)
         reply = self._client.ask(request, deadline=deadline)
         if reply.is_success:
-            return revision_of(reply.object)
+            return revision_of(answered(self._client, request, reply))
         raise self._refused(key, metadata, (request, reply), deadline)
 
     def _refused(
@@ -219,10 +233,10 @@ class _Written:
 
     def array(self, name: str) -> Iterator[str]:
         try:
-            items = json.loads(self.text(name) or "[]")
+            items = from_json(self.text(name) or "[]")
         except ValueError:
             return
-        yield from (str(item) for item in items) if isinstance(items, list) else ()
+        yield from (item for item in items if isinstance(item, str)) if isinstance(items, list) else ()
 
 
 def endpoint_of(pod: PodFacts, prefix: str = DEFAULT_ANNOTATION_PREFIX) -> WorkloadEndpoint | None:

@@ -8,26 +8,49 @@ from typing import Protocol
 from attrs import frozen
 
 from netplug_backends.kubernetes.client import Client, Json, Reply, Request
+from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.names import is_object_name
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
-from netplug_core.records import Change, Create, Delete, Get, Kind, List, Record, Revision, Update
+from netplug_core.records import (
+    Change,
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Malformed,
+    OutcomeUnknown,
+    Record,
+    Revision,
+    Update,
+)
 
 __all__ = [
     "ConditionFailed",
     "Found",
     "Keeper",
+    "Refused",
     "Version",
+    "answered",
+    "asked",
+    "can_exist",
+    "condition_of",
     "failure",
     "found_at",
     "listed",
     "metadata_of",
+    "no_answer",
     "object_of",
+    "of_key",
     "revision_of",
     "version_of",
 ]
 
 _PAGE = "500"
 _NOT_FOUND, _EXPIRED = 404, 410
+_OURS = tuple(f"/apis/{mode.group}/" for mode in Mode)
 NOWHERE = Revision("")
 """The revision of what was never seen: no watch can start from it."""
 
@@ -47,6 +70,14 @@ class ConditionFailed(Exception):  # caught by the datastore, which makes a prop
     """A write that its condition forbids; ``current`` is what is stored there now."""
 
     current: Record[object] | None
+
+
+@frozen
+class Refused(ConfigurationError):
+    """What was sent breaks a rule of the server, which says so itself (code 7)."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.accepted}"
 
 
 @frozen
@@ -114,6 +145,32 @@ def version_of(revision: Revision) -> Version:
     return Version(uid, number)
 
 
+def condition_of(revision: Revision) -> Version | None:
+    """What a write to an object names as its condition; None where no object ever had that revision.
+
+    The server takes an empty condition for none at all, and a write without any cannot be spelled.
+    """
+    version = version_of(revision)
+    is_number = version.number.isascii() and version.number.isdigit()
+    return version if version.uid and is_number else None
+
+
+def can_exist(path: str) -> bool:
+    """Whether an object may have that path. The server takes a slash in a name for a slash, however it is quoted."""
+    return all(map(is_object_name, path.split("/")[1:]))
+
+
+def of_key(key: Key[object], record: Record[object]) -> Record[object]:
+    """The record that was asked for by its key.
+
+    Raises:
+        Malformed: it is another.
+    """
+    if record.key != key:
+        raise Malformed(str(key), f"the object of its name says that it is {record.key}")
+    return record
+
+
 def listed(client: Client, request: Request, *, deadline: Deadline) -> tuple[list[Json], str]:
     """All objects of a collection, fetched in pages that show one state of it, and that state's number.
 
@@ -129,7 +186,7 @@ def listed(client: Client, request: Request, *, deadline: Deadline) -> tuple[lis
             continue
         if not reply.is_success:
             raise failure(client, request, reply)
-        items += _items(reply.object)
+        items += _items(client, request, reply)
         metadata = metadata_of(reply.object)
         after = metadata.get("continue")
         if not after:
@@ -138,25 +195,49 @@ def listed(client: Client, request: Request, *, deadline: Deadline) -> tuple[lis
 
 
 def found_at(client: Client, path: str, *, deadline: Deadline) -> Json | None:
-    """The object with that path; None where there is none."""
+    """The object with that path; None where there is none. What none can be called is not asked for."""
+    if not can_exist(path):
+        return None
     request = Request("GET", path)
     reply = client.ask(request, deadline=deadline)
     if reply.is_missing:
         return None
     if not reply.is_success:
         raise failure(client, request, reply)
+    return answered(client, request, reply)
+
+
+def answered(client: Client, request: Request, reply: Reply) -> Json:
+    """The object that a success brings, which was read or written.
+
+    Raises:
+        Unavailable: it brings none, so it was somebody between us and the server who answered. Where the request is
+            a write, nobody knows what became of it.
+    """
+    metadata = metadata_of(reply.object)
+    if not metadata.get("uid") or not metadata.get("resourceVersion"):
+        raise no_answer(client, request, "uid and resourceVersion")
     return reply.object
+
+
+def no_answer(client: Client, request: Request, lacking: str) -> Unavailable:
+    """The error for a success that lacks what every such answer of the API has: nothing follows from it."""
+    problem = f"the answer is none of the API's: it has no {lacking}"
+    error = Unavailable if request.is_read else OutcomeUnknown
+    return error(asked(client, request), problem)
 
 
 def failure(client: Client, request: Request, reply: Reply) -> NetplugError:
     """The error for a refusal that no condition explains."""
-    what = f"kubernetes API {client.location}: {request.method} {request.path}"
+    what = asked(client, request)
     if reply.status in _OUR_FAULT:
-        return ConfigurationError(what, reply.reason, reply.message)
-    if reply.status == _NOT_FOUND:
+        return Refused(what, reply.reason, reply.message)
+    if reply.status != _NOT_FOUND:
+        return Unavailable(what, reply.message)
+    if request.path.startswith(_OURS):
         problem = "the server has no such resource: are netplug's custom resource definitions installed?"
         return Unavailable(what, problem)
-    return Unavailable(what, reply.message)
+    return Unavailable(what, f"no Kubernetes API answers at this address: {reply.message}")
 
 
 def object_of(event: Json) -> Json:
@@ -165,8 +246,16 @@ def object_of(event: Json) -> Json:
     return found if isinstance(found, Mapping) else {}
 
 
-def _items(found: Json) -> Iterator[Json]:
-    items = found.get("items")
-    for item in items if isinstance(items, list) else ():
-        if isinstance(item, dict):
-            yield item
+def _items(client: Client, request: Request, reply: Reply) -> Iterator[Json]:
+    items = reply.object.get("items", "")
+    if not isinstance(items, list | None):  # one that is empty may be null
+        raise no_answer(client, request, "list of items")
+    for item in items or ():
+        if not isinstance(item, dict):
+            raise no_answer(client, request, "list of objects")
+        yield item
+
+
+def asked(client: Client, request: Request) -> str:
+    """What people call a request."""
+    return f"kubernetes API {client.location}: {request.method} {request.path}"

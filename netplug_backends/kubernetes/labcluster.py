@@ -49,7 +49,7 @@ def api_place(settings: KubernetesAccess) -> tuple[str, int]:
     Raises:
         ConfigurationError: they lead to none.
     """
-    server = urlsplit(AccessSource(settings, {}).current().server)
+    server = urlsplit(AccessSource(settings, {}).server)
     return server.hostname or "", server.port or _PORTS[server.scheme]
 
 

@@ -17,7 +17,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Key, Kind, Malformed
 
-__all__ = ["SORTS", "Json", "Mode", "Sort", "is_marked_deleted", "mirrored_uid"]
+__all__ = ["SORTS", "Json", "Mode", "Sort", "is_gone", "mirrored_uid"]
 
 Json = Mapping[str, object]
 
@@ -92,9 +92,15 @@ class Sort(Protocol):
         ...
 
 
-def is_marked_deleted(found: Json) -> bool:
-    """Whether an object counts as gone: another program deletes in two steps, and has not come to the second."""
-    return _member(found, "spec").get("deleted") in (True, "true")
+def is_gone(sort: Sort, found: Json) -> bool:
+    """Whether a record counts as gone while its object is there.
+
+    Another program deletes in two steps, and has not come to the second; or it was deleted, and waits for those whose
+    finalizers it has. A kind of the user's says itself that it is going.
+    """
+    if _member(found, "spec").get("deleted") in (True, "true"):
+        return True
+    return not sort.has_own_metadata and bool(_member(found, "metadata").get("deletionTimestamp"))
 
 
 def mirrored_uid(uid: str) -> str:
@@ -170,7 +176,7 @@ class _AllocatorSort:
         try:
             path, mapping = self.understand(dict(spec))
             return kind.key(*path), from_mapping(kind, mapping)
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, RecursionError) as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise Malformed(f"{kind} {_name(found)}", problem) from error
 

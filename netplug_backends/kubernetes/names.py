@@ -23,6 +23,7 @@ __all__ = [
     "block_name",
     "handle_name",
     "host_hash",
+    "is_object_name",
 ]
 
 HOST_HASH_LABEL = "projectnetplug.org/hostname-hash"
@@ -36,6 +37,11 @@ _SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _GROUP_AT_THE_END = re.compile(r".*-[0-9a-f]{1,4}")
 _HASH_AT_THE_END = re.compile(rf".*-[0-9a-f]{{{_HANDLE_HASH_DIGITS}}}")
 _NOT_IN_LABELS = re.compile(r"[^a-z0-9]")
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object may be called that (RFC 1123, and as long as the API takes names)."""
+    return len(text) <= LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def block_name(prefix: Prefix) -> str:
@@ -84,7 +90,7 @@ def affinity_labels(path: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _is_name(text: str) -> bool:
-    return len(text) < LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
+    return len(text) < LONGEST_NAME and is_object_name(text)
 
 
 def _is_ambiguous(owner: str, prefix: Prefix) -> bool:

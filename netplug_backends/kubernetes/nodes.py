@@ -11,16 +11,19 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
-from netplug_backends.kubernetes.client import Client, Json, Request, segment
+from netplug_backends.kubernetes.client import Client, Json, Request, from_json, segment
 from netplug_backends.kubernetes.facts import node_facts, texts
 from netplug_backends.kubernetes.keeper import (
     ConditionFailed,
     Found,
+    answered,
+    can_exist,
     failure,
     found_at,
     listed,
     metadata_of,
     object_of,
+    of_key,
     revision_of,
     version_of,
 )
@@ -50,6 +53,7 @@ __all__ = ["Addressing", "Nodes", "node_annotations", "node_record"]
 _DOMAIN: Final = "projectnetplug.org"
 _LABELS, _ANNOTATIONS, _INTERFACES = f"{_DOMAIN}/labels", f"{_DOMAIN}/annotations", f"{_DOMAIN}/Interfaces"
 _ROUTE_REFLECTOR, _AS_NUMBER = f"{_DOMAIN}/RouteReflectorClusterID", f"{_DOMAIN}/ASNumber"
+_AS_NUMBERS, _AS_DIGITS = 2**32, 10  # RFC 6793
 _CONFLICT = 409
 
 # An annotation's name (behind the domain), and where its text stands in the resource.
@@ -87,11 +91,13 @@ class Nodes:
         found = self._node(query.key, deadline)
         if found is None:
             return Found(())
-        record = self._record(query.key.kind, found)
+        record = of_key(query.key, self._record(query.key.kind, found))
         return Found((record,), record.revision)
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> Found:
         """All nodes."""
+        if query.within and not can_exist(_path(query.kind.key(*query.within))):
+            return Found(())
         selection = {"fieldSelector": f"metadata.name={query.within[0]}"} if query.within else {}
         items, number = listed(self._client, Request("GET", "/api/v1/nodes", selection), deadline=deadline)
         records = sorted((self._record(query.kind, item) for item in items), key=lambda record: record.key.path)
@@ -107,21 +113,18 @@ class Nodes:
         found = self._node(write.key, deadline)
         if found is None or revision_of(found) != revision:
             raise ConditionFailed(None if found is None else self._record(write.key.kind, found))
-        version = version_of(revision)
         annotations = {**dict(texts(metadata_of(found), "annotations")), **node_annotations(write.value, found)}
         body = {
             **found,
             "metadata": {
-                **metadata_of(found),
-                "uid": version.uid,
-                "resourceVersion": version.number,
+                **metadata_of(found),  # with uid and version, which the server compares
                 "annotations": {name: text for name, text in annotations.items() if text is not None},
             },
         }
         request = Request("PUT", f"{_path(write.key)}/status", body=body)
         reply = self._client.ask(request, deadline=deadline)
         if reply.is_success:
-            return revision_of(reply.object)
+            return revision_of(answered(self._client, request, reply))
         if not reply.is_missing and reply.status != _CONFLICT:
             raise failure(self._client, request, reply)
         now = self._node(write.key, deadline)
@@ -174,7 +177,7 @@ def node_record(kind: Kind[object], found: Json, addressing: Addressing = Addres
         _put(mapping, path, value)
     try:
         value = from_mapping(mapping, origin=Origin.STORE, kind=kind)
-    except ConfigurationError as error:
+    except (ConfigurationError, RecursionError) as error:
         raise Malformed(f"{kind}({facts.name})", str(error)) from error
     return Record(kind.key(facts.name), value, revision_of(found))
 
@@ -188,7 +191,7 @@ def _members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
         if text:
             yield path, text
     number = annotations.get(_AS_NUMBER, "")
-    if number.isascii() and number.isdigit():
+    if number.isascii() and number.isdigit() and len(number) <= _AS_DIGITS and int(number) < _AS_NUMBERS:
         yield ("spec", "bgp", "asNumber"), int(number)
     reflector = annotations.get(_ROUTE_REFLECTOR, "")
     if _is_dotted(reflector):
@@ -236,7 +239,7 @@ def _remembered(facts: NodeFacts, name: str) -> dict[str, str]:
 def _json(facts: NodeFacts, name: str) -> object:
     text = dict(facts.annotations).get(name)
     try:
-        return json.loads(text) if text else None
+        return from_json(text) if text else None
     except ValueError as error:
         raise Malformed(f"Node({facts.name})", f"annotation {name}: {error}") from error
 

@@ -14,16 +14,23 @@ from netplug_backends.kubernetes.client import Client, Json, Reply, Request, seg
 from netplug_backends.kubernetes.keeper import (
     ConditionFailed,
     Found,
+    Version,
+    answered,
+    asked,
+    can_exist,
+    condition_of,
     failure,
     found_at,
     listed,
     metadata_of,
     object_of,
+    of_key,
     revision_of,
     version_of,
 )
-from netplug_backends.kubernetes.layout import SORTS, Mode, Sort, is_marked_deleted
+from netplug_backends.kubernetes.layout import SORTS, Mode, Sort, is_gone
 from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
 from netplug_core.records import (
     Change,
     Create,
@@ -32,7 +39,6 @@ from netplug_core.records import (
     Key,
     Kind,
     List,
-    Malformed,
     Record,
     Revision,
     Update,
@@ -43,6 +49,7 @@ __all__ = ["Objects"]
 _CONFLICT = 409
 _KEPT = ("annotations", "finalizers", "labels", "ownerReferences")
 _MOST_REMEMBERED = 4096
+_PAUSES_S = (0.0, 0.0, 0.2)  # before each try to make what something may be in the way of
 
 
 class Objects:
@@ -61,9 +68,12 @@ class Objects:
     def find_all(self, query: List[object], *, deadline: Deadline) -> Found:
         """All records of a list, in path order."""
         sort = SORTS[query.kind.name]
+        is_one = len(query.within) == len(query.kind.segments)
+        if is_one and not can_exist(self._path(sort, query.kind.key(*query.within))):
+            return Found(())
         selection = {name: str(value) for name, value in sort.selection(query.within).items()}
         items, number = listed(self._client, Request("GET", self._path(sort), selection), deadline=deadline)
-        records = [self._record(query.kind, item) for item in items if not is_marked_deleted(item)]
+        records = [self._record(query.kind, item) for item in items if not is_gone(sort, item)]
         # Labels may be somebody else's, and hashes of two hosts may be equal.
         inside = [record for record in records if record.key.path[: len(query.within)] == query.within]
         return Found(tuple(sorted(inside, key=lambda record: record.key.path)), Revision(number))
@@ -73,22 +83,24 @@ class Objects:
         sort = SORTS[write.key.kind.name]
         body = self._body(sort, write.key, write.value)
         request = Request("POST", self._path(sort), body=body)
-        while True:
+        finalizers = ""
+        for pause_s in _PAUSES_S:
+            self._client.wait(pause_s, deadline)
             reply = self._client.ask(request, deadline=deadline)
             if reply.is_success:
-                return self._made(write.key, reply)
+                return self._made(write.key, request, reply)
             if reply.status != _CONFLICT:
                 raise failure(self._client, request, reply)
-            # What is in the way may be gone by now, or wait for the second step of its deletion: it is given that.
-            found = self._found(write.key, deadline)
-            if found is not None and not is_marked_deleted(found):
-                raise ConditionFailed(self._record_of(write.key, found))
-            if found is not None:
-                self._client.ask(self._deletion(write.key, revision_of(found)), deadline=deadline)
+            finalizers = self._cleared(write.key, deadline)
+        if not finalizers:
+            raise ConditionFailed(None)  # others make it and take it away all the time
+        problem = f"{sort.name(write.key.path)} was deleted, and finalizers hold it: {finalizers}"
+        raise Unavailable(asked(self._client, request), problem)
 
     def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Replace the value that has the revision."""
         sort = SORTS[write.key.kind.name]
+        version = self._condition(write.key, revision, deadline)
         body = self._body(sort, write.key, write.value)
         if not sort.has_own_metadata:
             kept = self._metadata.find(write.key, revision)
@@ -96,21 +108,23 @@ class Objects:
                 self._expect(write.key, revision, deadline)
                 kept = self._metadata.find(write.key, revision) or {}
             body["metadata"] = _joined(kept, metadata_of(body))
-        version = version_of(revision)
         body["metadata"] = {**metadata_of(body), "uid": version.uid, "resourceVersion": version.number}
         request = Request("PUT", self._path(sort, write.key), body=body)
         reply = self._client.ask(request, deadline=deadline)
         if reply.is_success:
-            return self._made(write.key, reply)
+            return self._made(write.key, request, reply)
         raise self._refused(write.key, request, reply, deadline)
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Remove the value that has the revision."""
-        request = self._deletion(write.key, revision)
+        request = self._deletion(write.key, self._condition(write.key, revision, deadline))
         reply = self._client.ask(request, deadline=deadline)
-        if reply.is_success:
-            return revision
-        raise self._refused(write.key, request, reply, deadline)
+        if not reply.is_success:
+            raise self._refused(write.key, request, reply, deadline)
+        # Either a status says that it is gone, or here it is as it waits for those whose finalizers it has.
+        if (reply.object.get("kind"), reply.object.get("status")) != ("Status", "Success"):
+            answered(self._client, request, reply)
+        return revision
 
     def sources(self, kind: Kind[object], revision: Revision) -> tuple[tuple[Request, str], ...]:
         """The one collection of the kind."""
@@ -118,10 +132,10 @@ class Objects:
 
     def change(self, kind: Kind[object], event: Json) -> Change[object]:
         """What an event of the collection means."""
-        found = object_of(event)
-        key, value = SORTS[kind.name].decode(self._mode, kind, found)
-        is_gone = event.get("type") == "DELETED" or is_marked_deleted(found)
-        return Change(key, None if is_gone else value, revision_of(found))
+        found, sort = object_of(event), SORTS[kind.name]
+        key, value = sort.decode(self._mode, kind, found)
+        is_over = event.get("type") == "DELETED" or is_gone(sort, found)
+        return Change(key, None if is_over else value, revision_of(found))
 
     # --- one object ------------------------------------------------------------------------------------------------
 
@@ -138,18 +152,37 @@ class Objects:
         return found_at(self._client, self._path(SORTS[key.kind.name], key), deadline=deadline)
 
     def _current(self, key: Key[object], deadline: Deadline) -> Record[object] | None:
-        """What is stored now; a record that is marked as deleted counts as gone."""
+        """What is stored now, and does not count as gone."""
         found = self._found(key, deadline)
-        return None if found is None or is_marked_deleted(found) else self._record_of(key, found)
+        return None if found is None or is_gone(SORTS[key.kind.name], found) else self._record_of(key, found)
+
+    def _cleared(self, key: Key[object], deadline: Deadline) -> str:
+        """Give what is in the way the second step of its deletion, if that is what it waits for; its finalizers.
+
+        Raises:
+            ConditionFailed: it is there to stay.
+        """
+        found = self._found(key, deadline)
+        if found is None:
+            return ""
+        if not is_gone(SORTS[key.kind.name], found):
+            raise ConditionFailed(self._record_of(key, found))
+        if not metadata_of(found).get("deletionTimestamp"):
+            self._client.ask(self._deletion(key, version_of(revision_of(found))), deadline=deadline)
+        finalizers = metadata_of(found).get("finalizers")
+        return ", ".join(map(str, finalizers)) if isinstance(finalizers, list) else ""
 
     def _record_of(self, key: Key[object], found: Json) -> Record[object]:
-        record = self._record(key.kind, found)
-        if record.key != key:
-            raise Malformed(str(key), f"the object of its name says that it is {record.key}")
-        return record
+        return of_key(key, self._record(key.kind, found))
 
-    def _deletion(self, key: Key[object], revision: Revision) -> Request:
-        version = version_of(revision)
+    def _condition(self, key: Key[object], revision: Revision, deadline: Deadline) -> Version:
+        """What a write names; one that could name nothing is refused before it is sent."""
+        version = condition_of(revision)
+        if version is None or not can_exist(self._path(SORTS[key.kind.name], key)):
+            raise ConditionFailed(self._current(key, deadline))
+        return version
+
+    def _deletion(self, key: Key[object], version: Version) -> Request:
         conditions = {"uid": version.uid, "resourceVersion": version.number}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
         return Request("DELETE", self._path(SORTS[key.kind.name], key), body=options)
@@ -172,10 +205,11 @@ class Objects:
             self._metadata.learn(key, record.revision, metadata_of(found))
         return record
 
-    def _made(self, key: Key[object], reply: Reply) -> Revision:
-        revision = revision_of(reply.object)
+    def _made(self, key: Key[object], request: Request, reply: Reply) -> Revision:
+        made = answered(self._client, request, reply)
+        revision = revision_of(made)
         if not SORTS[key.kind.name].has_own_metadata:
-            self._metadata.learn(key, revision, metadata_of(reply.object))
+            self._metadata.learn(key, revision, metadata_of(made))
         return revision
 
 

@@ -16,6 +16,7 @@ from netplug_backends.kubernetes.keeper import (
     listed,
     metadata_of,
     object_of,
+    of_key,
     revision_of,
     version_of,
 )
@@ -59,7 +60,7 @@ class Profiles:
         found = found_at(self._client, path, deadline=deadline) if path else None
         if found is None:
             return Found(())
-        record = profile_record(kind, found)
+        record = of_key(query.key, profile_record(kind, found))
         number = version_of(record.revision).number
         return Found((record,), Revision(f"{number}/" if name.startswith(NAMESPACE_PREFIX) else f"/{number}"))
 

@@ -1,68 +1,102 @@
-"""Credentials that a program or a provider gives: the ``kubernetes`` package asks for them, as it knows them all.
+"""Tokens that an identity provider gives: the ``kubernetes`` package asks for them, as it knows the providers.
 
-Loading it costs more than everything else that a call does, so this module is loaded where a kubeconfig wants it only.
+Loading it costs more than everything else that a call does, so this module is loaded where a kubeconfig names one only
+(``auth-provider``; programs are asked by ``program``). The package knows of no deadline, so it is left behind where it
+takes too long; and it is shown nothing but the provider, lest it put certificates and keys into files.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from threading import Thread
 
 from attrs import evolve
 from kubernetes.client.configuration import Configuration
 from kubernetes.config import load_kube_config_from_dict
 from kubernetes.config.config_exception import ConfigException
 
-from netplug_backends.kubernetes.credentials import Access, Pem
-from netplug_core.errors import ConfigurationError
+from netplug_backends.kubernetes.credentials import Access
+from netplug_backends.kubernetes.entries import Entry
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError, Unavailable
 
-__all__ = ["with_provided"]
+__all__ = ["ask_provider"]
 
-
-class _Listener(logging.Handler):
-    """What the package logs instead of raising it: the first of it, without what the program itself said."""
-
-    first = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the first; behind a full stop is the program's standard error, which may show anything."""
-        self.first = self.first or record.getMessage().partition(". ")[0]
+_AUTHORITY = "idp-certificate-authority"
 
 
-def with_provided(access: Access, where: str, user: Mapping[str, object], cluster: Mapping[str, object]) -> Access:
-    """The access with the credentials that the program or the provider of a kubeconfig's user gives.
-
-    ``user`` and ``cluster`` are the members of the two, ``where`` is what people call the first.
+def ask_provider(provider: Entry, access: Access, deadline: Deadline) -> Access:
+    """The access with the token that a provider gives.
 
     Raises:
-        ConfigurationError: it gives none; what it said on its standard error is not shown.
+        ConfigurationError: it gives none.
+        Unavailable: it did not answer by the deadline, or in a way that the package does not know.
     """
-    given = Configuration()
-    document = {
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{"name": "it", "cluster": cluster}],
-        "users": [{"name": "it", "user": user}],
-    }
-    said = _Listener()
-    root = logging.getLogger()
-    root.addHandler(said)  # one that is there also keeps the package from writing to standard error
-    try:
+    answer: list[str | Exception] = []
+
+    def ask() -> None:
+        try:
+            answer.append(_header(provider))
+        except Exception as error:  # noqa: BLE001  # it belongs to the thread that asked
+            answer.append(error)
+
+    given_s = deadline.remaining_s
+    thread = Thread(target=ask, name=f"ask {provider.where}", daemon=True)
+    thread.start()
+    thread.join(given_s)
+    if not answer:
+        raise Unavailable(provider.where, f"the provider gave no credentials within {given_s:.1f} s")
+    match answer[0]:
+        case ConfigurationError() as error:
+            raise error
+        case ConfigException() as error:
+            # After its first line it says what it ran, and what that said.
+            accepted = f"its credentials cannot be had: {str(error).partition(chr(10))[0]}"
+            raise ConfigurationError(provider.where, "…", accepted) from None
+        case Exception() as error:
+            # Its text may be the provider's, and quote what it was sent.
+            raise Unavailable(provider.where, f"the provider gave no credentials: {type(error).__name__}") from None
+        case header:
+            scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise ConfigurationError(provider.where, "…", "the provider gives no credentials")
+    return evolve(access, token=token)
+
+
+def _header(provider: Entry) -> str:
+    """What the package would send to say who we are."""
+    with ExitStack() as stack:
+        user = {"auth-provider": _told(provider, stack)}
+        document = {
+            "current-context": "it",
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "clusters": [{"name": "it", "cluster": {"server": "http://it"}}],  # in plain, so nothing is prepared for it
+            "users": [{"name": "it", "user": user}],
+        }
+        given = Configuration()
         load: Callable[..., None] = load_kube_config_from_dict  # it has no types
         load(document, client_configuration=given, persist_config=False)
-    except ConfigException as error:
-        raise ConfigurationError(where, "…", f"its credentials cannot be had: {error}") from None
-    finally:
-        root.removeHandler(said)
     # Releases of the package differ in what they call it, and agree on what is sent.
-    header = given.auth_settings().get("BearerToken", {}).get("value") or ""
-    scheme, _, token = header.partition(" ")
-    if not token and not given.cert_file:
-        reason = f": {said.first}" if said.first else ""
-        raise ConfigurationError(where, "…", f"its program or provider gives no credentials{reason}")
-    return evolve(
-        access,
-        token=token if scheme.lower() == "bearer" else "",
-        certificate=Pem(path=given.cert_file or ""),
-        key=Pem(path=given.key_file or ""),
-    )
+    return given.auth_settings().get("BearerToken", {}).get("value") or ""
+
+
+def _told(provider: Entry, stack: ExitStack) -> dict[str, object]:
+    """What is said of a provider, and always whom to trust: else the package would believe whoever answers."""
+    import certifi  # not above: of the two it is the package whose absence is to be told
+
+    if not provider.members.get("config"):
+        return dict(provider.members)
+    config = provider.part("config")
+    authority = config.pem(_AUTHORITY)
+    path = authority.path or certifi.where()
+    if authority.data:
+        number = os.memfd_create("netplug", os.MFD_CLOEXEC)
+        stack.callback(os.close, number)
+        with open(number, "wb", closefd=False) as file:
+            file.write(authority.data)
+        path = f"/proc/self/fd/{number}"
+    told = {**config.members, _AUTHORITY: path}
+    told.pop(f"{_AUTHORITY}-data", None)
+    return {**provider.members, "config": told}

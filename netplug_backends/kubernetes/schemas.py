@@ -75,7 +75,21 @@ def _resource(what: str, spec: Schema, *, rules: Sequence[tuple[str, str]] = (),
     return _object(what, {**envelope, "spec": spec, **members}, required=["spec"], rules=rules)
 
 
+_MASKED = {
+    "rule": "!isCIDR(self) || cidr(self) == cidr(self).masked()",
+    "message": "a CIDR without host bits is expected",
+}
 _IS_DEFAULT = (("self.metadata.name == 'default'", "there is one, and its name is default"),)
+
+
+def _range() -> Schema:
+    """The prefix of a record of the allocator: one that makes no sense would spoil every list."""
+    schema = _text("The block's prefix.", maxLength=_LONGEST_CIDR)
+    schema["x-kubernetes-validations"] = [
+        {"rule": "isCIDR(self)", "message": "a CIDR is expected"},
+        _MASKED,
+    ]
+    return schema
 
 
 # --- the user's kinds ------------------------------------------------------------------------------------------------
@@ -204,10 +218,7 @@ def _reservation(mode: Mode) -> Schema:
     entry = _text(maxLength=_LONGEST_CIDR)
     entry["x-kubernetes-validations"] = [
         {"rule": "isCIDR(self) || isIP(self)", "message": "a CIDR or an IP address is expected"},
-        {
-            "rule": "!isCIDR(self) || cidr(self) == cidr(self).masked()",
-            "message": "a CIDR without host bits is expected",
-        },
+        _MASKED,
     ]
     members = {"reservedCIDRs": _list("Addresses and ranges.", entry, _MOST_RESERVED)}
     spec = _object("What is reserved.", members)
@@ -274,7 +285,7 @@ def _block(mode: Mode) -> Schema:
     )
     owner = _text("Who claimed it; none: nobody.", **({} if mode is Mode.V1 else {"pattern": _OWNER}))
     members = {
-        "cidr": _text("The block's prefix.", maxLength=_LONGEST_CIDR),
+        "cidr": _range(),
         "affinity": owner,
         "affinityClaimTime": _text("When it was claimed."),
         "allocations": _list(
@@ -299,7 +310,7 @@ def _affinity(mode: Mode) -> Schema:
             "state": _choice("How far it has come.", AffinityState),
             "node": _text("Whose it is.", minLength=1),
             "type": _text("What the owner is: host, or virtual."),
-            "cidr": _text("The block's prefix.", maxLength=_LONGEST_CIDR),
+            "cidr": _range(),
             "deleted": _deleted(mode),
         },
         required=["cidr", "node", "state"],

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from attrs import frozen
 
@@ -44,6 +44,7 @@ class Raw:
 
     status: int
     retry_after: str
+    location: str
     body: bytes
     is_last: bool
 
@@ -95,14 +96,16 @@ class _Socket:
 
 
 class Connection:
-    """An open connection; used by one caller at a time."""
+    """An open connection; used by one caller at a time. ``has_answered``: whoever is there speaks HTTP."""
 
     def __init__(self, access: Access, socket_: _Socket) -> None:
         self.access = access
+        self.has_answered = False
         self._socket = socket_
         address = urlsplit(access.server)
         self._prefix = address.path.rstrip("/")
-        self._http = http.client.HTTPConnection(address.hostname or "", address.port)
+        self._host = address.netloc
+        self._http = http.client.HTTPConnection(address.hostname or "", _port_of(address))
         self._http.sock = cast("socket.socket", socket_)
         self._response: http.client.HTTPResponse | None = None
 
@@ -116,22 +119,27 @@ class Connection:
     def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None, deadline: Deadline) -> None:
         """Send a request."""
         self._socket.deadline = deadline
-        self._http.request(method, self._prefix + path, body, headers)
+        self._http.request(method, self._prefix + path, body, {"Host": self._host, **headers})
 
     def receive(self) -> Raw:
         """The whole reply to the request."""
         response = self._http.getresponse()
-        return _raw(response, response.read())
+        return self._answered(response, response.read())
 
     def open_stream(self) -> Raw:
         """The reply to a request whose body is to be read line by line; a refusal comes whole."""
         response = self._response = self._http.getresponse()
         is_stream = response.status == http.client.OK
-        return _raw(response, b"" if is_stream else response.read())
+        return self._answered(response, b"" if is_stream else response.read())
 
     def next_line(self) -> bytes:
         """The next line of the stream; empty when the server has ended it."""
         return b"" if self._response is None else self._response.readline()
+
+    def _answered(self, response: http.client.HTTPResponse, body: bytes) -> Raw:
+        self.has_answered = True
+        said = response.headers
+        return Raw(response.status, said.get("Retry-After", ""), said.get("Location", ""), body, response.will_close)
 
     def interrupt(self) -> None:
         """Wake whoever waits for this connection in another thread; it ends there with an error."""
@@ -144,8 +152,8 @@ class Connection:
         self._socket.plain.close()
 
 
-def _raw(response: http.client.HTTPResponse, body: bytes) -> Raw:
-    return Raw(response.status, response.headers.get("Retry-After", ""), body, response.will_close)
+def _port_of(address: SplitResult) -> int:
+    return address.port or (443 if address.scheme == "https" else 80)
 
 
 def connect(access: Access, context: ssl.SSLContext | None, deadline: Deadline) -> Connection:
@@ -155,9 +163,8 @@ def connect(access: Access, context: ssl.SSLContext | None, deadline: Deadline) 
         OSError: there is none to be had; nothing was asked yet.
     """
     address = urlsplit(access.server)
-    port = address.port or (443 if address.scheme == "https" else 80)
     with ExitStack() as undo:
-        plain = _reached(_addresses(address.hostname or "", port, deadline), deadline)
+        plain = _reached(_addresses(address.hostname or "", _port_of(address), deadline), deadline)
         undo.callback(plain.close)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -239,17 +246,16 @@ def tls_context(access: Access) -> ssl.SSLContext | None:
 
 def _context_of(access: Access) -> ssl.SSLContext:
     authority = access.authority
-    try:
-        if authority.data:
-            return ssl.create_default_context(cadata=authority.data.decode("ascii"))
-        return ssl.create_default_context(cafile=authority.path or None)
-    except (OSError, ValueError) as error:
-        where = authority.path or "certificate-authority-data"
-        raise ConfigurationError(where, _reason(error), "certificates in PEM are expected") from error
+    with ExitStack() as stack:
+        try:
+            # Also what is no file is read as one: a remark between certificates may be in any language.
+            return ssl.create_default_context(cafile=_path_of(authority, stack) or None)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(authority.label, _reason(error), "certificates in PEM are expected") from error
 
 
 def _add_identity(context: ssl.SSLContext, certificate: Pem, key: Pem) -> None:
-    where = f"{certificate.path or 'client-certificate-data'} with {key.path or 'client-key-data'}"
+    where = f"{certificate.label} with {key.label}"
     with ExitStack() as stack:
         try:
             context.load_cert_chain(_path_of(certificate, stack), _path_of(key, stack), password=_no_password)

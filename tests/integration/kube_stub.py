@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,19 @@ from typing import TypeAlias
 
 from attrs import define, field, frozen
 
-__all__ = ["Act", "Drop", "Hang", "Heard", "Say", "Script", "Stream", "StubServer", "Trickle", "stub_server"]
+__all__ = [
+    "Act",
+    "Drop",
+    "Farewell",
+    "Hang",
+    "Heard",
+    "Say",
+    "Script",
+    "Stream",
+    "StubServer",
+    "Trickle",
+    "stub_server",
+]
 
 
 @frozen
@@ -21,6 +34,7 @@ class Heard:
 
     method: str
     path: str
+    host: str
     authorization: str
     body: object
 
@@ -33,6 +47,13 @@ class Say:
     body: object = None
     headers: tuple[tuple[str, str], ...] = ()
     pause_s: float = 0.0
+
+
+@frozen
+class Farewell:
+    """Answer, and close the connection though the answer said nothing of that."""
+
+    answer: Say
 
 
 @frozen
@@ -58,17 +79,18 @@ class Trickle:
     """Send the answer so slowly that it never ends."""
 
 
-Act: TypeAlias = Say | Stream | Hang | Drop | Trickle
+Act: TypeAlias = Say | Farewell | Stream | Hang | Drop | Trickle
 Script: TypeAlias = Callable[[Heard], Act]
 
 
 @define
 class StubServer:
-    """The server, what it heard, and what it does next."""
+    """The server, what it heard, over which connections, and what it does next."""
 
     url: str
     script: Script
     heard: list[Heard] = field(factory=list)
+    clients: list[object] = field(factory=list)
     closing: threading.Event = field(factory=threading.Event)
 
     @property
@@ -81,6 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection: each request is heard and acted upon."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body is not kept back until its head has been acknowledged
     stub: StubServer
 
     def handle_one_request(self) -> None:
@@ -90,8 +113,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        heard = Heard(self.command, self.path, self.headers.get("Authorization", ""), body)
+        said = self.headers
+        heard = Heard(self.command, self.path, said.get("Host", ""), said.get("Authorization", ""), body)
         self.stub.heard.append(heard)
+        if self.client_address not in self.stub.clients:
+            self.stub.clients.append(self.client_address)
         with suppress(OSError):  # the client may have gone
             self.act(self.stub.script(heard))
 
@@ -100,7 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.say(act)
             return
         self.close_connection = True
-        if isinstance(act, Hang):
+        if isinstance(act, Farewell):
+            self.say(act.answer)
+        elif isinstance(act, Hang):
             self.stub.closing.wait(30)
         elif isinstance(act, Trickle):
             self.trickle()
@@ -143,13 +171,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class _Server6(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
 @contextmanager
-def stub_server(script: Script) -> Iterator[StubServer]:
+def stub_server(script: Script, host: str = "127.0.0.1") -> Iterator[StubServer]:
     """A server that follows a script."""
     handler: type[_Handler] = type("Handler", (_Handler,), {})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = (_Server6 if ":" in host else ThreadingHTTPServer)((host, 0), handler)
     server.daemon_threads = True
-    stub = handler.stub = StubServer(f"http://127.0.0.1:{server.server_port}", script)
+    name = f"[{host}]" if ":" in host else host
+    stub = handler.stub = StubServer(f"http://{name}:{server.server_port}", script)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

@@ -24,7 +24,6 @@ from netplug_core.records import (
     Change,
     CommitError,
     Delete,
-    Get,
     Kind,
     Query,
     RequireUnchanged,
@@ -59,7 +58,7 @@ class Beside:
         answers: dict[Query, Answer] = {}
         revisions: dict[Kind[object], Revision] = {}
         for store in (self.beside, self.server):
-            own = [query for query in queries if self._store(kind_asked(query)) is store]
+            own = [query for query in queries if self._store(query.kind) is store]
             found = store.read(own, deadline=deadline) if own else Snapshot.empty()
             answers.update(found.answers)
             revisions.update(found.revisions)
@@ -84,10 +83,6 @@ class Beside:
 
     def _store(self, kind: Kind[object]) -> Datastore:
         return self.beside if kind in (NODE, WORKLOAD_ENDPOINT) else self.server
-
-
-def kind_asked(query: Query) -> Kind[object]:
-    return query.key.kind if isinstance(query, Get) else query.kind
 
 
 def resolved(write: Write, made: Sequence[Revision]) -> Write:

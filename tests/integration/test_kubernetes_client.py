@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -43,7 +46,19 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import workload_endpoint_key
-from tests.integration.kube_stub import Act, Drop, Hang, Heard, Say, Script, Stream, StubServer, Trickle, stub_server
+from tests.integration.kube_stub import (
+    Act,
+    Drop,
+    Farewell,
+    Hang,
+    Heard,
+    Say,
+    Script,
+    Stream,
+    StubServer,
+    Trickle,
+    stub_server,
+)
 
 _CLOCK = SystemClock()
 _SECRET = "s3cret-token"  # noqa: S105  # planted, and searched for
@@ -156,6 +171,40 @@ def test_a_write_does_not_use_a_connection_that_was_given_up() -> None:
         assert len(server.calls) == 2
 
 
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_does_not_go_where_nobody_is(write: Write) -> None:
+    """A server may close an idle connection without having announced it; a write on that one would be lost."""
+    last = Farewell(Say(200, handle_object()))
+
+    def script(heard: Heard) -> Act:
+        return last if heard.method == "GET" else Say(200, handle_object())
+
+    with store_on(script) as (store, server):
+        for _ in range(3):
+            store.read([Get(_KEY)], deadline=soon())
+            time.sleep(0.05)  # as long as a farewell takes on loopback, many times over
+            store.commit([write], deadline=soon())
+        assert len(server.calls) == 6
+
+
+def test_only_some_connections_are_kept_for_later() -> None:
+    together = threading.Barrier(8)
+
+    def script(_heard: Heard) -> Act:
+        together.wait(10)
+        return Say(200, handle_object())
+
+    with store_on(script) as (store, server):
+        for _ in range(2):
+            threads = [threading.Thread(target=lambda: store.read([Get(_KEY)], deadline=soon(10))) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len(server.calls) == 16
+        assert len(server.clients) == 8 + 4, "four of the first eight served again"
+
+
 def test_a_busy_server_is_asked_again_when_it_says() -> None:
     """429 says that nothing was done, so a write may be repeated too."""
     busy = Say(429, {}, (("Retry-After", "1"),))
@@ -181,6 +230,16 @@ def test_a_server_that_starts_up_is_read_again_when_it_says() -> None:
         assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
 
 
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_that_meets_a_server_that_starts_up_is_sent_once(write: Write) -> None:
+    """503 does not say that nothing was done, whenever it says to come back."""
+    starting = Say(503, {"message": "starting"}, (("Retry-After", "0"),))
+    with store_on(in_turn(starting, Say(200, handle_object()))) as (store, server):
+        with pytest.raises(OutcomeUnknown, match="starting"):
+            store.commit([write], deadline=soon())
+        assert len(server.calls) == 1
+
+
 def test_a_read_that_fails_in_the_server_says_so() -> None:
     with (
         store_on(lambda _: status(500, message="etcd is away")) as (store, _),
@@ -199,6 +258,37 @@ def test_refused_credentials_are_tried_once_more() -> None:
         with pytest.raises(Unauthorized):
             list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
         assert len(server.calls) == 4
+
+
+@pytest.mark.parametrize("asks", ["reads", "watches"])
+def test_refused_credentials_are_read_again_though_their_file_looks_the_same(asks: str, tmp_path: Path) -> None:
+    token, kubeconfig = tmp_path / "token", tmp_path / "kubeconfig"
+    token.write_text("old")
+    seen = token.stat()
+
+    def script(heard: Heard) -> Act:
+        if heard.authorization == "Bearer old":
+            token.write_text("new")
+            os.utime(token, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+            return status(401)
+        return Stream([told("ADDED", "8")]) if "watch=1" in heard.path else Say(200, handle_object())
+
+    def access(url: str) -> KubernetesAccess:
+        document = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": {"tokenFile": "token"}}],
+        }
+        kubeconfig.write_text(json.dumps(document))
+        return KubernetesAccess(kubeconfig=str(kubeconfig))
+
+    with store_on(script, access) as (store, server):
+        if asks == "reads":
+            assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
+        else:
+            assert next(iter(store.watch({HANDLE: Revision("7")}, deadline=soon()))).revision == "u/8"
+        assert [heard.authorization for heard in server.heard[:2]] == ["Bearer old", "Bearer new"]
 
 
 def test_connections_may_be_given_up_while_others_ask() -> None:
@@ -247,7 +337,7 @@ def test_what_the_schema_refuses_is_the_users_to_change() -> None:
 def test_a_forgotten_page_begins_the_list_anew() -> None:
     """Trap 38: a continue token expires."""
     first = Say(200, {"metadata": {"resourceVersion": "8", "continue": "c"}, "items": [handle_object("a")]})
-    both = [handle_object("b"), handle_object("a"), "no object"]
+    both = [handle_object("b"), handle_object("a")]
     whole = Say(200, {"metadata": {"resourceVersion": "9"}, "items": both})
     with store_on(in_turn(first, status(410, "Expired"), whole)) as (store, server):
         snapshot = store.read([List(HANDLE)], deadline=soon())
@@ -482,6 +572,13 @@ def test_d5_a_watch_that_ends_goes_on_where_it_stopped() -> None:
     )
     assert changes == [("u/8", False), ("u/9", False), ("u/21", True), ("u/22", False)]
     assert starts[:4] == ["7", "9", "20", "21"]
+
+
+def test_a_watch_asks_for_bookmarks() -> None:
+    """Without them one of a quiet collection would begin where the server has forgotten everything."""
+    with store_on(in_turn(Stream([told("ADDED", "8")]), Hang())) as (store, server):
+        next(iter(store.watch({HANDLE: Revision("7")}, deadline=soon())))
+        assert "allowWatchBookmarks=true" in server.calls[0].partition("?")[2].split("&")
 
 
 def test_d8_a_record_that_is_marked_as_deleted_is_told_as_gone() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import urllib.error
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from attrs import evolve
@@ -11,9 +12,10 @@ from attrs import evolve
 from netplug_backends.kubernetes.layout import SORTS, Mode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
+from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.attributes import Attribute
 from netplug_core.ipam.block import BLOCK, Block
-from netplug_core.records import Create, Get, List, Update
+from netplug_core.records import Create, Get, Kind, List, Malformed, Update
 from netplug_core.resources.codec import Origin, from_mapping
 from netplug_core.resources.ippool import IPPOOL, IPPool, PoolCondition
 from netplug_core.resources.validation import check, check_pool_neighbours
@@ -81,22 +83,31 @@ BAD: list[tuple[str, str, Mapping[str, object]]] = [
     ("ClusterInformation", "default", {"datastoreReady": "no"}),
 ]
 
-# What the core alone refuses: the API's expression language does not know the grammar of selectors.
+# What the core alone refuses: the API's expression language does not know the grammar of selectors, and takes a whole
+# number for one however it is written.
 CORE_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
     ("IPPool", "selector", {**_POOL, "nodeSelector": "zone =="}),
     ("IPPool", "global", {**_POOL, "nodeSelector": "global()"}),
     ("IPPool", "namespace-selector", {**_POOL, "allowedUses": ["Workload"], "namespaceSelector": "((("}),
+    ("IPAMConfiguration", "default", {"ipCooldownSeconds": 1.0}),
 ]
 
 # What the server alone refuses. Lists need a bound, or it would reckon their rules too costly; numbers have 64 bits;
-# its library knows neither addresses mapped from IPv4 nor lengths with zeros, which nobody writes and the core reads.
-SERVER_ONLY: list[tuple[str, str, Mapping[str, object]]] = [
+# its library knows neither addresses mapped from IPv4 nor lengths with zeros, which nobody writes and the core reads;
+# and a spec has to be there, where the core takes none for an empty one.
+SERVER_ONLY: list[tuple[str, str, Mapping[str, object] | None]] = [
     ("IPReservation", "very-many", {"reservedCIDRs": ["10.1.0.0/30"] * 1025}),
     ("IPPool", "uses-again-and-again", {**_POOL, "allowedUses": ["Workload"] * 4}),
     ("IPAMConfiguration", "default", {"ipCooldownSeconds": 2**63}),
     ("IPReservation", "mapped", {"reservedCIDRs": ["::ffff:10.1.0.1"]}),
     ("IPPool", "zeros", {"cidr": "10.1.0.0/016"}),
+    ("IPReservation", "null", None),
+    ("IPAMConfiguration", "default", None),
+    ("ClusterInformation", "default", None),
 ]
+
+# What is no range of a block or a claim: such a record would be malformed for everybody who lists the kind.
+NO_RANGES = ["nonsense", "", "10.9.0.0/33", "10.9.0.1/30", "fd80::1/122"]
 
 
 @pytest.fixture(scope="module", params=list(Mode), ids=lambda mode: mode.name)
@@ -108,7 +119,7 @@ def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> Mode:
     return chosen
 
 
-def core_accepts(kind: str, name: str, spec: Mapping[str, object]) -> bool:
+def core_accepts(kind: str, name: str, spec: Mapping[str, object] | None) -> bool:
     mapping = {"kind": kind, "apiVersion": "projectnetplug.org/v3", "metadata": {"name": name}, "spec": spec}
     try:
         check(from_mapping(mapping, origin=Origin.PERSON))
@@ -117,7 +128,7 @@ def core_accepts(kind: str, name: str, spec: Mapping[str, object]) -> bool:
     return True
 
 
-def server_accepts(server: ApiServer, mode: Mode, kind: str, document: tuple[str, Mapping[str, object]]) -> bool:
+def server_accepts(server: ApiServer, mode: Mode, kind: str, document: tuple[str, Mapping[str, object] | None]) -> bool:
     sort = SORTS[kind]
     name, spec = document
     body = {"kind": sort.object_kind[mode], "apiVersion": mode.value, "metadata": {"name": name}, "spec": spec}
@@ -148,7 +159,7 @@ def test_both_judges_refuse(
 
 
 @pytest.mark.parametrize("kind,name,spec", CORE_ONLY)
-def test_selectors_are_the_cores_to_judge(
+def test_selectors_and_fractions_are_the_cores_to_judge(
     api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
     assert not core_accepts(kind, name, spec)
@@ -157,10 +168,38 @@ def test_selectors_are_the_cores_to_judge(
 
 @pytest.mark.parametrize("kind,name,spec", SERVER_ONLY)
 def test_bounds_and_spellings_are_the_servers(
-    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
+    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object] | None
 ) -> None:
     assert core_accepts(kind, name, spec)
     assert not server_accepts(api_server, mode, kind, (name, spec))
+
+
+def records_of_the_allocator(mode: Mode) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """A block and a claim: the kind, and the spec that is stored."""
+    prefix = Prefix.parse("10.9.0.0/30")
+    block = Block.new(prefix, owner="host:node-a", now_ns=1)
+    claim = affinity_key("host:node-a", prefix)
+    for key, value in ((block.key, block), (claim, Affinity(state=AffinityState.CONFIRMED))):
+        yield key.kind.name, json.loads(json.dumps(SORTS[key.kind.name].encode(mode, key, value)["spec"]))
+
+
+def test_both_judges_accept_the_allocators_own_records(api_server: ApiServer, mode: Mode) -> None:
+    for kind, spec in records_of_the_allocator(mode):
+        assert server_accepts(api_server, mode, kind, ("some", spec))
+        assert record_of(mode, kind, spec) is not None
+
+
+@pytest.mark.parametrize("cidr", NO_RANGES)
+def test_both_judges_refuse_a_range_that_is_none(api_server: ApiServer, mode: Mode, cidr: str) -> None:
+    for kind, spec in records_of_the_allocator(mode):
+        assert not server_accepts(api_server, mode, kind, ("some", {**spec, "cidr": cidr}))
+        with pytest.raises(Malformed, match=r"is not|has host bits set"):
+            record_of(mode, kind, {**spec, "cidr": cidr})
+
+
+def record_of(mode: Mode, kind: str, spec: Mapping[str, object]) -> object:
+    declared: Kind[object] = BLOCK if kind == BLOCK.name else AFFINITY
+    return SORTS[kind].decode(mode, declared, {"metadata": {"name": "some"}, "spec": spec})[1]
 
 
 def test_pools_that_overlap_are_the_cores_to_judge(api_server: ApiServer, mode: Mode) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -23,10 +24,21 @@ from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.layout import Mode
 from netplug_backends.kubernetes.limits import Limits
 from netplug_core.addressing import Prefix
-from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
+from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized, Unavailable
 from netplug_core.ipam.handle import HANDLE, Handle, handle_key
 from netplug_core.netconf.model import KubernetesAccess
-from netplug_core.records import CommitError, Create, Delete, Get, List, OutcomeUnknown, Revision, Update, WatchExpired
+from netplug_core.records import (
+    CommitError,
+    Create,
+    Delete,
+    Get,
+    List,
+    OutcomeUnknown,
+    Record,
+    Revision,
+    Update,
+    WatchExpired,
+)
 from tests.integration.kube_cluster import (
     empty,
     install_definitions,
@@ -183,6 +195,30 @@ def test_a_client_certificate_is_a_credential_too(server: ApiServer, tmp_path: P
     nobody.close()
 
 
+def test_a_client_certificate_may_be_a_programs(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is used without a file of its own, which nobody would remove after the plugin."""
+    issued = server.authority.issue_cert("somebody.example", common_name="somebody", organization_name="system:masters")
+    status = {
+        "clientCertificateData": issued.cert_chain_pems[0].bytes().decode(),
+        "clientKeyData": issued.private_key_pem.bytes().decode(),
+    }
+    head = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    (tmp_path / "answer").write_text(json.dumps({**head, "status": status}))
+    program = {"apiVersion": head["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}
+    document = json.loads(Path(server.kubeconfig(name="program")).read_text())
+    document["users"][0]["user"] = {"exec": program}
+    (tmp_path / "kubeconfig").write_text(json.dumps(document))
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    store = opened(KubernetesAccess(kubeconfig=str(tmp_path / "kubeconfig")))
+    assert store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)) == ()
+    assert list(folder.iterdir()) == []
+    store.close()
+
+
 def test_a_certificate_that_is_half_renewed_does_not_stop_calls(server: ApiServer, tmp_path: Path) -> None:
     """Two files cannot be replaced at one moment; who has a connection goes on with the old pair meanwhile."""
     certificate, key = tmp_path / "client.pem", tmp_path / "client.key"
@@ -322,3 +358,35 @@ def test_a_server_that_dies_under_load_loses_nothing_and_does_nothing_twice(serv
     assert sure <= counted <= sure + doubtful
     assert sure > 100
     assert refused > 0
+
+
+@pytest.mark.parametrize("number", [1, 2000])
+def test_plain_words_to_a_server_that_speaks_tls_are_told_so(server: ApiServer, number: int) -> None:
+    """A small request is answered before the connection is reset, a large one is not."""
+    store = opened(KubernetesAccess(api_root=server.url.replace("https:", "http:")))
+    large = Handle(blocks=tuple((Prefix.parse(f"10.{n // 250}.{n % 250}.0/26"), 1) for n in range(number)))
+    with pytest.raises(NetplugError, match=r"HTTP request to an HTTPS server|Then write https"):
+        store.commit([Create(handle_key("net.plain"), large)], deadline=soon())
+    store.close()
+
+
+def test_a_deleted_record_that_finalizers_hold_is_gone_and_makes_room_once_they_are(server: ApiServer) -> None:
+    key, path = handle_key("net.held"), "/apis/crd.projectnetplug.org/v1/ipamhandles/net.held"
+    merge = "application/merge-patch+json"
+    one, two = (Handle(blocks=((_BLOCK, number),)) for number in (1, 2))
+    with open_store(server, Mode.V1) as store:
+        store.commit([Create(key, one)], deadline=soon())
+        server.ask("PATCH", path, {"metadata": {"finalizers": ["a.example/x"]}}, content_type=merge)
+        record = store.read([Get(key)], deadline=soon()).find(key)
+        assert record is not None
+        start = dict(store.read([List(HANDLE)], deadline=soon()).revisions)
+        store.commit([Delete(key, record.revision)], deadline=soon())
+        assert store.read([Get(key)], deadline=soon()).find(key) is None
+        assert key not in {found.key for found in store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE))}
+        change = next(change for change in store.watch(start, deadline=soon()) if change.key == key)
+        assert change.value is None
+        with pytest.raises(Unavailable, match=r"net\.held was deleted, and finalizers hold it: a\.example/x"):
+            store.commit([Create(key, two)], deadline=soon())
+        server.ask("PATCH", path, {"metadata": {"finalizers": None}}, content_type=merge)
+        (revision,) = store.commit([Create(key, two)], deadline=soon())
+        assert store.read([Get(key)], deadline=soon()).find(key) == Record(key, two, revision)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,8 +99,21 @@ def test_what_is_no_place(root: str) -> None:
         api_place(KubernetesAccess(api_root=root))
 
 
+KEPT = ("ippools", "ipamblocks", "ipamhandles", "blockaffinities")
+
+
+def finish_namespace(server: ApiServer, name: str) -> None:
+    """Let a namespace that was deleted go, as the controllers of a whole cluster do."""
+    path = f"/api/v1/namespaces/{name}"
+    server.ask("PUT", f"{path}/finalize", {**server.get(path), "spec": {"finalizers": []}})
+
+
 @pytest.mark.netns
-def test_a_lab_on_a_cluster_that_runs_leaves_nothing_there(api_server: ApiServer, node: Node, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["", "*"])
+def test_a_lab_on_a_cluster_that_runs_leaves_nothing_there(
+    api_server: ApiServer, node: Node, tmp_path: Path, lost: str
+) -> None:
+    """Neither when its namespaces are gone, so that no plugin can be called."""
     install_definitions(api_server, Mode.V1)
     empty(api_server, Mode.V1)
     before = names(api_server, "/api/v1/nodes")
@@ -115,9 +127,13 @@ def test_a_lab_on_a_cluster_that_runs_leaves_nothing_there(api_server: ApiServer
         shown = node.ended(*ctl, "status", *where, env=environment())
         assert (shown.returncode, shown.stderr) == (0, ""), shown
         assert "lab-ipv4" in node.run(*CTL, "get", "ippools", env=told)
+        assert all(names(api_server, f"/apis/{Mode.V1.value}/{plural}") for plural in KEPT)
+        if lost:
+            node.run("sh", "-c", f"umount -n {tmp_path}/lab/netns/{lost}")
         # Whoever takes it down need not know where the server is.
         removed = node.ended(*ctl, "down", *where, env=environment())
         assert (removed.returncode, removed.stderr) == (0, ""), removed
         assert "4 objects removed; the definitions stay, others may use them" in removed.stdout
-        assert json.loads(node.run(*CTL, "get", "ippools", "-o", "json", env=told))["items"] == []
+        assert not any(names(api_server, f"/apis/{Mode.V1.value}/{plural}") for plural in KEPT)
+    finish_namespace(api_server, "lab")
     assert names(api_server, "/api/v1/nodes") == before

@@ -11,6 +11,8 @@ import pytest
 
 from netplug_backends.kubernetes.layout import Mode
 from netplug_core.addressing import Prefix
+from netplug_core.ipam.affinity import AFFINITY, owner_node
+from netplug_core.ipam.block import BLOCK
 from netplug_core.ipam.handle import HANDLE
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
@@ -107,6 +109,19 @@ def test_a_container_without_a_pod_cannot_be_kept(cni: Cni, cluster: ApiServer, 
     assert refused.code == 7
     assert "K8S_POD_NAMESPACE and K8S_POD_NAME" in refused.text
     assert handles(cluster) == 0
+
+
+def test_a_refused_endpoint_leaves_no_block_to_a_node_that_nobody_will_ever_remove(
+    cni: Cni, cluster: ApiServer, pod: Pod
+) -> None:
+    refused = cni.call("ADD", conf(cni, cluster, nodename="no-node"), pod, CNI_ARGS=named(new_pod(cluster)))
+    assert (refused.code, "is on node 'node-1': nodename must be that" in refused.text) == (7, True)
+    with open_store(cluster, Mode.V1) as store:
+        snapshot = store.read([List(AFFINITY), List(BLOCK), List(HANDLE)], deadline=soon())
+    claimants = {record.key.path[1] for record in snapshot.list(List(AFFINITY))}
+    owners = {record.value.owner for record in snapshot.list(List(BLOCK))}
+    assert "no-node" not in claimants | {owner_node(owner) for owner in owners}
+    assert snapshot.list(List(HANDLE)) == ()
 
 
 def test_a_server_that_is_away_and_a_token_that_is_refused_are_code_11(cni: Cni, cluster: ApiServer, pod: Pod) -> None:

@@ -90,6 +90,11 @@ def of_tokens(server: ApiServer, folder: Path) -> Iterator[Case]:
     (folder / "binary").write_bytes(_TOKEN.encode() + b"\xff\xfe")
     (folder / "login").write_text(f"#!/bin/sh\necho '{_TOKEN}'\necho not {_PASSWORD} >&2\nexit 3\n")
     (folder / "login").chmod(0o700)
+    half: dict[str, object] = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    half |= {"status": {"clientKeyData": _TOKEN}}
+    (folder / "half").write_text(f"#!/bin/sh\necho '{json.dumps(half)}'\n")
+    (folder / "half").chmod(0o700)
+    provider = {"name": "gcp", "config": {"cmd-path": str(folder / "login"), "cmd-args": _PASSWORD}}
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", "interactiveMode": "Never"}
     root, ca = server.url, server.ca_file
     stranger = folder / "stranger.pem"
@@ -114,7 +119,9 @@ def of_tokens(server: ApiServer, folder: Path) -> Iterator[Case]:
         "file that is no YAML": kubernetes(kubeconfig=files.written(f"users: [{{user: {{token: {_TOKEN}")),
         "text that is no YAML": kubernetes(kubeconfig_inline=f"token: {_TOKEN}\n  password: {_PASSWORD}: x"),
         "text with an unknown token": kubernetes(kubeconfig_inline=files.text({"token": _TOKEN})),
-        "program that fails": kubernetes(kubeconfig=files.file({"exec": program, "token": _TOKEN})),
+        "program that fails": kubernetes(kubeconfig=files.file({"exec": program})),
+        "program that gives half a pair": kubernetes(kubeconfig=files.file({"exec": {**program, "command": "./half"}})),
+        "provider whose command fails": kubernetes(kubeconfig=files.file({"auth-provider": provider})),
     }
     for name, settings in texts.items():
         yield Case(name=name, settings=settings, secrets=(_TOKEN, _PASSWORD))

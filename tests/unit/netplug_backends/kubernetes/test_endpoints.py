@@ -111,6 +111,15 @@ def test_annotations_that_make_no_sense_give_nothing() -> None:
     assert endpoint(annotated(POD, floatingIPs='"10.0.0.1"')).spec.address_mappings == ()
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 900 + "]" * 900, "[" + "9" * 5_000 + "]", '[["10.0.0.1"], 7]'])
+@pytest.mark.parametrize("name", ["floatingIPs", "allowedSourcePrefixes"])
+def test_no_annotation_of_a_tenants_keeps_a_pod_from_being_read(name: str, text: str) -> None:
+    """It would keep its DEL from ever succeeding, and everybody from listing."""
+    found = endpoint(annotated(POD, podIPs="10.0.0.1/32", **{name: text}))
+    assert (found.spec.address_mappings, found.spec.spoofable_prefixes) == ((), ())
+    assert found.spec.addresses == (Address.parse("10.0.0.1"),)
+
+
 def test_floating_addresses_stand_for_the_pods_own_of_the_same_family() -> None:
     pod = annotated(POD, podIPs="10.0.0.1/32", floatingIPs='["192.0.2.9", "2001:db8::9", "nowhere"]')
     mapping = AddressMapping(internal=Address.parse("10.0.0.1"), external=Address.parse("192.0.2.9"))

@@ -1,13 +1,14 @@
 """How records are spelled as objects of both groups, and what is understood of what others wrote."""
 
 import json
+from contextlib import suppress
 
 import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.kubernetes.layout import SORTS, Mode, is_marked_deleted, mirrored_uid
+from netplug_backends.kubernetes.layout import SORTS, Mode, is_gone, mirrored_uid
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
@@ -128,6 +129,18 @@ def test_what_makes_no_sense_is_named(kind: Kind[object], spec: object, problem:
     assert problem in refusal.value.problem
 
 
+def test_no_depth_of_an_object_is_an_accident() -> None:
+    nested: object = []
+    refused = 0
+    for _ in range(1100):
+        nested = [nested]
+        with suppress(Malformed):
+            understood(Mode.V1, HANDLE, {"handleID": "any", "block": {}, "later": nested})
+            continue
+        refused += 1
+    assert 0 < refused < 1100
+
+
 def test_a_key_that_names_no_block_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"IPAMBlock\(ipv4/here\)"):
         SORTS["IPAMBlock"].name(("ipv4", "here"))
@@ -135,12 +148,18 @@ def test_a_key_that_names_no_block_is_malformed() -> None:
 
 @pytest.mark.parametrize("deleted", [True, "true"])
 def test_d8_both_ways_to_mark_a_record_are_seen(deleted: object) -> None:
-    assert is_marked_deleted({"spec": {"deleted": deleted}})
+    assert is_gone(SORTS["IPAMBlock"], {"spec": {"deleted": deleted}})
 
 
 @pytest.mark.parametrize("found", [{}, {"spec": {}}, {"spec": {"deleted": False}}, {"spec": {"deleted": "false"}}])
 def test_other_records_are_not_marked(found: dict[str, object]) -> None:
-    assert not is_marked_deleted(found)
+    assert not is_gone(SORTS["IPAMBlock"], found)
+
+
+def test_a_record_that_waits_for_finalizers_is_gone_and_what_the_user_made_is_going() -> None:
+    found = {"metadata": {"deletionTimestamp": "2026-08-20T10:00:00Z"}}
+    assert is_gone(SORTS["IPAMHandle"], found)
+    assert not is_gone(SORTS["IPPool"], found)
 
 
 def test_resources_are_what_people_write_without_what_the_server_keeps() -> None:

@@ -1,6 +1,7 @@
 """Nodes as resources: what stands in which annotation, and what others' labels do to ours."""
 
 import json
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -73,6 +74,15 @@ def test_s21_a_nodes_own_range_says_what_its_tunnels_have(
     assert shown["wireguard"]["interfaceIPv4Address"] == wireguard
 
 
+@pytest.mark.parametrize(
+    "number,read_as", [("4294967295", 4294967295), ("0", 0), ("4294967296", None), ("9" * 5_000, None), ("-1", None)]
+)
+def test_s22_an_as_number_that_is_none_is_passed_over(number: str, read_as: int | None) -> None:
+    """RFC 6793: it has 32 bits; one node's must not keep the others from being listed."""
+    spec = cast("dict[str, object]", read({"ASNumber": number})["spec"])
+    assert spec.get("bgp") == (None if read_as is None else {"asNumber": read_as})
+
+
 def test_labels_of_the_cluster_shadow_ours() -> None:
     node = node_record(NODE, found({"labels": '{"zone":"ours","rack":"1"}', "annotations": '{"k":"v"}'})).value
     assert isinstance(node, Node)
@@ -117,6 +127,8 @@ def test_what_is_written_is_read_again_and_what_is_gone_is_taken_out() -> None:
         ({"labels": "[]"}, "a JSON object of texts is expected"),
         ({"annotations": '{"a":1}'}, "a JSON object of texts is expected"),
         ({"Interfaces": "eth0"}, "annotation projectnetplug.org/Interfaces"),
+        ({"Interfaces": "[" * 100_000}, "annotation projectnetplug.org/Interfaces: it is nested too deeply"),
+        ({"labels": "[" * 100_000}, "annotation projectnetplug.org/labels: it is nested too deeply"),
     ],
 )
 def test_annotations_that_make_no_sense_are_named(annotations: dict[str, str], problem: str) -> None:
@@ -124,3 +136,14 @@ def test_annotations_that_make_no_sense_are_named(annotations: dict[str, str], p
         node_record(NODE, found(annotations))
     assert refusal.value.key == "Node(node-a)"
     assert problem in refusal.value.problem
+
+
+def test_no_depth_of_an_annotation_is_an_accident() -> None:
+    """There is one that can be read and not be written again."""
+    refused = 0
+    for depth in range(100, 1100):
+        with suppress(Malformed):
+            node_record(NODE, found({"Interfaces": "[" * depth + "]" * depth}))
+            continue
+        refused += 1
+    assert 0 < refused < 1000

@@ -60,6 +60,15 @@ def test_only_the_configured_authorities_are_trusted_and_all_of_them(tmp_path: P
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+def test_a_remark_between_certificates_may_be_in_any_language(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes(AUTHORITY.cert_pem.bytes() + "# the café's\n".encode() + trustme.CA().cert_pem.bytes())
+    for authority in (Pem(path=str(file)), Pem(data=file.read_bytes())):
+        context = tls_context(Access(server="https://api", authority=authority))
+        assert context is not None
+        assert len(context.get_ca_certs()) == 2
+
+
 def test_verification_is_skipped_on_an_explicit_wish() -> None:
     context = tls_context(Access(server="https://api", verification=Verification.SKIPPED))
     assert context is not None
@@ -83,12 +92,14 @@ def test_what_cannot_be_used_is_named_without_its_content(tmp_path: Path) -> Non
     empty, missing = tmp_path / "empty.pem", tmp_path / "missing.pem"
     empty.write_text("")
     issued, other = AUTHORITY.issue_cert("a.example"), AUTHORITY.issue_cert("b.example")
-    certificate, key = Pem(data=issued.cert_chain_pems[0].bytes()), Pem(data=other.private_key_pem.bytes())
+    certificate = Pem(data=issued.cert_chain_pems[0].bytes(), where="client-certificate-data")
+    key = Pem(data=other.private_key_pem.bytes(), where="client-key-data")
+    authority = "certificate-authority-data"
     cases = (
         (Access(server="https://api", authority=Pem(path=str(empty))), str(empty)),
         (Access(server="https://api", authority=Pem(path=str(missing))), str(missing)),
-        (Access(server="https://api", authority=Pem(data=b"\xff")), "certificate-authority-data"),
-        (Access(server="https://api", authority=Pem(data=b"none")), "certificate-authority-data"),
+        (Access(server="https://api", authority=Pem(data=b"\xff", where=authority)), authority),
+        (Access(server="https://api", authority=Pem(data=b"none", where=authority)), authority),
         (
             Access(server="https://api", certificate=certificate, key=key),
             "client-certificate-data with client-key-data",
@@ -172,6 +183,38 @@ def test_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(socket.gaierror, match="Name or service not known"):
         connect(Access(server="http://api.example"), None, soon(5.0))
+
+
+@pytest.mark.parametrize(
+    "server,port",
+    [
+        ("http://[fd00::abcd]", 80),
+        ("http://[::1]", 80),
+        ("http://[::1]:8001", 8001),
+        ("http://api.example", 80),
+        ("https://api.example", 443),
+        ("http://127.0.0.1:8001/behind", 8001),
+    ],
+)
+def test_an_address_without_a_port_leads_to_the_schemes_and_is_named_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, server: str, port: int
+) -> None:
+    asked: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def lead(_host: str, port: int, **_options: object) -> list[object]:
+            asked.append(port)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", listener.getsockname())]
+
+        monkeypatch.setattr(socket, "getaddrinfo", lead)
+        connection = connect(Access(server=server), None, soon(5.0))
+        connection.send("GET", "/", {}, None, soon(5.0))
+        accepted, _ = listener.accept()
+        with accepted:
+            heard = accepted.recv(4096).decode().splitlines()
+        connection.close()
+    assert asked == [port]
+    assert f"Host: {server.partition('//')[2].partition('/')[0]}" in heard
 
 
 def test_no_connection_is_begun_after_the_deadline(listening: int) -> None:

@@ -1,0 +1,135 @@
+"""Credentials that a program gives: the one that a kubeconfig names with ``exec``, asked as ``kubectl`` asks it.
+
+The ``kubernetes`` package could ask it too; but it waits as long as the program likes, and puts certificates and keys
+into files that it removes when a process ends in its own time, which the plugin's does not. Loaded only where a
+kubeconfig names a program.
+
+Source: Kubernetes, "client-go credential plugins", and the API group ``client.authentication.k8s.io``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+
+from attrs import evolve
+
+from netplug_backends.kubernetes.credentials import Access, Pem, Reader, Verification
+from netplug_backends.kubernetes.entries import Entry
+from netplug_core.clock import Deadline, parse_time
+from netplug_core.errors import ConfigurationError, Unavailable
+
+__all__ = ["ask_program"]
+
+_GROUP = "client.authentication.k8s.io"
+_VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
+_KIND = "ExecCredential"
+
+
+def ask_program(program: Entry, cluster: Entry, access: Access, deadline: Deadline) -> Access:
+    """The access with the credentials that a program gives.
+
+    Raises:
+        ConfigurationError: it cannot be run, or gives none; what it said is not shown.
+        Unavailable: it did not answer by the deadline. Nothing is left of it.
+    """
+    version = program.text("apiVersion")
+    if version not in _VERSIONS:
+        raise ConfigurationError(f"{program.where}.apiVersion", version, f"{' or '.join(_VERSIONS)} is expected")
+    if program.text("interactiveMode") == "Always":
+        raise ConfigurationError(f"{program.where}.interactiveMode", "Always", "nobody is there to be asked")
+    request = {"apiVersion": version, "kind": _KIND, "spec": _spec(program, cluster, access)}
+    return _identified(access, _status(program, version, _output(program, request, deadline)))
+
+
+def _spec(program: Entry, cluster: Entry, access: Access) -> dict[str, object]:
+    if program.members.get("provideClusterInfo") is not True:
+        return {"interactive": False}
+    told: dict[str, object] = {"server": access.server}
+    if access.server_name:
+        told["tls-server-name"] = access.server_name
+    if access.verification is Verification.SKIPPED:
+        told["insecure-skip-tls-verify"] = True
+    if access.authority:
+        authority = access.authority
+        data = authority.data or Reader().bytes(authority.path, authority.where)
+        told["certificate-authority-data"] = base64.b64encode(data).decode()
+    for extension in cluster.parts("extensions"):
+        if extension.text("name") == f"{_GROUP}/exec":
+            told["config"] = extension.members.get("extension")
+    return {"interactive": False, "cluster": told}
+
+
+def _output(program: Entry, request: Mapping[str, object], deadline: Deadline) -> bytes:
+    command = program.text("command")
+    if os.path.dirname(command):  # one that is named with a folder lies beside the kubeconfig
+        command = os.path.join(program.folder, command.removeprefix("./"))
+    told = {"KUBERNETES_EXEC_INFO": json.dumps(request, default=str)}  # a date is one in YAML
+    told |= {variable.text("name"): variable.text("value") for variable in program.parts("env")}
+    given_s = deadline.remaining_s
+    try:
+        process = subprocess.Popen(
+            [command, *program.texts("args")],
+            env={**os.environ, **told},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it may say anything there
+            start_new_session=True,  # so that it ends with whatever it has started itself
+        )
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        raise ConfigurationError(f"{program.where}.command", command, f"it cannot be run: {reason}") from error
+    with process:
+        try:
+            output, _ = process.communicate(timeout=given_s)
+        except BaseException as error:
+            with suppress(OSError):  # it may be gone, or somebody else's by now
+                os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            what = f"{program.where}: the program {command}"
+            raise Unavailable(what, f"it gave no credentials within {given_s:.1f} s") from None
+    if process.returncode:
+        raise _refusal(program, f"it ended with {process.returncode}, and what it said is not shown")
+    return output
+
+
+def _status(program: Entry, version: str, output: bytes) -> Entry:
+    try:
+        answer = json.loads(output)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or answer.get("kind") != _KIND or answer.get("apiVersion") != version:
+        raise _refusal(program, f"what it said is no {_KIND} of {version}")
+    return Entry(f"{program.where} (its answer)", answer, "").part("status")
+
+
+def _identified(access: Access, status: Entry) -> Access:
+    token, certificate, key = map(status.text, ("token", "clientCertificateData", "clientKeyData"))
+    if not (token or certificate) or bool(certificate) is not bool(key):
+        accepted = "a token, or clientCertificateData and clientKeyData, are expected"
+        raise ConfigurationError(status.where, "…", accepted)
+    given = evolve(access, token=token, expires_ns=_expiry(status))
+    if not certificate:
+        return given
+    names = (f"{status.where}.{name}" for name in ("clientCertificateData", "clientKeyData"))
+    pair = (Pem(data=text.encode(), where=where) for text, where in zip((certificate, key), names, strict=True))
+    return evolve(given, certificate=next(pair), key=next(pair))
+
+
+def _expiry(status: Entry) -> int | None:
+    text = status.text("expirationTimestamp")
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        where = f"{status.where}.expirationTimestamp"
+        raise ConfigurationError(where, text, "a time such as 2026-01-31T10:00:00Z is expected") from None
+
+
+def _refusal(program: Entry, reason: str) -> ConfigurationError:
+    return ConfigurationError(program.where, program.text("command"), f"the program gives no credentials: {reason}")
