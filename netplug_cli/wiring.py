@@ -98,7 +98,7 @@ def server_places(settings: DatastoreSettings) -> tuple[tuple[str, int], ...]:
     Raises:
         ConfigurationError: they name none.
     """
-    if settings.type == "kubernetes":
+    if settings.is_orchestrators:
         from netplug_backends.kubernetes.labcluster import api_place
 
         return (api_place(settings.kubernetes),)

@@ -104,7 +104,7 @@ class Session:
         settings = read_settings(self.environ, named=wishes.config, usual=self.usual_file)
         if not wishes.context:
             return settings
-        if settings.type != "kubernetes":
+        if not settings.is_orchestrators:
             raise ConfigurationError("--context", wishes.context, f"leave it out: the datastore is {settings.type}")
         return evolve(settings, kubernetes=evolve(settings.kubernetes, context=wishes.context))
 

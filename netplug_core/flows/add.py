@@ -36,7 +36,7 @@ def add(world: World, request: CNIRequest, netconf: NetConf) -> Result:
     """Attach the container and say what it got.
 
     Raises:
-        NetplugError: it could not be attached; nothing was left behind.
+        NetplugError: it could not be attached; nothing that this call made was left behind.
     """
     refuse_unsupported(netconf)
     require_nodename_file(world, netconf)
@@ -47,8 +47,8 @@ def add(world: World, request: CNIRequest, netconf: NetConf) -> Result:
     lock = netconf.ipam_lock_file
     with ExitStack() as undo:
         mine, gone = settled(call.workload, birth), removed(call.workload)
+        assignment = assign(world, wish, mine, lock=lock)  # which takes back itself what it could not finish
         undo.callback(give_back, world, ReleaseRequest(handle=call.workload.handle), gone, lock=lock)
-        assignment = assign(world, wish, mine, lock=lock)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_texts(assignment))
         attachment = plan(build(call.workload, assignment, birth), link)
         # Its inverse is no business of ours: an interface that made it fail may be somebody else's.

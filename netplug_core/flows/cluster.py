@@ -15,6 +15,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.interface import Datastore
 from netplug_core.datastore.loop import CALL_S, run
 from netplug_core.errors import ConfigurationError
+from netplug_core.netconf.model import ORCHESTRATOR_STORE
 from netplug_core.records import Create, Decision, Get, Snapshot, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -34,7 +35,6 @@ __all__ = [
     "refuse_older_client",
 ]
 
-_KUBERNETES = "kubernetes"
 _OF_KUBERNETES = "kdd"
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)*(?:[-+].*)?", re.ASCII)
 
@@ -162,6 +162,6 @@ def _release(text: str) -> tuple[int, int] | None:
 
 def _type_on(store: Datastore, known: str) -> str:
     parts = [part for part in known.split(",") if part]
-    if store.description.name != _KUBERNETES or _OF_KUBERNETES in parts:
+    if store.description.name != ORCHESTRATOR_STORE or _OF_KUBERNETES in parts:
         return known
     return ",".join((*parts, _OF_KUBERNETES))

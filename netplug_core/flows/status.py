@@ -10,7 +10,9 @@ from netplug_core.flows.world import World
 from netplug_core.ipam.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import NetConf
 from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.records import Get
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.resources.node import node_key
 
 __all__ = ["STATUS_S", "status", "status_addresses"]
 
@@ -40,6 +42,15 @@ def status_addresses(world: World, request: CNIRequest, netconf: NetConf) -> Non
         wish = AssignRequest(
             handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
         )
-        world.ipam.probe(wish, deadline=Deadline.after(world.clock, STATUS_S))
+        deadline = Deadline.after(world.clock, STATUS_S)
+        world.ipam.probe(wish, deadline=deadline)
+        is_known = not netconf.datastore.is_orchestrators or _is_known(world, node, deadline)
     except (AllocationError, DatastoreError) as error:
         raise UnhealthyStatus(str(error)) from error
+    if not is_known:
+        raise UnhealthyStatus(f"the cluster has no node {node!r}: nodename must be the name of one")
+
+
+def _is_known(world: World, node: str, deadline: Deadline) -> bool:
+    key = node_key(node)
+    return world.datastore.read([Get(key)], deadline=deadline).find(key) is not None

@@ -39,7 +39,7 @@ class IPAM(Protocol):
     """Address assignment, whoever does it."""
 
     def assign(self, request: AssignRequest, endpoint: EndpointPart, *, deadline: Deadline) -> Assignment:
-        """Hold the wanted addresses under the handle and settle the endpoint.
+        """Hold the wanted addresses under the handle and settle the endpoint; who fails takes back what it wrote.
 
         Raises:
             AllocationError: they cannot be had; nothing is held.

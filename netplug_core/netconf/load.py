@@ -21,6 +21,8 @@ from netplug_core.netconf.model import (
     DEFAULT_ANNOTATION_PREFIX,
     LARGEST_MTU,
     MOST_QUEUES,
+    ORCHESTRATOR_KEYS,
+    ORCHESTRATOR_STORE,
     ContainerSettings,
     FeatureControl,
     IPAMConf,
@@ -39,8 +41,7 @@ _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING
 _SHARED_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "sqlite_path", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
                 "ipam_lock_file", "hostname", "annotation_prefix")  # fmt: skip
-_ORCHESTRATOR_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
-_TEARDOWN_KEYS = (*_SHARED_KEYS, *_ORCHESTRATOR_KEYS, *_ATTACHMENT_KEYS, "type")
+_TEARDOWN_KEYS = (*_SHARED_KEYS, *ORCHESTRATOR_KEYS, *_ATTACHMENT_KEYS, "type")
 
 
 class Role(enum.Enum):
@@ -166,7 +167,7 @@ def _own_keys(config: Mapping[str, object], ipam: Members, role: Role) -> Member
         # Null counts as absent, so it hides nothing.
         inside = {key: value for key, value in ipam.values.items() if value is not None}
         store = inside.get("datastore_type", config.get("datastore_type"))
-        keys = (*_SHARED_KEYS, *(_ORCHESTRATOR_KEYS if store == "kubernetes" else ()))
+        keys = (*_SHARED_KEYS, *(ORCHESTRATOR_KEYS if store == ORCHESTRATOR_STORE else ()))
         shared = {key: value for key, value in config.items() if key in keys or key.startswith("etcd_")}
         return Members(_WHERE, {**shared, **inside, "ipam": ipam.values})
     top = Members(_WHERE, config)

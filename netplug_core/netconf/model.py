@@ -19,6 +19,8 @@ __all__ = [
     "DEFAULT_SQLITE_PATH",
     "LARGEST_MTU",
     "MOST_QUEUES",
+    "ORCHESTRATOR_KEYS",
+    "ORCHESTRATOR_STORE",
     "ContainerSettings",
     "DatastoreSettings",
     "FeatureControl",
@@ -34,6 +36,12 @@ DEFAULT_ENDPOINT = f"http://{DEFAULT_AUTHORITY}"
 DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"
 LARGEST_MTU = 0xFFFF
 MOST_QUEUES = 4096  # the kernel refuses more for any link
+
+ORCHESTRATOR_STORE = "kubernetes"
+"""The datastore whose records are the orchestrator's own objects."""
+
+ORCHESTRATOR_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
+"""Keys of a network configuration that lead to it."""
 
 
 def _without_password(urls: object) -> str:
@@ -90,6 +98,11 @@ class DatastoreSettings:
     annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
     qps: int = 0
     burst: int = 0
+
+    @property
+    def is_orchestrators(self) -> bool:
+        """Whether the records are the orchestrator's own objects, its nodes and pods among them."""
+        return self.type == ORCHESTRATOR_STORE
 
 
 @frozen(kw_only=True)

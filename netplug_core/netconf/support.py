@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from netplug_core.errors import ConfigurationError, NotYetSupported
-from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.model import ORCHESTRATOR_KEYS, NetConf
 
 __all__ = ["refuse_unsupported"]
 
 _WHERE = "network configuration"
 _IPAM_TYPE: Final = "netplug-ipam"
-# Served where the datastore is the orchestrator's; beside another one its pods are not asked about yet.
-_ORCHESTRATOR_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
 _HOST_LOCAL_KEYS = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
-_ORCHESTRATOR_STORE: Final = "kubernetes"
 _MESOS = "org.apache.mesos"
 _POLICY_KEYS = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
                 "k8s_certificate_authority")  # fmt: skip
@@ -61,8 +58,8 @@ def _found(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
     ):
         if value != expected:
             yield where, value, leave_out
-    is_own_store = netconf.datastore.type == _ORCHESTRATOR_STORE
-    for key in () if is_own_store else _ORCHESTRATOR_KEYS:
+    # Beside another store the orchestrator's pods are not asked about yet.
+    for key in () if netconf.datastore.is_orchestrators else ORCHESTRATOR_KEYS:
         if netconf.raw.get(key):
             yield key, _shown(netconf.raw[key]), leave_out
     yield from _foreign(netconf)
@@ -76,7 +73,7 @@ def _foreign(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
                 yield f"ipam.{key}", ipam[key], "it belongs to host-local"
     if isinstance(args, dict) and args.get(_MESOS):
         yield f"args[{_MESOS!r}]", _HIDDEN, "leave it out"
-    if isinstance(policy, dict) and netconf.datastore.type != _ORCHESTRATOR_STORE:
+    if isinstance(policy, dict) and not netconf.datastore.is_orchestrators:
         for key in _POLICY_KEYS:
             if policy.get(key):
                 yield f"policy.{key}", _HIDDEN, "leave it out"

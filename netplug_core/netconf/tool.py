@@ -18,6 +18,7 @@ from netplug_core.netconf.datastores import etcd_endpoints, etcd_endpoints_key
 from netplug_core.netconf.model import (
     DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_SQLITE_PATH,
+    ORCHESTRATOR_STORE,
     DatastoreSettings,
     KubernetesAccess,
 )
@@ -216,7 +217,7 @@ def _type(source: _Source) -> str:
         return named
     is_about_etcd = any(map(source.text, ("etcdEndpoints", "etcdDiscoverySrv", *_DEPRECATED)))
     is_about_kubernetes = any(map(source.text, ("kubeconfig", "kubeconfigInline", "k8sAPIEndpoint")))
-    return "kubernetes" if is_about_kubernetes and not is_about_etcd else "etcdv3"
+    return ORCHESTRATOR_STORE if is_about_kubernetes and not is_about_etcd else "etcdv3"
 
 
 def _access(source: _Source) -> KubernetesAccess:

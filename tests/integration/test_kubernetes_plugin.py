@@ -116,6 +116,8 @@ def test_a_refused_endpoint_leaves_no_block_to_a_node_that_nobody_will_ever_remo
 ) -> None:
     refused = cni.call("ADD", conf(cni, cluster, nodename="no-node"), pod, CNI_ARGS=named(new_pod(cluster)))
     assert (refused.code, "is on node 'node-1': nodename must be that" in refused.text) == (7, True)
+    sick = cni.call("STATUS", {**conf(cni, cluster, nodename="no-node"), "cniVersion": "1.1.0"})
+    assert (sick.code, "the cluster has no node 'no-node'" in sick.text) == (50, True)
     with open_store(cluster, Mode.V1) as store:
         snapshot = store.read([List(AFFINITY), List(BLOCK), List(HANDLE)], deadline=soon())
     claimants = {record.key.path[1] for record in snapshot.list(List(AFFINITY))}

@@ -364,6 +364,7 @@ def test_a_store_that_is_away_means_try_again(bench: FlowBench) -> None:
     with pytest.raises(Unavailable) as refusal:
         bench.add()
     assert refusal.value.code == 11
+    assert bench.log.of(Level.WARNING) == []  # a store that was never reached is not asked to take anything back
     bench.assert_nothing_left()
 
 

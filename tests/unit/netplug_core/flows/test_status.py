@@ -8,6 +8,9 @@ import pytest
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import ConfigurationError, NotYetSupported, UnhealthyStatus
+from netplug_core.records import Create
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
 from tests.flow_bench import C1, DUAL_STACK, Container, FlowBench
 
 BOTH = pytest.mark.parametrize("plugin", list(Plugin))
@@ -45,6 +48,21 @@ def test_check_99_full_pools_are_unhealthy(plugin: Plugin) -> None:
     bench.add_pool("one", "10.65.0.0/32")
     bench.add()
     assert unhealthy(bench, plugin).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
+
+
+@BOTH
+def test_check_99_a_node_that_the_orchestrator_does_not_know_is_unhealthy(plugin: Plugin) -> None:
+    """Elsewhere nobody may have written the node down yet."""
+    bench = FlowBench()
+    bench.add_pool("one", "10.65.0.0/24")
+    assert bench.run("STATUS", C1, plugin) is None
+    kept_there = {"datastore_type": "kubernetes", "nodename": "node-1"}
+    assert (
+        unhealthy(bench, plugin, **kept_there) == "the cluster has no node 'node-1': nodename must be the name of one"
+    )
+    node = Node(metadata=Metadata(name="node-1"))
+    bench.commit(Create(node_key("node-1"), node))
+    assert bench.run("STATUS", C1, plugin, **kept_there) is None
 
 
 def test_a_container_called_status_counts_for_nothing() -> None:
