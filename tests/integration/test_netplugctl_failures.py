@@ -94,7 +94,7 @@ def test_etcd_is_not_there(tmp_path: Path) -> None:
         ({"etcdEndpoints": f"https://{NOBODY}", "etcdKey": SECRET}, "certificate"),
         ({"etcdEndpoints": f"https://{NOBODY}", "etcdKey": SECRET, "etcdCert": SECRET}, "certificate"),
         ({"etcdEndpoints": f"https://{NOBODY}", "etcdCACert": SECRET}, "certificate"),
-        ({"etcdEndpoints": f"http://u:{SECRET}@a", "etcdDiscoverySrv": "b.org"}, "give one of the two"),
+        ({"etcdEndpoints": f"http://u:{SECRET}@a", "etcdDiscoverySrv": "b.org"}, "multiple discovery"),
         ({"etcdPassword": [SECRET]}, "$.spec.etcdPassword"),
         ({"datastoreType": "zookeeper"}, "registered: "),
     ],
