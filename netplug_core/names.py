@@ -27,6 +27,7 @@ __all__ = [
     "endpoint_name_prefix",
     "handle_id",
     "host_interface_name",
+    "is_resource_name",
     "is_subdomain",
     "matches_endpoint_name",
     "parse_endpoint_name",
@@ -242,6 +243,11 @@ def is_subdomain(text: str) -> bool:
         label and set(label) <= _LETTERS_DIGITS | {"-"} and not label.startswith("-") and not label.endswith("-")
         for label in text.split(".")
     )
+
+
+def is_resource_name(text: str) -> bool:
+    """Whether a resource, or an object of the orchestrator's, may be called that."""
+    return len(text) <= LONGEST_NAME and is_subdomain(text)
 
 
 def _percent_encoded(text: str) -> str:

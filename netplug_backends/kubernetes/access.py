@@ -57,6 +57,8 @@ class AccessSource:
     def current(self, *, deadline: Deadline) -> Access:
         """The access; read again if a file that it was made from has changed, or if its time is over.
 
+        What was read again is another object, also where it says the same: a file may have new content under its name.
+
         Raises:
             ConfigurationError: there is none, or a file it needs cannot be read or makes no sense.
             Unavailable: whoever has to be asked for credentials did not answer by the deadline.
@@ -64,7 +66,7 @@ class AccessSource:
         loaded = self._loaded
         if loaded is not None and not loaded.has_expired(deadline.clock) and not loaded.has_changed:
             return loaded.access
-        # A program is not run by every thread that comes to need what it gives.
+        # One asks for all: a program is not run by every thread that comes to need what it gives.
         if not self._loading.acquire(timeout=deadline.remaining_s):
             raise Unavailable(self.origin, "another call is still waiting for credentials")
         try:
@@ -77,14 +79,11 @@ class AccessSource:
         """Where the API is; nobody is asked for credentials. Errors are those of ``current``."""
         return self._said(Reader()).server
 
-    def renew(self) -> None:
-        """Read everything again when next asked: what there is was refused."""
-        self._loaded = None
-
-    @property
-    def generation(self) -> object:
-        """Changes its identity whenever something was read again, also where the access reads the same."""
-        return self._loaded
+    def renew(self, refused: Access) -> None:
+        """Read everything again when next asked, unless somebody did since that access, which was refused."""
+        loaded = self._loaded
+        if loaded is not None and loaded.access is refused:
+            self._loaded = None
 
     @property
     def origin(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING, cast
@@ -120,10 +120,6 @@ class Stream:
                 raise Unavailable(self._what, f"the answer is none of the API's: {_excerpt(line)}")
             yield event
 
-    def interrupt(self) -> None:
-        """End ``events`` from another thread."""
-        self._connection.interrupt()
-
     def close(self) -> None:
         """Give the connection up."""
         self._connection.close()
@@ -135,8 +131,13 @@ class _Secured:
 
     access: Access
     context: ssl.SSLContext | None
-    generation: object
     idle: list[Connection] = field(factory=list)
+
+    def give_up(self) -> None:
+        """Close those that nobody uses."""
+        while self.idle:
+            with suppress(IndexError):  # another thread may take the last one, and then it is that one's
+                self.idle.pop().close()
 
 
 class Client:
@@ -156,9 +157,8 @@ class Client:
     def close(self) -> None:
         """Give up the connections; a later call would open new ones."""
         secured, self._secured = self._secured, None
-        while secured is not None and secured.idle:
-            with suppress(IndexError):  # another thread may take the last one, and then it is that one's
-                secured.idle.pop().close()
+        if secured is not None:
+            secured.give_up()
 
     def ask(self, request: Request, *, deadline: Deadline) -> Reply:
         """The server's answer: a success, or a refusal that concerns the object.
@@ -171,34 +171,41 @@ class Client:
         """
         is_renewed = False
         while True:
-            raw = self._sent(request, deadline)
+            access, raw = self._sent(request, deadline)
             if raw.status == _BAD_CREDENTIALS and not is_renewed:
-                self._source.renew()
-                self.close()
+                self._source.renew(access)
                 is_renewed = True
                 continue
             if not self._has_waited(request, raw, deadline):
                 return self._judged(request, raw)
 
-    def open_stream(self, request: Request, *, deadline: Deadline) -> Stream:
-        """A watch; its reply may be a refusal that concerns the object. Errors are those of ``ask``."""
+    def open_stream(
+        self, request: Request, *, deadline: Deadline, asked: Callable[[Connection], None] = lambda _: None
+    ) -> Stream:
+        """A watch; its reply may be a refusal that concerns the object. Errors are those of ``ask``.
+
+        ``asked`` is told of every connection before its reply is waited for, so that another thread can interrupt it.
+        """
         is_renewed = False
         while True:
-            connection, raw = self._streaming(request, deadline)
+            connection, raw = self._streaming(request, deadline, asked)
             with ExitStack() as undo:
                 undo.callback(connection.close)
                 if raw.status == _BAD_CREDENTIALS and not is_renewed:
-                    self._source.renew()
+                    self._source.renew(connection.access)
                     is_renewed = True
                 elif not self._has_waited(request, raw, deadline):
                     stream = Stream(self._judged(request, raw), self._what(request), connection)
                     undo.pop_all()
                     return stream
 
-    def _streaming(self, request: Request, deadline: Deadline) -> tuple[Connection, Raw]:
+    def _streaming(
+        self, request: Request, deadline: Deadline, asked: Callable[[Connection], None]
+    ) -> tuple[Connection, Raw]:
         secured = self._current(deadline)
         connection = self._connected(secured, request, deadline)
         try:
+            asked(connection)
             connection.send(request.method, request.target, _headers(secured.access, request), None, deadline)
             return connection, connection.open_stream()
         except (OSError, HTTPException) as error:
@@ -221,8 +228,8 @@ class Client:
 
     # --- one exchange ----------------------------------------------------------------------------------------------
 
-    def _sent(self, request: Request, deadline: Deadline) -> Raw:
-        """The reply to one request, on an idle connection if there is one."""
+    def _sent(self, request: Request, deadline: Deadline) -> tuple[Access, Raw]:
+        """The reply to one request, on an idle connection if there is one, and who asked it."""
         if not self._limits.wait(deadline):
             raise Unavailable(self._what(request), "the deadline passed before it could be asked")
         secured = self._current(deadline)
@@ -247,7 +254,9 @@ class Client:
                 connection.close()
             else:
                 secured.idle.append(connection)
-            return raw
+                if secured is not self._secured:  # given up between the two looks
+                    secured.give_up()
+            return secured.access, raw
 
     def _connected(self, secured: _Secured, request: Request, deadline: Deadline) -> Connection:
         try:
@@ -258,8 +267,7 @@ class Client:
     def _current(self, deadline: Deadline) -> _Secured:
         access = self._source.current(deadline=deadline)
         secured = self._secured
-        # A certificate file may have new content under its old name.
-        if secured is None or secured.access != access or secured.generation is not self._source.generation:
+        if secured is None or secured.access is not access:
             try:
                 context = tls_context(access)
             except ConfigurationError:
@@ -267,7 +275,7 @@ class Client:
                     raise
                 return secured  # half of a rotation is done: the next call looks again
             self.close()
-            secured = self._secured = _Secured(access, context, self._source.generation)
+            secured = self._secured = _Secured(access, context)
         return secured
 
     def _judged(self, request: Request, raw: Raw) -> Reply:
@@ -292,8 +300,8 @@ class Client:
 
 
 def segment(text: str) -> str:
-    """A name as one segment of a path."""
-    return quote(text, safe="")
+    """A name as one segment of a path; one that came as bytes outside UTF-8 is spelled as those."""
+    return quote(text, safe="", errors="surrogateescape")
 
 
 def from_json(text: str | bytes) -> object:
@@ -330,12 +338,17 @@ def _headers(access: Access, request: Request) -> dict[str, str]:
 
 
 def _reply(raw: Raw) -> Reply:
-    if raw.status in _ELSEWHERE:  # what comes behind a question mark there may be a secret
-        location = raw.location.partition("?")[0] or "nowhere"
-        return Reply(raw.status, {"message": f"HTTP status {raw.status}, which leads to {location}"})
+    if raw.status in _ELSEWHERE:
+        return Reply(raw.status, {"message": f"HTTP status {raw.status}, which leads to {_place(raw.location)}"})
     # A proxy, or a path that nobody serves, answers in its own words.
     found = _parsed(raw.body) if raw.body else {}
     return Reply(raw.status, {"message": _excerpt(raw.body)} if found is None else found)
+
+
+def _place(location: str) -> str:
+    """As much of a URL as can be no secret: not what is behind a question mark or a hash, and no user or password."""
+    shown = location.partition("?")[0].partition("#")[0]
+    return "…" if "@" in shown else shown or "nowhere"
 
 
 def _excerpt(data: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -13,7 +13,7 @@ from attrs import field, frozen
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
-__all__ = ["Access", "Pem", "Reader", "Stamp", "Verification", "labelled", "scheme_of", "stamp"]
+__all__ = ["Access", "Pem", "Reader", "Stamp", "Verification", "is_host", "labelled", "scheme_of", "stamp"]
 
 Stamp = tuple[int, int, int]
 """How a file looks from outside: it has another one when its content has changed."""
@@ -44,6 +44,16 @@ class Pem:
     def label(self) -> str:
         """What people call it in an error."""
         return labelled(self.where, self.path)
+
+    def readable(self, stack: ExitStack) -> str:
+        """A path that a library can read until the stack ends; data get one that leads to memory and to no disk."""
+        if not self.data:
+            return self.path
+        number = os.memfd_create("netplug", os.MFD_CLOEXEC)
+        stack.callback(os.close, number)
+        with open(number, "wb", closefd=False) as file:
+            file.write(self.data)
+        return f"/proc/self/fd/{number}"
 
 
 @frozen(kw_only=True)
@@ -96,8 +106,8 @@ class Reader:
         try:
             with open(path, "rb") as file:
                 return file.read()
-        except OSError as error:
-            label, reason = labelled(where, path), error.strerror or str(error)
+        except (OSError, ValueError) as error:  # the latter where no file can have that name
+            label, reason = labelled(where, path), getattr(error, "strerror", "") or str(error)
             raise ConfigurationError(label, reason, "a readable file is expected") from error
 
     def text(self, path: str, where: str = "") -> str:
@@ -128,19 +138,32 @@ def scheme_of(server: str) -> str:
         ConfigurationError: it is of neither; or it has a user or a password in it, which is not shown.
     """
     shown = "…" if "@" in server else server  # before it stands a password, perhaps
-    with suppress(ValueError):  # what cannot be a name of a host, or a number where a port should be
+    with suppress(ValueError):  # brackets that are not closed, or no number where a port should be
         address = urlsplit(server)
-        host = (address.hostname or "").encode("idna")
-        if address.scheme in ("http", "https") and host and address.port != 0 and "@" not in address.netloc:
+        is_place = is_host(address.hostname or "") and address.port != 0 and "@" not in address.netloc
+        if address.scheme in ("http", "https") and is_place and _is_path(address.path):
             return address.scheme
     accepted = "a URL such as https://host:6443 is expected, without user and password"
     raise ConfigurationError("kubernetes API", shown, accepted)
+
+
+def is_host(text: str) -> bool:
+    """Whether a server may be called that: by a name in any language, or by an address."""
+    try:
+        text.encode("idna")
+    except ValueError:
+        return False
+    return bool(text) and text.isprintable() and " " not in text and not text.startswith(".")
+
+
+def _is_path(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def stamp(path: str) -> Stamp | None:
     """How a file looks now; None where it cannot be seen."""
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino

@@ -9,9 +9,9 @@ from attrs import frozen
 
 from netplug_backends.kubernetes.client import Client, Json, Reply, Request
 from netplug_backends.kubernetes.layout import Mode
-from netplug_backends.kubernetes.names import is_object_name
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
+from netplug_core.names import is_resource_name
 from netplug_core.records import (
     Change,
     Create,
@@ -157,7 +157,7 @@ def condition_of(revision: Revision) -> Version | None:
 
 def can_exist(path: str) -> bool:
     """Whether an object may have that path. The server takes a slash in a name for a slash, however it is quoted."""
-    return all(map(is_object_name, path.split("/")[1:]))
+    return all(map(is_resource_name, path.split("/")[1:]))
 
 
 def of_key(key: Key[object], record: Record[object]) -> Record[object]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
 from attrs import evolve
 
-from netplug_backends.kubernetes.credentials import Access, Reader, Verification
+from netplug_backends.kubernetes.credentials import Access, Reader, Verification, is_host
 from netplug_backends.kubernetes.entries import Entry, called
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
 __all__ = ["from_files", "from_text"]
+
+_DEEPEST = 10_000
 
 
 def from_files(paths: Sequence[str], context: str, read: Reader) -> Access:
@@ -54,12 +56,19 @@ def _access(parts: Sequence[Entry], context: str, read: Reader) -> Access:
     skips = cluster.members.get("insecure-skip-tls-verify") is True
     anonymous = Access(
         server=server,
-        server_name=cluster.text("tls-server-name"),
+        server_name=_server_name(cluster),
         authority=cluster.pem("certificate-authority"),
         verification=Verification.SKIPPED if skips else Verification.REQUIRED,
     )
     user = chosen.text("user")
     return _identified(anonymous, _named(parts, "users", user, "user"), cluster, read) if user else anonymous
+
+
+def _server_name(cluster: Entry) -> str:
+    name = cluster.text("tls-server-name")
+    if name and not is_host(name):
+        raise ConfigurationError(f"{cluster.where}.tls-server-name", name, "the name of a host is expected")
+    return name
 
 
 def _named(parts: Sequence[Entry], collection: str, name: str, member: str) -> Entry:
@@ -130,13 +139,37 @@ def _parsed_yaml(where: str, text: str) -> object:
         import yaml
     except ModuleNotFoundError as error:
         raise _not_installed(where, error) from error
+    parser: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    # Times stay text, as they do for whoever else reads kubeconfigs.
+    resolvers = {
+        first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+        for first, known in parser.yaml_implicit_resolvers.items()
+    }
+    loader = cast("type[yaml.SafeLoader]", type("Loader", (parser,), {"yaml_implicit_resolvers": resolvers}))
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  # both are safe
-    except yaml.YAMLError as error:
+        _refuse_depth(text, yaml.parse(text, Loader=parser))
+        return yaml.load(text, Loader=loader)  # noqa: S506  # it is a safe one
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         # Its own text would quote the line, which may hold a token.
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "…"
         raise ConfigurationError(where, line, "YAML is expected") from None
+
+
+def _refuse_depth(text: str, events: Iterator[object]) -> None:
+    """Return unless a text is nested so deeply that the library, which looks no further, ends the whole process.
+
+    Raises:
+        RecursionError: it is.
+    """
+    if len(text) < _DEEPEST:  # every level takes a letter
+        return
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > _DEEPEST:
+            raise RecursionError
 
 
 def _not_installed(where: str, error: ModuleNotFoundError) -> ConfigurationError:

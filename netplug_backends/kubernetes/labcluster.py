@@ -17,6 +17,7 @@ from netplug_backends.kubernetes.client import Client, Json, Reply, Request, seg
 from netplug_backends.kubernetes.layout import Mode
 from netplug_backends.kubernetes.limits import Limits
 from netplug_backends.kubernetes.manifests import definitions
+from netplug_backends.kubernetes.transport import port_of
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
@@ -27,7 +28,6 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NODES, _NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
 _LABEL = "projectnetplug.org/lab"
 _CONFLICT = 409
-_PORTS = {"http": 80, "https": 443}
 _PATIENCE_S, _POLL_S = 30.0, 0.05
 _AT_ONCE = {"gracePeriodSeconds": "0"}  # no kubelet is there to say that a pod has ended
 
@@ -50,7 +50,7 @@ def api_place(settings: KubernetesAccess) -> tuple[str, int]:
         ConfigurationError: they lead to none.
     """
     server = urlsplit(AccessSource(settings, {}).server)
-    return server.hostname or "", server.port or _PORTS[server.scheme]
+    return server.hostname or "", port_of(server)
 
 
 def open_lab(settings: DatastoreSettings, owner: str, *, clock: Clock) -> AbstractContextManager[LabCluster]:

@@ -276,7 +276,7 @@ class _ResourceSort:
         mapping = {**found, "kind": self.kind_word, "apiVersion": _API_VERSION, "metadata": metadata}
         try:
             return kind.key(_name(found)), from_mapping(mapping, origin=Origin.STORE, kind=kind)
-        except ConfigurationError as error:
+        except (ConfigurationError, RecursionError) as error:
             raise Malformed(f"{kind} {_name(found)}", str(error)) from error
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.names import LONGEST_NAME, prefix_to_name
+from netplug_core.names import LONGEST_NAME, is_subdomain, prefix_to_name
 
 __all__ = [
     "AFFINITY_TYPE_LABEL",
@@ -23,7 +23,6 @@ __all__ = [
     "block_name",
     "handle_name",
     "host_hash",
-    "is_object_name",
 ]
 
 HOST_HASH_LABEL = "projectnetplug.org/hostname-hash"
@@ -32,16 +31,9 @@ IP_VERSION_LABEL = "projectnetplug.org/ip-version"
 
 _HASH_DIGITS = 11
 _HANDLE_HASH_DIGITS = 16
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _GROUP_AT_THE_END = re.compile(r".*-[0-9a-f]{1,4}")
 _HASH_AT_THE_END = re.compile(rf".*-[0-9a-f]{{{_HANDLE_HASH_DIGITS}}}")
 _NOT_IN_LABELS = re.compile(r"[^a-z0-9]")
-
-
-def is_object_name(text: str) -> bool:
-    """Whether an object may be called that (RFC 1123, and as long as the API takes names)."""
-    return len(text) <= LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def block_name(prefix: Prefix) -> str:
@@ -90,7 +82,7 @@ def affinity_labels(path: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _is_name(text: str) -> bool:
-    return len(text) < LONGEST_NAME and is_object_name(text)
+    return len(text) < LONGEST_NAME and is_subdomain(text)
 
 
 def _is_ambiguous(owner: str, prefix: Prefix) -> bool:
@@ -100,4 +92,4 @@ def _is_ambiguous(owner: str, prefix: Prefix) -> bool:
 
 def _cleaned(text: str) -> str:
     """A text as far as it can begin a name."""
-    return text if _SUBDOMAIN.fullmatch(text) else _NOT_IN_LABELS.sub("-", text.lower()).lstrip("-")
+    return text if is_subdomain(text) else _NOT_IN_LABELS.sub("-", text.lower()).lstrip("-")

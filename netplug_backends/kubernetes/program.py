@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
 
 from attrs import evolve
@@ -36,7 +35,7 @@ def ask_program(program: Entry, cluster: Entry, access: Access, deadline: Deadli
 
     Raises:
         ConfigurationError: it cannot be run, or gives none; what it said is not shown.
-        Unavailable: it did not answer by the deadline. Nothing is left of it.
+        Unavailable: it did not answer by the deadline, and is killed with its session.
     """
     version = program.text("apiVersion")
     if version not in _VERSIONS:
@@ -44,7 +43,11 @@ def ask_program(program: Entry, cluster: Entry, access: Access, deadline: Deadli
     if program.text("interactiveMode") == "Always":
         raise ConfigurationError(f"{program.where}.interactiveMode", "Always", "nobody is there to be asked")
     request = {"apiVersion": version, "kind": _KIND, "spec": _spec(program, cluster, access)}
-    return _identified(access, _status(program, version, _output(program, request, deadline)))
+    try:
+        text = json.dumps(request)
+    except (TypeError, ValueError, RecursionError):  # YAML can say more than JSON
+        raise ConfigurationError(f"{cluster.where}.extensions", "…", "what JSON can say is expected") from None
+    return _identified(access, _status(program, version, _output(program, text, deadline)))
 
 
 def _spec(program: Entry, cluster: Entry, access: Access) -> dict[str, object]:
@@ -65,11 +68,11 @@ def _spec(program: Entry, cluster: Entry, access: Access) -> dict[str, object]:
     return {"interactive": False, "cluster": told}
 
 
-def _output(program: Entry, request: Mapping[str, object], deadline: Deadline) -> bytes:
+def _output(program: Entry, request: str, deadline: Deadline) -> bytes:
     command = program.text("command")
-    if os.path.dirname(command):  # one that is named with a folder lies beside the kubeconfig
+    if os.path.dirname(command) and program.folder:  # one that is named with a folder lies beside the kubeconfig
         command = os.path.join(program.folder, command.removeprefix("./"))
-    told = {"KUBERNETES_EXEC_INFO": json.dumps(request, default=str)}  # a date is one in YAML
+    told = {"KUBERNETES_EXEC_INFO": request}
     told |= {variable.text("name"): variable.text("value") for variable in program.parts("env")}
     given_s = deadline.remaining_s
     try:
@@ -118,7 +121,10 @@ def _identified(access: Access, status: Entry) -> Access:
     if not certificate:
         return given
     names = (f"{status.where}.{name}" for name in ("clientCertificateData", "clientKeyData"))
-    pair = (Pem(data=text.encode(), where=where) for text, where in zip((certificate, key), names, strict=True))
+    pair = (
+        Pem(data=text.encode(errors="replace"), where=where)
+        for text, where in zip((certificate, key), names, strict=True)
+    )
     return evolve(given, certificate=next(pair), key=next(pair))
 
 

@@ -7,7 +7,6 @@ takes too long; and it is shown nothing but the provider, lest it put certificat
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Thread
@@ -89,14 +88,7 @@ def _told(provider: Entry, stack: ExitStack) -> dict[str, object]:
     if not provider.members.get("config"):
         return dict(provider.members)
     config = provider.part("config")
-    authority = config.pem(_AUTHORITY)
-    path = authority.path or certifi.where()
-    if authority.data:
-        number = os.memfd_create("netplug", os.MFD_CLOEXEC)
-        stack.callback(os.close, number)
-        with open(number, "wb", closefd=False) as file:
-            file.write(authority.data)
-        path = f"/proc/self/fd/{number}"
+    path = config.pem(_AUTHORITY).readable(stack) or certifi.where()
     told = {**config.members, _AUTHORITY: path}
     told.pop(f"{_AUTHORITY}-data", None)
     return {**provider.members, "config": told}

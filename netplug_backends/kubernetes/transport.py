@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import os
 import select
 import socket
 import ssl
@@ -27,7 +26,7 @@ from netplug_core.errors import ConfigurationError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["Connection", "Raw", "connect", "tls_context"]
+__all__ = ["Connection", "Raw", "connect", "port_of", "tls_context"]
 
 _Address: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as the system's resolver tells it
 
@@ -104,8 +103,8 @@ class Connection:
         self._socket = socket_
         address = urlsplit(access.server)
         self._prefix = address.path.rstrip("/")
-        self._host = address.netloc
-        self._http = http.client.HTTPConnection(address.hostname or "", _port_of(address))
+        self._host = _host_of(address)
+        self._http = http.client.HTTPConnection(address.hostname or "", port_of(address))
         self._http.sock = cast("socket.socket", socket_)
         self._response: http.client.HTTPResponse | None = None
 
@@ -152,8 +151,16 @@ class Connection:
         self._socket.plain.close()
 
 
-def _port_of(address: SplitResult) -> int:
+def port_of(address: SplitResult) -> int:
+    """The port that a server's address leads to."""
     return address.port or (443 if address.scheme == "https" else 80)
+
+
+def _host_of(address: SplitResult) -> str:
+    """The host as a header names it, with the port where the address has one (RFC 9110, 7.2)."""
+    host = address.hostname or ""
+    name = f"[{host.partition('%')[0]}]" if ":" in host else host.encode("idna").decode()
+    return f"{name}:{address.port}" if address.port else name
 
 
 def connect(access: Access, context: ssl.SSLContext | None, deadline: Deadline) -> Connection:
@@ -164,7 +171,7 @@ def connect(access: Access, context: ssl.SSLContext | None, deadline: Deadline) 
     """
     address = urlsplit(access.server)
     with ExitStack() as undo:
-        plain = _reached(_addresses(address.hostname or "", _port_of(address), deadline), deadline)
+        plain = _reached(_addresses(address.hostname or "", port_of(address), deadline), deadline)
         undo.callback(plain.close)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -249,7 +256,7 @@ def _context_of(access: Access) -> ssl.SSLContext:
     with ExitStack() as stack:
         try:
             # Also what is no file is read as one: a remark between certificates may be in any language.
-            return ssl.create_default_context(cafile=_path_of(authority, stack) or None)
+            return ssl.create_default_context(cafile=authority.readable(stack) or None)
         except (OSError, ValueError) as error:
             raise ConfigurationError(authority.label, _reason(error), "certificates in PEM are expected") from error
 
@@ -258,20 +265,9 @@ def _add_identity(context: ssl.SSLContext, certificate: Pem, key: Pem) -> None:
     where = f"{certificate.label} with {key.label}"
     with ExitStack() as stack:
         try:
-            context.load_cert_chain(_path_of(certificate, stack), _path_of(key, stack), password=_no_password)
+            context.load_cert_chain(certificate.readable(stack), key.readable(stack), password=_no_password)
         except (OSError, ValueError) as error:
             raise ConfigurationError(where, _reason(error), "a certificate and its key in PEM are expected") from error
-
-
-def _path_of(pem: Pem, stack: ExitStack) -> str:
-    """A path that the library can read; what is only text gets one that leads to memory and to no disk."""
-    if not pem.data:
-        return pem.path
-    number = os.memfd_create("netplug", os.MFD_CLOEXEC)
-    stack.callback(os.close, number)
-    with open(number, "wb", closefd=False) as file:
-        file.write(pem.data)
-    return f"/proc/self/fd/{number}"
 
 
 def _no_password() -> str:

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from netplug_backends.kubernetes.client import Client, Json, Request, Stream
+from netplug_backends.kubernetes.client import Client, Json, Request
 from netplug_backends.kubernetes.keeper import failure, metadata_of, object_of
+from netplug_backends.kubernetes.transport import Connection
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Change, Kind, Revision, WatchExpired
@@ -96,7 +97,7 @@ class _Follower:
     source: Source
     queue: SimpleQueue[_Item]
     deadline: Deadline
-    stream: Stream | None = None
+    connection: Connection | None = None
     stopped: Event = field(factory=Event)
 
     def start(self) -> None:
@@ -104,8 +105,13 @@ class _Follower:
 
     def stop(self) -> None:
         self.stopped.set()
-        if self.stream is not None:
-            self.stream.interrupt()
+        if self.connection is not None:
+            self.connection.interrupt()
+
+    def _wait_on(self, connection: Connection) -> None:
+        self.connection = connection
+        if self.stopped.is_set():  # whoever stops sets it first, so one of the two interrupts
+            connection.interrupt()
 
     def _run(self) -> None:
         try:
@@ -140,14 +146,13 @@ class _Follower:
             "timeoutSeconds": str(max(1, int(self.deadline.remaining_s) + 1)),
         }
         request = Request("GET", self.source.request.path, query)
-        stream = self.stream = self.client.open_stream(request, deadline=self.deadline)
+        stream = self.client.open_stream(request, deadline=self.deadline, asked=self._wait_on)
         try:
             if stream.reply.status == _GONE:
                 raise WatchExpired(self.source.revision)
             if not stream.reply.is_success:
                 raise failure(self.client, request, stream.reply)
-            if not self.stopped.is_set():
-                yield from stream.events()
+            yield from stream.events()
         finally:
             stream.close()
 

@@ -1,4 +1,4 @@
-"""Files of YAML and JSON to mappings, and values to YAML and JSON: the only module of the tree that knows YAML.
+"""Files of YAML and JSON to mappings, and values to YAML and JSON: the one place where the tool knows YAML.
 
 It says where every mapping stood (``pool.yaml#2`` is the second document of a file, ``pool.yaml#2[0]`` the first item
 of a list in it) and understands none of them.

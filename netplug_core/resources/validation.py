@@ -14,7 +14,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.names import LONGEST_NAME, is_subdomain
+from netplug_core.names import LONGEST_NAME, is_resource_name
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
@@ -137,7 +137,7 @@ def _metadata(resource: Resource) -> Iterator[Problem]:
     metadata, row = resource.metadata, kind_of(resource)
     if row.fixed_name and metadata.name != row.fixed_name:
         yield Problem("metadata.name", metadata.name, f"there is one {row.name}, and its name is {row.fixed_name}")
-    if not _is_subdomain(metadata.name):
+    if not is_resource_name(metadata.name):
         rule = f"at most {LONGEST_NAME} lower-case letters, digits, '-' and '.', each part between letters or digits"
         yield Problem("metadata.name", metadata.name, rule)
     if metadata.namespace and row.scope is Scope.CLUSTER:
@@ -164,11 +164,7 @@ def _label_problems(metadata: Metadata) -> Iterator[Problem]:
 
 def _is_qualified(name: str) -> bool:
     domain, slash, last = name.rpartition("/")
-    return bool(_LABEL_TEXT.fullmatch(last)) and (_is_subdomain(domain) if slash else True)
-
-
-def _is_subdomain(name: str) -> bool:
-    return len(name) <= LONGEST_NAME and is_subdomain(name)
+    return bool(_LABEL_TEXT.fullmatch(last)) and (is_resource_name(domain) if slash else True)
 
 
 def _annotations_size(metadata: Metadata) -> int:

@@ -7,8 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ from netplug_core.records import (
     WatchExpired,
     Write,
 )
+from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE
@@ -61,6 +63,7 @@ from tests.integration.kube_stub import (
 )
 
 _CLOCK = SystemClock()
+_EXEC = "client.authentication.k8s.io/v1"
 _SECRET = "s3cret-token"  # noqa: S105  # planted, and searched for
 _PATH = "/apis/crd.projectnetplug.org/v1/ipamhandles"
 _ONE = Handle(blocks=((Prefix.parse("10.0.0.0/26"), 1),))
@@ -260,6 +263,16 @@ def test_refused_credentials_are_tried_once_more() -> None:
         assert len(server.calls) == 4
 
 
+def kubeconfig_text(url: str, user: object) -> str:
+    document = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    return json.dumps(document)
+
+
 @pytest.mark.parametrize("asks", ["reads", "watches"])
 def test_refused_credentials_are_read_again_though_their_file_looks_the_same(asks: str, tmp_path: Path) -> None:
     token, kubeconfig = tmp_path / "token", tmp_path / "kubeconfig"
@@ -274,13 +287,7 @@ def test_refused_credentials_are_read_again_though_their_file_looks_the_same(ask
         return Stream([told("ADDED", "8")]) if "watch=1" in heard.path else Say(200, handle_object())
 
     def access(url: str) -> KubernetesAccess:
-        document = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "users": [{"name": "u", "user": {"tokenFile": "token"}}],
-        }
-        kubeconfig.write_text(json.dumps(document))
+        kubeconfig.write_text(kubeconfig_text(url, {"tokenFile": "token"}))
         return KubernetesAccess(kubeconfig=str(kubeconfig))
 
     with store_on(script, access) as (store, server):
@@ -289,6 +296,32 @@ def test_refused_credentials_are_read_again_though_their_file_looks_the_same(ask
         else:
             assert next(iter(store.watch({HANDLE: Revision("7")}, deadline=soon()))).revision == "u/8"
         assert [heard.authorization for heard in server.heard[:2]] == ["Bearer old", "Bearer new"]
+
+
+def test_refused_credentials_are_renewed_once_for_all_who_asked_with_them(tmp_path: Path) -> None:
+    """Each of them is told so at another time, when there are new ones already."""
+    login, runs = tmp_path / "login", tmp_path / "runs"
+    credential = json.dumps({"apiVersion": _EXEC, "kind": "ExecCredential", "status": {"token": "%s"}})
+    login.write_text(f"#!/bin/sh\necho >>'{runs}'\nprintf '{credential}' $(wc -l <'{runs}')\n")
+    login.chmod(0o700)
+    places = count()
+
+    def script(heard: Heard) -> Act:
+        if heard.authorization == "Bearer 1":
+            time.sleep(0.05 * next(places))
+            return status(401)
+        return Say(200, handle_object())
+
+    def access(url: str) -> KubernetesAccess:
+        user = {"exec": {"apiVersion": _EXEC, "command": str(login)}}
+        return KubernetesAccess(kubeconfig_inline=kubeconfig_text(url, user))
+
+    with store_on(script, access) as (store, server):
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _: store.read([Get(_KEY)], deadline=soon()).find(_KEY), range(8)))
+        assert all(found)
+        assert {heard.authorization for heard in server.heard} == {"Bearer 1", "Bearer 2"}
+    assert runs.read_text() == "\n\n"
 
 
 def test_connections_may_be_given_up_while_others_ask() -> None:
@@ -658,7 +691,27 @@ def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
         return Stream([told("ADDED", "8")]) if "ipamhandles" in heard.path else Hang()
 
     with store_on(script) as (store, _):
-        kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), Kind("IPPool", ("name",)): Revision("7")}
+        kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
         began = time.monotonic()
         assert next(iter(store.watch(kinds, deadline=soon(5)))).revision == "u/8"
         assert time.monotonic() - began < 2.0
+
+
+def test_a_watch_that_ends_leaves_nobody_waiting() -> None:
+    """A collection that nobody answers for is given up with the one that ended the watch, long before the deadline."""
+
+    def script(heard: Heard) -> Act:
+        return status(410, "Expired", name="h") if "ipamhandles" in heard.path else Hang()
+
+    kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
+    before = threading.active_count()
+    with store_on(script) as (store, server):
+        for _ in range(5):
+            with pytest.raises(WatchExpired):
+                list(store.watch(kinds, deadline=soon(60)))
+        patience = soon(5)
+        while any(thread.name == "watch IPPool" for thread in threading.enumerate()):
+            assert not patience.has_passed
+            time.sleep(0.01)
+        assert server.calls
+    assert threading.active_count() <= before + 1

@@ -16,6 +16,7 @@ from netplug_core.names import (
     endpoint_name_prefix,
     handle_id,
     host_interface_name,
+    is_resource_name,
     matches_endpoint_name,
     parse_endpoint_name,
     prefix_to_name,
@@ -281,3 +282,15 @@ def test_check_107_status_files_have_three_encoded_parts(parts: tuple[str, str, 
 )
 def test_a_prefix_as_part_of_a_name(prefix: str, name: str) -> None:
     assert prefix_to_name(Prefix.parse(prefix)) == name
+
+
+@pytest.mark.parametrize("name", ["a", "a-1.b", "1", "x" * 253])
+def test_names_that_resources_may_have(name: str) -> None:
+    assert is_resource_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a%2Fb", "A", "a_b", "-a", "a-", "a..b", "a b", "a\n", "é", "x" * 254]
+)
+def test_names_that_no_resource_has(name: str) -> None:
+    assert not is_resource_name(name)

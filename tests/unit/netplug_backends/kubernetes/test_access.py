@@ -19,20 +19,21 @@ def test_files_are_read_again_when_they_change_and_not_before(tmp_path: Path) ->
     path = kubeconfig(tmp_path, {"tokenFile": "token"})
     (tmp_path / "ca.pem").write_text("one")
     source = AccessSource(KubernetesAccess(kubeconfig=str(path)), {})
-    first, generation = source.current(deadline=soon()), source.generation
+    first = source.current(deadline=soon())
     assert first.token == "first"  # noqa: S105  # a token of nobody's
     assert source.current(deadline=soon()) is first
     token.write_text("the second")
-    assert source.current(deadline=soon()).token == "the second"  # noqa: S105  # the same
-    assert source.generation is not generation
-    generation = source.generation
+    second = source.current(deadline=soon())
+    assert second.token == "the second"  # noqa: S105  # the same
     (tmp_path / "ca.pem").write_text("another one")
-    assert source.current(deadline=soon()).authority == first.authority
-    assert source.generation is not generation, "the content of a file is another one under the same name"
-    generation = source.generation
-    source.renew()
-    source.current(deadline=soon())
-    assert source.generation is not generation, "whoever was refused wants everything read again"
+    third = source.current(deadline=soon())
+    assert third == second
+    assert third is not second, "the content of a file is another one under the same name"
+    source.renew(third)
+    fourth = source.current(deadline=soon())
+    assert fourth is not third, "whoever was refused wants everything read again"
+    source.renew(third)
+    assert source.current(deadline=soon()) is fourth, "somebody has done so since"
 
 
 def test_who_has_an_access_keeps_it_while_files_are_being_written(tmp_path: Path) -> None:
@@ -58,9 +59,9 @@ def test_who_has_an_access_keeps_it_while_files_are_being_written(tmp_path: Path
 def test_who_was_refused_is_told_what_makes_no_sense(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"token": SECRET})
     source = source_of(path)
-    source.current(deadline=soon())
+    refused = source.current(deadline=soon())
     path.write_text(path.read_text()[:50])
-    source.renew()
+    source.renew(refused)
     with pytest.raises(ConfigurationError, match=str(path)):
         source.current(deadline=soon())
 

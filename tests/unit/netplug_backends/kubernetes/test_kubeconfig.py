@@ -89,9 +89,12 @@ def test_json_is_yaml(tmp_path: Path) -> None:
         (SECRET, "'a text' is not accepted; a kubeconfig is expected"),
         ('"one"', "'a text' is not accepted; a kubeconfig is expected"),
         ("1", "'a number' is not accepted; a kubeconfig is expected"),
-        ("2026-01-01", "'a date' is not accepted; a kubeconfig is expected"),
+        ("2026-01-01", "'a text' is not accepted; a kubeconfig is expected"),
+        ("current-context: one\nsince: 0b_", "'…' is not accepted; YAML is expected"),
+        pytest.param(f"number: {'1' * 5000}", "'…' is not accepted; YAML is expected", id="digits"),
         ("{}", "current-context: '' is not accepted; the name of a context is expected"),
         pytest.param("[" * 100_000, "'…' is not accepted; it is nested too deeply", id="deep"),
+        pytest.param("a: " + "[" * 100_000, "'…' is not accepted; YAML is expected", id="deep in YAML"),
         ("current-context: one", "contexts: 'one' is not accepted; an entry of that name is expected"),
         ("current-context: [1]", "current-context: 'a list' is not accepted; a text is expected"),
         ("current-context: one\ncontexts: [{name: one, context: 1}]", "contexts: 'one' is not accepted"),
@@ -248,3 +251,30 @@ def test_the_text_of_a_kubeconfig_may_stand_in_for_a_file(tmp_path: Path) -> Non
         AccessSource(KubernetesAccess(kubeconfig_inline=f"{text}\n[{SECRET}"), {}).current(deadline=soon())
     assert str(caught.value).startswith("kubeconfigInline: 'line ")
     assert SECRET not in f"{caught.value!r}"
+
+
+def test_what_looks_like_a_time_is_text(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"token": SECRET})
+    path.write_text(path.read_text() + "preferences: {since: 2024-99-99, until: 2024-01-01 25:00:00}\n")
+    assert access(path).token == SECRET
+
+
+def test_a_long_kubeconfig_is_read(tmp_path: Path) -> None:
+    remark = {"name": "of-others", "extension": {"text": "x" * 20_000}}
+    path = kubeconfig(tmp_path, {"token": SECRET}, {"server": "https://api", "extensions": [remark]})
+    assert access(path).server == "https://api"
+
+
+@pytest.mark.parametrize("name", [".foo", "a..b", "x" * 70, "a b", "a\0b"])
+def test_a_servers_name_that_none_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    path = kubeconfig(tmp_path, {}, {"server": "https://api", "tls-server-name": name})
+    expected = f"clusters[c].tls-server-name: {name!r} is not accepted; the name of a host is expected"
+    assert refusal(path) == f"{path} {expected}"
+
+
+def test_a_file_that_none_can_be_called_is_refused(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"tokenFile": "to\0ken"})
+    assert "users[u].tokenFile" in refusal(path)
+    assert "embedded null byte" in refusal(path)
+    cluster = {"server": "https://api", "certificate-authority": "c\0a.pem"}
+    assert "embedded null byte" in refusal(kubeconfig(tmp_path, {}, cluster))

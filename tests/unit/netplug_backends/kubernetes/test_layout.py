@@ -1,6 +1,7 @@
 """How records are spelled as objects of both groups, and what is understood of what others wrote."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -8,6 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netplug_backends.kubernetes.client import Json
 from netplug_backends.kubernetes.layout import SORTS, Mode, is_gone, mirrored_uid
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
@@ -129,13 +131,26 @@ def test_what_makes_no_sense_is_named(kind: Kind[object], spec: object, problem:
     assert problem in refusal.value.problem
 
 
-def test_no_depth_of_an_object_is_an_accident() -> None:
+@pytest.mark.parametrize(
+    "kind,whole",
+    [
+        (HANDLE, lambda nested: {"spec": {"handleID": "any", "block": {}, "later": nested}}),
+        (
+            IPPOOL,
+            lambda nested: {
+                "spec": {"cidr": "10.0.0.0/24"},
+                "status": {"conditions": [{"type": "t", "status": "True", "later": nested}]},
+            },
+        ),
+    ],
+)
+def test_no_depth_of_an_object_is_an_accident(kind: Kind[object], whole: Callable[[object], Json]) -> None:
     nested: object = []
     refused = 0
     for _ in range(1100):
         nested = [nested]
         with suppress(Malformed):
-            understood(Mode.V1, HANDLE, {"handleID": "any", "block": {}, "later": nested})
+            SORTS[kind.name].decode(Mode.V1, kind, {"metadata": {"name": "any"}, **whole(nested)})
             continue
         refused += 1
     assert 0 < refused < 1100

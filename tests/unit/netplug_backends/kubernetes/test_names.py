@@ -12,7 +12,6 @@ from netplug_backends.kubernetes.names import (
     block_name,
     handle_name,
     host_hash,
-    is_object_name,
 )
 from netplug_core.addressing import Prefix
 from netplug_core.testing.strategies import names, prefixes
@@ -127,15 +126,3 @@ def test_no_two_handles_share_a_name(chosen: list[str]) -> None:
 @given(hosts)
 def test_a_hash_of_a_host_fits_a_label(host: str) -> None:
     assert re.fullmatch(r"[A-Z2-7]{52}", host_hash(host))
-
-
-@pytest.mark.parametrize("name", ["a", "a-1.b", "1", "x" * 253])
-def test_names_that_objects_may_have(name: str) -> None:
-    assert is_object_name(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "a%2Fb", "A", "a_b", "-a", "a-", "a..b", "a b", "a\n", "é", "x" * 254]
-)
-def test_names_that_no_object_has(name: str) -> None:
-    assert not is_object_name(name)

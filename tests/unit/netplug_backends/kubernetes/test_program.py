@@ -12,10 +12,14 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
+from netplug_backends.kubernetes.access import AccessSource
 from netplug_backends.kubernetes.credentials import Pem
+from netplug_backends.kubernetes.transport import tls_context
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.testing.clock import ManualClock
 from tests.unit.netplug_backends.kubernetes.kubeconfigs import (
     CLUSTER,
@@ -279,3 +283,32 @@ def test_d14_who_waits_for_anothers_program_gives_up_at_the_deadline(tmp_path: P
 
 def test_where_the_api_is_can_be_known_without_the_program(tmp_path: Path) -> None:
     assert source_of(kubeconfig(tmp_path, program(tmp_path, "exit 3"))).server == "https://api:6443"
+
+
+def test_what_json_cannot_say_is_not_told_to_a_program(tmp_path: Path) -> None:
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"data": b"\xff"}}
+    user = program(tmp_path, TOKEN, provideClusterInfo=True)
+    path = kubeconfig(tmp_path, user, {"server": "https://api", "extensions": [extension]})
+    expected = f"{path} clusters[c].extensions: '…' is not accepted; what JSON can say is expected"
+    assert refusal(path) == expected
+
+
+def test_a_certificate_that_is_no_text_is_refused_as_one(tmp_path: Path) -> None:
+    pair = r'"clientCertificateData": "\\ud800", "clientKeyData": "\\ud800"'
+    found = access(kubeconfig(tmp_path, program(tmp_path, f"echo '%s, \"status\": {{{pair}}}}}'")))
+    with pytest.raises(ConfigurationError, match="a certificate and its key in PEM are expected"):
+        tls_context(evolve(found, authority=Pem()))
+
+
+def test_a_program_of_a_text_is_looked_for_where_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder is a kubeconfig's that is in no file; and PATH is for names without a folder."""
+    user = program(tmp_path, TOKEN)
+    elsewhere = tmp_path / "bin"
+    elsewhere.mkdir()
+    (elsewhere / "login").write_text("#!/bin/sh\nexit 3\n")
+    (elsewhere / "login").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{elsewhere}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    text = kubeconfig(tmp_path, user, {"server": "https://api"}).read_text()
+    source = AccessSource(KubernetesAccess(kubeconfig_inline=text), {})
+    assert source.current(deadline=soon()).token == SECRET

@@ -39,6 +39,11 @@ def refusal(access: Access) -> str:
         "https://a:0",
         "https://a..b",
         "https://u@a",
+        "https://.api",
+        "https://a b",
+        "https://[::1",
+        "http://api/ü",
+        "http://api/a b",
     ],
 )
 def test_an_address_that_is_no_url_is_refused(server: str) -> None:
@@ -186,18 +191,21 @@ def test_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    "server,port",
+    "server,port,host",
     [
-        ("http://[fd00::abcd]", 80),
-        ("http://[::1]", 80),
-        ("http://[::1]:8001", 8001),
-        ("http://api.example", 80),
-        ("https://api.example", 443),
-        ("http://127.0.0.1:8001/behind", 8001),
+        ("http://[fd00::abcd]", 80, "[fd00::abcd]"),
+        ("http://[::1]", 80, "[::1]"),
+        ("http://[::1]:8001", 8001, "[::1]:8001"),
+        ("http://[fe80::1%eth0]", 80, "[fe80::1]"),
+        ("http://api.example", 80, "api.example"),
+        ("https://api.example", 443, "api.example"),
+        ("http://bücher.example:8001", 8001, "xn--bcher-kva.example:8001"),
+        ("http://кластер.example", 80, "xn--80akne1aeh.example"),
+        ("http://127.0.0.1:8001/behind", 8001, "127.0.0.1:8001"),
     ],
 )
 def test_an_address_without_a_port_leads_to_the_schemes_and_is_named_as_it_is_written(
-    monkeypatch: pytest.MonkeyPatch, server: str, port: int
+    monkeypatch: pytest.MonkeyPatch, server: str, port: int, host: str
 ) -> None:
     asked: list[object] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -214,7 +222,7 @@ def test_an_address_without_a_port_leads_to_the_schemes_and_is_named_as_it_is_wr
             heard = accepted.recv(4096).decode().splitlines()
         connection.close()
     assert asked == [port]
-    assert f"Host: {server.partition('//')[2].partition('/')[0]}" in heard
+    assert f"Host: {host}" in heard
 
 
 def test_no_connection_is_begun_after_the_deadline(listening: int) -> None:
