@@ -6,7 +6,7 @@ definitions stay, because somebody else may have begun to use them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from urllib.parse import urlsplit
 
@@ -26,6 +26,7 @@ __all__ = ["LabCluster", "ObjectRefused", "api_place", "open_lab"]
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NODES, _NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
+_COLLECTIONS = ("/api/v1/pods", _NODES, _NAMESPACES)
 _LABEL = "projectnetplug.org/lab"
 _CONFLICT = 409
 _PATIENCE_S, _POLL_S = 30.0, 0.05
@@ -76,10 +77,21 @@ class LabCluster:
         self._client.close()
 
     def require_ready(self) -> None:
-        """Raises NetplugError unless the server says that it is ready."""
+        """Raises NetplugError unless the server is ready, and lets us see whether there is something of this lab."""
         reply = self._ask(Request("GET", "/readyz"))
         if not reply.is_success:
             raise Unavailable("kubernetes API", reply.message)
+        for collection in _COLLECTIONS:
+            self._found(collection)
+
+    def has_definitions(self) -> bool:
+        """Whether the server serves netplug's pools, in whichever group.
+
+        Raises:
+            NetplugError: it does not say.
+        """
+        paths = (f"/apis/{mode.value}/ippools" for mode in Mode)
+        return any(self._ask(Request("GET", path, {"limit": "1"}), tolerates=404).is_success for path in paths)
 
     def install_definitions(self) -> int:
         """Install those of netplug's definitions that are not there, and wait until they are served; how many.
@@ -123,12 +135,15 @@ class LabCluster:
 
     def remove_all(self) -> int:
         """Remove every object of the lab that is still there; how many there were."""
-        return sum(1 for collection in ("/api/v1/pods", _NODES, _NAMESPACES) for _ in self._removed(collection))
+        return sum(1 for collection in _COLLECTIONS for _ in self._removed(collection))
+
+    def _found(self, collection: str) -> Sequence[object]:
+        found = self._ask(Request("GET", collection, {"labelSelector": f"{_LABEL}={self._owner}"})).object.get("items")
+        return found if isinstance(found, list) else ()
 
     def _removed(self, collection: str) -> Iterator[str]:
-        found = self._ask(Request("GET", collection, {"labelSelector": f"{_LABEL}={self._owner}"})).object.get("items")
-        for item in found if isinstance(found, list) else ():
-            name, namespace = item["metadata"]["name"], item["metadata"].get("namespace")
+        for item in self._found(collection):
+            name, namespace = _member(item, "metadata", "name"), _member(item, "metadata", "namespace")
             inner = f"{_NAMESPACES}/{segment(namespace)}/pods" if namespace else collection
             path = f"{inner}/{segment(name)}"
             self._ask(Request("DELETE", path, _AT_ONCE), tolerates=404)

@@ -14,7 +14,7 @@ class Cluster(Protocol):
     """
 
     def require_ready(self) -> None:
-        """Return if the server is ready."""
+        """Return if the server is ready, and lets us look for what is the lab's."""
         ...
 
     def install_definitions(self) -> int:
@@ -31,6 +31,10 @@ class Cluster(Protocol):
 
     def make_pod(self, namespace: str, name: str, *, node: str) -> None:
         """Make a pod that is on a node."""
+        ...
+
+    def has_definitions(self) -> bool:
+        """Whether the server has netplug's definitions, so that there may be records."""
         ...
 
     def remove_all(self) -> int:

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 
 from netplug_cli.lab.backing import addresses_held, make_pod_object, prepare, require_servers
 from netplug_cli.lab.conflist import read_conflist, render_conflist
-from netplug_cli.lab.folder import Claimed, Hold, claimed, claimed_new, find_lab
+from netplug_cli.lab.folder import Claimed, Hold, claimed, claimed_new, find_lab, is_there
 from netplug_cli.lab.means import Means
 from netplug_cli.lab.model import LABEL, NODE, NODE_ADDRESSES, Lab, LabError, Plan, Pod, planned
 from netplug_cli.lab.paths import Folder
@@ -33,6 +33,7 @@ class Extent(enum.Enum):
 
     NOTHING = "there was nothing"
     HERE = "what is on this machine, but not the record: something may be left on servers"
+    CONTENT = "everything, but in its folder is something of others"
     EVERYTHING = "everything"
 
 
@@ -155,10 +156,10 @@ def _remove(means: Means, held: Claimed) -> Removal:
     if removal.extent is Extent.HERE:
         return removal
     left = held.remove()
-    if left:
-        told = f"left in {held.folder.path}, which is not the lab's: {_joined(left)}"
-        return evolve(removal, problems=(*removal.problems, told))
-    return removal
+    if not is_there(held.folder):
+        return removal
+    told = f"{held.folder.path} stays, as others use it: {_joined(left) or 'a file system is mounted there'}"
+    return evolve(removal, extent=Extent.CONTENT, problems=(*removal.problems, told))
 
 
 class _Inquiry(enum.Enum):
@@ -188,10 +189,11 @@ def _dismantle(means: Means, held: Claimed, lab: Lab, inquiry: _Inquiry) -> Remo
     if ended:
         means.progress.say(f"ended: {_joined(ended)}")
     try:
-        problems += tuple(withdraw(means, folder, lab))
+        for told in withdraw(means, folder, lab):
+            problems = (*problems, told)  # at once: what follows may fail
     except NetplugError as error:
         left = f"what the lab has on its servers may still be there, with the label {LABEL}={lab.uid}: {error}"
-        stays = f"{folder.path} stays, so that lab down can go on when the servers answer"
+        stays = f"{folder.path} stays, so that lab down can go on when the servers answer; rm -r makes it forgotten"
         return Removal(extent=Extent.HERE, problems=(*problems, left, stays))
     return Removal(extent=Extent.EVERYTHING, problems=problems)
 

@@ -34,27 +34,39 @@ def withdraw(means: Means, folder: Folder, lab: Lab) -> Iterator[str]:
     """
     if not isinstance(lab.store, RunningServers):
         return
+    if not has_cluster(lab.store):
+        yield from _withdraw_records(means, folder, lab)
+        return
+    with means.cluster_of(lab, folder) as cluster:
+        has_records = cluster.has_definitions()  # without them there is nothing to be asked
+        try:
+            if has_records:
+                yield from _withdraw_records(means, folder, lab)
+        finally:
+            count = cluster.remove_all()  # which nothing of the records needs
+            if count:
+                means.progress.say(f"{count} objects removed; the definitions stay, others may use them")
+
+
+def _withdraw_records(means: Means, folder: Folder, lab: Lab) -> Iterator[str]:
     session = means.session_of(lab, folder)
     with session.store() as store:
-        pools = tuple(_own_pools(session, store, lab))
-        # Names prove nothing: a lab that was refused, because another one is up there, calls its pods the same.
-        if pools or any(pod.is_attached for pod in lab.pods):
+        pools = tuple(resources.list_all(store, get_kind("IPPool"), deadline=session.deadline()))
+        mine = [record for record in pools if (LABEL, lab.uid) in record.value.metadata.labels]
+        was_attached = any(pod.is_attached for pod in lab.pods)
+        # Names prove nothing: another lab that is up there calls its pools and its pods the same.
+        if not mine and was_attached and any(map(_is_a_labs, pools)):
+            yield "another lab is up there: what pods of this one may still hold is not given back"
+        elif mine or was_attached:
             _give_back(means, session, store, lab)
-        for record in pools:
+        for record in mine:
             outcome = resources.delete(store, record.key, pace=session.pace())
             yield from outcome.warnings
             means.progress.say(f"{record.key} deleted{'' if outcome.warnings else ', no address of it is held'}")
-    if has_cluster(lab.store):
-        with means.cluster_of(lab, folder) as cluster:
-            count = cluster.remove_all()
-        if count:
-            means.progress.say(f"{count} objects removed; the definitions stay, others may use them")
 
 
-def _own_pools(session: Session, store: Datastore, lab: Lab) -> Iterator[Record[Resource]]:
-    for record in resources.list_all(store, get_kind("IPPool"), deadline=session.deadline()):
-        if (LABEL, lab.uid) in record.value.metadata.labels:
-            yield record
+def _is_a_labs(record: Record[Resource]) -> bool:
+    return any(name == LABEL for name, _ in record.value.metadata.labels)
 
 
 def _give_back(means: Means, session: Session, store: Datastore, lab: Lab) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import AllocationError, DatastoreError, UnhealthyStatus
@@ -28,29 +31,41 @@ def status(world: World, request: CNIRequest, netconf: NetConf) -> None:
         ConfigurationError: the configuration itself cannot be served.
     """
     mtu_of(world, netconf)
-    status_addresses(world, request, netconf)
+    deadline = Deadline.after(world.clock, STATUS_S)
+    with _told_as_unhealthy():
+        _probe(world, request, netconf, deadline)
+        if netconf.datastore.is_orchestrators:
+            _require_known(world, node_of(world, netconf), deadline)
 
 
 def status_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
-    """The same for ``netplug-ipam``, which makes no interfaces."""
+    """The same for ``netplug-ipam``, which makes no interfaces and asks about no pods."""
+    with _told_as_unhealthy():
+        _probe(world, request, netconf, Deadline.after(world.clock, STATUS_S))
+
+
+@contextmanager
+def _told_as_unhealthy() -> Iterator[None]:
+    try:
+        yield
+    except (AllocationError, DatastoreError) as error:
+        raise UnhealthyStatus(str(error)) from error
+
+
+def _probe(world: World, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
     refuse_unsupported(netconf)
     node = node_of(world, netconf)
     # No container id begins with a dash, so nothing is held under this handle.
     handle = f"{request.network}.-status"
-    try:
-        require_nodename_file(world, netconf)
-        wish = AssignRequest(
-            handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
-        )
-        deadline = Deadline.after(world.clock, STATUS_S)
-        world.ipam.probe(wish, deadline=deadline)
-        is_known = not netconf.datastore.is_orchestrators or _is_known(world, node, deadline)
-    except (AllocationError, DatastoreError) as error:
-        raise UnhealthyStatus(str(error)) from error
-    if not is_known:
-        raise UnhealthyStatus(f"the cluster has no node {node!r}: nodename must be the name of one")
+    require_nodename_file(world, netconf)
+    wish = AssignRequest(
+        handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
+    )
+    world.ipam.probe(wish, deadline=deadline)
 
 
-def _is_known(world: World, node: str, deadline: Deadline) -> bool:
+def _require_known(world: World, node: str, deadline: Deadline) -> None:
+    """Where endpoints are the orchestrator's pods, each has to be on the node that we say we are."""
     key = node_key(node)
-    return world.datastore.read([Get(key)], deadline=deadline).find(key) is not None
+    if world.datastore.read([Get(key)], deadline=deadline).find(key) is None:
+        raise UnhealthyStatus(f"the cluster has no node {node!r}: nodename must be the name of one")

@@ -146,7 +146,7 @@ def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
             click.echo(f"no lab in {folder.path}: nothing to remove")
         case Extent.EVERYTHING:
             click.echo(f"{folder.path} is removed")
-        case Extent.HERE:
+        case Extent.HERE | Extent.CONTENT:
             pass  # the problems say what stays, and why
     return 1 if removal.problems else 0
 

@@ -93,11 +93,16 @@ class FakeNamespaces:
 
 @define
 class FakeCluster:
-    """An API server that knows one lab; ``is_away`` makes it fail at everything."""
+    """An API server that knows one lab; ``is_away`` makes it fail at everything, ``is_stuck`` at removing.
+
+    One that ``is_bare`` has no definitions.
+    """
 
     owner: str = ""
     objects: list[str] = Factory(list)
     is_away: bool = False
+    is_bare: bool = False
+    is_stuck: bool = False
 
     def require_ready(self) -> None:
         assert self.owner
@@ -106,6 +111,11 @@ class FakeCluster:
 
     def install_definitions(self) -> int:
         return 7
+
+    def has_definitions(self) -> bool:
+        if self.is_away:
+            raise Unavailable("kubernetes API", "connection refused")
+        return not self.is_bare
 
     def make_node(self, name: str) -> None:
         self.objects.append(name)
@@ -120,6 +130,8 @@ class FakeCluster:
     def remove_all(self) -> int:
         if self.is_away:
             raise Unavailable("kubernetes API", "connection refused")
+        if self.is_stuck:
+            raise Unavailable("kubernetes API", "the namespace does not go")
         count = len(self.objects)
         self.objects.clear()
         return count

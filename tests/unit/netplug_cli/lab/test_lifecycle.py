@@ -108,7 +108,7 @@ def test_down_forgets_nothing_while_the_servers_of_others_are_away(bench: Bench)
     label = f"projectnetplug.org/lab={lab.uid}"
     told = (
         f"what the lab has on its servers may still be there, with the label {label}: etcd: connection refused",
-        f"{bench.folder.path} stays, so that lab down can go on when the servers answer",
+        f"{bench.folder.path} stays, so that lab down can go on when the servers answer; rm -r makes it forgotten",
     )
     for _ in range(2):
         assert down(bench.means(), bench.folder) == Removal(extent=Extent.HERE, problems=told)
@@ -118,6 +118,23 @@ def test_down_forgets_nothing_while_the_servers_of_others_are_away(bench: Bench)
     assert down(bench.means(), bench.folder) == REMOVED
     assert read_utilization(bench.store, deadline=Deadline.after(bench.clock, 1)) == ()
     assert not Path(bench.folder.path).exists()
+
+
+def test_a_cluster_without_definitions_has_no_records_that_could_be_asked_for(bench: Bench) -> None:
+    """As one has whose ``lab up`` was interrupted early, or whose definitions somebody removed meanwhile."""
+    up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
+    bench.cluster.is_bare = bench.store_is_away = True
+    assert down(bench.means(), bench.folder) == REMOVED
+    assert bench.cluster.objects == []
+
+
+def test_objects_go_though_the_records_cannot_be_had(bench: Bench) -> None:
+    up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
+    bench.store_is_away = True
+    assert down(bench.means(), bench.folder).extent is Extent.HERE
+    assert bench.cluster.objects == []
+    bench.store_is_away = False
+    assert down(bench.means(), bench.folder) == REMOVED
 
 
 def test_up_forgets_no_earlier_lab_whose_servers_are_away(bench: Bench) -> None:
@@ -212,8 +229,8 @@ def test_down_leaves_what_is_not_the_labs(bench: Bench) -> None:
     made(bench, 1)
     mine = Path(bench.folder.path) / "notes"
     mine.write_text("mine")
-    (problem,) = down(bench.means(), bench.folder).problems
-    assert problem == f"left in {bench.folder.path}, which is not the lab's: notes"
+    told = f"{bench.folder.path} stays, as others use it: notes"
+    assert down(bench.means(), bench.folder) == Removal(extent=Extent.CONTENT, problems=(told,))
     assert mine.read_text() == "mine"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_cli.lab.lifecycle import Extent, Removal, down, up
 from netplug_cli.lab.model import Lab, Plan
 from netplug_cli.lab.stores import RunningServers, StoreKind
@@ -15,13 +16,16 @@ from netplug_core.flows.outcome import ResourceExists
 from netplug_core.ipam.affinity import AFFINITY
 from netplug_core.ipam.block import BLOCK
 from netplug_core.ipam.handle import HANDLE
+from netplug_core.ipam.request import ReleaseRequest
 from netplug_core.records import Create, Kind, List
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.kinds import get_kind
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.workload.endpoint import removed
 from netplug_core.workload.identity import Workload
 from tests.unit.netplug_cli.lab.bench import Bench
 
+CLUSTER = RunningServers(kind=StoreKind.KUBERNETES, variables=(("KUBECONFIG", "/k"),), places=())
 ETCD = RunningServers(kind=StoreKind.ETCD, variables=(("ETCD_ENDPOINTS", "http://10.0.0.1:1"),), places=())
 KINDS: Sequence[Kind[object]] = (IPPOOL, BLOCK, AFFINITY, HANDLE, WORKLOAD_ENDPOINT)
 
@@ -100,23 +104,68 @@ def test_a_lab_that_was_refused_takes_nothing_from_the_one_that_is_up_there(benc
     """They have the same name, and so have their pods."""
     made(bench)
     before = list(stored(bench))
-    (tmp_path / "elsewhere").mkdir()
-    other = Bench(tmp_path / "elsewhere", uid="00000000-0000-4000-8000-000000000002")
-    other.store = bench.store
+    other = other_bench(bench, tmp_path / "elsewhere")
     with pytest.raises(ResourceExists):
         made(other)
     assert list(stored(bench)) == before
     assert not Path(other.folder.path).exists()
 
 
-def test_a_pool_that_somebody_deleted_by_hand_hides_no_address(bench: Bench) -> None:
-    made(bench, count=1)
+def delete_pools(bench: Bench) -> None:
     session = bench.means().session
     for record in resources.list_all(bench.store, get_kind("IPPool"), deadline=session.deadline()):
         resources.delete(bench.store, record.key, pace=session.pace())
+
+
+def test_a_pool_that_somebody_deleted_by_hand_hides_no_address(bench: Bench) -> None:
+    made(bench, count=1)
+    delete_pools(bench)
     lose_namespaces(bench)
     assert down(bench.means(), bench.folder) == Removal(extent=Extent.EVERYTHING)
     assert list(stored(bench)) == []
+
+
+def other_bench(bench: Bench, folder: Path) -> Bench:
+    """Somebody else's, on the same servers: all names are the same."""
+    folder.mkdir()
+    other = Bench(folder, uid="00000000-0000-4000-8000-000000000002")
+    other.store = bench.store
+    return other
+
+
+@pytest.mark.parametrize("loss", ["deleted by hand", "a server that came back empty"])
+def test_a_lab_that_lost_its_pools_takes_nothing_from_another_that_is_up_there_now(
+    bench: Bench, tmp_path: Path, loss: str
+) -> None:
+    made(bench)
+    bench.store_is_away = True
+    assert down(bench.means(), bench.folder).extent is Extent.HERE
+    bench.store_is_away = False
+    if loss != "deleted by hand":
+        bench.store = MemoryDatastore(clock=bench.clock)
+    else:
+        delete_pools(bench)
+        with bench.open_ipam(bench.store) as ipam:
+            for pod in ("pod-1", "pod-2"):
+                request = ReleaseRequest(handle=workload(pod).handle)
+                ipam.release(request, removed(workload(pod)), deadline=Deadline.after(bench.clock, 1))
+    other = other_bench(bench, tmp_path / "elsewhere")
+    made(other)
+    before = list(stored(other))
+    told = "another lab is up there: what pods of this one may still hold is not given back"
+    assert down(bench.means(), bench.folder) == Removal(extent=Extent.EVERYTHING, problems=(told,))
+    assert list(stored(other)) == before
+    assert len(holders(other)) == 2
+
+
+def test_what_others_hold_is_told_also_where_the_rest_fails(bench: Bench) -> None:
+    up(bench.means(), bench.folder, Plan(name="lab", pod_count=1, store=CLUSTER))
+    bench.attach(workload("web", node="other-node"))
+    bench.cluster.is_stuck = True
+    removal = down(bench.means(), bench.folder)
+    assert removal.extent is Extent.HERE
+    assert removal.problems[0] == "IPPool(lab-ipv4): addresses of it that are still held: 1; their workloads keep them"
+    assert "the namespace does not go" in removal.problems[1]
 
 
 def holders(bench: Bench) -> dict[Address, str | None]:
