@@ -13,7 +13,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.errors import DecodeError
 
-__all__ = ["Members"]
+__all__ = ["Members", "is_readable"]
 
 _LARGEST_NUMBER = 2**32 - 1
 
@@ -120,7 +120,17 @@ class Members:
         return f"{self.where}.{key}"
 
 
+def is_readable(text: str) -> bool:
+    """Whether a text can be said in UTF-8 to whoever takes texts: no NUL, and no surrogate, as JSON can spell one.
+
+    Bytes of the environment that are no UTF-8 are surrogates too.
+    """
+    return not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)
+
+
 def _string(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise DecodeError(where, "must be a string")
+    if not is_readable(value):
+        raise DecodeError(where, "must be a text in UTF-8 without NUL")
     return value

@@ -139,6 +139,13 @@ class _Loader(yaml.SafeLoader):
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep=deep)
 
+    def construct_number(self, node: yaml.ScalarNode) -> int:
+        number = int(self.construct_yaml_int(node))
+        str(number)  # of hexadecimal digits Python takes more than it can show; a refusal has to show them
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]

@@ -7,32 +7,41 @@ from collections.abc import Mapping
 from netplug_core.errors import ConfigurationError
 from netplug_core.members import Members
 from netplug_core.netconf.model import (
-    DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_AUTHORITY,
     DEFAULT_SQLITE_PATH,
+    ETCD_STORE,
+    FILE_STORE,
     DatastoreSettings,
     KubernetesAccess,
+    without_password,
 )
 
 __all__ = ["datastore_settings", "etcd_endpoints", "etcd_endpoints_key", "refuse_endpoints_beside_srv"]
 
 
-def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
+def datastore_settings(
+    top: Members, *, annotation_prefix: str, requests: tuple[int, int], is_strict: bool
+) -> DatastoreSettings:
     """The datastore that a network configuration names.
+
+    ``annotation_prefix`` and ``requests`` (``qps`` and ``burst``) are judged already.
 
     Raises:
         DecodeError: a key has the wrong JSON type.
-        ConfigurationError: endpoints are given twice or a path is relative, and it matters (``is_strict``).
+        ConfigurationError: the path of a file is relative; or etcd's endpoints are given twice, in a configuration
+            that has to be right (``is_strict``).
     """
+    kind = top.text("datastore_type") or ETCD_STORE
     access, policy = top.child("kubernetes"), top.child("policy")
     listed, srv = top.text("etcd_endpoints"), top.text("etcd_discovery_srv")
-    if listed and not is_strict:
+    if listed and not (is_strict and kind == ETCD_STORE):
         srv = ""
     scheme, authority = top.text("etcd_scheme"), top.text("etcd_authority")
     where = f"{top.where}.etcd_discovery_srv"
+    qps, burst = requests
     return DatastoreSettings(
-        type=top.text("datastore_type") or "etcdv3",
-        sqlite_path=_sqlite_path(top, is_strict=is_strict),
+        type=kind,
+        sqlite_path=_sqlite_path(top, kind),
         etcd_endpoints=etcd_endpoints(listed, srv, (scheme, authority), where),
         etcd_endpoints_key=etcd_endpoints_key(listed, {"etcd_scheme": scheme, "etcd_authority": authority}),
         etcd_discovery_srv=srv,
@@ -41,9 +50,9 @@ def datastore_settings(top: Members, *, is_strict: bool) -> DatastoreSettings:
         etcd_ca_cert_file=top.text("etcd_ca_cert_file"),
         kubernetes=_access(access or Members(top.where, {}), policy or Members(top.where, {})),
         api_group=top.text("netplug_api_group"),
-        annotation_prefix=top.text("annotation_prefix") or DEFAULT_ANNOTATION_PREFIX,
-        qps=top.number("qps") or 0,
-        burst=top.number("burst") or 0,
+        annotation_prefix=annotation_prefix,
+        qps=qps,
+        burst=burst,
     )
 
 
@@ -80,13 +89,14 @@ def refuse_endpoints_beside_srv(endpoints: str | tuple[str, ...], srv: str, wher
     if endpoints and srv:
         # An endpoint may be written with a password, so it is the other one that is shown.
         accepted = 'multiple discovery or bootstrap options specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
-        raise ConfigurationError(where, srv, accepted)
+        raise ConfigurationError(where, without_password(srv), accepted)
 
 
-def _sqlite_path(top: Members, *, is_strict: bool) -> str:
+def _sqlite_path(top: Members, kind: str) -> str:
     path = top.text("sqlite_path") or DEFAULT_SQLITE_PATH
-    if is_strict and not path.startswith("/"):
-        # Runtimes start plugins in whatever folder they are in themselves.
+    if kind == FILE_STORE and not path.startswith("/"):
+        # Runtimes start plugins in whatever folder they are in themselves. A teardown in a file of that folder would
+        # find nothing, and leave every address held that is recorded in the one that was meant.
         raise ConfigurationError(f"{top.where}.sqlite_path", path, "an absolute path is expected")
     return path
 

@@ -1,7 +1,8 @@
 """From the JSON object of a runtime to a :class:`NetConf`: defaults in, deprecated keys folded, every value judged.
 
 The executables call ``load`` once for a call. A DEL or GC must not fail over a setting that it does not use, so with
-``Purpose.TEARDOWN`` only the keys that it uses are looked at, and a value outside its set counts as not set.
+``Purpose.TEARDOWN`` only the keys that it uses are looked at, those of the one store that is named among them, and a
+value outside its set counts as not set.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from netplug_core.names import is_subdomain
 from netplug_core.netconf.datastores import datastore_settings
 from netplug_core.netconf.model import (
     DEFAULT_ANNOTATION_PREFIX,
+    ETCD_STORE,
+    FILE_STORE,
     LARGEST_MTU,
     MOST_QUEUES,
+    MOST_REQUESTS,
     ORCHESTRATOR_KEYS,
     ORCHESTRATOR_STORE,
     ContainerSettings,
+    DatastoreSettings,
     FeatureControl,
     IPAMConf,
     LogSettings,
     NetConf,
+    without_password,
 )
 
 __all__ = ["Purpose", "Role", "load", "node_name"]
@@ -38,10 +44,20 @@ _WHERE = "network configuration"
 _ATTACHMENT_KEYS = ("cni.dev/valid-attachments", "cni.dev/attachments")
 _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING,
            "INFO": Level.INFO, "DEBUG": Level.DEBUG}  # fmt: skip
-_SHARED_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "sqlite_path", "log_level",
-                "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
-                "ipam_lock_file", "hostname", "annotation_prefix")  # fmt: skip
-_TEARDOWN_KEYS = (*_SHARED_KEYS, *ORCHESTRATOR_KEYS, *_ATTACHMENT_KEYS, "type")
+_CALL_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
+              "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
+              "ipam_lock_file", "hostname")  # fmt: skip
+_ETCD_KEYS = ("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
+              "etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file")  # fmt: skip
+_SHARED_KEYS = (*_CALL_KEYS, *_ETCD_KEYS, "sqlite_path", "annotation_prefix")
+_TEARDOWN_KEYS = (*_CALL_KEYS, *_ATTACHMENT_KEYS, "type")
+_STORE_KEYS: Mapping[str, tuple[str, ...]] = {
+    ETCD_STORE: _ETCD_KEYS,
+    FILE_STORE: ("sqlite_path",),
+    ORCHESTRATOR_STORE: (*ORCHESTRATOR_KEYS, "annotation_prefix"),
+}
+"""What a store is reached by; one that somebody installed may use any of it."""
+_ANY_STORES_KEYS = tuple(key for keys in _STORE_KEYS.values() for key in keys)
 
 
 class Role(enum.Enum):
@@ -77,7 +93,8 @@ class _Judge:
             return value
         if self.purpose is Purpose.TEARDOWN:
             return default
-        raise ConfigurationError(f"{_WHERE}.{where}", value, accepted)
+        # Whatever is not what it should be may be a URL in the wrong place.
+        raise ConfigurationError(f"{_WHERE}.{where}", without_password(value), accepted)
 
 
 def load(config: Mapping[str, object], role: Role, purpose: Purpose = Purpose.SETUP) -> NetConf:
@@ -89,7 +106,7 @@ def load(config: Mapping[str, object], role: Role, purpose: Purpose = Purpose.SE
     """
     judge = _Judge(purpose)
     if purpose is Purpose.TEARDOWN:
-        config = _for_teardown(config)
+        config = _for_teardown(config, role)
     ipam = _ipam_object(config, judge)
     top = _own_keys(config, ipam, role)
     defaults = NetConf()
@@ -99,7 +116,7 @@ def load(config: Mapping[str, object], role: Role, purpose: Purpose = Purpose.SE
         hostname=top.text("hostname"),
         nodename_file=top.text("nodename_file") or defaults.nodename_file,
         nodename_file_optional=top.flag("nodename_file_optional") is not False,
-        datastore=datastore_settings(top, is_strict=purpose is Purpose.SETUP),
+        datastore=_datastore(top, judge),
         log=_log(top, judge),
         ipam=_ipam(ipam, judge),
         container_settings=_container_settings(top),
@@ -114,7 +131,6 @@ def load(config: Mapping[str, object], role: Role, purpose: Purpose = Purpose.SE
         policy_setup_timeout_s=_at_least_zero(top, judge, "policy_setup_timeout_seconds"),
         endpoint_status_dir=top.text("endpoint_status_dir") or defaults.endpoint_status_dir,
         ipam_lock_file=top.text("ipam_lock_file") or defaults.ipam_lock_file,
-        annotation_prefix=_annotation_prefix(top, judge),
         device_type=_device_type(top, judge),
         dataplane_type=_object(top, "dataplane_options").text("type"),
         valid_attachments=_attachments(config),
@@ -140,19 +156,28 @@ def _ipam_object(config: Mapping[str, object], judge: _Judge) -> Members:
     return ipam
 
 
-def _for_teardown(config: Mapping[str, object]) -> Mapping[str, object]:
+def _for_teardown(config: Mapping[str, object], role: Role) -> Mapping[str, object]:
     """The keys that a DEL or GC uses: who and where it is, which datastore, and where lines go."""
-    used = _used_of(config)
-    ipam = config.get("ipam")
+    ipam, store = config.get("ipam"), _store(config, role)
+    used = _used_of(config, store)
     if isinstance(ipam, dict):
-        used["ipam"] = _used_of(ipam)
+        used["ipam"] = _used_of(ipam, store)
     return used
 
 
-def _used_of(members: Mapping[str, object]) -> dict[str, object]:
-    used = {key: value for key, value in members.items() if key in _TEARDOWN_KEYS or key.startswith("etcd_")}
+def _store(config: Mapping[str, object], role: Role) -> str:
+    """The store that is named. Of another JSON type the name is none of a store's, and refused where it is read."""
+    ipam = config.get("ipam")
+    inside = ipam.get("datastore_type") if role is Role.IPAM and isinstance(ipam, dict) else None
+    return str((config.get("datastore_type") if inside is None else inside) or ETCD_STORE)
+
+
+def _used_of(members: Mapping[str, object], store: str) -> dict[str, object]:
+    keys = (*_TEARDOWN_KEYS, *_STORE_KEYS.get(store, _ANY_STORES_KEYS))
+    used = {key: value for key, value in members.items() if key in keys}
     policy = members.get("policy")
-    if isinstance(policy, dict):  # where credentials once stood, and still may
+    is_perhaps_orchestrators = store == ORCHESTRATOR_STORE or store not in _STORE_KEYS
+    if is_perhaps_orchestrators and isinstance(policy, dict):  # where credentials once stood, and still may
         used["policy"] = {key: value for key, value in policy.items() if key.startswith("k8s_")}
     return used
 
@@ -166,9 +191,8 @@ def _own_keys(config: Mapping[str, object], ipam: Members, role: Role) -> Member
     if role is Role.IPAM:
         # Null counts as absent, so it hides nothing.
         inside = {key: value for key, value in ipam.values.items() if value is not None}
-        store = inside.get("datastore_type", config.get("datastore_type"))
-        keys = (*_SHARED_KEYS, *(ORCHESTRATOR_KEYS if store == ORCHESTRATOR_STORE else ()))
-        shared = {key: value for key, value in config.items() if key in keys or key.startswith("etcd_")}
+        keys = (*_SHARED_KEYS, *(ORCHESTRATOR_KEYS if _store(config, role) == ORCHESTRATOR_STORE else ()))
+        shared = {key: value for key, value in config.items() if key in keys}
         return Members(_WHERE, {**shared, **inside, "ipam": ipam.values})
     top = Members(_WHERE, config)
     if top.text("type") != "netplug":
@@ -176,10 +200,24 @@ def _own_keys(config: Mapping[str, object], ipam: Members, role: Role) -> Member
     return top
 
 
+def _datastore(top: Members, judge: _Judge) -> DatastoreSettings:
+    return datastore_settings(
+        top,
+        annotation_prefix=_annotation_prefix(top, judge),
+        requests=(_requests(top, judge, "qps"), _requests(top, judge, "burst")),
+        is_strict=judge.purpose is Purpose.SETUP,
+    )
+
+
 def _annotation_prefix(top: Members, judge: _Judge) -> str:
     default = DEFAULT_ANNOTATION_PREFIX
     prefix, accepted = top.text("annotation_prefix") or default, f"a DNS name such as {default} is expected"
     return judge.allow("annotation_prefix", prefix, is_subdomain, accepted, default)
+
+
+def _requests(top: Members, judge: _Judge, key: str) -> int:
+    accepted = f"a number from 0 to {MOST_REQUESTS} is expected"
+    return judge.allow(key, top.integer(key) or 0, range(MOST_REQUESTS + 1).__contains__, accepted, 0)
 
 
 def _object(top: Members, key: str) -> Members:

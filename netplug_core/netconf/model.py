@@ -17,8 +17,12 @@ __all__ = [
     "DEFAULT_AUTHORITY",
     "DEFAULT_ENDPOINT",
     "DEFAULT_SQLITE_PATH",
+    "ETCD_STORE",
+    "FILE_STORE",
+    "HIDDEN",
     "LARGEST_MTU",
     "MOST_QUEUES",
+    "MOST_REQUESTS",
     "ORCHESTRATOR_KEYS",
     "ORCHESTRATOR_STORE",
     "ContainerSettings",
@@ -28,6 +32,7 @@ __all__ = [
     "KubernetesAccess",
     "LogSettings",
     "NetConf",
+    "without_password",
 ]
 
 DEFAULT_ANNOTATION_PREFIX = "cni.projectnetplug.org"
@@ -36,6 +41,14 @@ DEFAULT_ENDPOINT = f"http://{DEFAULT_AUTHORITY}"
 DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"
 LARGEST_MTU = 0xFFFF
 MOST_QUEUES = 4096  # the kernel refuses more for any link
+MOST_REQUESTS = 2**32 - 1
+HIDDEN = "…"
+
+ETCD_STORE = "etcdv3"
+"""The datastore where none is named (spec 2.1)."""
+
+FILE_STORE = "sqlite"
+"""The datastore that is a file of one host's."""
 
 ORCHESTRATOR_STORE = "kubernetes"
 """The datastore whose records are the orchestrator's own objects."""
@@ -44,10 +57,13 @@ ORCHESTRATOR_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
 """Keys of a network configuration that lead to it."""
 
 
-def _without_password(urls: object) -> str:
-    """URLs as they may be shown: nobody can tell a user from a password in one that has either."""
-    shown = repr(urls)
-    return "'…'" if "@" in shown else shown
+def without_password(value: object) -> object:
+    """What may be shown of a value that may be a URL: nobody can tell a user from a password in one that has either."""
+    return HIDDEN if "@" in repr(value) else value
+
+
+def _repr_without_password(value: object) -> str:
+    return repr(without_password(value))
 
 
 @frozen(kw_only=True)
@@ -62,7 +78,7 @@ class KubernetesAccess:
     kubeconfig: str = ""
     kubeconfig_inline: str = field(default="", repr=False)
     context: str = ""
-    api_root: str = field(default="", repr=_without_password)
+    api_root: str = field(default="", repr=_repr_without_password)
     node_name: str = ""
     token: str = field(default="", repr=False)
     certificate: str = ""
@@ -80,11 +96,11 @@ class DatastoreSettings:
     exist only in the tool's settings.
     """
 
-    type: str = "etcdv3"
+    type: str = ETCD_STORE
     sqlite_path: str = DEFAULT_SQLITE_PATH
-    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ENDPOINT,), repr=_without_password)
+    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ENDPOINT,), repr=_repr_without_password)
     etcd_endpoints_key: str = "etcd_endpoints"
-    etcd_discovery_srv: str = ""
+    etcd_discovery_srv: str = field(default="", repr=_repr_without_password)
     etcd_key_file: str = ""
     etcd_cert_file: str = ""
     etcd_ca_cert_file: str = ""
@@ -161,7 +177,7 @@ class NetConf:
     container_settings: ContainerSettings = ContainerSettings()
     feature_control: FeatureControl = FeatureControl()
     policy_type: str = ""
-    readiness_gates: tuple[str, ...] = ()
+    readiness_gates: tuple[str, ...] = field(default=(), repr=_repr_without_password)
     num_queues: int = 1
     mtu: int = 0
     mtu_file: str = "/var/lib/netplug/mtu"
@@ -170,7 +186,6 @@ class NetConf:
     policy_setup_timeout_s: int = 0
     endpoint_status_dir: str = "/var/run/netplug/endpoint-status"
     ipam_lock_file: str = "/var/run/netplug/ipam.lock"
-    annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
     device_type: str = "veth"
     dataplane_type: str = ""
     valid_attachments: frozenset[tuple[str, str]] | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from netplug_core.errors import ConfigurationError, NotYetSupported
-from netplug_core.netconf.model import ORCHESTRATOR_KEYS, NetConf
+from netplug_core.netconf.model import HIDDEN, ORCHESTRATOR_KEYS, NetConf, without_password
 
 __all__ = ["refuse_unsupported"]
 
@@ -19,7 +19,6 @@ _HOST_LOCAL_KEYS = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
 _MESOS = "org.apache.mesos"
 _POLICY_KEYS = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
                 "k8s_certificate_authority")  # fmt: skip
-_HIDDEN = "…"
 
 
 def refuse_unsupported(netconf: NetConf) -> None:
@@ -34,7 +33,7 @@ def refuse_unsupported(netconf: NetConf) -> None:
             f"{_WHERE}.dataplane_options.type", netconf.dataplane_type, "invalid dataplane type: leave it out for linux"
         )
     for where, value, accepted in _found(netconf):
-        raise NotYetSupported(f"{_WHERE}.{where}", value, accepted)
+        raise NotYetSupported(f"{_WHERE}.{where}", without_password(value), accepted)
 
 
 def _found(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
@@ -72,13 +71,13 @@ def _foreign(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
             if ipam.get(key):
                 yield f"ipam.{key}", ipam[key], "it belongs to host-local"
     if isinstance(args, dict) and args.get(_MESOS):
-        yield f"args[{_MESOS!r}]", _HIDDEN, "leave it out"
+        yield f"args[{_MESOS!r}]", HIDDEN, "leave it out"
     if isinstance(policy, dict) and not netconf.datastore.is_orchestrators:
         for key in _POLICY_KEYS:
             if policy.get(key):
-                yield f"policy.{key}", _HIDDEN, "leave it out"
+                yield f"policy.{key}", HIDDEN, "leave it out"
 
 
 def _shown(value: object) -> object:
     """What of a value may stand in an error: objects may hold tokens."""
-    return _HIDDEN if isinstance(value, dict) else value
+    return HIDDEN if isinstance(value, dict) else value

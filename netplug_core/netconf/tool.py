@@ -13,17 +13,21 @@ from typing import Protocol
 from attrs import frozen
 
 from netplug_core.errors import ConfigurationError
+from netplug_core.members import is_readable
 from netplug_core.names import is_subdomain
 from netplug_core.netconf.datastores import etcd_endpoints, etcd_endpoints_key
 from netplug_core.netconf.model import (
     DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_SQLITE_PATH,
+    ETCD_STORE,
+    HIDDEN,
+    MOST_REQUESTS,
     ORCHESTRATOR_STORE,
     DatastoreSettings,
     KubernetesAccess,
 )
 from netplug_core.resources.codec import API_VERSION
-from netplug_core.resources.fields import Fields, MalformedField, Origin, as_flag, as_number, as_text
+from netplug_core.resources.fields import Fields, MalformedField, Origin, as_flag, as_text
 
 __all__ = ["FILE_KIND", "datastore_settings_from_environment", "datastore_settings_from_file"]
 
@@ -64,6 +68,9 @@ _PREFIX = "NETPLUG_"
 # What must not be shown, or may hold what must not: URLs can be written with a password.
 _HIDDEN = frozenset({"etcdPassword", "etcdKey", "etcdCert", "etcdCACert", "kubeconfigInline", "k8sAPIToken",
                      "etcdEndpoints", "k8sAPIEndpoint"})  # fmt: skip
+_REQUESTS = range(MOST_REQUESTS + 1)
+_NUMBER = f"a whole number from 0 to {MOST_REQUESTS}"
+_LONGEST_SHOWN = 64  # characters of what should be a number
 _FLAGS = {"": False, "true": True, "1": True, "false": False, "0": False}
 
 
@@ -71,7 +78,7 @@ def datastore_settings_from_environment(environ: Mapping[str, str]) -> Datastore
     """The datastore that ``DATASTORE_TYPE``, ``SQLITE_PATH``, ``ETCD_ENDPOINTS``, … and ``KUBECONFIG`` name.
 
     Raises:
-        ConfigurationError: endpoints are given twice, or a number or a flag is none.
+        ConfigurationError: endpoints are given twice, a number or a flag is none, or a text is no UTF-8.
     """
     return _settings(_Environment(environ))
 
@@ -81,7 +88,7 @@ def datastore_settings_from_file(mapping: Mapping[str, object], *, source: str) 
 
     Raises:
         ConfigurationError: it is of another kind, or has a key that is unknown or of the wrong type; the error names
-            file and key and shows no secret. Or endpoints are given twice.
+            file and key and shows no secret. Or endpoints are given twice, or a text is no UTF-8.
     """
     fields = Fields(mapping, origin=Origin.PERSON, source=source)
     for name, expected in (("kind", FILE_KIND), ("apiVersion", API_VERSION)):
@@ -100,14 +107,14 @@ def _spec(fields: Fields) -> Fields:
         return fields.take_object("spec")
     except MalformedField as error:
         # Somebody's slip of the indentation, and what stands there may be a password.
-        raise MalformedField(error.where, "…", error.accepted) from None
+        raise MalformedField(error.where, HIDDEN, error.accepted) from None
 
 
 class _Source(Protocol):
     """Where settings are looked up, by their key in the file."""
 
     def text(self, key: str) -> str:
-        """A text; empty where it is not set."""
+        """A text in UTF-8; empty where it is not set."""
         ...
 
     def flag(self, key: str) -> bool:
@@ -115,7 +122,7 @@ class _Source(Protocol):
         ...
 
     def number(self, key: str) -> int:
-        """A whole number; 0 where it is not set."""
+        """A whole number of requests; 0 where it is not set."""
         ...
 
     def where(self, key: str) -> str:
@@ -129,7 +136,7 @@ class _Environment:
 
     def text(self, key: str) -> str:
         name = self._variable(key)
-        return self.environ.get(name, "") if name else ""
+        return _readable(self.environ.get(name, ""), self.where(key)) if name else ""
 
     def flag(self, key: str) -> bool:
         text = self.text(key)
@@ -139,9 +146,12 @@ class _Environment:
 
     def number(self, key: str) -> int:
         text = self.text(key) or "0"
-        if not (text.isascii() and text.isdigit()):
-            raise ConfigurationError(self.where(key), text, "a whole number is expected")
-        return int(text)
+        # Of thousands of digits Python makes no number, and one more than the most has is enough to see that.
+        digits = text.lstrip("0")[: len(str(MOST_REQUESTS)) + 1] or "0"
+        if not (text.isascii() and text.isdigit() and int(digits) in _REQUESTS):
+            shown = text if len(text) < _LONGEST_SHOWN else HIDDEN
+            raise ConfigurationError(self.where(key), shown, f"{_NUMBER} is expected")
+        return int(digits)
 
     def where(self, key: str) -> str:
         return f"environment.{self._variable(key)}"
@@ -159,29 +169,45 @@ class _File:
         if key in _DEPRECATED:
             return ""
         try:
-            return self.spec.take(key, as_text, "")
+            return _readable(self.spec.take(key, as_text, ""), self.where(key))
         except MalformedField as error:
             if key not in _HIDDEN:
                 raise
             # A password that reads as a number is refused, and is a password all the same.
-            raise MalformedField(error.where, "…", "a text in quotes") from None
+            raise MalformedField(error.where, HIDDEN, "a text in quotes") from None
 
     def flag(self, key: str) -> bool:
         return self.spec.take(key, as_flag, default=False)
 
     def number(self, key: str) -> int:
-        return self.spec.take(key, as_number, 0)
+        return self.spec.take(key, _as_requests, 0)
 
     def where(self, key: str) -> str:
         return self.spec.where(key)
 
 
+def _readable(text: str, where: str) -> str:
+    # Whatever took another text would fail with an error of Python's that quotes it.
+    if not is_readable(text):
+        raise ConfigurationError(where, HIDDEN, "a text in UTF-8 without NUL is expected")
+    return text
+
+
+def _as_requests(value: object) -> int:
+    """A number of requests; as in the network configuration, a boolean is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _REQUESTS:
+        raise ValueError(_NUMBER)
+    return value
+
+
 def _settings(source: _Source) -> DatastoreSettings:
-    listed, srv = source.text("etcdEndpoints"), source.text("etcdDiscoverySrv")
+    kind, listed, srv = _type(source), source.text("etcdEndpoints"), source.text("etcdDiscoverySrv")
+    if listed and kind != ETCD_STORE:
+        srv = ""
     scheme, authority = source.text("etcdScheme"), source.text("etcdAuthority")
     pair = {source.where("etcdScheme"): scheme, source.where("etcdAuthority"): authority}
     return DatastoreSettings(
-        type=_type(source),
+        type=kind,
         sqlite_path=source.text("sqlitePath") or DEFAULT_SQLITE_PATH,
         etcd_endpoints=etcd_endpoints(listed, srv, (scheme, authority), source.where("etcdDiscoverySrv")),
         etcd_endpoints_key=etcd_endpoints_key(listed, pair),
@@ -217,7 +243,7 @@ def _type(source: _Source) -> str:
         return named
     is_about_etcd = any(map(source.text, ("etcdEndpoints", "etcdDiscoverySrv", *_DEPRECATED)))
     is_about_kubernetes = any(map(source.text, ("kubeconfig", "kubeconfigInline", "k8sAPIEndpoint")))
-    return ORCHESTRATOR_STORE if is_about_kubernetes and not is_about_etcd else "etcdv3"
+    return ORCHESTRATOR_STORE if is_about_kubernetes and not is_about_etcd else ETCD_STORE
 
 
 def _access(source: _Source) -> KubernetesAccess:

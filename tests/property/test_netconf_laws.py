@@ -2,7 +2,8 @@
 
 1. Whatever the JSON object is, it becomes a configuration or one of two errors of ours, in either role.
 2. A teardown reads every configuration that a setup accepts, what it uses of it as the same values; beyond that, only
-   a wrong JSON type or another plugin's configuration stops it.
+   a wrong JSON type, a relative path of its store or another plugin's configuration stops it. The keys of another
+   store than the one named are not looked at, whatever they hold.
 3. Null is absence, and keys that nobody knows change nothing.
 4. Under another main plugin a key inside ``ipam`` means what it means at netplug's own top level, and what stands at
    that plugin's top level is nobody's business, but for the shared keys.
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.netconf.load import Purpose, Role, load
-from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.model import DatastoreSettings, NetConf
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -27,7 +28,8 @@ FLAGS = st.booleans()
 NUMBERS = st.integers(-2, 70_000)
 
 GOOD: Mapping[str, st.SearchStrategy[object]] = {
-    **dict.fromkeys(("nodename", "hostname", "nodename_file", "datastore_type", "sqlite_path"), TEXTS),
+    **dict.fromkeys(("nodename", "hostname", "nodename_file", "sqlite_path"), TEXTS),
+    "datastore_type": st.sampled_from(("", "etcdv3", "sqlite", "kubernetes", "of-somebody")),
     **dict.fromkeys(("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme", "etcd_key_file"), TEXTS),
     **dict.fromkeys(("log_file_path", "mtu_file", "endpoint_status_dir", "ipam_lock_file", "annotation_prefix"), TEXTS),
     "netplug_api_group": TEXTS,
@@ -51,6 +53,11 @@ IPAM_KEYS: Mapping[str, st.SearchStrategy[object]] = {
     "assign_ipv6": st.sampled_from(("", "true", "false", "no")),
     "ipv4_pools": st.lists(TEXTS, max_size=2),
     "ipv6_pools": st.lists(TEXTS, max_size=2),
+}
+_KEYS_OF = {
+    "etcdv3": ("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme", "etcd_key_file"),
+    "sqlite": ("sqlite_path",),
+    "kubernetes": ("kubernetes", "netplug_api_group", "qps", "burst", "annotation_prefix", "policy"),
 }
 ATTACHMENTS = st.lists(
     st.fixed_dictionaries({"containerID": TEXTS, "ifname": TEXTS}) | JUNK.map(lambda junk: {"ifname": junk}), max_size=2
@@ -106,7 +113,20 @@ def test_whatever_it_is_it_is_read_or_refused(config: dict[str, object], role: R
 
 def used(netconf: NetConf) -> tuple[object, ...]:
     names = (netconf.nodename, netconf.nodename_file, netconf.hostname, netconf.type, netconf.ipam.type)
-    return (*names, netconf.datastore, netconf.log, netconf.ipam_lock_file)
+    return (*names, reached(netconf.datastore), netconf.log, netconf.ipam_lock_file)
+
+
+def reached(settings: DatastoreSettings) -> tuple[object, ...]:
+    """Which store it is, and what leads to it."""
+    ways: Mapping[str, tuple[object, ...]] = {
+        "etcdv3": (settings.etcd_endpoints, settings.etcd_discovery_srv, settings.etcd_key_file),
+        "sqlite": (settings.sqlite_path,),
+        "kubernetes": (
+            *(settings.kubernetes, settings.api_group, settings.annotation_prefix),
+            *(settings.qps, settings.burst),
+        ),
+    }
+    return (settings.type, ways.get(settings.type, settings))
 
 
 @given(configurations(), st.sampled_from(Role))
@@ -120,10 +140,23 @@ def test_a_teardown_reads_what_a_setup_reads(config: dict[str, object], role: Ro
 @given(anything())
 def test_only_wrong_types_stop_a_teardown(config: dict[str, object]) -> None:
     try:
-        netconf = load(config | {"type": "netplug"}, Role.MAIN, Purpose.TEARDOWN)
+        refused = load(config | {"type": "netplug"}, Role.MAIN, Purpose.TEARDOWN).type != "netplug"
     except DecodeError:
         return
-    assert netconf.type == "netplug"
+    except ConfigurationError:
+        refused = True
+    path = config.get("sqlite_path")
+    is_nowhere = config.get("datastore_type") == "sqlite" and isinstance(path, str) and bool(path) and path[0] != "/"
+    assert refused is is_nowhere
+
+
+@given(configurations(), st.sampled_from(sorted(_KEYS_OF)), st.data())
+def test_a_teardown_looks_at_one_store_only(config: dict[str, object], store: str, data: st.DataObject) -> None:
+    config["datastore_type"] = store
+    others = [key for other, keys in sorted(_KEYS_OF.items()) if other != store for key in keys]
+    spoilt = data.draw(st.dictionaries(st.sampled_from(others), JUNK))
+    torn = accepted(config, Role.MAIN, Purpose.TEARDOWN)
+    assert accepted(config | spoilt, Role.MAIN, Purpose.TEARDOWN) == torn
 
 
 @given(configurations(), st.dictionaries(st.text(min_size=1, max_size=5).map("x-{}".format), JUNK, max_size=3))

@@ -102,3 +102,10 @@ def test_a_wrong_member_is_refused_by_its_place(value: object, read: Callable[[M
     with pytest.raises(DecodeError) as refusal:
         read(reading("k", value))
     assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "a\udcff"])
+def test_texts_that_nobody_could_take_are_refused(text: str) -> None:
+    for read in (lambda: reading("k", text).text("k"), lambda: reading("k", [text]).texts("k")):
+        with pytest.raises(DecodeError, match=r"here\.k.* must be a text in UTF-8 without NUL"):
+            read()

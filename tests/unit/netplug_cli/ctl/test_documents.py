@@ -61,6 +61,8 @@ def test_every_object_with_its_place(tmp_path: Path, text: str, expected: object
         ),
         ("a: \x01", ": neither YAML nor JSON: unacceptable character #x0001: special characters are not allowed"),
         ("[" * 5000, ": neither YAML nor JSON"),
+        (f"a: {'9' * 5000}", ": neither YAML nor JSON: Exceeds the limit"),
+        (f"a: 0x{'f' * 5000}", ": neither YAML nor JSON: Exceeds the limit"),
         ("- a", "#1: expected an object, found ['a']"),
         ("a: 1\n---\nb", "#2: expected an object, found 'b'"),
         (
@@ -125,6 +127,7 @@ def test_a_configuration_is_one_object(tmp_path: Path, text: str) -> None:
         (f"{SECRET}: 1\n{SECRET}: 2", ": neither YAML nor JSON, line 2, column 1"),
         (f"b: [{SECRET}", ": neither YAML nor JSON, line 1, column 12"),
         (f"b: {SECRET}\x00", ": neither YAML nor JSON"),
+        (f"b: -0x{'f' * 5000}", ": neither YAML nor JSON"),
     ],
 )
 def test_what_is_no_configuration_is_refused_and_nothing_of_it_is_quoted(tmp_path: Path, text: str, words: str) -> None:

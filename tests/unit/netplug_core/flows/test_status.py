@@ -56,10 +56,13 @@ def test_check_99_a_node_that_the_orchestrator_does_not_know_is_unhealthy() -> N
     bench.add_pool("one", "10.65.0.0/24")
     assert bench.run("STATUS", C1) is None
     kept_there = {"datastore_type": "kubernetes", "nodename": "node-1"}
-    assert unhealthy(bench, **kept_there) == "the cluster has no node 'node-1': nodename must be the name of one"
+    assert (
+        unhealthy(bench, Plugin.MAIN, **kept_there)
+        == "the cluster has no node 'node-1': nodename must be the name of one"
+    )
     node = Node(metadata=Metadata(name="node-1"))
     bench.commit(Create(node_key("node-1"), node))
-    assert bench.run("STATUS", C1, **kept_there) is None
+    assert bench.run("STATUS", C1, Plugin.MAIN, **kept_there) is None
 
 
 def test_addresses_alone_can_be_had_by_whoever_is_no_node_of_the_orchestrators() -> None:

@@ -5,13 +5,25 @@ import pytest
 from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.members import Members
 from netplug_core.netconf.datastores import datastore_settings
-from netplug_core.netconf.model import DEFAULT_ENDPOINT, DatastoreSettings, KubernetesAccess
+from netplug_core.netconf.model import (
+    DEFAULT_ANNOTATION_PREFIX,
+    DEFAULT_ENDPOINT,
+    DatastoreSettings,
+    KubernetesAccess,
+)
 
 TOKEN, PASSWORD = "t0ken", "passw0rd"
 
 
 def settings(**keys: object) -> DatastoreSettings:
-    return datastore_settings(Members("network configuration", keys), is_strict=True)
+    return read(keys, is_strict=True)
+
+
+def read(keys: dict[str, object], *, is_strict: bool) -> DatastoreSettings:
+    members = Members("network configuration", keys)
+    return datastore_settings(
+        members, annotation_prefix=DEFAULT_ANNOTATION_PREFIX, requests=(0, 0), is_strict=is_strict
+    )
 
 
 def test_nothing_configured_is_etcd_on_this_machine() -> None:
@@ -61,40 +73,48 @@ def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
     )
 
 
-def test_a_relative_path_would_be_another_file_for_each_folder_that_a_runtime_starts_in() -> None:
+def test_a_password_in_place_of_a_domain_is_not_shown() -> None:
+    url = f"https://u:{PASSWORD}@b.org"
     with pytest.raises(ConfigurationError) as refusal:
-        settings(datastore_type="sqlite", sqlite_path="netplug.db")
+        settings(etcd_endpoints="http://a", etcd_discovery_srv=url)
+    assert PASSWORD not in repr(refusal.value)
+    assert PASSWORD not in repr(settings(etcd_discovery_srv=url))
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "sqlite"])
+def test_how_to_reach_etcd_does_not_matter_beside_another_store(kind: str) -> None:
+    found = settings(datastore_type=kind, etcd_endpoints="http://a", etcd_discovery_srv="b.org")
+    assert (found.type, found.etcd_endpoints, found.etcd_discovery_srv) == (kind, ("http://a",), "")
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_relative_path_would_be_another_file_for_each_folder_that_a_runtime_starts_in(*, is_strict: bool) -> None:
+    """A teardown would even make one there, and find that nothing is held."""
+    with pytest.raises(ConfigurationError) as refusal:
+        read({"datastore_type": "sqlite", "sqlite_path": "netplug.db"}, is_strict=is_strict)
     assert str(refusal.value) == (
         "network configuration.sqlite_path: 'netplug.db' is not accepted; an absolute path is expected"
     )
-    keys = Members("network configuration", {"sqlite_path": "netplug.db"})
-    assert datastore_settings(keys, is_strict=False).sqlite_path == "netplug.db"
-
-
-@pytest.mark.parametrize("key", ["qps", "burst"])
-def test_a_number_of_calls_is_not_negative(key: str) -> None:
-    with pytest.raises(DecodeError, match=rf"{key}: must be an integer from 0 to 4294967295"):
-        settings(**{key: -1})
 
 
 def test_a_teardown_lets_the_endpoints_win() -> None:
-    keys = Members("network configuration", {"etcd_endpoints": "http://a", "etcd_discovery_srv": "b.org"})
-    found = datastore_settings(keys, is_strict=False)
+    found = read({"etcd_endpoints": "http://a", "etcd_discovery_srv": "b.org"}, is_strict=False)
     assert (found.etcd_endpoints, found.etcd_discovery_srv) == (("http://a",), "")
 
 
 def test_every_key_arrives() -> None:
-    assert settings(
-        datastore_type="kubernetes",
-        sqlite_path="/db",
-        etcd_key_file="/k",
-        etcd_cert_file="/c",
-        etcd_ca_cert_file="/ca",
-        netplug_api_group="projectnetplug.org/v3",
-        annotation_prefix="example.org",
-        qps=7,
-        burst=8,
-        kubernetes={"kubeconfig": "/kc", "k8s_api_root": "https://api", "node_name": "n"},
+    keys = {
+        "datastore_type": "kubernetes",
+        "sqlite_path": "/db",
+        "etcd_key_file": "/k",
+        "etcd_cert_file": "/c",
+        "etcd_ca_cert_file": "/ca",
+        "netplug_api_group": "projectnetplug.org/v3",
+        "kubernetes": {"kubeconfig": "/kc", "k8s_api_root": "https://api", "node_name": "n"},
+    }
+    members = Members("network configuration", keys)
+    assert datastore_settings(
+        members, annotation_prefix="example.org", requests=(7, 8), is_strict=True
     ) == DatastoreSettings(
         type="kubernetes",
         sqlite_path="/db",
@@ -133,7 +153,7 @@ def test_deprecated_keys_of_the_policy_fill_gaps() -> None:
 
 
 @pytest.mark.parametrize(
-    "key,value", [("etcd_endpoints", []), ("datastore_type", 1), ("qps", "7"), ("kubernetes", "x")]
+    "key,value", [("etcd_endpoints", []), ("datastore_type", 1), ("sqlite_path", 7), ("kubernetes", "x")]
 )
 def test_wrong_types_are_refused(key: str, value: object) -> None:
     with pytest.raises(DecodeError, match=f"^network configuration.{key}: must be "):

@@ -25,6 +25,7 @@ MINIMAL: Mapping[str, object] = {
 }
 A_PLUGIN = "the name of an IPAM plugin is expected, such as netplug-ipam"
 NOT_NEGATIVE = "a number of at least 0 is expected"
+REQUESTS = "a number from 0 to 4294967295 is expected"
 BRIDGE: Mapping[str, object] = {"name": "any-net", "cniVersion": "1.0.0", "type": "bridge"}
 
 
@@ -103,7 +104,6 @@ def test_every_key_arrives() -> None:
         policy_setup_timeout_s=3,
         endpoint_status_dir="/s",
         ipam_lock_file="/l",
-        annotation_prefix="example.org",
         device_type="netkit",
         dataplane_type="other",
         valid_attachments=frozenset({("c1", "eth0")}),
@@ -210,6 +210,9 @@ def test_no_list_of_attachments_is_not_an_empty_one(keys: dict[str, object], att
             with_keys(annotation_prefix="a b/c"),
             "7 annotation_prefix: 'a b/c' is not accepted; a DNS name such as cni.projectnetplug.org is expected",
         ),
+        (with_keys(qps=-1), f"7 qps: -1 is not accepted; {REQUESTS}"),
+        (with_keys(burst=2**32), f"7 burst: 4294967296 is not accepted; {REQUESTS}"),
+        (with_keys(qps="7"), "6 qps: must be an integer"),
         (with_keys(mtu=65536), "7 mtu: 65536 is not accepted; a number from 0 to 65535 is expected"),
         (with_keys(mtu=1450.0), "6 mtu: must be an integer"),
         (with_keys(mtu="1450"), "6 mtu: must be an integer"),
@@ -260,7 +263,6 @@ def test_check_96_gates_are_a_list() -> None:
         "http:///x",
         "http://a b/c",
         "http://:80/",
-        "http://u@/",
         "http://?x",
         "http://a\tb",
     ],
@@ -268,6 +270,22 @@ def test_check_96_gates_are_a_list() -> None:
 def test_check_96_a_gate_is_a_url_with_a_host(gate: str) -> None:
     assert refusal(with_keys(readiness_gates=["https://fine", gate])) == (
         f"7 readiness_gates[1]: {gate!r} is not accepted; an http or https URL with a host is expected"
+    )
+
+
+def test_a_password_in_the_url_of_a_gate_is_not_shown() -> None:
+    hidden = "s3cr3t"
+    good, bad = f"http://u:{hidden}@h/ready", f"http://u:{hidden}@/ready"
+    assert refusal(with_keys(readiness_gates=[good, bad])) == (
+        "7 readiness_gates[1]: '…' is not accepted; an http or https URL with a host is expected"
+    )
+    assert hidden not in repr(load(with_keys(readiness_gates=[good]), Role.MAIN))
+    assert "readiness_gates=('http://h/ready',)" in repr(load(with_keys(readiness_gates=["http://h/ready"]), Role.MAIN))
+
+
+def test_a_url_in_place_of_anything_else_is_not_shown_with_its_password() -> None:
+    assert refusal(with_keys(log_level="https://u:s3cr3t@h")) == (
+        "7 log_level: '…' is not accepted; ERROR, WARNING, INFO and DEBUG are accepted"
     )
 
 
@@ -316,9 +334,61 @@ def test_a_teardown_uses_the_store_that_the_setup_used() -> None:
     assert torn.policy_type == ""
 
 
-def test_a_teardown_refuses_wrong_json_types_in_keys_that_it_uses() -> None:
-    with pytest.raises(DecodeError, match=r"sqlite_path: must be a string"):
-        load(with_keys(sqlite_path=1), Role.MAIN, Purpose.TEARDOWN)
+def test_a_teardown_leads_to_the_store_of_somebody_by_whatever_it_uses() -> None:
+    config = with_keys(
+        datastore_type="of-somebody",
+        etcd_endpoints="http://a:1",
+        etcd_key_file="/k",
+        sqlite_path="a.db",
+        annotation_prefix="example.org",
+        policy={"k8s_auth_token": "t"},
+        qps=7,
+    )
+    found = load(config, Role.MAIN, Purpose.TEARDOWN).datastore
+    assert found == load(config, Role.MAIN).datastore
+    assert (found.etcd_endpoints, found.sqlite_path, found.qps) == (("http://a:1",), "a.db", 7)
+
+
+@pytest.mark.parametrize("key,value", [("qps", -1), ("burst", 2**40), ("annotation_prefix", "not a name!")])
+def test_a_teardown_in_the_orchestrator_takes_a_bad_value_for_none(key: str, value: object) -> None:
+    config = with_keys(datastore_type="kubernetes", **{key: value})
+    refusal(config)
+    assert load(config, Role.MAIN, Purpose.TEARDOWN).datastore == DatastoreSettings(type="kubernetes")
+
+
+@pytest.mark.parametrize(
+    "store,keys",
+    [
+        ("etcdv3", {"qps": "x", "kubernetes": "x", "netplug_api_group": 1, "policy": {"k8s_auth_token": 1}}),
+        ("etcdv3", {"annotation_prefix": 1, "sqlite_path": "netplug.db"}),
+        ("", {"burst": 2**40, "sqlite_path": 1}),
+        (None, {"burst": 2**40, "sqlite_path": 1}),
+        ("sqlite", {"qps": -1, "etcd_endpoints": [], "etcd_key_file": 1, "annotation_prefix": "not a name!"}),
+        ("kubernetes", {"sqlite_path": "netplug.db", "etcd_scheme": 1}),
+    ],
+)
+def test_a_teardown_does_not_look_at_the_way_to_another_store(store: str | None, keys: dict[str, object]) -> None:
+    refusal(with_keys(datastore_type=store, **keys))
+    inside = {**BRIDGE, "datastore_type": "kubernetes" if store != "kubernetes" else "sqlite"}
+    inside["ipam"] = {"type": "netplug-ipam", "datastore_type": store or "etcdv3", **keys}
+    for config, role in ((with_keys(datastore_type=store, **keys), Role.MAIN), (inside, Role.IPAM)):
+        found = load(config, role, Purpose.TEARDOWN).datastore
+        assert found == DatastoreSettings(type=store or "etcdv3")
+
+
+@pytest.mark.parametrize(
+    "store,key,value",
+    [("sqlite", "sqlite_path", 1), ("etcdv3", "etcd_endpoints", []), ("kubernetes", "qps", "x"), (1, "nodename", "n")],
+)
+def test_a_teardown_refuses_wrong_json_types_in_keys_that_it_uses(store: object, key: str, value: object) -> None:
+    with pytest.raises(DecodeError, match=r": must be a"):
+        load(with_keys(datastore_type=store, **{key: value}), Role.MAIN, Purpose.TEARDOWN)
+
+
+def test_a_teardown_refuses_a_store_that_is_nowhere() -> None:
+    """Otherwise it would make an empty one in the runtime's folder, and say that all is given back."""
+    with pytest.raises(ConfigurationError, match=r"sqlite_path: 'netplug.db' is not accepted; an absolute path"):
+        load(with_keys(datastore_type="sqlite", sqlite_path="netplug.db"), Role.MAIN, Purpose.TEARDOWN)
 
 
 # --- under another main plugin -------------------------------------------------------------------------------------

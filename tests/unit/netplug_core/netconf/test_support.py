@@ -45,6 +45,7 @@ def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
         ({"log_file_max_age": 1}, "log_file_max_age: 1 is not yet supported; leave it out"),
         ({"log_file_max_count": 1}, "log_file_max_count: 1 is not yet supported; leave it out"),
         ({"readiness_gates": ["http://a"]}, "readiness_gates: ['http://a'] is not yet supported; leave it out"),
+        ({"readiness_gates": ["http://u:s3cr3t@a"]}, "readiness_gates: '…' is not yet supported; leave it out"),
         ({"policy": {"type": "k8s"}}, "policy.type: 'k8s' is not yet supported; leave it out"),
         (
             {"feature_control": {"ip_addrs_no_ipam": True}},

@@ -10,6 +10,8 @@ from netplug_core.netconf.tool import datastore_settings_from_environment, datas
 
 SECRET = "hunter2"  # noqa: S105  # planted, to be searched for
 FILE = "/etc/netplug/netplugctl.cfg"
+REQUESTS = "a whole number from 0 to 4294967295"
+READABLE = "a text in UTF-8 without NUL is expected"
 # Each key of the file, what it may say, and the same in the environment.
 SAID: dict[str, tuple[object, str]] = {
     "datastoreType": ("kubernetes", "DATASTORE_TYPE"),
@@ -173,8 +175,27 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
         ),
         (
             lambda: from_environment(K8S_CLIENT_QPS="many"),
-            "environment.K8S_CLIENT_QPS: 'many' is not accepted; a whole number is expected",
+            f"environment.K8S_CLIENT_QPS: 'many' is not accepted; {REQUESTS} is expected",
         ),
+        (
+            lambda: from_environment(K8S_CLIENT_BURST="4294967296"),
+            f"environment.K8S_CLIENT_BURST: '4294967296' is not accepted; {REQUESTS} is expected",
+        ),
+        (
+            lambda: from_environment(K8S_CLIENT_QPS="9" * 5000),
+            f"environment.K8S_CLIENT_QPS: '…' is not accepted; {REQUESTS} is expected",
+        ),
+        (
+            lambda: from_environment(NETPLUG_ETCD_PASSWORD=f"{SECRET}\udce4"),
+            f"environment.NETPLUG_ETCD_PASSWORD: '…' is not accepted; {READABLE}",
+        ),
+        (
+            lambda: from_environment(USE_POD_CIDR="\udce4"),
+            f"environment.USE_POD_CIDR: '…' is not accepted; {READABLE}",
+        ),
+        (lambda: from_file(etcdKey=f"{SECRET}\ud800"), f"{FILE} $.spec.etcdKey: '…' is not accepted; {READABLE}"),
+        (lambda: from_file(etcdUsername="\udfff"), f"{FILE} $.spec.etcdUsername: '…' is not accepted; {READABLE}"),
+        (lambda: from_file(sqlitePath="/a\0b"), f"{FILE} $.spec.sqlitePath: '…' is not accepted; {READABLE}"),
         (
             lambda: from_environment(USE_POD_CIDR="yes"),
             "environment.USE_POD_CIDR: 'yes' is not accepted; true or false is expected",
@@ -189,7 +210,13 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
         (lambda: from_file(usePodCIDR="yes"), f"expected true or false @ {FILE} $.spec.usePodCIDR, found 'yes'"),
         (
             lambda: from_file(k8sClientQPS="5"),
-            f"expected a whole number of at least 0 @ {FILE} $.spec.k8sClientQPS, found '5'",
+            f"expected {REQUESTS} @ {FILE} $.spec.k8sClientQPS, found '5'",
+        ),
+        (lambda: from_file(k8sClientQPS=True), f"expected {REQUESTS} @ {FILE} $.spec.k8sClientQPS, found True"),
+        (lambda: from_file(k8sClientBurst=-1), f"expected {REQUESTS} @ {FILE} $.spec.k8sClientBurst, found -1"),
+        (
+            lambda: from_file(k8sClientBurst=2**32),
+            f"expected {REQUESTS} @ {FILE} $.spec.k8sClientBurst, found 4294967296",
         ),
         (lambda: from_file(etcdUsername=7), f"expected a text @ {FILE} $.spec.etcdUsername, found 7"),
         (
@@ -234,6 +261,26 @@ def test_a_file_that_is_no_configuration_is_refused(change: dict[str, object], s
         datastore_settings_from_file(mapping, source=FILE)
     assert str(refusal.value) == sentence
     assert SECRET not in repr(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "sqlite"])
+def test_how_to_reach_etcd_does_not_matter_beside_another_store(kind: str) -> None:
+    both = {"etcdEndpoints": "http://a", "etcdDiscoverySrv": "b.org"}
+    for found in (
+        from_file(datastoreType=kind, **both),
+        from_environment(DATASTORE_TYPE=kind, ETCD_ENDPOINTS="http://a", ETCD_DISCOVERY_SRV="b.org"),
+    ):
+        assert found == DatastoreSettings(type=kind, etcd_endpoints=("http://a",))
+
+
+@pytest.mark.parametrize("most", ["4294967295", f"{'0' * 5000}4294967295"])
+def test_a_number_goes_as_far_as_that_of_a_network_configuration(most: str) -> None:
+    assert from_environment(K8S_CLIENT_QPS=most, K8S_CLIENT_BURST="000") == DatastoreSettings(qps=2**32 - 1)
+    assert from_file(k8sClientQPS=2**32 - 1) == DatastoreSettings(qps=2**32 - 1)
+
+
+def test_letters_of_any_language_are_a_text() -> None:
+    assert from_environment(ETCD_PASSWORD="пароль🔑").etcd_password == "пароль🔑"  # noqa: S105, S106  # nobody's
 
 
 def test_flags_and_numbers_that_are_empty_are_not_set() -> None:
