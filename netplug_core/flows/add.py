@@ -22,7 +22,7 @@ from netplug_core.flows.world import World
 from netplug_core.ipam.request import Assignment, AssignRequest, ReleaseRequest, Shortfall
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.netconf.support import require_supported
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.endpoint import Birth, build, removed, settled
 
@@ -38,7 +38,7 @@ def add(world: World, request: CNIRequest, netconf: NetConf) -> Result:
     Raises:
         NetplugError: it could not be attached; nothing that this call made was left behind.
     """
-    refuse_unsupported(netconf)
+    require_supported(netconf, world.log)
     require_nodename_file(world, netconf)
     call = open_call(world, request, netconf)
     link, wish, previous = link_of(world, call), _wish(call, request.args.address), find_previous(request)

@@ -17,7 +17,7 @@ from netplug_core.ipam.request import AssignedAddress as Assigned
 from netplug_core.ipam.request import Assignment, AssignRequest, Reach, ReleaseRequest, Shortfall
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.netconf.support import require_supported
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = ["assign_addresses", "release_addresses"]
@@ -27,7 +27,7 @@ _MAIN_PLUGIN = "netplug"
 
 def assign_addresses(world: World, request: CNIRequest, netconf: NetConf) -> Result:
     """ADD: addresses for the main plugin that asks; the same ones when it asks again."""
-    refuse_unsupported(netconf)
+    require_supported(netconf, world.log)
     require_nodename_file(world, netconf)
     workload = workload_of(request, node_of(world, netconf))
     reach = Reach.ROUTED if request.config.get("type") == _MAIN_PLUGIN else Reach.ON_LINK

@@ -12,7 +12,7 @@ from netplug_core.flows.context import mtu_of, node_of, require_nodename_file, w
 from netplug_core.flows.world import World
 from netplug_core.ipam.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import NetConf
-from netplug_core.netconf.support import refuse_unsupported
+from netplug_core.netconf.support import require_supported
 from netplug_core.records import Get
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.node import node_key
@@ -53,7 +53,7 @@ def _told_as_unhealthy() -> Iterator[None]:
 
 
 def _probe(world: World, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
-    refuse_unsupported(netconf)
+    require_supported(netconf, world.log)
     node = node_of(world, netconf)
     # No container id begins with a dash, so nothing is held under this handle.
     handle = f"{request.network}.-status"

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from netplug_core.errors import ConfigurationError, NotYetSupported
+from netplug_core.log import Level, Log
 from netplug_core.netconf.model import HIDDEN, ORCHESTRATOR_KEYS, NetConf, without_password
 
-__all__ = ["refuse_unsupported"]
+__all__ = ["refuse_unsupported", "require_supported"]
 
 _WHERE = "network configuration"
 _IPAM_TYPE: Final = "netplug-ipam"
@@ -34,6 +35,19 @@ def refuse_unsupported(netconf: NetConf) -> None:
         )
     for where, value, accepted in _found(netconf):
         raise NotYetSupported(f"{_WHERE}.{where}", without_password(value), accepted)
+
+
+def require_supported(netconf: NetConf, log: Log) -> None:
+    """Return if everything that a configuration asks for is there; what is passed over is logged, in one warning.
+
+    Raises:
+        ConfigurationError: something is not; the error is that of ``refuse_unsupported``.
+    """
+    refuse_unsupported(netconf)
+    keys = sorted(key for key, value in netconf.raw.items() if key.startswith("etcd_") and value)
+    if keys and netconf.datastore.is_orchestrators:
+        text = f"etcd's keys are ignored: the datastore is {netconf.datastore.type}"
+        log(Level.WARNING, text, keys=", ".join(keys))
 
 
 def _found(netconf: NetConf) -> Iterator[tuple[str, object, str]]:

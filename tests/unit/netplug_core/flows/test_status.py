@@ -8,6 +8,7 @@ import pytest
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import ConfigurationError, NotYetSupported, UnhealthyStatus
+from netplug_core.log import Level
 from netplug_core.records import Create
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
@@ -137,3 +138,21 @@ def test_check_29_a_broken_mtu_file_is_code_7_where_interfaces_are_made(bench: F
     with pytest.raises(ConfigurationError, match=r"^failed to read MTU file"):
         bench.run("STATUS")
     bench.run("STATUS", C1, Plugin.IPAM)
+
+
+@BOTH
+@pytest.mark.parametrize("command", ["STATUS", "ADD"])
+def test_keys_of_etcd_beside_the_orchestrator_are_passed_over_with_one_warning(plugin: Plugin, command: str) -> None:
+    bench = FlowBench()
+    bench.add_pool("one", "10.65.0.0/24")
+    node = Node(metadata=Metadata(name="node-1"))
+    bench.commit(Create(node_key("node-1"), node))
+    keys = {"nodename": "node-1", "etcd_endpoints": "http://a:1", "etcd_discovery_srv": "b.org", "etcd_key_file": ""}
+    bench.dataplane.add_namespace(C1.netns)
+    bench.run(command, C1, plugin, datastore_type="kubernetes", **keys)
+    told = [(text, fields) for level, text, fields in bench.log.lines if level is Level.WARNING]
+    names = {"keys": "etcd_discovery_srv, etcd_endpoints"}
+    assert told == [("etcd's keys are ignored: the datastore is kubernetes", names)]
+    bench.log.lines.clear()
+    bench.run("STATUS", C1, plugin, datastore_type="sqlite", nodename="node-1", etcd_endpoints="http://a:1")
+    assert bench.log.of(Level.WARNING) == []
