@@ -156,6 +156,7 @@ class Failure(enum.Enum):
     UNANSWERED = "it was sent, and no answer came"
     UNSETTLED = "the member answers that it cannot say"
     REFUSED = "the cluster refused, and nothing was done"
+    FULL = "the room of the cluster is used up, which etcd also says of a write that it has just made"
     STRANGER = "the member does not know who calls: log in, again"
     DENIED = "the user, or its right, is missing"
     UNGUARDED = "the cluster knows no users"

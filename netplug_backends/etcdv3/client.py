@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from threading import Lock
+from threading import Event, Lock
 from typing import TypeVar
+from weakref import WeakSet
 
 from attrs import frozen
 
@@ -22,7 +23,7 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.records import OutcomeUnknown
 
-__all__ = ["EtcdClient", "RevisionGone"]
+__all__ = ["ClientClosed", "EtcdClient", "RevisionAhead", "RevisionGone", "StoreIsFull"]
 
 T = TypeVar("T")
 _Call = Callable[[Connection, str, Deadline], T]  # with a token, by the member's share of the time
@@ -38,18 +39,37 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.4
 
 _NEVER = frozenset[Failure]()
-_UNKNOWN = frozenset((Failure.UNANSWERED, Failure.UNSETTLED))
+_UNKNOWN = frozenset((Failure.UNANSWERED, Failure.UNSETTLED, Failure.FULL))
 _NOT_THERE = frozenset((Failure.UNREACHABLE, Failure.UNANSWERED))
 # Failures that no waiting changes; another member may have other certificates.
 _DISTRUST = frozenset((Failure.UNTRUSTED, Failure.UNWELCOME))
 _UNCONNECTED = _DISTRUST | {Failure.UNREACHABLE}
-_GONE = frozenset((Failure.COMPACTED, Failure.AHEAD))
 _UNAUTHORIZED = frozenset((Failure.DENIED, Failure.STRANGER))
+_CLOSED = "the store was closed"
+_MAKE_ROOM = "the store is full: compact and defragment it, then disarm its alarm"
 
 
 @frozen
 class RevisionGone(Unavailable):
     """The revision that was asked for is not there: no longer kept, or never reached by this store."""
+
+
+@frozen
+class RevisionAhead(RevisionGone):
+    """The revision that was asked for was never reached by this store."""
+
+
+@frozen
+class StoreIsFull(OutcomeUnknown):
+    """A write used up the room, and was made, or came when none was left, and was not."""
+
+
+@frozen
+class ClientClosed(Unavailable):
+    """The client was closed under a call."""
+
+
+_GONE: Mapping[Failure, type[RevisionGone]] = {Failure.COMPACTED: RevisionGone, Failure.AHEAD: RevisionAhead}
 
 
 class EtcdClient:
@@ -69,20 +89,30 @@ class EtcdClient:
         self._endpoints: tuple[Endpoint, ...] = ()  # until the first call
         self._credentials = credentials
         self._clock = clock
+        self._asking = Lock()  # held while the directory is
         self._lock = Lock()
+        self._closing = Event()
         self._connections: dict[Endpoint, Connection] = {}
         self._retired: list[tuple[float, Connection]] = []  # since when
+        self._used: WeakSet[Connection] = WeakSet()  # these, and those that only a watch still holds
         self._material = TlsMaterial()
         self._failed_at: dict[Endpoint, float] = {}
         self._token: str | None = None  # an empty one where the cluster knows no users
 
     def close(self) -> None:
-        """End every call; a later one would connect again."""
+        """End every call, watches too; one that begins later would connect again."""
         with self._lock:
-            connections = [*self._connections.values(), *(connection for _, connection in self._retired)]
-            self._connections, self._retired = {}, []
+            self._closing.set()
+            self._closing = Event()
+            connections = list(self._used)
+            self._connections, self._retired, self._used = {}, [], WeakSet()
         for connection in connections:
             connection.close()
+
+    @property
+    def closing(self) -> Event:
+        """Set by the next :meth:`close`: what ends everything that has begun by then."""
+        return self._closing
 
     def read(self, ranges: Sequence[Range], *, deadline: Deadline) -> Reply:
         """What some ranges hold, all at one moment.
@@ -96,13 +126,13 @@ class EtcdClient:
         def call(connection: Connection, token: str, share: Deadline) -> Reply:
             return connection.txn(txn, token=token, timeout_s=share.remaining_s)
 
-        return self._called(call, deadline)
+        return self._called(call, deadline, self._closing)
 
     def write(self, txn: Txn, *, deadline: Deadline) -> Reply:
         """A transaction that may change something.
 
         Raises:
-            OutcomeUnknown: the reply was lost.
+            OutcomeUnknown: the reply was lost, or (``StoreIsFull``) does not say.
             Unavailable, Unauthorized: nothing was sent, or the cluster refused and did nothing.
         """
 
@@ -117,12 +147,13 @@ class EtcdClient:
                 # There was a connection a moment ago; that there is none now does not prove that nothing was sent.
                 raise CallFailed(Failure.UNANSWERED, error.text) from error
 
-        return self._called(call, deadline, final=_UNKNOWN)
+        return self._called(call, deadline, self._closing, final=_UNKNOWN)
 
-    def watch(self, starts: Sequence[WatchFrom], *, deadline: Deadline) -> Iterator[News]:
+    def watch(self, starts: Sequence[WatchFrom], *, deadline: Deadline, closing: Event) -> Iterator[News]:
         """What changes in some spans until the deadline, or until the member is lost: then watch on from there.
 
         Raises:
+            ClientClosed: the client's ``closing``, taken when the watching began, is set.
             RevisionGone: changes after a start are no longer kept, or the store never came so far.
             Unavailable, Unauthorized: no member is there, or lets us.
         """
@@ -133,16 +164,16 @@ class EtcdClient:
             watched[:] = [connection.endpoint]
             return connection.watch(starts, token=token, timeout_s=deadline.remaining_s)
 
-        stream = self._called(call, deadline)
+        stream = self._called(call, deadline, closing)
         try:
             yield from stream
         except CallFailed as error:
             if error.failure is Failure.STRANGER and self._credentials.user:
                 self._token = None  # it ran out; the next watch brings a new one
             elif not deadline.has_passed:  # that is how a watch ends, and no fault of the member
-                self._judge(error, watched[0], _NEVER)
+                self._judge(error, watched[0], closing, _NEVER)
 
-    def _called(self, call: _Call[T], deadline: Deadline, *, final: frozenset[Failure] = _NEVER) -> T:
+    def _called(self, call: _Call[T], deadline: Deadline, closing: Event, *, final: frozenset[Failure] = _NEVER) -> T:
         """What the call comes to at the first member that serves it; after a ``final`` failure nobody else is asked."""
         started, pause_s = self._clock.monotonic(), _FIRST_PAUSE_S
         failures: dict[Endpoint, CallFailed] = {}  # the last of each
@@ -153,9 +184,9 @@ class EtcdClient:
                     break
                 share = deadline.capped(deadline.remaining_s / (len(order) - position))
                 try:
-                    return self._asked(endpoint, call, share)
+                    return self._asked(endpoint, call, share, closing)
                 except CallFailed as error:
-                    self._judge(error, endpoint, final)
+                    self._judge(error, endpoint, closing, final)
                     failures[endpoint] = error
             waited_s = self._clock.monotonic() - started
             # A round without time would only forget the reasons.
@@ -167,13 +198,23 @@ class EtcdClient:
     def _order(self, deadline: Deadline) -> Sequence[Endpoint]:
         """The members, those that rest behind the others, the one that failed last behind them all."""
         if not self._endpoints:
-            self._endpoints = self._directory.find_members(self._chance, deadline=deadline)
+            self._find_members(deadline)
         awake = self._clock.monotonic() - _REST_S
         failed_at = dict(self._failed_at)
         return sorted(self._endpoints, key=lambda endpoint: max(awake, failed_at.get(endpoint, awake)))
 
-    def _asked(self, endpoint: Endpoint, call: _Call[T], share: Deadline) -> T:
-        connection = self._connection(endpoint)
+    def _find_members(self, deadline: Deadline) -> None:
+        """Ask who the members are, unless a call that came before this one has found out."""
+        if not self._asking.acquire(timeout=deadline.remaining_s):
+            raise _refusal({})
+        try:
+            if not self._endpoints:
+                self._endpoints = self._directory.find_members(self._chance, deadline=deadline)
+        finally:
+            self._asking.release()
+
+    def _asked(self, endpoint: Endpoint, call: _Call[T], share: Deadline, closing: Event) -> T:
+        connection = self._connection(endpoint, closing)
         token = self._logged_in(connection, share)
         try:
             result = call(connection, token, share)
@@ -204,9 +245,11 @@ class EtcdClient:
         self._token = token
         return token
 
-    def _connection(self, endpoint: Endpoint) -> Connection:
+    def _connection(self, endpoint: Endpoint, closing: Event) -> Connection:
         material, now = self._credentials.material(), self._clock.monotonic()
         with self._lock:
+            if closing.is_set():
+                raise ClientClosed("etcd", _CLOSED)
             # They end with the last call that uses them.
             self._retired = [(since, each) for since, each in self._retired if now - since < _RETIRED_S]
             if material is not self._material:
@@ -217,17 +260,23 @@ class EtcdClient:
             if connection is None:
                 connection = Connection(endpoint, material, clock=self._clock)
                 self._connections[endpoint] = connection
+                self._used.add(connection)
             return connection
 
-    def _judge(self, error: CallFailed, endpoint: Endpoint, final: frozenset[Failure]) -> None:
+    def _judge(self, error: CallFailed, endpoint: Endpoint, closing: Event, final: frozenset[Failure]) -> None:
         """Return if another member may be asked."""
         text = f"{endpoint}: {error.text}"
         if error.failure in _UNAUTHORIZED:
             raise Unauthorized("etcd", text) from error
         if error.failure in _GONE:
-            raise RevisionGone("etcd", text) from error
+            raise _GONE[error.failure]("etcd", text) from error
         if error.failure is Failure.REFUSED:
             raise Unavailable("etcd", text) from error
+        if error.failure is Failure.FULL:
+            refusal = StoreIsFull if error.failure in final else Unavailable
+            raise refusal("etcd", f"{text}; {_MAKE_ROOM}") from error
+        if closing.is_set() and error.failure not in final:
+            raise ClientClosed("etcd", _CLOSED) from error
         self._failed_at[endpoint] = self._clock.monotonic()
         if error.failure in final:
             raise OutcomeUnknown("etcd", text) from error

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from netplug_backends.etcdv3.calls import Entry, Found, KeyIs, NothingNewer, Put, Range, Remove, Span, Txn
-from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.calls import Entry, Found, KeyIs, NothingNewer, Put, Range, Remove, Reply, Span, Txn
+from netplug_backends.etcdv3.client import EtcdClient, StoreIsFull
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, Layout
 from netplug_backends.etcdv3.revisions import Position, get_position
 from netplug_backends.etcdv3.watching import Watcher
@@ -19,7 +19,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.commits import Condition, Effect, KeyCondition, fold, refusal
 from netplug_core.datastore.encoding import ValueCodec
 from netplug_core.datastore.interface import Atomicity, DatastoreDescription
-from netplug_core.errors import InvariantBroken
+from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.records import (
     Absent,
     Answer,
@@ -54,7 +54,7 @@ class EtcdDatastore:
         self._codec = codec
 
     def close(self) -> None:
-        """Give up the connections; a later call would make new ones."""
+        """Give up the connections, and with them what is called and watched; a later call would make new ones."""
         self._client.close()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
@@ -89,7 +89,7 @@ class EtcdDatastore:
             return ()
         if max(len(txn.compares), len(txn.then)) > OPERATIONS:
             raise InvariantBroken(f"etcd takes {OPERATIONS} writes in a commit, not {len(writes)}")
-        reply = self._client.write(txn, deadline=deadline)
+        reply = self._written(txn, deadline)
         if not reply.succeeded:
             raise self._refusal(writes, folded.conditions, zip(conditions, reply.found, strict=True))
         made = [Position(reply.revision, is_old=effect.key in old).revision for effect in folded.effects]
@@ -133,6 +133,25 @@ class EtcdDatastore:
         return Record(key, self._codec.decode(key, entry.value), revision)
 
     # --- writing ---------------------------------------------------------------------------------------------------
+
+    def _written(self, txn: Txn, deadline: Deadline) -> Reply:
+        try:
+            return self._client.write(txn, deadline=deadline)
+        except StoreIsFull as error:
+            if self._is_undone(txn, deadline):
+                raise Unavailable(error.what, error.cause) from error
+            raise
+
+    def _is_undone(self, txn: Txn, deadline: Deadline) -> bool:
+        """Whether nothing is there of a commit that was answered; False also where that cannot be found out.
+
+        Each of its effects breaks a condition of its own: where all of them hold, it was not made.
+        """
+        try:
+            found = self._client.read(txn.otherwise, deadline=deadline).found
+        except Unavailable:
+            return False
+        return all(map(_holds, txn.compares, found))
 
     def _condition(self, condition: Condition) -> KeyIs | NothingNewer:
         if isinstance(condition, KeyCondition):

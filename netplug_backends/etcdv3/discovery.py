@@ -76,8 +76,8 @@ class Discovered:
 
         try:
             resolver = copy(get_default_resolver())
-        except (DNSException, OSError) as error:  # as where the machine's configuration names no name server
-            return dict.fromkeys(self._names, str(error))
+        except (DNSException, OSError, ValueError) as error:  # it names no name server, or not by its address
+            return dict.fromkeys(self._names, f"/etc/resolv.conf: {error}")
         resolver.timeout, seconds = _TRY_S, ends.remaining_s
         outcomes: dict[str, Sequence[SRV] | str] = dict.fromkeys(self._names, _silence(seconds))
 

@@ -88,19 +88,28 @@ def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple
     """
     if not urls:
         raise ConfigurationError(where, "", f"no etcd endpoints specified: {_ACCEPTED}")
-    return tuple(dict.fromkeys(_parsed(url, where) for url in urls))
+    found: dict[Endpoint, None] = {}
+    for url in urls:
+        endpoint = _find_endpoint(url)
+        if endpoint is None:
+            # Of a password with a comma in it, the piece with the @ is another one.
+            shown = "…" if any("@" in each for each in urls) else url
+            raise ConfigurationError(where, shown, _ACCEPTED)
+        found[endpoint] = None
+    return tuple(found)
 
 
-def _parsed(url: str, where: str) -> Endpoint:
+def _find_endpoint(url: str) -> Endpoint | None:
+    """The address that a URL names; None where it is no URL of a member."""
     try:
         parts = urlsplit(url)
         port = _PORT if parts.port is None else parts.port
     except ValueError:
-        raise _refusal(url, where) from None
+        return None
     host = parts.hostname or ""
     # A user and a password in the URL would travel to logs with it; they have settings of their own.
     if parts.scheme not in _SCHEMES or not port or not _is_host(host) or _has_more(parts) or not _is_plain(url):
-        raise _refusal(url, where)
+        return None
     return Endpoint(parts.scheme, host, port)
 
 
@@ -117,7 +126,3 @@ def _is_host(host: str) -> bool:
 
 def _has_more(parts: SplitResult) -> bool:
     return "@" in parts.netloc or parts.path not in ("", "/") or bool(parts.query or parts.fragment)
-
-
-def _refusal(url: str, where: str) -> ConfigurationError:
-    return ConfigurationError(where, "…" if "@" in url else url, _ACCEPTED)

@@ -33,7 +33,10 @@ def netplug_open_datastore(
 
     try:
         from netplug_backends.etcdv3.opening import open_etcd
+
+        # The name server's client is loaded here, and only where there are SRV records to ask for.
+        return closing(open_etcd(settings, clock=clock))
     except ModuleNotFoundError as error:
-        accepted = f"the package {error.name} is not installed; netplug[etcd] brings what it needs"
+        package, _, _ = (error.name or "").partition(".")
+        accepted = f"the package {package} is not installed; netplug[etcd] brings what it needs"
         raise ConfigurationError("datastore_type", name, accepted) from error
-    return closing(open_etcd(settings, clock=clock))

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from threading import Event, Timer
 from typing import Any, assert_never
+from urllib.parse import quote, unquote
 
 from netplug_backends.etcdv3 import messages
 from netplug_backends.etcdv3.calls import (
@@ -64,22 +65,17 @@ _TEXTS = {
     "etcdserver: authentication is not enabled": Failure.UNGUARDED,
     "etcdserver: mvcc: required revision has been compacted": Failure.COMPACTED,
     # Not told by its status: transports end streams with that one too.
-    "etcdserver: mvcc: database space exceeded": Failure.REFUSED,
+    "etcdserver: mvcc: database space exceeded": Failure.FULL,
     "grpc: received message larger than max": Failure.REFUSED,
 }
 _STATUSES = {
     grpc.StatusCode.UNAUTHENTICATED: Failure.STRANGER,
     grpc.StatusCode.PERMISSION_DENIED: Failure.DENIED,
-    **dict.fromkeys(
-        (
-            grpc.StatusCode.INVALID_ARGUMENT,
-            grpc.StatusCode.FAILED_PRECONDITION,
-            grpc.StatusCode.OUT_OF_RANGE,
-            grpc.StatusCode.NOT_FOUND,
-            grpc.StatusCode.UNIMPLEMENTED,
-        ),
-        Failure.REFUSED,
-    ),
+    grpc.StatusCode.INVALID_ARGUMENT: Failure.REFUSED,
+    grpc.StatusCode.FAILED_PRECONDITION: Failure.REFUSED,
+    grpc.StatusCode.OUT_OF_RANGE: Failure.REFUSED,
+    grpc.StatusCode.NOT_FOUND: Failure.REFUSED,
+    grpc.StatusCode.UNIMPLEMENTED: Failure.REFUSED,
 }
 
 # How a handshake fails: OpenSSL's words, and ours.
@@ -158,9 +154,11 @@ class Connection:
         self._watch = WatchStub(self._channel)
         self._answered_at = _NEVER
         self._looked_at = _NEVER
+        self._is_closed = False
 
     def close(self) -> None:
         """End every call, and the connection: at once, or soon where somebody has just asked for its state."""
+        self._is_closed = True
         if self._clock.monotonic() - self._looked_at > _LOOKS_S:
             self._channel.close()
             return
@@ -231,7 +229,10 @@ class Connection:
         """
         ends = Deadline.after(self._clock, timeout_s)
         requests = [_watch_request(start) for start in starts]
-        stream = self._watch.Watch(iter(requests), timeout=timeout_s, metadata=_metadata(token))
+        try:
+            stream = self._watch.Watch(iter(requests), timeout=timeout_s, metadata=_metadata(token))
+        except ValueError as error:  # as of a call
+            raise CallFailed(Failure.UNREACHABLE, str(error)) from error
         indexes: dict[int, int] = {}  # the member's number of each watch; it begins them in the order of the requests
         try:
             for message in stream:
@@ -272,8 +273,10 @@ class Connection:
                 settled.set()
 
         self._looked_at = float("inf")
-        self._channel.subscribe(note, try_to_connect=True)
         try:
+            if self._is_closed:
+                raise CallFailed(Failure.UNREACHABLE, "the connection was closed")
+            self._channel.subscribe(note, try_to_connect=True)
             settled.wait(timeout_s)
         finally:
             self._channel.unsubscribe(note)
@@ -299,14 +302,16 @@ class Connection:
 
 
 def _channel(endpoint: Endpoint, material: TlsMaterial) -> Any:  # noqa: ANN401  # grpc has no types
+    # With its scheme: gRPC would take a host of the name ``unix`` or ``dns`` for one. A zone may be quoted already.
+    target = f"dns:///{quote(unquote(endpoint.target), safe='[]:')}"
     if not endpoint.is_secure:
-        return grpc.insecure_channel(endpoint.target, options=_OPTIONS)
+        return grpc.insecure_channel(target, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=material.roots or find_system_roots(),
         private_key=material.key or None,
         certificate_chain=material.certificate or None,
     )
-    return grpc.secure_channel(endpoint.target, credentials, options=_OPTIONS)
+    return grpc.secure_channel(target, credentials, options=_OPTIONS)
 
 
 def _metadata(token: str) -> tuple[tuple[str, str], ...]:

@@ -45,7 +45,7 @@ class Credentials:
     """What settings say of TLS and of the user.
 
     Raises:
-        ConfigurationError: a half of a pair is missing, files and inline texts are mixed, or one of them is unusable.
+        ConfigurationError: a half of a pair is missing, files and inline texts are mixed, or something is unusable.
     """
 
     def __init__(self, settings: DatastoreSettings) -> None:
@@ -54,6 +54,7 @@ class Credentials:
         self.password = settings.etcd_password if has_user else ""
         self._settings = settings
         self._lock = Lock()
+        _check_user(self.user, self.password)
         _check_pairs(settings)
         self._stamps = self._looked_at()
         self._material = self._read()
@@ -87,6 +88,15 @@ class Credentials:
         return material
 
 
+def _check_user(user: str, password: str) -> None:
+    """Refuse what etcd's protocol cannot carry, as of an environment in another encoding."""
+    for where, text in (("etcd_username", user), ("etcd_password", password)):
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # which shows the text
+            raise ConfigurationError(where, "…", "it must be text in UTF-8") from None
+
+
 def _check_pairs(settings: DatastoreSettings) -> None:
     has_inline = bool(settings.etcd_key or settings.etcd_cert)
     has_files = bool(settings.etcd_key_file or settings.etcd_cert_file)
@@ -116,7 +126,7 @@ def _stamp(path: str) -> _Stamp:
 def _pem(where: str, path: str, inline: str, wanted: re.Pattern[bytes]) -> bytes:
     """The PEM text of a file, or the one given in its place."""
     if not path:
-        return inline.encode()
+        return inline.encode(errors="backslashreplace")  # what no bytes stand for is no PEM text, and refused as that
     try:
         with open(path, "rb") as file:
             text = file.read()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from threading import Event
 
 from attrs import define, evolve
 
 from netplug_backends.etcdv3.calls import ValueChange, WatchFrom
-from netplug_backends.etcdv3.client import EtcdClient, RevisionGone
+from netplug_backends.etcdv3.client import ClientClosed, EtcdClient, RevisionAhead, RevisionGone
 from netplug_backends.etcdv3.layout import Layout
 from netplug_backends.etcdv3.revisions import Position, find_position
 from netplug_core.clock import Deadline
@@ -48,20 +49,25 @@ class Watcher:
         self._codec = codec
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
-        """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        """Changes after the revisions given, until the client is closed; else as ``Datastore`` of the core says."""
+        closing = self._client.closing
         followed = [_Followed(kind, _begin(revision)) for kind, revision in start.items()]
         while followed and not deadline.has_passed:
             try:
-                yield from self._told(followed, deadline)
+                yield from self._told(followed, deadline, closing)
+            except ClientClosed:
+                return
+            except RevisionAhead as error:
+                raise WatchExpired(max(each.position for each in followed).revision) from error
             except RevisionGone as error:
                 raise WatchExpired(min(each.position for each in followed).revision) from error
             # The member was lost. Whatever took it away may take the next one too.
             deadline.clock.sleep(min(_PAUSE_S, deadline.remaining_s))
 
-    def _told(self, followed: Sequence[_Followed], deadline: Deadline) -> Iterator[Change[object]]:
+    def _told(self, followed: Sequence[_Followed], deadline: Deadline, closing: Event) -> Iterator[Change[object]]:
         """The changes that one member tells, until it is lost."""
         starts = [WatchFrom(self._layout.span(each.kind), each.position.whole + 1) for each in followed]
-        for news in self._client.watch(starts, deadline=deadline):
+        for news in self._client.watch(starts, deadline=deadline, closing=closing):
             each = followed[news.index]
             for change, position in each.untold(news.changes):
                 key = self._layout.find_key(each.kind, change.key)

@@ -6,12 +6,12 @@ import base64
 import json
 import re
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from tests.integration.etcd_server import Etcd
 
-__all__ = ["calls_served", "compact", "enable_users", "posted", "put"]
+__all__ = ["calls_served", "compact", "enable_users", "key_names", "posted", "put"]
 
 _SERVED = re.compile(r'^grpc_server_handled_total\{.*grpc_method="(\w+)".*\} (\d+)$', re.MULTILINE)
 
@@ -27,6 +27,13 @@ def posted(etcd: Etcd, path: str, body: Mapping[str, object]) -> Mapping[str, ob
 def put(etcd: Etcd, key: str, value: str) -> None:
     """Write past netplug."""
     posted(etcd, "kv/put", {"key": _base64(key), "value": _base64(value)})
+
+
+def key_names(etcd: Etcd) -> set[str]:
+    """The keys below /netplug, also of a server that is full and takes no transactions."""
+    below = {"key": _base64("/netplug/"), "range_end": _base64("/netplug0"), "keys_only": True}
+    found = cast("Sequence[Mapping[str, str]]", posted(etcd, "kv/range", below).get("kvs", ()))
+    return {base64.b64decode(each["key"]).decode() for each in found}
 
 
 def compact(etcd: Etcd, revision: int) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
+from threading import Barrier, Thread
 
 import grpc
 import pytest
 
-from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.client import ClientClosed, EtcdClient
 from netplug_backends.etcdv3.datastore import OPERATIONS, EtcdDatastore
-from netplug_backends.etcdv3.endpoints import Listed, parse_endpoints
+from netplug_backends.etcdv3.endpoints import Chance, Endpoint, Listed, parse_endpoints
+from netplug_backends.etcdv3.messages import CLASSES
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
@@ -24,8 +27,10 @@ from netplug_core.records import Change, Create, Get, Key, Kind, OutcomeUnknown,
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.testing.bench import SAMPLE_CODEC
 from netplug_core.testing.clock import ManualClock
+from tests.integration.etcd_papers import issued
 from tests.integration.etcd_server import free_ports
-from tests.integration.etcd_stub import Said, Stub, opened_stub, silence
+from tests.integration.etcd_stub import Message, Said, Stub, opened_stub, silence
+from tests.integration.node import eventually
 
 Call = Callable[[EtcdDatastore, Deadline], None]
 
@@ -86,6 +91,8 @@ UNSETTLED = [
     Said(LATE, "etcdserver: something that no release of today says"),
     Said(BUSY, "error reading from server: EOF"),
 ]
+FULL = Said(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+FULL_TEXT = f"{FULL.text}; the store is full: compact and defragment it, then disarm its alarm"
 TURNED_AWAY = [
     NO_LEADER,
     Said(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
@@ -110,6 +117,44 @@ def test_a_read_whose_member_cannot_say_is_asked_elsewhere(said: Said, other: St
         assert (len(stub.txns), len(other.txns)) == (1, 1)
 
 
+def stored_now(value: bytes) -> Message:
+    """The answer to a read of one key, where it is stored."""
+    kv = CLASSES["KeyValue"](key=b"/netplug/resources/v3/projectnetplug.org/ippools/main", value=value, mod_revision=8)
+    found = CLASSES["ResponseOp"](response_range=CLASSES["RangeResponse"](kvs=[kv]))
+    return CLASSES["TxnResponse"](header=CLASSES["ResponseHeader"](revision=8), succeeded=True, responses=[found])
+
+
+@pytest.mark.parametrize("read_back", [stored_now(b'"a"'), FULL], ids=["it is there", "nobody says"])
+def test_a_write_that_filled_the_store_is_unknown(read_back: Message | Said) -> None:
+    """A member makes it, and then answers that there is no room."""
+    answers = [FULL, read_back]
+    with opened_stub(lambda: answers.pop(0)) as stub, closing(store_at(stub.url)) as store:
+        with pytest.raises(OutcomeUnknown) as caught:
+            written(store)
+        assert str(caught.value) == f"etcd: {stub.url}: {FULL_TEXT}"
+        assert (len(stub.writes), len(stub.txns)) == (1, 2)
+
+
+def test_a_write_of_which_nothing_is_there_was_refused_by_a_full_store(other: Stub) -> None:
+    answers = [FULL, None]
+    with opened_stub(lambda: answers.pop(0)) as stub, closing(store_at(stub.url, other.url)) as store:
+        with pytest.raises(Unavailable) as caught:
+            written(store)
+        assert type(caught.value) is Unavailable
+        assert str(caught.value) == f"etcd: {stub.url}: {FULL_TEXT}"
+        assert (len(stub.writes), len(stub.txns), other.txns) == (1, 2, [])
+
+
+def test_a_read_that_a_full_store_refuses_fails_at_once(other: Stub) -> None:
+    """As etcd 3.5.1 does; the other members are as full."""
+    with opened_stub(lambda: FULL) as stub, closing(store_at(stub.url, other.url)) as store:
+        with pytest.raises(Unavailable) as caught:
+            read(store)
+        assert type(caught.value) is Unavailable
+        assert str(caught.value) == f"etcd: {stub.url}: {FULL_TEXT}"
+        assert (len(stub.txns), other.txns) == (1, [])
+
+
 @pytest.mark.parametrize("said", TURNED_AWAY, ids=lambda said: said.text)
 def test_a_write_that_was_refused_before_anything_was_done_is_made_elsewhere(said: Said, other: Stub) -> None:
     with opened_stub(lambda: said) as stub, closing(store_at(stub.url, other.url)) as store:
@@ -121,6 +166,14 @@ def test_a_write_that_was_never_sent_is_made_elsewhere(dead: str, other: Stub) -
     with closing(store_at(dead, other.url)) as store:
         written(store)
     assert len(other.writes) == 1
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[fe80::1%25lo]", "[fe80::1%lo]", "localhost"])
+def test_a_host_is_taken_as_it_is_written(host: str) -> None:
+    """None of them is called what it is not; a zone may be quoted, as in a URL (RFC 6874), or not."""
+    with closing(store_at(f"http://{host}:1")) as store, pytest.raises(Unavailable) as caught:
+        read(store, within(0.5))
+    assert "resolving" not in str(caught.value), "it was found, and nobody listens there"
 
 
 # --- short deadlines -------------------------------------------------------------------------------------------------
@@ -207,6 +260,58 @@ def test_the_member_to_begin_with_is_drawn() -> None:
         assert [len(stub.txns) for stub in stubs] == [0, 1, 0]
 
 
+class Counted:
+    """A directory that takes its time to say who the members are, and counts how often it is asked."""
+
+    location = "counted"
+
+    def __init__(self, members: tuple[Endpoint, ...], *, takes_s: float = 0.2) -> None:
+        self.members = members
+        self.takes_s = takes_s
+        self.asked = 0
+
+    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
+        self.asked += 1
+        chance(1)
+        CLOCK.sleep(min(self.takes_s, deadline.remaining_s))
+        return self.members
+
+
+def test_calls_that_begin_at_once_ask_for_the_members_once(other: Stub) -> None:
+    """And begin with one and the same member, as all that come later."""
+    directory, drawn = Counted(parse_endpoints([other.url])), list(range(4))
+    client = EtcdClient(directory, Credentials(NOBODY), clock=CLOCK, chance=lambda _below: drawn.pop())
+    start = Barrier(4)
+    with closing(EtcdDatastore(client, codec=SAMPLE_CODEC)) as store:
+
+        def begin() -> None:
+            start.wait()
+            read(store)
+
+        threads = [Thread(target=begin) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (directory.asked, len(drawn), len(other.txns)) == (1, 3, 4)
+
+
+def test_d14_a_call_waits_for_what_another_one_asks_no_longer_than_it_may(other: Stub) -> None:
+    directory = Counted(parse_endpoints([other.url]), takes_s=1.0)
+    client = EtcdClient(directory, Credentials(NOBODY), clock=CLOCK, chance=lambda _below: 0)
+    with closing(EtcdDatastore(client, codec=SAMPLE_CODEC)) as store:
+        first = Thread(target=read, args=(store,))
+        first.start()
+        while not directory.asked:
+            CLOCK.sleep(0.01)
+        started = time.monotonic()
+        with pytest.raises(Unavailable, match="the deadline passed before it could be asked"):
+            read(store, within(0.2))
+        assert time.monotonic() - started < 0.2 + MARGIN_S
+        first.join()
+    assert directory.asked == 1
+
+
 def test_a_member_that_failed_rests_for_fifteen_seconds_and_is_asked_first_again(other: Stub) -> None:
     clock, answers = ManualClock(), [NO_LEADER]
     with (
@@ -219,6 +324,73 @@ def test_a_member_that_failed_rests_for_fifteen_seconds_and_is_asked_first_again
             read(store, Deadline.after(clock, 5.0))
             asked.append((len(stub.txns), len(other.txns)))
     assert asked == [(1, 1), (1, 2), (2, 2)]
+
+
+# --- closing ---------------------------------------------------------------------------------------------------------
+
+
+def watching(store: EtcdDatastore) -> tuple[Thread, list[Change[object]]]:
+    """A thread that follows until the watch ends; it has been told of one change."""
+    told: list[Change[object]] = []
+    thread = Thread(target=lambda: told.extend(store.watch({POOLS: Revision("7")}, deadline=within(20))), daemon=True)
+    thread.start()
+    return thread, told
+
+
+def test_closing_a_store_ends_its_watches_and_connects_to_nobody_again(other: Stub) -> None:
+    with opened_stub() as stub:
+        store = store_at(stub.url, other.url)
+        thread, told = watching(store)
+        assert eventually(lambda: len(stub.metadata) == 1)
+        CLOCK.sleep(0.6)  # a look at a channel delays its end
+        store.close()
+        thread.join(2)
+        assert (thread.is_alive(), len(told)) == (False, 1), "it ends as at its deadline, with what it has told"
+        assert (len(stub.metadata), other.metadata) == (1, [])
+        read(store)
+        store.close()
+        assert (len(stub.txns), other.txns) == (1, []), "a later call connects again, and to the same member"
+
+
+def test_closing_a_store_ends_a_call_that_waits_and_asks_nobody_else(other: Stub) -> None:
+    with opened_stub(silence) as stub:
+        for call, failure in ((read, ClientClosed), (written, OutcomeUnknown)):
+            store, raised = store_at(stub.url, other.url), list[BaseException]()
+
+            def begin(call: Call = call, store: EtcdDatastore = store, raised: list[BaseException] = raised) -> None:
+                try:
+                    call(store, within(20))
+                except Unavailable as error:
+                    raised.append(error)
+
+            asked = len(stub.txns)
+            thread = Thread(target=begin, daemon=True)
+            thread.start()
+            while len(stub.txns) == asked:
+                CLOCK.sleep(0.01)
+            CLOCK.sleep(0.6)
+            store.close()
+            thread.join(2)
+            assert ([type(each) for each in raised], other.txns) == ([failure], [])
+
+
+def test_closing_a_store_ends_a_watch_that_outlived_a_rotation(other: Stub, tmp_path: Path) -> None:
+    """Its connection was made with other certificates, and no other call has used it for long."""
+    clock, roots = ManualClock(), issued(tmp_path)
+    settings = DatastoreSettings(etcd_ca_cert_file=str(roots.root))
+    store = store_at(other.url, settings=settings, clock=clock)
+    thread, _ = watching(store)
+    assert eventually(lambda: len(other.metadata) == 1)
+    roots.root.write_bytes(roots.root.read_bytes() + roots.other_root.read_bytes())
+    for _ in range(2):
+        read(store)
+        clock.sleep(11.0)
+    read(store)
+    assert thread.is_alive()
+    store.close()
+    thread.join(2)
+    assert not thread.is_alive()
+    assert len(other.metadata) == 4, "one watch and three reads"
 
 
 # --- one moment ------------------------------------------------------------------------------------------------------

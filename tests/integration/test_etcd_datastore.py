@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from threading import Barrier, Thread
 
 import pytest
 
+from netplug_backends.etcdv3.client import StoreIsFull
 from netplug_backends.etcdv3.datastore import OPERATIONS, EtcdDatastore
 from netplug_backends.etcdv3.layout import LAYOUT
 from netplug_backends.etcdv3.opening import open_etcd
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
-from netplug_core.clock import Deadline
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.loop import run
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.block import BLOCK
@@ -26,6 +28,7 @@ from netplug_core.records import (
     Change,
     Conflict,
     Create,
+    Decision,
     Delete,
     Get,
     Key,
@@ -51,7 +54,7 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.bench import SAMPLE_CODEC
-from tests.integration.etcd_gateway import calls_served, compact, put
+from tests.integration.etcd_gateway import calls_served, compact, key_names, put
 from tests.integration.etcd_server import Etcd, client_of, opened_etcd, stored, wipe
 
 pytestmark = pytest.mark.etcd
@@ -60,6 +63,7 @@ CLOCK = SystemClock()
 POOLS: Kind[object] = IPPOOL  # whose values are texts here
 POOL = POOLS.key("main")
 H: Key[object] = HANDLE.key("h")
+FULL = "etcdserver: mvcc: database space exceeded"
 
 
 @pytest.fixture(scope="module")
@@ -142,21 +146,53 @@ def test_a_value_that_is_too_large_for_the_server_is_refused_and_not_unknown(sto
     assert not isinstance(caught.value, OutcomeUnknown)
 
 
-def test_a_full_store_is_said_to_be_full_and_not_unknown() -> None:
-    with (
-        opened_etcd(extra=("--quota-backend-bytes", "1000000")) as full,
-        closing(EtcdDatastore(client_of(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store,
-    ):
-        with pytest.raises(Unavailable, match="database space exceeded") as caught:
-            fill(store)
-        assert not isinstance(caught.value, OutcomeUnknown)
+def test_what_many_writers_are_told_of_a_store_that_runs_full_is_true() -> None:
+    """The server makes writes that it then answers with a lack of room: these are unknown, and no others are refused.
+
+    An allocator that took such a write for one that was never made would lose addresses.
+    """
+    told: dict[Key[object], Unavailable | None] = {}
+    with opened_etcd(extra=("--quota-backend-bytes", "4000000")) as full:
+
+        def fill(name: str) -> None:
+            number = 0
+            with closing(EtcdDatastore(client_of(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store:
+                while True:
+                    key, number = POOLS.key(f"{name}-{number}"), number + 1
+                    try:
+                        store.commit([Create(key, "x" * 2000)], deadline=soon())
+                    except Unavailable as error:
+                        told[key] = error
+                        return
+                    told[key] = None
+
+        writers = [Thread(target=fill, args=(f"writer-{number}",)) for number in range(16)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        names = {name.removeprefix("/netplug/resources/v3/projectnetplug.org/ippools/") for name in key_names(full)}
+    assert {key.name for key, failure in told.items() if failure is None} <= names
+    assert not {key.name for key, failure in told.items() if type(failure) is Unavailable} & names
+    failures = [failure for failure in told.values() if failure is not None]
+    assert {type(failure) for failure in failures} <= {Unavailable, StoreIsFull}
+    assert [str(failure) for failure in failures if FULL not in str(failure)] == []
 
 
-def fill(store: EtcdDatastore) -> None:
-    """Write more than a megabyte; the server counts what it has on disk, which it writes ten times a second."""
-    for number in range(30):
-        store.commit([Create(POOLS.key(f"p-{number}"), "x" * 100_000)], deadline=soon())
-        CLOCK.sleep(0.05)
+def test_the_allocator_says_at_once_that_the_store_is_full() -> None:
+    """A rule is not tried again and again until its deadline; it is idempotent where the write was made after all."""
+    with opened_etcd(extra=("--quota-backend-bytes", "1000000")) as full:
+        with closing(EtcdDatastore(client_of(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store:
+            for number in range(30):
+                with suppress(Unavailable):
+                    store.commit([Create(POOLS.key(f"p-{number}"), "x" * 100_000)], deadline=soon())
+                CLOCK.sleep(0.05)  # it counts what it has on disk, which it writes ten times a second
+            pace = Pace(clock=CLOCK, deadline=Deadline.after(CLOCK, 60.0), chance=lambda: 1.0)
+            started = CLOCK.monotonic()
+            with pytest.raises(Unavailable, match=f"{FULL}; the store is full: compact and defragment it"):
+                run(store, [Get(H)], lambda _snapshot: Decision((Create(H, "h"),), None), pace=pace)
+            assert CLOCK.monotonic() - started < 2.0
+        assert LAYOUT.key(H).decode() not in key_names(full)
 
 
 def test_d14_a_large_store_is_read_whole(store: EtcdDatastore) -> None:
@@ -198,6 +234,14 @@ def test_trap_20_a_watch_from_what_is_forgotten_says_so(etcd: Etcd, store: EtcdD
     assert caught.value.revision == start
     (following,) = store.commit([Update(POOL, "last", revision)], deadline=soon())
     assert next(store.watch({POOLS: revision}, deadline=soon())) == Change(POOL, "last", following)
+
+
+def test_trap_20_of_several_revisions_the_one_that_the_store_never_reached_is_named(store: EtcdDatastore) -> None:
+    """As after an older state was put back."""
+    now = store.read([List(POOLS)], deadline=soon()).revision(POOLS)
+    with pytest.raises(WatchExpired) as caught:
+        list(store.watch({POOLS: now, HANDLE: Revision("1000000")}, deadline=soon()))
+    assert caught.value.revision == "1000000"
 
 
 def test_d5_a_watch_that_stops_inside_a_commit_goes_on_there(store: EtcdDatastore) -> None:

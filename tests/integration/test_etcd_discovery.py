@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
+import dns.resolver
 import pytest
 
 from netplug_backends.etcdv3.discovery import Discovered
@@ -118,6 +120,29 @@ def test_d14_a_silent_name_server_costs_a_second_and_a_half_or_what_the_call_has
                 store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, allowed_s))
             assert CLOCK.monotonic() - started < bound_s + 0.4
     assert str(caught.value) == f"{FAILED}no name server answered within {bound_s:.1f} s"
+
+
+@pytest.mark.parametrize(
+    "configuration,problem",
+    [
+        (b"nameserver dns.example\n", "nameserver dns.example is not a"),
+        (b"nameserver 127.0.0.1#5353\n", "nameserver 127.0.0.1#5353 is not a"),
+        ("# Käse\nnameserver 127.0.0.1\n".encode("latin-1"), "'utf-8' codec can't decode byte"),
+        (b"search a..b\nnameserver 127.0.0.1\n", "A DNS label is empty"),
+        (b"", "no nameservers"),
+    ],
+)
+def test_a_configuration_of_the_machine_that_makes_no_sense_is_named(
+    configuration: bytes, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "resolv.conf"
+    file.write_bytes(configuration)
+    read = dns.resolver.Resolver.read_resolv_conf
+    monkeypatch.setattr(dns.resolver, "default_resolver", None)
+    monkeypatch.setattr(dns.resolver.Resolver, "read_resolv_conf", lambda resolver, _path: read(resolver, str(file)))
+    with pytest.raises(Unavailable) as caught:
+        discover()
+    assert str(caught.value).startswith(f"{FAILED}/etc/resolv.conf: {problem}")
 
 
 def test_where_no_name_server_listens_the_call_fails_in_time() -> None:

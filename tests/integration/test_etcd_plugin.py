@@ -40,14 +40,15 @@ HEALTH = 'import urllib.request; print(urllib.request.urlopen("http://127.0.0.1:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    """A node with an etcd and a pool in it."""
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A node with an etcd, which gets a test's own arguments, and a pool in it."""
+    extra: tuple[str, ...] = getattr(request, "param", ())
     reason = capable()
     if reason:
         pytest.skip(reason)
     etcd = etcd_program()
     with opened_node(str(tmp_path)) as opened:
-        opened.start(etcd, "--data-dir", opened.file("etcd"), "--log-level", "error")
+        opened.start(etcd, "--data-dir", opened.file("etcd"), "--log-level", "error", *extra)
         assert eventually(lambda: "true" in opened.ended(sys.executable, "-c", HEALTH).stdout, within_s=30.0)
         ctl(opened, "create", "-f", opened.write("pool.yaml", POOL))
         yield opened
@@ -111,6 +112,49 @@ def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_
     assert (refused.code, "s3cret" in refused.text + refused.stderr) == (7, False)
     away = cni.call("ADD", conf(cni, etcd_endpoints="http://127.0.0.1:1"), pod)
     assert (away.code, "http://127.0.0.1:1: " in away.text) == (11, True)
+
+
+# Put as much as goes in; the server counts what it has on disk, which it writes ten times a second.
+FILL = """
+from contextlib import closing
+from netplug_backends.etcdv3.calls import Put, Txn
+from netplug_backends.etcdv3.opening import open_client
+from netplug_backends.host.machine import SystemClock
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.netconf.model import DatastoreSettings
+clock = SystemClock()
+with closing(open_client(DatastoreSettings(), clock=clock)) as client:
+    try:
+        for number in range(100):
+            filler = Put(b"filler-%d" % number, b"x" * 100_000)
+            client.write(Txn(then=(filler,)), deadline=Deadline.after(clock, 5.0))
+            clock.sleep(0.05)
+    except Unavailable as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("node", [("--quota-backend-bytes", "2000000")], indirect=True)
+def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(cni: Cni, node: Node) -> None:
+    """Neither its deadline nor the time to take back what a lost call has written is waited for."""
+    there, new = node.pods(2)
+    cni.add(conf(cni), there)
+    assert "database space exceeded" in node.run(sys.executable, "-c", FILL)
+    for command, pod in (("ADD", new), ("DEL", there)):
+        started = time.monotonic()
+        refused = cni.call(command, conf(cni), pod)
+        assert time.monotonic() - started < 5.0
+        assert refused.code == 11, refused
+        assert "database space exceeded; the store is full: compact and defragment it, then disarm" in refused.text
+        assert "eth0" not in node.links(pod), "a pod that is gone keeps no interface for it"
+
+
+@pytest.mark.parametrize("host", ["unix", "dns", "ipv4", "xds"])
+def test_a_host_may_have_the_name_of_a_scheme_of_grpcs(node: Node, host: str) -> None:
+    node.run("mount", "--bind", node.write("hosts", f"127.0.0.1 localhost {host}\n::1 {host}\n"), "/etc/hosts")
+    environ = {"PATH": "/usr/bin:/bin", "ETCD_ENDPOINTS": f"http://{host}:2379"}
+    assert "main" in node.run(sys.executable, "-m", "netplug_cli.ctl.main", "get", "ippools", env=environ)
 
 
 # Take what comes at the port of name servers, over either transport, and say nothing.

@@ -52,6 +52,14 @@ def test_d14_a_password_in_a_url_is_refused_and_not_shown() -> None:
     assert "s3cret" not in repr(caught.value)
 
 
+@pytest.mark.parametrize("written", ["https://netplug:s3c,ret@10.0.0.1:2379", "http://a:1,https://netplug:,s3cret@b:2"])
+def test_d14_no_part_of_a_password_with_a_comma_is_shown(written: str) -> None:
+    """The list is split first, and only one of the pieces has the ``@``."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_endpoints(written.split(","))
+    assert str(caught.value) == f"etcd_endpoints: '…' is not accepted; {ACCEPTED}"
+
+
 def test_what_people_set_is_named_in_a_refusal() -> None:
     with pytest.raises(ConfigurationError, match=r"^etcd_authority: 'http://a b' is not accepted; give http"):
         parse_endpoints(["http://a b"], "etcd_authority")

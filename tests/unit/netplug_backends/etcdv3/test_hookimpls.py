@@ -10,15 +10,27 @@ from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 
 
+def text_without(package: str, settings: DatastoreSettings, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What opening the store is refused with where a package is not installed."""
+    for module in [name for name in sys.modules if name.startswith(("netplug_backends.etcdv3.", f"{package}."))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError) as caught:
+        netplug_open_datastore("etcdv3", settings, ManualClock())
+    return str(caught.value)
+
+
 def test_without_its_packages_etcd_is_refused_and_the_text_says_what_brings_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in [name for name in sys.modules if name.startswith("netplug_backends.etcdv3.")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.raises(ConfigurationError) as caught:
-        netplug_open_datastore("etcdv3", DatastoreSettings(), ManualClock())
-    assert str(caught.value) == (
+    assert text_without("grpc", DatastoreSettings(), monkeypatch) == (
         "datastore_type: 'etcdv3' is not accepted; "
         "the package grpc is not installed; netplug[etcd] brings what it needs"
+    )
+
+
+def test_without_the_package_that_asks_name_servers_a_domain_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv="etcd.local")
+    assert text_without("dns", settings, monkeypatch) == (
+        "datastore_type: 'etcdv3' is not accepted; the package dns is not installed; netplug[etcd] brings what it needs"
     )

@@ -165,6 +165,27 @@ def test_half_a_rotation_leaves_what_was_read_before_in_use(papers: Papers) -> N
     assert credentials.material() == before
 
 
+def test_s15_an_inline_text_that_no_bytes_stand_for_is_refused(papers: Papers) -> None:
+    """As JSON can bring one: half of a pair of surrogates."""
+    key, certificate = papers.key.read_text(), papers.certificate.read_text()
+    pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
+    assert refused(etcd_key="\ud800", etcd_cert=certificate) == f"etcd: 'inline key and certificate' {pair}"
+    assert refused(etcd_key=key, etcd_cert=f"\ud800{certificate[5:]}") == f"etcd: 'inline key and certificate' {pair}"
+    assert refused(etcd_ca_cert="\ud800") == (
+        "etcd: 'inline CA certificate' is not accepted; it must hold PEM certificates"
+    )
+
+
+@pytest.mark.parametrize("name,other", [("etcd_password", "etcd_username"), ("etcd_username", "etcd_password")])
+def test_d14_a_user_that_the_protocol_cannot_carry_is_refused_and_not_shown(name: str, other: str) -> None:
+    """As Python reads an environment in another encoding."""
+    given = settings(**{name: os.fsdecode(b"p\xe4ss"), other: "u"})
+    with pytest.raises(ConfigurationError) as caught:
+        Credentials(given)
+    assert str(caught.value) == f"{name}: '…' is not accepted; it must be text in UTF-8"
+    assert "ss" not in f"{caught.value.__cause__!r}"
+
+
 def test_a_user_counts_only_with_a_password() -> None:
     both = Credentials(settings(etcd_username="u", etcd_password=PASSWORD))
     assert (both.user, both.password) == ("u", PASSWORD)
