@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ def open_world(netconf: NetConf, log: Log) -> Iterator[World]:
     Raises:
         ConfigurationError: a name that nobody offers, or settings that its backend cannot use.
     """
-    registry, clock = Registry(CATALOG), SystemClock()
+    registry, clock = _backends(), SystemClock()
     with ExitStack() as stack:
         settings = netconf.datastore
         store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
@@ -56,19 +57,29 @@ def open_datastore(settings: DatastoreSettings) -> AbstractContextManager[Datast
     Raises:
         ConfigurationError: a name that nobody offers, or settings that its backend cannot use.
     """
-    return Registry(CATALOG).open_datastore(settings.type, settings, system_clock())
+    return _backends().open_datastore(settings.type, settings, system_clock())
 
 
 def open_empty_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
     """A datastore in the memory of this process that holds nothing, in a time of its own: for simulation."""
     from netplug_core.netconf.model import DatastoreSettings
 
-    return Registry(CATALOG).open_datastore("memory", DatastoreSettings(type="memory"), clock)
+    return _backends().open_datastore("memory", DatastoreSettings(type="memory"), clock)
 
 
 def open_ipam(store: Datastore) -> AbstractContextManager[IPAM]:
     """What assigns and releases the addresses of an open datastore, for the lab."""
-    return Registry(CATALOG).open_ipam("netplug-ipam", store, system_clock())
+    return _backends().open_ipam("netplug-ipam", store, system_clock())
+
+
+def _backends() -> Registry:
+    """Whoever offers backends, in a process of our own, where names of hosts are found as by everybody on the machine.
+
+    gRPC, which reads this when it is loaded, would ask name servers also for what ``/etc/hosts`` has, and wait for
+    those that are silent.
+    """
+    os.environ.setdefault("GRPC_DNS_RESOLVER", "native")
+    return Registry(CATALOG)
 
 
 def install_executables(bin_dir: str, say: Callable[[str], None]) -> None:

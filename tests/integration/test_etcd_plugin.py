@@ -194,6 +194,14 @@ def test_a_status_that_fails_is_code_50_and_says_where_and_why(cni: Cni, silent:
         assert (refused.code, text in refused.text) == (50, True), refused
 
 
+def test_a_member_that_the_hosts_file_names_needs_no_name_server(cni: Cni, node: Node, silent: str) -> None:
+    del silent
+    node.run("mount", "--bind", node.write("hosts", "127.0.0.1 localhost etcd.local\n"), "/etc/hosts")
+    assert cni.call("STATUS", conf(cni, cniVersion="1.1.0", etcd_endpoints="http://etcd.local:2379")).status == 0
+    environ = {"PATH": "/usr/bin:/bin", "ETCD_ENDPOINTS": "http://etcd.local:2379"}
+    assert "main" in node.run(sys.executable, "-m", "netplug_cli.ctl.main", "get", "ippools", env=environ)
+
+
 def test_a_silent_name_server_does_not_keep_a_del_from_the_pod(cni: Cni, node: Node, pod: Pod, silent: str) -> None:
     del silent
     cni.add(conf(cni), pod)
