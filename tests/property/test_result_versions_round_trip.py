@@ -27,8 +27,8 @@ from netplug_core.cni.versions import VERSIONS, AddressShape, SpecVersion
 from netplug_core.testing.strategies import addresses, families, prefixes
 
 NUMBERS = st.none() | st.integers(0, 2**32 - 1)
-WORDS = st.text(st.characters(codec="utf-8"), max_size=8)
-NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 
 OLD = tuple(version for version in VERSIONS if version.shape is AddressShape.PER_FAMILY)
 NEW = tuple(version for version in VERSIONS if version not in OLD)
