@@ -97,6 +97,7 @@ class EtcdClient:
         self._used: WeakSet[Connection] = WeakSet()  # these, and those that only a watch still holds
         self._material = TlsMaterial()
         self._failed_at: dict[Endpoint, float] = {}
+        self._found: set[Endpoint] = set()  # by their names
         self._token: str | None = None  # an empty one where the cluster knows no users
 
     def close(self) -> None:
@@ -215,6 +216,7 @@ class EtcdClient:
 
     def _asked(self, endpoint: Endpoint, call: _Call[T], share: Deadline, closing: Event) -> T:
         connection = self._connection(endpoint, closing)
+        self._find_host(endpoint, share)
         token = self._logged_in(connection, share)
         try:
             result = call(connection, token, share)
@@ -226,6 +228,19 @@ class EtcdClient:
             result = call(connection, token, share)
         self._failed_at.pop(endpoint, None)
         return result
+
+    def _find_host(self, endpoint: Endpoint, share: Deadline) -> None:
+        """Return if the endpoint's name leads somewhere, or did when it was last used."""
+        if not endpoint.has_name or endpoint in self._found:
+            return
+        from netplug_backends.etcdv3.hosts import find_host
+
+        try:
+            find_host(endpoint.host, endpoint.port, share)
+        except OSError as error:
+            text = f"no address of {endpoint.host} is known: {error.strerror or error}"
+            raise CallFailed(Failure.UNREACHABLE, text) from error
+        self._found.add(endpoint)
 
     def _logged_in(self, connection: Connection, share: Deadline, *, instead_of: str | None = None) -> str:
         """The token that calls carry; empty where none is needed."""
@@ -278,6 +293,8 @@ class EtcdClient:
         if closing.is_set() and error.failure not in final:
             raise ClientClosed("etcd", _CLOSED) from error
         self._failed_at[endpoint] = self._clock.monotonic()
+        if error.failure is Failure.UNREACHABLE:  # any other was told over a connection that is there
+            self._found.discard(endpoint)
         if error.failure in final:
             raise OutcomeUnknown("etcd", text) from error
 

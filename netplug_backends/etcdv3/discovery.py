@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from netplug_backends.etcdv3.endpoints import Chance, Endpoint
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.netconf.model import without_password
 
 if TYPE_CHECKING:
     from dns.name import Name
@@ -29,6 +30,8 @@ _ANSWER_S = 1.5  # a STATUS has two seconds for everything
 _TRY_S = 0.5  # then the next name server is asked, or the same one again
 _HEAVY = 100  # how much more often a record of weight 1 is drawn than one of weight 0
 
+_NOT_IN_NAMES = frozenset("@:/")
+
 
 class Discovered:
     """The members that a domain's SRV records name: those with TLS first, each service by priority and weight.
@@ -41,11 +44,14 @@ class Discovered:
         from dns.exception import DNSException
         from dns.name import from_text
 
+        accepted = "give the name of a domain"
+        if not _NOT_IN_NAMES.isdisjoint(domain):  # a URL, perhaps with a password, which is nothing to ask servers for
+            raise ConfigurationError("etcd_discovery_srv", without_password(domain), accepted)
         try:
             # A name ends here: nothing of the host's search list is to be appended to it.
             self._names = {service: from_text(f"{service}.{domain.removesuffix('.')}.") for service in _SERVICES}
         except (DNSException, ValueError) as error:
-            raise ConfigurationError("etcd_discovery_srv", domain, "give the name of a domain") from error
+            raise ConfigurationError("etcd_discovery_srv", domain, accepted) from error
         self._domain = domain
 
     @property

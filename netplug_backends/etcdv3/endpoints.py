@@ -36,6 +36,11 @@ class Endpoint:
         return self.scheme == "https"
 
     @property
+    def has_name(self) -> bool:
+        """Whether somebody has to be asked where the host is: it is not written as an address."""
+        return ":" not in self.host and not self.host.rpartition(".")[2].isdigit()
+
+    @property
     def target(self) -> str:
         """The address as ``host:port``."""
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -97,7 +97,7 @@ def _sqlite_path(top: Members, kind: str) -> str:
     if kind == FILE_STORE and not path.startswith("/"):
         # Runtimes start plugins in whatever folder they are in themselves. A teardown in a file of that folder would
         # find nothing, and leave every address held that is recorded in the one that was meant.
-        raise ConfigurationError(f"{top.where}.sqlite_path", path, "an absolute path is expected")
+        raise ConfigurationError(f"{top.where}.sqlite_path", without_password(path), "an absolute path is expected")
     return path
 
 

@@ -5,11 +5,12 @@ D14: each failing call also ends by its deadline, and says why.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 
 import grpc
 import pytest
@@ -174,6 +175,39 @@ def test_a_host_is_taken_as_it_is_written(host: str) -> None:
     with closing(store_at(f"http://{host}:1")) as store, pytest.raises(Unavailable) as caught:
         read(store, within(0.5))
     assert "resolving" not in str(caught.value), "it was found, and nobody listens there"
+
+
+def test_a_host_that_nobody_knows_says_so(other: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_arguments: object, **_options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with closing(store_at("http://nowhere.invalid:1")) as store, pytest.raises(Unavailable) as caught:
+        read(store, within(5.0))
+    problem = "no address of nowhere.invalid is known: Name or service not known"
+    assert str(caught.value) == f"etcd: http://nowhere.invalid:1: {problem}"
+    with closing(store_at("http://nowhere.invalid:1", other.url)) as store:
+        written(store)
+    assert len(other.writes) == 1
+
+
+@pytest.mark.parametrize("act", [read, written], ids=["read", "write"])
+def test_d14_silent_name_servers_cost_no_more_than_the_deadline(
+    act: Callable[..., object], other: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many names wait for them: gRPC, which has few threads, is asked for none of these."""
+    answer, names = Event(), [f"http://{name}.example:1" for name in ("one", "two", "three", "four")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(10))
+    with closing(store_at(*names)) as store:
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="no name server answered by the deadline") as caught:
+            act(store, within(0.4))
+        assert time.monotonic() - began < 0.4 + MARGIN_S
+        assert not isinstance(caught.value, OutcomeUnknown)
+    with closing(store_at(*names, other.url)) as store:
+        act(store, within(2.0))
+    answer.set()
+    assert other.txns
 
 
 # --- short deadlines -------------------------------------------------------------------------------------------------

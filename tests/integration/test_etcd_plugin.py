@@ -202,6 +202,14 @@ def test_a_member_that_the_hosts_file_names_needs_no_name_server(cni: Cni, node:
     assert "main" in node.run(sys.executable, "-m", "netplug_cli.ctl.main", "get", "ippools", env=environ)
 
 
+def test_names_that_nobody_answers_for_keep_nobody_from_a_member_that_is_there(cni: Cni, silent: str) -> None:
+    del silent
+    names = (f"http://{name}.etcd.local:2379" for name in ("one", "two", "three"))
+    endpoints = ",".join((*names, "http://127.0.0.1:2379"))
+    for _ in range(3):  # whoever is drawn to be the first
+        assert cni.call("STATUS", conf(cni, cniVersion="1.1.0", etcd_endpoints=endpoints)).status == 0
+
+
 def test_a_silent_name_server_does_not_keep_a_del_from_the_pod(cni: Cni, node: Node, pod: Pod, silent: str) -> None:
     del silent
     cni.add(conf(cni), pod)

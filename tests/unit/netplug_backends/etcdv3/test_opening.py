@@ -36,11 +36,18 @@ def test_s14_endpoints_and_a_domain_are_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("domain", ["a..b", f"{'a' * 64}.org", ".", "\ud800.org"])
+@pytest.mark.parametrize("domain", ["a..b", f"{'a' * 64}.org", ".", "\ud800.org", "http://a.org", "a.org:2379"])
 def test_a_domain_that_is_none_is_refused(domain: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         open_etcd(DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv=domain), clock=CLOCK)
     assert str(caught.value) == f"etcd_discovery_srv: {domain!r} is not accepted; give the name of a domain"
+
+
+@pytest.mark.parametrize("domain", ["https://root:s3cret@etcd.example:2379", "s3cret@etcd.example"])
+def test_a_url_is_no_domain_and_shows_no_password(domain: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_etcd(DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv=domain), clock=CLOCK)
+    assert str(caught.value) == "etcd_discovery_srv: '…' is not accepted; give the name of a domain"
 
 
 def test_what_people_set_is_named_when_it_makes_no_endpoint() -> None:
