@@ -132,7 +132,7 @@ def test_a_connection_that_is_given_up_is_closed_soon(etcd: Etcd) -> None:
                 return error.failure is Failure.UNREACHABLE
             return False
 
-        eventually(is_closed)
+        assert eventually(is_closed)
 
 
 def test_a_member_that_is_back_within_the_call_serves_it(etcd: Etcd, url: str) -> None:
