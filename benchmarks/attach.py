@@ -21,13 +21,13 @@ from pathlib import Path
 
 from attrs import frozen
 
-from benchmarks.measure import Sample, Series, report, run
-from netplug_cli import wiring
+from benchmarks.measure import ProcessSample, ProcessSeries, format_report, run
 from netplug_cli.lab.folder import find_lab
-from netplug_cli.lab.model import NODE, POD_NAMESPACE
-from netplug_cli.lab.paths import Folder
+from netplug_cli.lab.model import NODE_NETNS, POD_NAMESPACE
+from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import StoreKind, store_environment
-from netplug_core.netconf.tool import datastore_settings_from_environment
+from netplug_cli.wiring import backends
+from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 _INSIDE = "NETPLUG_BENCHMARK_INSIDE"
 _DEBIAN_PLUGINS = "/usr/lib/cni"
@@ -45,7 +45,7 @@ _GOAL = 1.5
 
 
 @frozen
-class Contender:
+class MeasuredPlugin:
     """A plugin with its configuration, and the namespace of the node that it works on."""
 
     name: str
@@ -75,8 +75,8 @@ def measure(rounds: int) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         labs = {kind: stack.enter_context(_lab(kind)) for kind in StoreKind}
-        reference = stack.enter_context(_reference(Path(folder)))
-        contenders = [reference, *(_contender(kind, where) for kind, where in labs.items())]
+        reference = stack.enter_context(_reference_plugin(Path(folder)))
+        contenders = [reference, *(_lab_plugin(kind, where) for kind, where in labs.items())]
         stack.enter_context(_api_pods(labs[StoreKind.KUBERNETES], rounds))
         _print_rounds(contenders, rounds)
         _print_burst(contenders)
@@ -86,7 +86,7 @@ def measure(rounds: int) -> None:
 
 
 @contextmanager
-def _lab(kind: StoreKind) -> Iterator[Folder]:
+def _lab(kind: StoreKind) -> Iterator[LabFolder]:
     """A lab with that datastore; its own pod stays where it is."""
     tool = [sys.executable, "-m", "netplug_cli.ctl.main", "lab"]
     servers = () if kind is StoreKind.SQLITE else ("--servers", str(_SERVERS))
@@ -94,22 +94,24 @@ def _lab(kind: StoreKind) -> Iterator[Folder]:
     up = [*tool, "up", *named, "--pods", "1", "--datastore", kind.value, *servers]
     try:
         subprocess.run(up, check=True, stdout=subprocess.DEVNULL)
-        yield Folder(f"/run/netplug-{kind.value}")
+        yield LabFolder(f"/run/netplug-{kind.value}")
     finally:
         subprocess.run([*tool, "down", *named], check=False, stdout=subprocess.DEVNULL)
 
 
-def _contender(kind: StoreKind, folder: Folder) -> Contender:
+def _lab_plugin(kind: StoreKind, folder: LabFolder) -> MeasuredPlugin:
     """The lab's own configuration, for one family and without a log, as the reference has it."""
     conflist = json.loads(Path(folder.conflist_file).read_text())
     conf = {**conflist["plugins"][0], "cniVersion": conflist["cniVersion"], "name": "bench", "log_level": "ERROR"}
     del conf["log_file_path"]
     conf["ipam"] = {"type": "netplug-ipam"}
-    return Contender(f"netplug, {kind.value}", f"{folder.bin_dir}/netplug", json.dumps(conf), folder.netns(NODE))
+    return MeasuredPlugin(
+        f"netplug, {kind.value}", f"{folder.bin_dir}/netplug", json.dumps(conf), folder.netns(NODE_NETNS)
+    )
 
 
 @contextmanager
-def _reference(folder: Path) -> Iterator[Contender]:
+def _reference_plugin(folder: Path) -> Iterator[MeasuredPlugin]:
     """The well-known plugins, on a node of their own."""
     conf = {
         "cniVersion": "1.0.0",
@@ -117,25 +119,25 @@ def _reference(folder: Path) -> Iterator[Contender]:
         "type": "ptp",
         "ipam": {"type": "host-local", "subnet": "10.96.0.0/20", "dataDir": str(folder / "host-local")},
     }
-    node, namespaces = str(folder / "node"), wiring.pinned_namespaces()
+    node, namespaces = str(folder / "node"), backends.pinned_namespaces()
     namespaces.make(node)
     try:
         namespaces.configure_node(node, ())
-        yield Contender(_REFERENCE, f"{_DEBIAN_PLUGINS}/ptp", json.dumps(conf), node)
+        yield MeasuredPlugin(_REFERENCE, f"{_DEBIAN_PLUGINS}/ptp", json.dumps(conf), node)
     finally:
         namespaces.remove(node)
 
 
 @contextmanager
-def _api_pods(folder: Folder, rounds: int) -> Iterator[None]:
+def _api_pods(folder: LabFolder, rounds: int) -> Iterator[None]:
     """The pods that the API server has to know before a plugin may attach them."""
     lab = find_lab(folder)
     if lab is None:
         raise SystemExit(f"{folder.path} has no lab any more")
     settings = datastore_settings_from_environment(store_environment(lab.store, folder))
     with (
-        wiring.pinned_namespaces().enter(folder.netns(NODE)),
-        wiring.open_lab_cluster(settings, lab.uid) as cluster,
+        backends.pinned_namespaces().enter(folder.netns(NODE_NETNS)),
+        backends.open_lab_cluster(settings, lab.uid) as cluster,
     ):
         for number in range(max(_WARMUP + rounds, _BURST)):
             cluster.make_pod(POD_NAMESPACE, f"c{number}", node=lab.node_name)
@@ -145,9 +147,9 @@ def _api_pods(folder: Folder, rounds: int) -> Iterator[None]:
 # --- one after another ---------------------------------------------------------------------------------------------
 
 
-def _print_rounds(contenders: Sequence[Contender], rounds: int) -> None:
-    found = {(each.name, verb): Series(each.name, verb) for each in contenders for verb in ("ADD", "DEL")}
-    imports = {kind: Series(f"imports, {kind.value}", "ADD") for kind in StoreKind}
+def _print_rounds(contenders: Sequence[MeasuredPlugin], rounds: int) -> None:
+    found = {(each.name, verb): ProcessSeries(each.name, verb) for each in contenders for verb in ("ADD", "DEL")}
+    imports = {kind: ProcessSeries(f"imports, {kind.value}", "ADD") for kind in StoreKind}
     for number in range(_WARMUP + rounds):
         for each in contenders:
             with _namespaces([f"c{number}"]):
@@ -162,7 +164,7 @@ def _print_rounds(contenders: Sequence[Contender], rounds: int) -> None:
             if number >= _WARMUP:
                 series.samples.append(sample)
     print(f"{rounds} rounds after {_WARMUP} to warm up, interleaved; reference: {_REFERENCE}\n")
-    print(report([*found.values(), *imports.values()]))
+    print(format_report([*found.values(), *imports.values()]))
     print(f"\nADD's CPU in times of the imports alone (goal P12: {_GOAL}), and of the reference's:\n")
     reference_ms = found[_REFERENCE, "ADD"].cpu_ms()
     for kind, series in imports.items():
@@ -181,7 +183,7 @@ def _with_libraries(kind: StoreKind) -> str:
 # --- all at once ---------------------------------------------------------------------------------------------------
 
 
-def _print_burst(contenders: Sequence[Contender]) -> None:
+def _print_burst(contenders: Sequence[MeasuredPlugin]) -> None:
     """As many pods as a node may have, each with a process of its own, all started together."""
     names = [f"c{number}" for number in range(_BURST)]
     print(
@@ -202,7 +204,7 @@ def _print_burst(contenders: Sequence[Contender]) -> None:
 # --- one call ------------------------------------------------------------------------------------------------------
 
 
-def _call(contender: Contender, verb: str, container: str) -> Sample:
+def _call(contender: MeasuredPlugin, verb: str, container: str) -> ProcessSample:
     """One command, run in the node's namespace as a runtime runs it."""
     environ = {
         "CNI_COMMAND": verb,
@@ -213,7 +215,7 @@ def _call(contender: Contender, verb: str, container: str) -> Sample:
         "CNI_PATH": f"{Path(contender.executable).parent}:{_DEBIAN_PLUGINS}",
         "PATH": os.environ["PATH"],
     }
-    with wiring.pinned_namespaces().enter(contender.node):
+    with backends.pinned_namespaces().enter(contender.node):
         return run([contender.executable], contender.conf.encode(), environ)
 
 

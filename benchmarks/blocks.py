@@ -13,8 +13,8 @@ from hashlib import sha256
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import format_time
-from netplug_core.datastore.encoding import STORED_JSON
-from netplug_core.ipam.block import Attribute, Block
+from netplug_core.encoding.stored_json import STORED_JSON
+from netplug_core.ipam.model.block import Attribute, Block
 
 _PREFIXES = ("10.3.7.64/26", "fd00:0:0:7::40/122")
 _NOW_NS = 1_755_684_000_123_456_789
@@ -28,11 +28,11 @@ _WEIGHED_BLOCKS, _ALL_BLOCKS, _PODS = 250, 5000, 50
 def measure(rounds: int) -> None:
     """Measure that many rounds and print."""
     for cidr in _PREFIXES:
-        block = _filled(Prefix.parse(cidr), _HELD)
+        block = _fill_block(Prefix.parse(cidr), _HELD)
         data = STORED_JSON.encode(block.key, block)
         print(f"{cidr}: {_HELD} held, {len(data)} bytes; CPU, the best of {rounds} rounds of {_REPEATS}, interleaved")
-        print(_table(_took_us(_operations(block, data), rounds)))
-    for name, weight in (("assigned", _weight_mb(_filled)), ("read from JSON", _weight_mb(_read))):
+        print(_table(_measure_us(_operations(block, data), rounds)))
+    for name, weight in (("assigned", _memory_mb(_fill_block)), ("read from JSON", _memory_mb(_decode_block))):
         print(f"{_ALL_BLOCKS} blocks of {_PODS} pods, {name}: {weight:.0f} MB, told from {_WEIGHED_BLOCKS}")
 
 
@@ -49,14 +49,14 @@ def _operations(block: Block, data: bytes) -> dict[str, Callable[[], object]]:
         "assign one address": lambda: block.assign(free, attribute),
         "release one address": lambda: block.release(taken),
         "release one to cool down": lambda: block.release(taken, cooling_from_ns=_NOW_NS),
-        "collect, nothing cools": lambda: block.collected(_NOW_NS, _COOLDOWN_NS),
+        "collect, nothing cools": lambda: block.expire_cooldown(_NOW_NS, _COOLDOWN_NS),
         "find a handle's address": lambda: block.held_by(handle),
         "look at all that is held": block.held,
         "check the shape": block.problem,
     }
 
 
-def _took_us(operations: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def _measure_us(operations: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     best = dict.fromkeys(operations, float("inf"))  # what another process takes from us says nothing about us
     for _round in range(rounds):
         for name, operation in operations.items():
@@ -74,25 +74,25 @@ def _table(took_us: dict[str, float]) -> str:
     return "\n".join((*lines, ""))
 
 
-def _weight_mb(make: Callable[[Prefix, int], object]) -> float:
+def _memory_mb(make: Callable[[Prefix, int], object]) -> float:
     """What all blocks weigh, by some of them."""
     pool = Prefix.parse("10.0.0.0/12")
     tracemalloc.start()
-    blocks = [make(pool.part(number, 26), _PODS) for number in range(_WEIGHED_BLOCKS)]
+    blocks = [make(pool.subprefix(number, 26), _PODS) for number in range(_WEIGHED_BLOCKS)]
     weight, _peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return weight / len(blocks) * _ALL_BLOCKS / 1e6
 
 
-def _filled(prefix: Prefix, pods: int) -> Block:
+def _fill_block(prefix: Prefix, pods: int) -> Block:
     block = Block.new(prefix, owner="host:worker-12.example.internal", now_ns=_NOW_NS)
     for number in range(pods):
-        block = block.assign(block.available(1, None), _attribute(number))
+        block = block.assign(block.find_free(1, None), _attribute(number))
     return block
 
 
-def _read(prefix: Prefix, pods: int) -> object:
-    block = _filled(prefix, pods)
+def _decode_block(prefix: Prefix, pods: int) -> object:
+    block = _fill_block(prefix, pods)
     return STORED_JSON.decode(block.key, STORED_JSON.encode(block.key, block))
 
 

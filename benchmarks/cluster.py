@@ -21,20 +21,20 @@ from itertools import islice
 from attrs import asdict, define, evolve, field, frozen
 
 from benchmarks.measure import run
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.encoding import STORED_JSON
-from netplug_core.datastore.warm import Warm
-from netplug_core.ipam.block import Attribute, Block
-from netplug_core.ipam.decide import decide, queries
-from netplug_core.ipam.handle import HANDLE
-from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.places import PROBES
-from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest
-from netplug_core.ipam.search import block_order, hashed_start
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.encoding.stored_json import STORED_JSON
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.acquire import PROBE_COUNT
+from netplug_core.ipam.allocation.block_order import block_order, hashed_start
+from netplug_core.ipam.allocation.decide import decide, queries
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
+from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, NeedMore
 from netplug_core.resources.ippool import AllowedUse, IPPool
 
@@ -51,7 +51,7 @@ _DEADLINE = Deadline.after(_CLOCK, 3600.0)
 
 
 @frozen(kw_only=True)
-class Filled:
+class ClusterCost:
     """What one cluster cost; microseconds of CPU for each call, and for the reference."""
 
     nodes: int
@@ -73,7 +73,7 @@ def measure(rounds: int) -> None:
     Raises:
         SystemExit: one of the processes failed.
     """
-    filled = [_filled(nodes) for nodes in _SIZES]
+    filled = [_measure_in_process(nodes) for nodes in _SIZES]
     print(f"{_PODS} pods a node in {_POOL}, blocks of 64, memory store; CPU (goal {_RATE_GOAL:,} assignments/s)")
     print(f"x JSON: times of what plain JSON takes to read and write a block (goal {_JSON_GOAL})")
     print(f"cold: {_COLD_PODS} more pods a node, with no memory of what was read; MB: resident (goal {_RSS_GOAL_MB})\n")
@@ -93,18 +93,18 @@ def measure(rounds: int) -> None:
     _print_shortfall(rounds)
 
 
-def _filled(nodes: int) -> Filled:
+def _measure_in_process(nodes: int) -> ClusterCost:
     sample = run([sys.executable, "-m", "benchmarks.cluster", str(nodes)], b"", os.environ)
     if sample.status:
         raise SystemExit(f"filling {nodes} nodes failed: {sample.output}")
-    return Filled(**json.loads(sample.output))
+    return ClusterCost(**json.loads(sample.output))
 
 
 # --- a cluster -----------------------------------------------------------------------------------------------------
 
 
 @define
-class _Cluster:
+class _AllocatorCluster:
     """A store with one pool, and an allocator for each node as a resident process there has it.
 
     Nobody watches, so the store keeps no changes; a process knows its node's name once.
@@ -117,17 +117,18 @@ class _Cluster:
     ipams: list[BlockIPAM] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        pool = IPPool.over(self.pool, name="main")
+        pool = IPPool.for_prefix(self.pool, name="main")
         self.store.commit((Create(pool.key, pool),), deadline=_DEADLINE)
         passing = frozenset((HANDLE,))
         self.names.extend(f"node-{node}" for node in range(self.nodes))
         self.ipams.extend(
-            self.ipam(Warm.over(self.store, clock=_CLOCK, passing=passing)) for _node in range(self.nodes)
+            self.ipam(DatastoreCache.for_datastore(self.store, clock=_CLOCK, uncached_kinds=passing))
+            for _node in range(self.nodes)
         )
 
-    def ipam(self, warm: Warm | None) -> BlockIPAM:
+    def ipam(self, warm: DatastoreCache | None) -> BlockIPAM:
         """An allocator, with or without a memory."""
-        return BlockIPAM(datastore=self.store, clock=_CLOCK, chance=random.random, warm=warm)
+        return BlockIPAM(datastore=self.store, clock=_CLOCK, chance=random.random, cache=warm)
 
     def assign(self, ipams: Iterable[BlockIPAM], pod: int) -> None:
         """Give a pod of every node its address."""
@@ -140,9 +141,9 @@ class _Cluster:
             ipam.release(ReleaseRequest(handle=_handle(node, pod)), NO_ENDPOINT, deadline=_DEADLINE)
 
 
-def _fill(nodes: int) -> Filled:
+def _fill_cluster(nodes: int) -> ClusterCost:
     """Fill a cluster in this process."""
-    cluster, reference = _Cluster(_POOL, nodes), _plain_json()
+    cluster, reference = _AllocatorCluster(_POOL, nodes), _plain_json()
     cold = [cluster.ipam(None)] * nodes
     assign_s = json_s = cold_s = release_s = 0.0
     for pod in range(_PODS):
@@ -153,7 +154,7 @@ def _fill(nodes: int) -> Filled:
         cold_s += _cpu_s(partial(cluster.assign, cold, pod))
     for pod in range(_RELEASED_PODS):
         release_s += _cpu_s(partial(cluster.release, pod))
-    return Filled(
+    return ClusterCost(
         nodes=nodes,
         assign_us=assign_s / (nodes * _PODS) * 1e6,
         cold_us=cold_s / (nodes * _COLD_PODS) * 1e6,
@@ -165,10 +166,10 @@ def _fill(nodes: int) -> Filled:
 
 def _plain_json() -> Callable[[], None]:
     """Reads and writes a block of 40 pods many times, as one would who has no model."""
-    block = Block.new(_POOL.part(0, 26), owner="host:node-0", now_ns=_CLOCK.now_ns())
+    block = Block.new(_POOL.subprefix(0, 26), owner="host:node-0", now_ns=_CLOCK.now_ns())
     for pod in range(40):
         owner = (*_request(0, pod).owner, ("node", "node-0"), ("timestamp", "2026-08-20T10:00:00Z"))
-        block = block.assign(block.available(1, None), Attribute(handle=_handle(0, pod), owner=owner))
+        block = block.assign(block.find_free(1, None), Attribute(handle=_handle(0, pod), owner=owner))
     data = STORED_JSON.encode(block.key, block)
 
     def read_and_write() -> None:
@@ -215,13 +216,13 @@ def _best_us(operations: dict[str, Callable[[], object]], rounds: int, repeats: 
 
 def _print_searches(rounds: int) -> None:
     """How a node that has nothing yet finds its first block among many that others have."""
-    cluster = _Cluster(_POOL, _CLAIMED)
+    cluster = _AllocatorCluster(_POOL, _CLAIMED)
     cluster.assign(cluster.ipams, 0)
     request = _request(_CLAIMED, 0)
     snapshot = cluster.store.read(queries(request), deadline=_DEADLINE)
     while isinstance(needed := decide(snapshot, request, _CLOCK.now_ns(), hashed_start), NeedMore):
         snapshot = snapshot.merged(cluster.store.read(needed.queries, deadline=_DEADLINE))
-    count = _POOL.part_count(26)
+    count = _POOL.subprefix_count(26)
 
     def find(candidates: int) -> list[Prefix]:
         start = hashed_start(request.node, _POOL, count)
@@ -230,7 +231,7 @@ def _print_searches(rounds: int) -> None:
     took_us = _best_us(
         {
             f"find the first candidate (goal {_SEARCH_GOAL_US:.0f})": lambda: find(1),
-            f"find {PROBES} candidates": lambda: find(PROBES),
+            f"find {PROBE_COUNT} candidates": lambda: find(PROBE_COUNT),
             "decide a node's first address": lambda: decide(snapshot, request, _CLOCK.now_ns(), hashed_start),
         },
         rounds,
@@ -246,7 +247,7 @@ def _print_families(rounds: int) -> None:
     prefixes = [Prefix.parse("10.3.7.0/24"), Prefix.parse("fd00:3:7::/64")]
     best = dict.fromkeys(prefixes, float("inf"))
     for prefix in prefixes * rounds:
-        cluster = _Cluster(prefix, 4)
+        cluster = _AllocatorCluster(prefix, 4)
         best[prefix] = min(
             best[prefix], sum(_cpu_s(partial(cluster.assign, cluster.ipams, pod)) for pod in range(_PODS))
         )
@@ -258,10 +259,10 @@ def _print_families(rounds: int) -> None:
 
 def _print_shortfall(rounds: int) -> None:
     """What it takes to say that a pool is full, when all of its blocks have to be looked at."""
-    cluster = _Cluster(_POOL, 0)
-    first = Block.new(_POOL.part(0, 26), owner="host:elsewhere", now_ns=_CLOCK.now_ns())
+    cluster = _AllocatorCluster(_POOL, 0)
+    first = Block.new(_POOL.subprefix(0, 26), owner="host:elsewhere", now_ns=_CLOCK.now_ns())
     full = first.assign(first.free, Attribute(handle="all"))
-    blocks = [evolve(full, prefix=_POOL.part(number, 26)) for number in range(_POOL.part_count(26))]
+    blocks = [evolve(full, prefix=_POOL.subprefix(number, 26)) for number in range(_POOL.subprefix_count(26))]
     for begin in range(0, len(blocks), _BATCH):
         creates = tuple(Create(block.key, block) for block in blocks[begin : begin + _BATCH])
         cluster.store.commit(creates, deadline=_DEADLINE)
@@ -277,4 +278,4 @@ def _print_shortfall(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(_fill(int(sys.argv[1])))))
+    print(json.dumps(asdict(_fill_cluster(int(sys.argv[1])))))

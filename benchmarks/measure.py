@@ -11,11 +11,11 @@ from statistics import median, quantiles
 
 from attrs import define, field, frozen
 
-__all__ = ["Sample", "Series", "report", "run"]
+__all__ = ["ProcessSample", "ProcessSeries", "format_report", "run"]
 
 
 @frozen(kw_only=True)
-class Sample:
+class ProcessSample:
     """What one process took: seconds on the clock, seconds of CPU (its own and its children's), and how it ended."""
 
     wall_s: float
@@ -25,12 +25,12 @@ class Sample:
 
 
 @define
-class Series:
+class ProcessSeries:
     """The samples of one command of one plugin."""
 
     name: str
     verb: str
-    samples: list[Sample] = field(factory=list)
+    samples: list[ProcessSample] = field(factory=list)
 
     def wall_ms(self) -> float:
         """The median on the clock."""
@@ -45,7 +45,7 @@ class Series:
         return quantiles((sample.wall_s for sample in self.samples), n=20)[-1] * 1e3
 
 
-def run(command: Sequence[str], stdin: bytes, environ: Mapping[str, str]) -> Sample:
+def run(command: Sequence[str], stdin: bytes, environ: Mapping[str, str]) -> ProcessSample:
     """Run a process to its end, as a runtime would."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
         given.write(stdin)
@@ -57,10 +57,10 @@ def run(command: Sequence[str], stdin: bytes, environ: Mapping[str, str]) -> Sam
         process.returncode = os.waitstatus_to_exitcode(status)
         printed.seek(0)
         output = printed.read().decode(errors="replace")
-    return Sample(wall_s=wall, cpu_s=usage.ru_utime + usage.ru_stime, status=process.returncode, output=output)
+    return ProcessSample(wall_s=wall, cpu_s=usage.ru_utime + usage.ru_stime, status=process.returncode, output=output)
 
 
-def report(series: Sequence[Series]) -> str:
+def format_report(series: Sequence[ProcessSeries]) -> str:
     """A table: medians, the 95th percentile, and ratios to the first series of the same command."""
     lines = [f"{'':22} {'':4} {'wall ms':>8} {'p95':>7} {'CPU ms':>8} {'wall ratio':>11} {'CPU ratio':>10}  n"]
     for row in series:

@@ -49,14 +49,14 @@ class Logger:
         """Write one line, if the level is wanted."""
         if _ORDER.index(level) < _ORDER.index(self._level):
             return
-        line = self._line(level, message, fields).encode("utf-8", "backslashreplace")
+        line = self._format_line(level, message, fields).encode("utf-8", "backslashreplace")
         # Closed before we started, its number may by now belong to a file of ours.
         if sys.stderr is not None:
             self._write(sys.stderr.fileno(), line)
         if self._file >= 0:
             self._write(self._file, line)
 
-    def _line(self, level: Level, message: str, fields: dict[str, object]) -> str:
+    def _format_line(self, level: Level, message: str, fields: dict[str, object]) -> str:
         now = time.time()
         stamp = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))}.{int(now * 1000) % 1000:03d}"
         shown = "".join(f' {key}="{str(value).translate(_ESCAPES)}"' for key, value in sorted(fields.items()))

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from netplug_core.addressing import Address, Family, Prefix
     from netplug_core.clock import Deadline
-    from netplug_core.datastore.interface import Datastore
+    from netplug_core.datastore.protocol import Datastore
     from netplug_core.errors import AllocationError, NetplugError, Unavailable
-    from netplug_core.ipam.interface import IPAM, NO_ENDPOINT
-    from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseItem, ReleaseRequest, Specific
+    from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseItem, ReleaseRequest, Specific
+    from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT
     from netplug_core.netconf.model import DatastoreSettings
     from netplug_core.records import (
         AlreadyExists,
-        Change,
         CommitError,
         Conflict,
         Create,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         Record,
         Snapshot,
         Update,
+        WatchEvent,
         WatchExpired,
     )
     from netplug_core.registry import Registry
@@ -46,7 +46,6 @@ __all__ = [
     "AlreadyExists",
     "AssignRequest",
     "Automatic",
-    "Change",
     "CommitError",
     "Conflict",
     "Create",
@@ -70,24 +69,25 @@ __all__ = [
     "Specific",
     "Unavailable",
     "Update",
+    "WatchEvent",
     "WatchExpired",
 ]
 
 _HOMES = {
-    "IPAM": "ipam.interface",
+    "IPAM": "ipam.protocol",
     "IPPOOL": "resources.ippool",
-    "NO_ENDPOINT": "ipam.interface",
+    "NO_ENDPOINT": "ipam.protocol",
     "Address": "addressing",
     "AllocationError": "errors",
     "AllowedUse": "resources.ippool",
     "AlreadyExists": "records",
-    "AssignRequest": "ipam.request",
-    "Automatic": "ipam.request",
-    "Change": "records",
+    "AssignRequest": "ipam.allocation.request",
+    "Automatic": "ipam.allocation.request",
+    "WatchEvent": "records",
     "CommitError": "records",
     "Conflict": "records",
     "Create": "records",
-    "Datastore": "datastore.interface",
+    "Datastore": "datastore.protocol",
     "DatastoreSettings": "netconf.model",
     "Deadline": "clock",
     "Delete": "records",
@@ -101,10 +101,10 @@ _HOMES = {
     "Prefix": "addressing",
     "Record": "records",
     "Registry": "registry",
-    "ReleaseItem": "ipam.request",
-    "ReleaseRequest": "ipam.request",
+    "ReleaseItem": "ipam.allocation.request",
+    "ReleaseRequest": "ipam.allocation.request",
     "Snapshot": "records",
-    "Specific": "ipam.request",
+    "Specific": "ipam.allocation.request",
     "Unavailable": "errors",
     "Update": "records",
     "WatchExpired": "records",

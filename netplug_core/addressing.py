@@ -169,11 +169,11 @@ class Prefix:
         """Whether some address lies in both."""
         return self.covers(other) or other.covers(self)
 
-    def part_count(self, length: int) -> int:
+    def subprefix_count(self, length: int) -> int:
         """How many prefixes of a length it is made of; ``length`` is at least its own."""
         return 1 << (length - self.length)
 
-    def part(self, index: int, length: int) -> Prefix:
+    def subprefix(self, index: int, length: int) -> Prefix:
         """The prefix of a length at a position in it, the lowest first."""
         return Prefix(self.family, self.base + (index << (self.family.width - length)), length)
 

@@ -22,7 +22,7 @@ __all__ = [
     "IncompatibleVersion",
     "InvariantBroken",
     "NamespaceError",
-    "NamespaceMissing",
+    "NamespaceNotFound",
     "NetplugError",
     "NotYetSupported",
     "ReadError",
@@ -122,7 +122,7 @@ class NamespaceError(NetplugError):
 
 
 @frozen
-class NamespaceMissing(NamespaceError):
+class NamespaceNotFound(NamespaceError):
     """CNI_NETNS leads to no network namespace: a variable that is wrong, as others may be (code 4)."""
 
     code: ClassVar[int] = 4
@@ -155,10 +155,10 @@ class ContentionExhausted(NetplugError):
 
     code: ClassVar[int] = 11
     attempts: int
-    last: str
+    last_error: str
 
     def __str__(self) -> str:
-        return f"gave up after {self.attempts} attempts against concurrent writers; the last one: {self.last}"
+        return f"gave up after {self.attempts} attempts against concurrent writers; the last one: {self.last_error}"
 
 
 @frozen

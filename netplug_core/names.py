@@ -2,8 +2,8 @@
 
 Pure functions with known vectors: other programs compute the same names, so none may depend on anything random.
 ``workload`` calls them for a CNI call, layouts of datastores for their objects. That endpoints' names can be searched
-(``endpoint_name_prefix``, ``matches_endpoint_name``) and status files found (``status_file_name``) is for programs
-beside netplug, which ``docs/library.md`` shows; the node process will write those files.
+(``endpoint_name_prefix``, ``matches_endpoint_name``) and status files found (``endpoint_status_file_name``) is for
+programs beside netplug, which ``docs/library.md`` shows; the node process will write those files.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from netplug_core.errors import ConfigurationError
 __all__ = [
     "HOST_INTERFACE_PREFIX",
     "HOST_MAC",
-    "LONGEST_NAME",
-    "EndpointIdentity",
-    "NameProblem",
+    "MAX_NAME_LENGTH",
+    "InvalidName",
+    "WorkloadEndpointIdentifiers",
     "container_mac",
-    "encoded_segment",
+    "encode_segment",
     "endpoint_name",
     "endpoint_name_prefix",
+    "endpoint_status_file_name",
     "handle_id",
     "host_interface_name",
+    "is_dns_subdomain",
     "is_resource_name",
-    "is_subdomain",
     "matches_endpoint_name",
     "parse_endpoint_name",
     "prefix_to_name",
-    "status_file_name",
     "workload_endpoint_name",
 ]
 
@@ -42,7 +42,7 @@ HOST_INTERFACE_PREFIX = "netp"
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
 """The hardware address of every host end; it makes their IPv6 link-local address known in advance."""
 
-LONGEST_NAME = 253
+MAX_NAME_LENGTH = 253
 """Characters in the name of a resource (a DNS subdomain, RFC 1123)."""
 
 _DEFAULT_INTERFACE = "eth0"
@@ -53,7 +53,7 @@ _UNESCAPED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 
 
 @frozen
-class NameProblem(ConfigurationError):
+class InvalidName(ConfigurationError):
     """A part that a name cannot be made of; ``where`` is which one."""
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class NameProblem(ConfigurationError):
 
 
 @frozen(kw_only=True)
-class EndpointIdentity:
+class WorkloadEndpointIdentifiers:
     """The parts of an endpoint's name; an empty one is not known."""
 
     node: str = ""
@@ -82,54 +82,54 @@ class EndpointIdentity:
         return (("node", self.node), ("orchestrator", self.orchestrator), third, ("endpoint", self.endpoint))
 
 
-def endpoint_name(identity: EndpointIdentity) -> str:
+def endpoint_name(identity: WorkloadEndpointIdentifiers) -> str:
     """The name of an endpoint: its four parts, every dash in them doubled, joined by single dashes.
 
     Raises:
-        NameProblem: a part is empty, or begins or ends with a dash.
+        InvalidName: a part is empty, or begins or ends with a dash.
     """
-    return "-".join(_escaped(field, text) for field, text in identity.segments)
+    return "-".join(_escape_dashes(field, text) for field, text in identity.segments)
 
 
-def endpoint_name_prefix(identity: EndpointIdentity) -> str:
+def endpoint_name_prefix(identity: WorkloadEndpointIdentifiers) -> str:
     """What the names of all endpoints with the known parts begin with: a filter, no proof.
 
     It ends before the first unknown part; the node must be known. ``pod-`` also begins the names of ``pod-1``.
 
     Raises:
-        NameProblem: the node is empty, or a part begins or ends with a dash.
+        InvalidName: the node is empty, or a part begins or ends with a dash.
     """
     if not identity.node:
-        raise NameProblem("node", "", "field should be assigned")
+        raise InvalidName("node", "", "field should be assigned")
     parts: list[str] = []
     for field, text in identity.segments:
         if not text:
             return "-".join(parts) + "-"
-        parts.append(_escaped(field, text))
+        parts.append(_escape_dashes(field, text))
     return "-".join(parts)
 
 
-def matches_endpoint_name(identity: EndpointIdentity, name: str) -> bool:
+def matches_endpoint_name(identity: WorkloadEndpointIdentifiers, name: str) -> bool:
     """Whether a name has exactly four parts and each known one is equal."""
-    parts = _split(name)
+    parts = _split_endpoint_name(name)
     if len(parts) != _SEGMENTS:
         return False
     return all(not text or text == part for (_field, text), part in zip(identity.segments, parts, strict=True))
 
 
-def parse_endpoint_name(name: str) -> EndpointIdentity:
+def parse_endpoint_name(name: str) -> WorkloadEndpointIdentifiers:
     """The parts of a name, as many as there are. A plain pod name may parse too: never recognise names by this.
 
     Raises:
-        NameProblem: the text is empty or has more than four parts.
+        InvalidName: the text is empty or has more than four parts.
     """
-    parts = _split(name)
+    parts = _split_endpoint_name(name)
     if not name or len(parts) > _SEGMENTS:
-        raise NameProblem(
+        raise InvalidName(
             "endpoint name", name, "node, orchestrator, workload and endpoint joined by dashes are expected"
         )
     node, orchestrator, third, endpoint = (*parts, "", "", "")[:_SEGMENTS]
-    return EndpointIdentity(
+    return WorkloadEndpointIdentifiers(
         node=node,
         orchestrator=orchestrator,
         pod=third if orchestrator == "k8s" else "",
@@ -139,29 +139,29 @@ def parse_endpoint_name(name: str) -> EndpointIdentity:
     )
 
 
-def workload_endpoint_name(identity: EndpointIdentity) -> str:
+def workload_endpoint_name(identity: WorkloadEndpointIdentifiers) -> str:
     """The resource name of an endpoint, for all texts that the CNI specification allows.
 
     Parts that a resource name cannot hold are encoded; a name that would be too long ends in a hash instead.
     """
-    encoded = EndpointIdentity(
-        node=encoded_segment(identity.node),
+    encoded = WorkloadEndpointIdentifiers(
+        node=encode_segment(identity.node),
         orchestrator=identity.orchestrator,
-        pod=encoded_segment(identity.pod),
-        container_id=encoded_segment(identity.container_id),
-        workload=encoded_segment(identity.workload),
-        endpoint=encoded_segment(identity.endpoint),
+        pod=encode_segment(identity.pod),
+        container_id=encode_segment(identity.container_id),
+        workload=encode_segment(identity.workload),
+        endpoint=encode_segment(identity.endpoint),
     )
     name = endpoint_name(encoded)
-    if len(name) <= LONGEST_NAME:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return f"{name[: LONGEST_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+    return f"{name[: MAX_NAME_LENGTH - len(digest) - 1].rstrip('-.')}-{digest}"
 
 
-def encoded_segment(text: str) -> str:
+def encode_segment(text: str) -> str:
     """A text as part of a resource name: itself where it can be, else what is left of it and a hash of all of it."""
-    if not text or is_subdomain(text):
+    if not text or is_dns_subdomain(text):
         return text
     kept = "".join(character if character in _LETTERS_DIGITS else "-" for character in text.lower()).strip("-")
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -203,9 +203,9 @@ def container_mac(handle: str) -> str:
     return digits.hex(":")
 
 
-def status_file_name(orchestrator: str, workload: str, endpoint: str) -> str:
+def endpoint_status_file_name(orchestrator: str, workload: str, endpoint: str) -> str:
     """The file in which the node process says that an endpoint is programmed: three parts, percent-encoded."""
-    return " ".join(_percent_encoded(part) for part in (orchestrator, workload, endpoint))
+    return " ".join(_percent_encode(part) for part in (orchestrator, workload, endpoint))
 
 
 def prefix_to_name(prefix: Prefix) -> str:
@@ -213,17 +213,17 @@ def prefix_to_name(prefix: Prefix) -> str:
     return str(prefix).replace(".", "-").replace(":", "-").replace("/", "-")
 
 
-def _escaped(field: str, text: str) -> str:
+def _escape_dashes(field: str, text: str) -> str:
     if not text:
-        raise NameProblem(field, text, "field should be assigned")
+        raise InvalidName(field, text, "field should be assigned")
     if text.startswith("-"):
-        raise NameProblem(field, text, "field must not begin with a '-'")
+        raise InvalidName(field, text, "field must not begin with a '-'")
     if text.endswith("-"):
-        raise NameProblem(field, text, "field must not end with a '-'")
+        raise InvalidName(field, text, "field must not end with a '-'")
     return text.replace("-", _ESCAPED)
 
 
-def _split(name: str) -> tuple[str, ...]:
+def _split_endpoint_name(name: str) -> tuple[str, ...]:
     """The unescaped parts of a name; a single dash separates, a double one stands for a dash."""
     parts, current, position = list[str](), name[:1], 1
     while position < len(name):
@@ -237,7 +237,7 @@ def _split(name: str) -> tuple[str, ...]:
     return (*parts, current)
 
 
-def is_subdomain(text: str) -> bool:
+def is_dns_subdomain(text: str) -> bool:
     """Whether a text is lower-case letters, digits and ``-`` between dots (a DNS subdomain, RFC 1123), however long."""
     return all(
         label and set(label) <= _LETTERS_DIGITS | {"-"} and not label.startswith("-") and not label.endswith("-")
@@ -247,10 +247,10 @@ def is_subdomain(text: str) -> bool:
 
 def is_resource_name(text: str) -> bool:
     """Whether a resource, or an object of the orchestrator's, may be called that."""
-    return len(text) <= LONGEST_NAME and is_subdomain(text)
+    return len(text) <= MAX_NAME_LENGTH and is_dns_subdomain(text)
 
 
-def _percent_encoded(text: str) -> str:
+def _percent_encode(text: str) -> str:
     return "".join(
         chr(byte) if chr(byte) in _UNESCAPED else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape")
     )

@@ -16,10 +16,10 @@ from attrs import evolve, field, frozen
 from netplug_core.errors import DatastoreError, InvariantBroken, NetplugError, Unavailable
 
 __all__ = [
-    "ABSENT", "Absent", "AlreadyExists", "Answer", "Change", "CommitError", "Conflict", "Create", "Decision",
-    "Delete", "Get", "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown",
-    "Query", "Record", "Remark", "Require", "RequireUnchanged", "Revision", "Snapshot", "Update", "WatchExpired",
-    "Write", "Written",
+    "ABSENT", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
+    "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown", "Query",
+    "ReadResult", "Record", "Require", "RequireUnchanged", "Revision", "Snapshot", "TraceEntry", "Update",
+    "WatchEvent", "WatchExpired", "Write", "Written",
 ]  # fmt: skip
 
 V = TypeVar("V")
@@ -117,7 +117,7 @@ Query: TypeAlias = Get[object] | List[object]
 
 
 @frozen
-class Answer:
+class ReadResult:
     """What a store found for one query. ``after`` continues a page; empty when nothing follows."""
 
     records: tuple[Record[object], ...]
@@ -131,7 +131,7 @@ class Snapshot:
     ``revisions``: one for each kind asked for, the oldest; ``RequireUnchanged`` and a watch start from it.
     """
 
-    answers: Mapping[Query, Answer]
+    results: Mapping[Query, ReadResult]
     revisions: Mapping[Kind[object], Revision]
 
     @classmethod
@@ -141,7 +141,7 @@ class Snapshot:
 
     def has(self, query: Get[V] | List[V]) -> bool:
         """Whether this was asked; a rule that finds it was not answers :class:`NeedMore`."""
-        return query in self.answers
+        return query in self.results
 
     def find(self, sought: Key[V] | Get[V]) -> Record[V] | None:
         """The record of a key that was asked for, alone or in a list; None when nothing is there.
@@ -152,11 +152,11 @@ class Snapshot:
             InvariantBroken: nobody asked for it, so nothing is known about it.
         """
         asked = sought if isinstance(sought, Get) else Get(sought)
-        answer = self.answers.get(asked)
+        answer = self.results.get(asked)
         if answer is not None:
             return cast("Record[V]", answer.records[0]) if answer.records else None
         key = asked.key
-        for query, listed in self.answers.items():
+        for query, listed in self.results.items():
             if isinstance(query, List) and query.kind == key.kind and key.path[: len(query.within)] == query.within:
                 for record in listed.records:
                     if record.key == key:
@@ -171,11 +171,11 @@ class Snapshot:
         Raises:
             InvariantBroken: nobody asked for it.
         """
-        return cast("tuple[Record[V], ...]", self._answer(query).records)
+        return cast("tuple[Record[V], ...]", self._get_result(query).records)
 
     def after(self, query: List[V]) -> str:
         """What the next page continues from; empty when this one was the last."""
-        return self._answer(query).after
+        return self._get_result(query).after
 
     def revision(self, kind: Kind[V]) -> Revision:
         """The revision of a kind: the oldest one that it was read at."""
@@ -183,10 +183,10 @@ class Snapshot:
 
     def merged(self, other: Snapshot) -> Snapshot:
         """This snapshot with the answers of a later read added; its own revisions of kinds stay."""
-        return Snapshot({**self.answers, **other.answers}, {**other.revisions, **self.revisions})
+        return Snapshot({**self.results, **other.results}, {**other.revisions, **self.revisions})
 
-    def _answer(self, query: List[V]) -> Answer:
-        answer = self.answers.get(query)
+    def _get_result(self, query: List[V]) -> ReadResult:
+        answer = self.results.get(query)
         if answer is None:
             raise InvariantBroken(f"the list of {query.kind} within {query.within!r} was not read")
         return answer
@@ -259,7 +259,7 @@ Write: TypeAlias = Create[object] | Update[object] | Delete[object] | Require[ob
 
 
 @frozen
-class Change(Generic[V_co]):
+class WatchEvent(Generic[V_co]):
     """One event of a watch: the key's value after the change, or None when it was deleted.
 
     A watch from ``revision`` sees everything after it.
@@ -355,7 +355,7 @@ class OutcomeUnknown(Unavailable):
 
 
 @frozen
-class Remark:
+class TraceEntry:
     """Base of what a decision notes about a thing it considered; the members stand beside their rules."""
 
 
@@ -371,17 +371,17 @@ class Decision(Generic[R_co]):
 
     writes: tuple[Write, ...]
     result: R_co | NetplugError
-    trace: tuple[Remark, ...] = ()
-    repeatable: bool = True
-    is_short: bool = False
+    trace: tuple[TraceEntry, ...] = ()
+    is_repeatable: bool = True
+    is_partial: bool = False
 
     def with_writes(self, before: Iterable[Write] = (), after: Iterable[Write] = ()) -> Decision[R_co]:
         """This decision with more writes around its own; ``Written`` positions are moved along."""
         head, last = tuple(before), tuple(after)
         if not head and not last:
             return self
-        moved = tuple(_moved(write, len(head)) for write in self.writes)
-        tail = tuple(_moved(write, len(head) + len(moved)) for write in last)
+        moved = tuple(_shift_written(write, len(head)) for write in self.writes)
+        tail = tuple(_shift_written(write, len(head) + len(moved)) for write in last)
         return evolve(self, writes=(*head, *moved, *tail))
 
 
@@ -392,7 +392,7 @@ class NeedMore:
     queries: tuple[Query, ...]
 
 
-def _moved(write: Write, by: int) -> Write:
+def _shift_written(write: Write, by: int) -> Write:
     if isinstance(write, Update | Delete) and isinstance(write.revision, Written):
         return evolve(write, revision=Written(write.revision.index + by))
     return write

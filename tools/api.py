@@ -28,9 +28,9 @@ build on netplug. [The library's page](library.md) shows these names at work; a 
 Definition = ast.ClassDef | ast.AnnAssign | ast.Assign
 
 
-def page() -> str:
+def render_page() -> str:
     """The page as it has to be."""
-    found = {home: _definitions(home, names) for home, names in _homes().items()}
+    found = {home: _definitions(home, names) for home, names in _names_by_module().items()}
     rows = [
         f"| `{name}` | {meaning} | [`{home}`](#{home.replace('.', '')}) |"
         for name, home, meaning in sorted(
@@ -41,7 +41,7 @@ def page() -> str:
     return "\n".join([HEAD, "| Name | What it is | Section |", "|---|---|---|", *rows, "", *sections])
 
 
-def _homes() -> Mapping[str, set[str]]:
+def _names_by_module() -> Mapping[str, set[str]]:
     """The names of each module, as the package imports them for type checkers."""
     tree = ast.parse(Path(netplug_core.__file__).read_text())
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0)
@@ -114,10 +114,10 @@ def _first_line(stub: str) -> str:
     told = ast.get_docstring(first) if isinstance(first, ast.ClassDef) else ast.get_docstring(ast.Module(others, []))
     if not told:
         raise LookupError(f"{_name(first)} has no docstring")
-    return _marked(told.splitlines()[0])
+    return _to_markdown(told.splitlines()[0])
 
 
-def _marked(text: str) -> str:
+def _to_markdown(text: str) -> str:
     """A docstring's markup as that of a page."""
     return re.sub(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}", r"`\1`", text).replace("|", "\\|")
 
@@ -125,8 +125,8 @@ def _marked(text: str) -> str:
 def _section(home: str, stubs: Mapping[str, str]) -> str:
     told = (import_module(home).__doc__ or "").strip().splitlines()[0]
     blocks = (f"```python\n{stub}```\n" for stub in stubs.values())
-    return "\n".join([f"## `{home}`\n", f"{_marked(told)}\n", *blocks])
+    return "\n".join([f"## `{home}`\n", f"{_to_markdown(told)}\n", *blocks])
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(render_page())

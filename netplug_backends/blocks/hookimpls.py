@@ -9,8 +9,8 @@ from netplug_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
-    from netplug_core.datastore.interface import Datastore
-    from netplug_core.ipam.interface import IPAM
+    from netplug_core.datastore.protocol import Datastore
+    from netplug_core.ipam.protocol import IPAM
 
 __all__ = ["netplug_open_ipam"]
 
@@ -22,6 +22,6 @@ def netplug_open_ipam(name: str, datastore: Datastore, clock: Clock) -> Abstract
         return None
     from random import random
 
-    from netplug_backends.blocks.ipam import BlockIPAM
+    from netplug_core.flows.ipam.service import BlockIPAM
 
     return nullcontext(BlockIPAM(datastore=datastore, clock=clock, chance=random))

@@ -15,52 +15,60 @@ from weakref import WeakSet
 
 from attrs import frozen
 
-from netplug_backends.etcdv3.calls import CallFailed, Failure, News, Range, Reply, Txn, WatchFrom
-from netplug_backends.etcdv3.endpoints import Chance, Directory, Endpoint
-from netplug_backends.etcdv3.rpc import Connection
+from netplug_backends.etcdv3.endpoints import EtcdEndpoint, MemberSource, RandomBelow
+from netplug_backends.etcdv3.operations import (
+    CallFailed,
+    CallFailure,
+    RangeRead,
+    Txn,
+    TxnResult,
+    WatchBatch,
+    WatchStart,
+)
+from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.records import OutcomeUnknown
 
-__all__ = ["ClientClosed", "EtcdClient", "RevisionAhead", "RevisionGone", "StoreIsFull"]
+__all__ = ["ClientClosed", "EtcdClient", "FutureRevision", "NoSpaceLeft", "RevisionUnavailable"]
 
 T = TypeVar("T")
-_Call = Callable[[Connection, str, Deadline], T]  # with a token, by the member's share of the time
+_Call = Callable[[MemberConnection, str, Deadline], T]  # with a token, by the member's share of the time
 
-_REST_S = 15.0
+_MEMBER_BACKOFF_S = 15.0
 # For how long connections made with other certificates are kept. A call begins with a look at its connection, which
 # must outlive that by a while; and none but a watch lasts so long.
-_RETIRED_S = 10.0
+_RETIRED_CONNECTION_S = 10.0
 # How long a call keeps looking for a member while none is there: one that restarts is back by then, and a pod that is
 # taken down while the cluster is gone does not wait for longer.
-_PATIENCE_S = 2.0
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 0.4
+_MAX_SEARCH_S = 2.0
+_MIN_RETRY_DELAY_S = 0.05
+_MAX_RETRY_DELAY_S = 0.4
 
-_NEVER = frozenset[Failure]()
-_UNKNOWN = frozenset((Failure.UNANSWERED, Failure.UNSETTLED, Failure.FULL))
-_NOT_THERE = frozenset((Failure.UNREACHABLE, Failure.UNANSWERED))
+_NO_FAILURE = frozenset[CallFailure]()
+_OUTCOME_UNKNOWN = frozenset((CallFailure.NO_REPLY, CallFailure.OUTCOME_UNKNOWN, CallFailure.NO_SPACE))
+_NO_MEMBER = frozenset((CallFailure.UNREACHABLE, CallFailure.NO_REPLY))
 # Failures that no waiting changes; another member may have other certificates.
-_DISTRUST = frozenset((Failure.UNTRUSTED, Failure.UNWELCOME))
-_UNCONNECTED = _DISTRUST | {Failure.UNREACHABLE}
-_UNAUTHORIZED = frozenset((Failure.DENIED, Failure.STRANGER))
+_TLS_FAILURES = frozenset((CallFailure.SERVER_NOT_TRUSTED, CallFailure.CLIENT_NOT_TRUSTED))
+_NOT_SENT = _TLS_FAILURES | {CallFailure.UNREACHABLE}
+_UNAUTHORIZED = frozenset((CallFailure.PERMISSION_DENIED, CallFailure.UNAUTHENTICATED))
 _CLOSED = "the store was closed"
-_MAKE_ROOM = "the store is full: compact and defragment it, then disarm its alarm"
+_NO_SPACE_ADVICE = "the store is full: compact and defragment it, then disarm its alarm"
 
 
 @frozen
-class RevisionGone(Unavailable):
+class RevisionUnavailable(Unavailable):
     """The revision that was asked for is not there: no longer kept, or never reached by this store."""
 
 
 @frozen
-class RevisionAhead(RevisionGone):
+class FutureRevision(RevisionUnavailable):
     """The revision that was asked for was never reached by this store."""
 
 
 @frozen
-class StoreIsFull(OutcomeUnknown):
+class NoSpaceLeft(OutcomeUnknown):
     """A write used up the room, and was made, or came when none was left, and was not."""
 
 
@@ -69,7 +77,10 @@ class ClientClosed(Unavailable):
     """The client was closed under a call."""
 
 
-_GONE: Mapping[Failure, type[RevisionGone]] = {Failure.COMPACTED: RevisionGone, Failure.AHEAD: RevisionAhead}
+_REVISION_ERRORS: Mapping[CallFailure, type[RevisionUnavailable]] = {
+    CallFailure.COMPACTED: RevisionUnavailable,
+    CallFailure.FUTURE_REVISION: FutureRevision,
+}
 
 
 class EtcdClient:
@@ -77,27 +88,27 @@ class EtcdClient:
 
     def __init__(
         self,
-        directory: Directory,
+        member_source: MemberSource,
         credentials: Credentials,
         *,
         clock: Clock,
-        chance: Chance = random.randrange,
+        random_below: RandomBelow = random.randrange,
     ) -> None:
-        self.location = directory.location
-        self._directory = directory
-        self._chance = chance
-        self._endpoints: tuple[Endpoint, ...] = ()  # until the first call
+        self.location = member_source.location
+        self._member_source = member_source
+        self._random_below = random_below
+        self._endpoints: tuple[EtcdEndpoint, ...] = ()  # until the first call
         self._credentials = credentials
         self._clock = clock
-        self._asking = Lock()  # held while the directory is
+        self._discovery_lock = Lock()  # held while the directory is
         self._lock = Lock()
         self._closing = Event()
-        self._connections: dict[Endpoint, Connection] = {}
-        self._retired: list[tuple[float, Connection]] = []  # since when
-        self._used: WeakSet[Connection] = WeakSet()  # these, and those that only a watch still holds
+        self._connections: dict[EtcdEndpoint, MemberConnection] = {}
+        self._retired: list[tuple[float, MemberConnection]] = []  # since when
+        self._open_connections: WeakSet[MemberConnection] = WeakSet()  # these, and those that only a watch still holds
         self._material = TlsMaterial()
-        self._failed_at: dict[Endpoint, float] = {}
-        self._found: set[Endpoint] = set()  # by their names
+        self._failed_at: dict[EtcdEndpoint, float] = {}
+        self._resolved: set[EtcdEndpoint] = set()  # by their names
         self._token: str | None = None  # an empty one where the cluster knows no users
 
     def close(self) -> None:
@@ -105,8 +116,8 @@ class EtcdClient:
         with self._lock:
             self._closing.set()
             self._closing = Event()
-            connections = list(self._used)
-            self._connections, self._retired, self._used = {}, [], WeakSet()
+            connections = list(self._open_connections)
+            self._connections, self._retired, self._open_connections = {}, [], WeakSet()
         for connection in connections:
             connection.close()
 
@@ -115,198 +126,202 @@ class EtcdClient:
         """Set by the next :meth:`close`: what ends everything that has begun by then."""
         return self._closing
 
-    def read(self, ranges: Sequence[Range], *, deadline: Deadline) -> Reply:
+    def read(self, ranges: Sequence[RangeRead], *, deadline: Deadline) -> TxnResult:
         """What some ranges hold, all at one moment.
 
         Raises:
-            RevisionGone: a range asks for a revision that is no longer kept.
+            RevisionUnavailable: a range asks for a revision that is no longer kept.
             Unavailable, Unauthorized: no member answers in time, or lets us.
         """
-        txn = Txn(then=tuple(ranges))
+        txn = Txn(success=tuple(ranges))
 
-        def call(connection: Connection, token: str, share: Deadline) -> Reply:
+        def call(connection: MemberConnection, token: str, share: Deadline) -> TxnResult:
             return connection.txn(txn, token=token, timeout_s=share.remaining_s)
 
-        return self._called(call, deadline, self._closing)
+        return self._call(call, deadline, self._closing)
 
-    def write(self, txn: Txn, *, deadline: Deadline) -> Reply:
+    def write(self, txn: Txn, *, deadline: Deadline) -> TxnResult:
         """A transaction that may change something.
 
         Raises:
-            OutcomeUnknown: the reply was lost, or (``StoreIsFull``) does not say.
+            OutcomeUnknown: the reply was lost, or (``NoSpaceLeft``) does not say.
             Unavailable, Unauthorized: nothing was sent, or the cluster refused and did nothing.
         """
 
-        def call(connection: Connection, token: str, share: Deadline) -> Reply:
-            connection.reach(timeout_s=share.remaining_s)
+        def call(connection: MemberConnection, token: str, share: Deadline) -> TxnResult:
+            connection.wait_until_connected(timeout_s=share.remaining_s)
             # The reply is waited for as long as the caller allows: nobody else can be asked any more.
             try:
                 return connection.txn(txn, token=token, timeout_s=deadline.remaining_s)
             except CallFailed as error:
-                if error.failure not in _UNCONNECTED:
+                if error.failure not in _NOT_SENT:
                     raise
                 # There was a connection a moment ago; that there is none now does not prove that nothing was sent.
-                raise CallFailed(Failure.UNANSWERED, error.text) from error
+                raise CallFailed(CallFailure.NO_REPLY, error.text) from error
 
-        return self._called(call, deadline, self._closing, final=_UNKNOWN)
+        return self._call(call, deadline, self._closing, final=_OUTCOME_UNKNOWN)
 
-    def watch(self, starts: Sequence[WatchFrom], *, deadline: Deadline, closing: Event) -> Iterator[News]:
+    def watch(self, starts: Sequence[WatchStart], *, deadline: Deadline, closing: Event) -> Iterator[WatchBatch]:
         """What changes in some spans until the deadline, or until the member is lost: then watch on from there.
 
         Raises:
             ClientClosed: the client's ``closing``, taken when the watching began, is set.
-            RevisionGone: changes after a start are no longer kept, or the store never came so far.
+            RevisionUnavailable: changes after a start are no longer kept, or the store never came so far.
             Unavailable, Unauthorized: no member is there, or lets us.
         """
-        watched: list[Endpoint] = []
+        watched: list[EtcdEndpoint] = []
 
-        def call(connection: Connection, token: str, share: Deadline) -> Iterator[News]:
-            connection.reach(timeout_s=share.remaining_s)
+        def call(connection: MemberConnection, token: str, share: Deadline) -> Iterator[WatchBatch]:
+            connection.wait_until_connected(timeout_s=share.remaining_s)
             watched[:] = [connection.endpoint]
             return connection.watch(starts, token=token, timeout_s=deadline.remaining_s)
 
-        stream = self._called(call, deadline, closing)
+        stream = self._call(call, deadline, closing)
         try:
             yield from stream
         except CallFailed as error:
-            if error.failure is Failure.STRANGER and self._credentials.user:
+            if error.failure is CallFailure.UNAUTHENTICATED and self._credentials.user:
                 self._token = None  # it ran out; the next watch brings a new one
             elif not deadline.has_passed:  # that is how a watch ends, and no fault of the member
-                self._judge(error, watched[0], closing, _NEVER)
+                self._raise_if_final(error, watched[0], closing, _NO_FAILURE)
 
-    def _called(self, call: _Call[T], deadline: Deadline, closing: Event, *, final: frozenset[Failure] = _NEVER) -> T:
+    def _call(
+        self, call: _Call[T], deadline: Deadline, closing: Event, *, final: frozenset[CallFailure] = _NO_FAILURE
+    ) -> T:
         """What the call comes to at the first member that serves it; after a ``final`` failure nobody else is asked."""
-        started, pause_s = self._clock.monotonic(), _FIRST_PAUSE_S
-        failures: dict[Endpoint, CallFailed] = {}  # the last of each
+        started, pause_s = self._clock.monotonic(), _MIN_RETRY_DELAY_S
+        failures: dict[EtcdEndpoint, CallFailed] = {}  # the last of each
         while True:
-            order = self._order(deadline)
+            order = self._members_in_order(deadline)
             for position, endpoint in enumerate(order):
                 if deadline.has_passed:
                     break
                 share = deadline.capped(deadline.remaining_s / (len(order) - position))
                 try:
-                    return self._asked(endpoint, call, share, closing)
+                    return self._call_member(endpoint, call, share, closing)
                 except CallFailed as error:
-                    self._judge(error, endpoint, closing, final)
+                    self._raise_if_final(error, endpoint, closing, final)
                     failures[endpoint] = error
             waited_s = self._clock.monotonic() - started
             # A round without time would only forget the reasons.
-            if deadline.remaining_s < 2 * pause_s or _is_hopeless(failures.values(), waited_s):
-                raise _refusal(failures)
+            if deadline.remaining_s < 2 * pause_s or _is_permanent(failures.values(), waited_s):
+                raise _error_of_failures(failures)
             self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_RETRY_DELAY_S)
 
-    def _order(self, deadline: Deadline) -> Sequence[Endpoint]:
+    def _members_in_order(self, deadline: Deadline) -> Sequence[EtcdEndpoint]:
         """The members, those that rest behind the others, the one that failed last behind them all."""
         if not self._endpoints:
             self._find_members(deadline)
-        awake = self._clock.monotonic() - _REST_S
+        awake = self._clock.monotonic() - _MEMBER_BACKOFF_S
         failed_at = dict(self._failed_at)
         return sorted(self._endpoints, key=lambda endpoint: max(awake, failed_at.get(endpoint, awake)))
 
     def _find_members(self, deadline: Deadline) -> None:
         """Ask who the members are, unless a call that came before this one has found out."""
-        if not self._asking.acquire(timeout=deadline.remaining_s):
-            raise _refusal({})
+        if not self._discovery_lock.acquire(timeout=deadline.remaining_s):
+            raise _error_of_failures({})
         try:
             if not self._endpoints:
-                self._endpoints = self._directory.find_members(self._chance, deadline=deadline)
+                self._endpoints = self._member_source.find_members(self._random_below, deadline=deadline)
         finally:
-            self._asking.release()
+            self._discovery_lock.release()
 
-    def _asked(self, endpoint: Endpoint, call: _Call[T], share: Deadline, closing: Event) -> T:
+    def _call_member(self, endpoint: EtcdEndpoint, call: _Call[T], share: Deadline, closing: Event) -> T:
         connection = self._connection(endpoint, closing)
-        self._find_host(endpoint, share)
-        token = self._logged_in(connection, share)
+        self._check_host(endpoint, share)
+        token = self._get_token(connection, share)
         try:
             result = call(connection, token, share)
         except CallFailed as error:
-            if error.failure is not Failure.STRANGER or not self._credentials.user:
+            if error.failure is not CallFailure.UNAUTHENTICATED or not self._credentials.user:
                 raise
             # The token ran out, or users came or changed: who calls was asked before anything else, so nothing is done.
-            token = self._logged_in(connection, share, instead_of=token)
+            token = self._get_token(connection, share, expired=token)
             result = call(connection, token, share)
         self._failed_at.pop(endpoint, None)
         return result
 
-    def _find_host(self, endpoint: Endpoint, share: Deadline) -> None:
+    def _check_host(self, endpoint: EtcdEndpoint, share: Deadline) -> None:
         """Return if the endpoint's name leads somewhere, or did when it was last used."""
-        if not endpoint.has_name or endpoint in self._found:
+        if not endpoint.has_name or endpoint in self._resolved:
             return
-        from netplug_backends.etcdv3.hosts import find_host
+        from netplug_backends.etcdv3.resolver import require_resolvable
 
         try:
-            find_host(endpoint.host, endpoint.port, share)
+            require_resolvable(endpoint.host, endpoint.port, share)
         except OSError as error:
             text = f"no address of {endpoint.host} is known: {error.strerror or error}"
-            raise CallFailed(Failure.UNREACHABLE, text) from error
-        self._found.add(endpoint)
+            raise CallFailed(CallFailure.UNREACHABLE, text) from error
+        self._resolved.add(endpoint)
 
-    def _logged_in(self, connection: Connection, share: Deadline, *, instead_of: str | None = None) -> str:
+    def _get_token(self, connection: MemberConnection, share: Deadline, *, expired: str | None = None) -> str:
         """The token that calls carry; empty where none is needed."""
         user, token = self._credentials.user, self._token
         if not user:
             return ""
-        if token is not None and token != instead_of:
+        if token is not None and token != expired:
             return token
         try:
             token = connection.log_in(user, self._credentials.password, timeout_s=share.remaining_s)
         except CallFailed as error:
-            if error.failure is not Failure.UNGUARDED:
+            if error.failure is not CallFailure.AUTH_NOT_ENABLED:
                 # Whatever became of the login, the call itself was not sent.
-                failure = Failure.UNREACHABLE if error.failure in _UNKNOWN else error.failure
+                failure = CallFailure.UNREACHABLE if error.failure in _OUTCOME_UNKNOWN else error.failure
                 raise CallFailed(failure, error.text) from error
             token = ""
         self._token = token
         return token
 
-    def _connection(self, endpoint: Endpoint, closing: Event) -> Connection:
+    def _connection(self, endpoint: EtcdEndpoint, closing: Event) -> MemberConnection:
         material, now = self._credentials.material(), self._clock.monotonic()
         with self._lock:
             if closing.is_set():
                 raise ClientClosed("etcd", _CLOSED)
             # They end with the last call that uses them.
-            self._retired = [(since, each) for since, each in self._retired if now - since < _RETIRED_S]
+            self._retired = [(since, each) for since, each in self._retired if now - since < _RETIRED_CONNECTION_S]
             if material is not self._material:
                 self._material = material
                 self._retired += [(now, each) for each in self._connections.values()]
                 self._connections.clear()
             connection = self._connections.get(endpoint)
             if connection is None:
-                connection = Connection(endpoint, material, clock=self._clock)
+                connection = MemberConnection(endpoint, material, clock=self._clock)
                 self._connections[endpoint] = connection
-                self._used.add(connection)
+                self._open_connections.add(connection)
             return connection
 
-    def _judge(self, error: CallFailed, endpoint: Endpoint, closing: Event, final: frozenset[Failure]) -> None:
+    def _raise_if_final(
+        self, error: CallFailed, endpoint: EtcdEndpoint, closing: Event, final: frozenset[CallFailure]
+    ) -> None:
         """Return if another member may be asked."""
         text = f"{endpoint}: {error.text}"
         if error.failure in _UNAUTHORIZED:
             raise Unauthorized("etcd", text) from error
-        if error.failure in _GONE:
-            raise _GONE[error.failure]("etcd", text) from error
-        if error.failure is Failure.REFUSED:
+        if error.failure in _REVISION_ERRORS:
+            raise _REVISION_ERRORS[error.failure]("etcd", text) from error
+        if error.failure is CallFailure.REJECTED:
             raise Unavailable("etcd", text) from error
-        if error.failure is Failure.FULL:
-            refusal = StoreIsFull if error.failure in final else Unavailable
-            raise refusal("etcd", f"{text}; {_MAKE_ROOM}") from error
+        if error.failure is CallFailure.NO_SPACE:
+            refusal = NoSpaceLeft if error.failure in final else Unavailable
+            raise refusal("etcd", f"{text}; {_NO_SPACE_ADVICE}") from error
         if closing.is_set() and error.failure not in final:
             raise ClientClosed("etcd", _CLOSED) from error
         self._failed_at[endpoint] = self._clock.monotonic()
-        if error.failure is Failure.UNREACHABLE:  # any other was told over a connection that is there
-            self._found.discard(endpoint)
+        if error.failure is CallFailure.UNREACHABLE:  # any other was told over a connection that is there
+            self._resolved.discard(endpoint)
         if error.failure in final:
             raise OutcomeUnknown("etcd", text) from error
 
 
-def _is_hopeless(failures: Iterable[CallFailed], waited_s: float) -> bool:
+def _is_permanent(failures: Iterable[CallFailed], waited_s: float) -> bool:
     """Whether asking the members once more would change nothing."""
     kinds = {error.failure for error in failures}
-    return kinds <= _DISTRUST or (kinds <= _NOT_THERE | _DISTRUST and waited_s > _PATIENCE_S)
+    return kinds <= _TLS_FAILURES or (kinds <= _NO_MEMBER | _TLS_FAILURES and waited_s > _MAX_SEARCH_S)
 
 
-def _refusal(failures: Mapping[Endpoint, CallFailed]) -> Unavailable:
+def _error_of_failures(failures: Mapping[EtcdEndpoint, CallFailed]) -> Unavailable:
     texts = [f"{endpoint}: {error.text}" for endpoint, error in failures.items()]
-    is_unwelcome = any(error.failure is Failure.UNWELCOME for error in failures.values())
+    is_unwelcome = any(error.failure is CallFailure.CLIENT_NOT_TRUSTED for error in failures.values())
     refusal = Unauthorized if is_unwelcome else Unavailable
     return refusal("etcd", "; ".join(texts) or "the deadline passed before it could be asked")

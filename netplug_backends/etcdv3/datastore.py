@@ -10,34 +10,45 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from netplug_backends.etcdv3.calls import Entry, Found, KeyIs, NothingNewer, Put, Range, Remove, Reply, Span, Txn
-from netplug_backends.etcdv3.client import EtcdClient, StoreIsFull
+from netplug_backends.etcdv3.client import EtcdClient, NoSpaceLeft
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, Layout
-from netplug_backends.etcdv3.revisions import Position, get_position
-from netplug_backends.etcdv3.watching import Watcher
+from netplug_backends.etcdv3.operations import (
+    DeleteKey,
+    KeyRange,
+    KeyValue,
+    ModRevisionIs,
+    NoneModifiedSince,
+    Put,
+    RangeRead,
+    RangeResult,
+    Txn,
+    TxnResult,
+)
+from netplug_backends.etcdv3.revisions import EtcdRevision, get_etcd_revision
+from netplug_backends.etcdv3.watch import EtcdWatcher
 from netplug_core.clock import Deadline
-from netplug_core.datastore.commits import Condition, Effect, KeyCondition, fold, refusal
-from netplug_core.datastore.encoding import ValueCodec
-from netplug_core.datastore.interface import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.write_set import Condition, KeyCondition, Mutation, condition_error, fold_writes
+from netplug_core.encoding.stored_json import ValueCodec
 from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.records import (
     Absent,
-    Answer,
-    Change,
     CommitError,
     Get,
     Key,
     Kind,
     Query,
+    ReadResult,
     Record,
     Revision,
     Snapshot,
+    WatchEvent,
     Write,
 )
 
-__all__ = ["OPERATIONS", "EtcdDatastore"]
+__all__ = ["MAX_TXN_OPERATIONS", "EtcdDatastore"]
 
-OPERATIONS = 128
+MAX_TXN_OPERATIONS = 128
 """What etcd takes in one transaction unless it is told otherwise: so many comparisons, and so many writes."""
 
 
@@ -58,16 +69,16 @@ class EtcdDatastore:
         self._client.close()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries from one moment; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        answers: dict[Query, Answer] = {}
+        """Answer all queries from one moment; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
         asked = [(query, self._range(query)) for query in dict.fromkeys(queries)]
         now = 0
         while asked:
-            part, asked = asked[:OPERATIONS], asked[OPERATIONS:]
+            part, asked = asked[:MAX_TXN_OPERATIONS], asked[MAX_TXN_OPERATIONS:]
             reply = self._client.read([range_ for _, range_ in part], deadline=deadline)
             now = now or reply.revision
-            for (query, range_), found in zip(part, reply.found, strict=True):
+            for (query, range_), found in zip(part, reply.results, strict=True):
                 kind, at = query.kind, range_.revision or now
                 answers[query] = self._answer(query, found, at)
                 revisions[kind] = Revision(str(min(at, int(revisions.get(kind, at)))))
@@ -76,45 +87,45 @@ class EtcdDatastore:
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        folded = fold(writes)
+        """Apply conditional writes; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        folded = fold_writes(writes)
         conditions = [self._condition(condition) for condition in folded.conditions]
-        old = _of_old(folded.conditions)
+        old = _legacy_keys(folded.conditions)
         txn = Txn(
             compares=tuple(conditions),
-            then=tuple(self._operation(effect, is_old=effect.key in old) for effect in folded.effects),
-            otherwise=tuple(map(_question, conditions)),
+            success=tuple(self._operation(effect, is_legacy=effect.key in old) for effect in folded.mutations),
+            failure=tuple(map(_read_on_failure, conditions)),
         )
-        if not conditions and not folded.effects:
+        if not conditions and not folded.mutations:
             return ()
-        if max(len(txn.compares), len(txn.then)) > OPERATIONS:
-            raise InvariantBroken(f"etcd takes {OPERATIONS} writes in a commit, not {len(writes)}")
-        reply = self._written(txn, deadline)
+        if max(len(txn.compares), len(txn.success)) > MAX_TXN_OPERATIONS:
+            raise InvariantBroken(f"etcd takes {MAX_TXN_OPERATIONS} writes in a commit, not {len(writes)}")
+        reply = self._commit(txn, deadline)
         if not reply.succeeded:
-            raise self._refusal(writes, folded.conditions, zip(conditions, reply.found, strict=True))
-        made = [Position(reply.revision, is_old=effect.key in old).revision for effect in folded.effects]
-        return folded.revisions(made, Position(reply.revision).revision)
+            raise self._refusal(writes, folded.conditions, zip(conditions, reply.results, strict=True))
+        made = [EtcdRevision(reply.revision, is_legacy=effect.key in old).revision for effect in folded.mutations]
+        return folded.revisions(made, EtcdRevision(reply.revision).revision)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
-        """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        watcher = Watcher(self._client, layout=self._layout, codec=self._codec)
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        watcher = EtcdWatcher(self._client, layout=self._layout, codec=self._codec)
         return watcher.watch(start, deadline=deadline)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def _range(self, query: Query) -> Range:
+    def _range(self, query: Query) -> RangeRead:
         if isinstance(query, Get):
-            return Range(span=self._layout.places(query.key))
-        span = self._layout.span(query.kind, query.within)
+            return RangeRead(key_range=self._layout.read_range(query.key))
+        span = self._layout.list_range(query.kind, query.within)
         if not query.after:
-            return Range(span=span, limit=query.limit)
+            return RangeRead(key_range=span, limit=query.limit)
         revision, _, last = query.after.partition(" ")
-        return Range(span=Span(f"{last}\0".encode(), span.end), limit=query.limit, revision=int(revision))
+        return RangeRead(key_range=KeyRange(f"{last}\0".encode(), span.end), limit=query.limit, revision=int(revision))
 
-    def _answer(self, query: Query, found: Found, revision: int) -> Answer:
-        entries = found.entries
+    def _answer(self, query: Query, found: RangeResult, revision: int) -> ReadResult:
+        entries = found.key_values
         if isinstance(query, Get):
-            places = (self._layout.key(query.key), self._layout.old_key(query.key))
+            places = (self._layout.key(query.key), self._layout.legacy_key(query.key))
             entries = tuple(entry for entry in entries if entry.key in places)
         records: dict[Key[object], Record[object]] = {}
         for entry in entries:
@@ -122,22 +133,22 @@ class EtcdDatastore:
             if record is not None:
                 records.setdefault(record.key, record)  # one of old comes behind the one in its place
         after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
-        return Answer(tuple(sorted(records.values(), key=_path)), after)
+        return ReadResult(tuple(sorted(records.values(), key=_path)), after)
 
-    def _find_record(self, kind: Kind[object], entry: Entry) -> Record[object] | None:
+    def _find_record(self, kind: Kind[object], key_value: KeyValue) -> Record[object] | None:
         """The record of an entry; None when it is something that netplug keeps no record of."""
-        key = self._layout.find_key(kind, entry.key)
+        key = self._layout.find_key(kind, key_value.key)
         if key is None:
             return None
-        revision = Position(entry.revision, is_old=self._layout.is_old(kind, entry.key)).revision
-        return Record(key, self._codec.decode(key, entry.value), revision)
+        revision = EtcdRevision(key_value.mod_revision, is_legacy=self._layout.is_legacy(kind, key_value.key)).revision
+        return Record(key, self._codec.decode(key, key_value.value), revision)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    def _written(self, txn: Txn, deadline: Deadline) -> Reply:
+    def _commit(self, txn: Txn, deadline: Deadline) -> TxnResult:
         try:
             return self._client.write(txn, deadline=deadline)
-        except StoreIsFull as error:
+        except NoSpaceLeft as error:
             if self._is_undone(txn, deadline):
                 raise Unavailable(error.what, error.cause) from error
             raise
@@ -148,64 +159,64 @@ class EtcdDatastore:
         Each of its effects breaks a condition of its own: where all of them hold, it was not made.
         """
         try:
-            found = self._client.read(txn.otherwise, deadline=deadline).found
+            found = self._client.read(txn.failure, deadline=deadline).results
         except Unavailable:
             return False
         return all(map(_holds, txn.compares, found))
 
-    def _condition(self, condition: Condition) -> KeyIs | NothingNewer:
+    def _condition(self, condition: Condition) -> ModRevisionIs | NoneModifiedSince:
         if isinstance(condition, KeyCondition):
             expected = condition.expected
             if isinstance(expected, Absent):
-                places = self._layout.places(condition.key)
-                return NothingNewer(places, 0) if places.end else KeyIs(places.start, 0)
-            position = get_position(expected, where=condition.key)
-            return KeyIs(self._place(condition.key, is_old=position.is_old), position.number)
+                places = self._layout.read_range(condition.key)
+                return NoneModifiedSince(places, 0) if places.end else ModRevisionIs(places.start, 0)
+            position = get_etcd_revision(expected, where=condition.key)
+            return ModRevisionIs(self._key(condition.key, is_legacy=position.is_legacy), position.number)
         # What was changed in a commit that was told only in part counts as newer.
-        since = get_position(condition.revision, where=condition.kind).whole
-        return NothingNewer(self._layout.span(condition.kind), since)
+        since = get_etcd_revision(condition.revision, where=condition.kind).delivered_up_to
+        return NoneModifiedSince(self._layout.list_range(condition.kind), since)
 
-    def _operation(self, effect: Effect, *, is_old: bool) -> Put | Remove:
-        key = self._place(effect.key, is_old=is_old)
-        return Remove(key) if effect.value is None else Put(key, self._codec.encode(effect.key, effect.value))
+    def _operation(self, effect: Mutation, *, is_legacy: bool) -> Put | DeleteKey:
+        key = self._key(effect.key, is_legacy=is_legacy)
+        return DeleteKey(key) if effect.value is None else Put(key, self._codec.encode(effect.key, effect.value))
 
-    def _place(self, key: Key[object], *, is_old: bool) -> bytes:
-        return self._layout.old_key(key) if is_old else self._layout.key(key)
+    def _key(self, key: Key[object], *, is_legacy: bool) -> bytes:
+        return self._layout.legacy_key(key) if is_legacy else self._layout.key(key)
 
     def _refusal(
         self,
         writes: Sequence[Write],
         conditions: Sequence[Condition],
-        judged: Iterable[tuple[KeyIs | NothingNewer, Found]],
+        results: Iterable[tuple[ModRevisionIs | NoneModifiedSince, RangeResult]],
     ) -> CommitError:
         """What the first condition that did not hold means; the same reply has brought what is stored there."""
-        for condition, (compare, found) in zip(conditions, judged, strict=True):
+        for condition, (compare, found) in zip(conditions, results, strict=True):
             if _holds(compare, found):
                 continue
             current = None
-            if isinstance(condition, KeyCondition) and found.entries:
-                current = self._find_record(condition.key.kind, found.entries[0])
-            return refusal(writes[condition.index], condition.index, current)
+            if isinstance(condition, KeyCondition) and found.key_values:
+                current = self._find_record(condition.key.kind, found.key_values[0])
+            return condition_error(writes[condition.index], condition.index, current)
         raise InvariantBroken("etcd refused a commit whose conditions all hold")
 
 
-def _of_old(conditions: Sequence[Condition]) -> set[Key[object]]:
+def _legacy_keys(conditions: Sequence[Condition]) -> set[Key[object]]:
     """The keys whose records were read at keys of old, as the revisions say that they are to be found at."""
     named = (each for each in conditions if isinstance(each, KeyCondition))
     return {each.key for each in named if isinstance(each.expected, str) and each.expected.endswith("@")}
 
 
-def _question(compare: KeyIs | NothingNewer) -> Range:
+def _read_on_failure(compare: ModRevisionIs | NoneModifiedSince) -> RangeRead:
     """What is asked in the same call in case that a comparison fails."""
-    if isinstance(compare, KeyIs):
-        return Range(span=Span(compare.key))
-    return Range(span=compare.span, limit=1, since=compare.revision + 1)
+    if isinstance(compare, ModRevisionIs):
+        return RangeRead(key_range=KeyRange(compare.key))
+    return RangeRead(key_range=compare.key_range, limit=1, min_mod_revision=compare.revision + 1)
 
 
-def _holds(compare: KeyIs | NothingNewer, found: Found) -> bool:
-    if isinstance(compare, KeyIs):
-        return compare.revision == (found.entries[0].revision if found.entries else 0)
-    return not found.entries
+def _holds(compare: ModRevisionIs | NoneModifiedSince, found: RangeResult) -> bool:
+    if isinstance(compare, ModRevisionIs):
+        return compare.mod_revision == (found.key_values[0].mod_revision if found.key_values else 0)
+    return not found.key_values
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

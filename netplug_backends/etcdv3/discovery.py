@@ -12,28 +12,28 @@ from itertools import accumulate
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from netplug_backends.etcdv3.endpoints import Chance, Endpoint
+from netplug_backends.etcdv3.endpoints import EtcdEndpoint, RandomBelow
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.netconf.model import without_password
+from netplug_core.netconf.model import redact_url_credentials
 
 if TYPE_CHECKING:
     from dns.name import Name
     from dns.rdtypes.IN.SRV import SRV
     from dns.resolver import Resolver
 
-__all__ = ["Discovered"]
+__all__ = ["SrvMembers"]
 
 _FAILED = "failed to discover etcd endpoints through SRV discovery"
 _SERVICES = {"_etcd-client-ssl._tcp": "https", "_etcd-client._tcp": "http"}
-_ANSWER_S = 1.5  # a STATUS has two seconds for everything
-_TRY_S = 0.5  # then the next name server is asked, or the same one again
-_HEAVY = 100  # how much more often a record of weight 1 is drawn than one of weight 0
+_LOOKUP_TIMEOUT_S = 1.5  # a STATUS has two seconds for everything
+_SERVER_TIMEOUT_S = 0.5  # then the next name server is asked, or the same one again
+_WEIGHT_FACTOR = 100  # how much more often a record of weight 1 is drawn than one of weight 0
 
 _NOT_IN_NAMES = frozenset("@:/")
 
 
-class Discovered:
+class SrvMembers:
     """The members that a domain's SRV records name: those with TLS first, each service by priority and weight.
 
     Raises:
@@ -46,7 +46,7 @@ class Discovered:
 
         accepted = "give the name of a domain"
         if not _NOT_IN_NAMES.isdisjoint(domain):  # a URL, perhaps with a password, which is nothing to ask servers for
-            raise ConfigurationError("etcd_discovery_srv", without_password(domain), accepted)
+            raise ConfigurationError("etcd_discovery_srv", redact_url_credentials(domain), accepted)
         try:
             # A name ends here: nothing of the host's search list is to be appended to it.
             self._names = {service: from_text(f"{service}.{domain.removesuffix('.')}.") for service in _SERVICES}
@@ -59,23 +59,23 @@ class Discovered:
         """What people call the cluster."""
         return f"SRV records of {self._domain}"
 
-    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
+    def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
         """The members; the first is drawn by its weight among those of the first priority.
 
         Raises:
             Unavailable: neither service has a record, or nobody answers for the domain.
         """
-        outcomes = self._asked(deadline.capped(_ANSWER_S))
-        found: dict[Endpoint, None] = {}
+        outcomes = self._look_up(deadline.capped(_LOOKUP_TIMEOUT_S))
+        found: dict[EtcdEndpoint, None] = {}
         for service, records in outcomes.items():
             if not isinstance(records, str):
-                ordered = records if found else _drawn_first(records, chance)
+                ordered = records if found else _random_first(records, random_below)
                 found |= dict.fromkeys(_endpoint(_SERVICES[service], record) for record in ordered)
         if not found:
             raise Unavailable(_FAILED, f"domain {self._domain!r}: {_problem(outcomes)}")
         return tuple(found)
 
-    def _asked(self, ends: Deadline) -> Mapping[str, Sequence[SRV] | str]:
+    def _look_up(self, deadline: Deadline) -> Mapping[str, Sequence[SRV] | str]:
         """The records of each service in their order, or why there are none; both are asked at once."""
         from dns.exception import DNSException
         from dns.resolver import get_default_resolver
@@ -84,8 +84,8 @@ class Discovered:
             resolver = copy(get_default_resolver())
         except (DNSException, OSError, ValueError) as error:  # it names no name server, or not by its address
             return dict.fromkeys(self._names, f"/etc/resolv.conf: {error}")
-        resolver.timeout, seconds = _TRY_S, ends.remaining_s
-        outcomes: dict[str, Sequence[SRV] | str] = dict.fromkeys(self._names, _silence(seconds))
+        resolver.timeout, seconds = _SERVER_TIMEOUT_S, deadline.remaining_s
+        outcomes: dict[str, Sequence[SRV] | str] = dict.fromkeys(self._names, _no_answer(seconds))
 
         def ask(service: str) -> None:
             outcomes[service] = _records(resolver, self._names[service], seconds)
@@ -94,19 +94,19 @@ class Discovered:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(ends.remaining_s)  # the library rests a little after its last try
+            thread.join(deadline.remaining_s)  # the library rests a little after its last try
         return dict(outcomes)
 
 
-def _records(resolver: Resolver, name: Name, seconds: float) -> Sequence[SRV] | str:
+def _records(resolver: Resolver, name: Name, timeout_s: float) -> Sequence[SRV] | str:
     from dns.exception import DNSException, Timeout
     from dns.name import root
     from dns.resolver import NXDOMAIN, NoAnswer
 
     try:
-        answer = resolver.resolve(name, "SRV", lifetime=seconds)
+        answer = resolver.resolve(name, "SRV", lifetime=timeout_s)
     except Timeout:
-        return _silence(seconds)
+        return _no_answer(timeout_s)
     except NXDOMAIN:
         return "there is no such name"
     except NoAnswer:
@@ -118,19 +118,19 @@ def _records(resolver: Resolver, name: Name, seconds: float) -> Sequence[SRV] | 
     return records or "it says that there is no such service"  # which is what a target of nothing but a dot means
 
 
-def _silence(seconds: float) -> str:
-    return f"no name server answered within {seconds:.1f} s"
+def _no_answer(timeout_s: float) -> str:
+    return f"no name server answered within {timeout_s:.1f} s"
 
 
-def _drawn_first(records: Sequence[SRV], chance: Chance) -> Sequence[SRV]:
+def _random_first(records: Sequence[SRV], random_below: RandomBelow) -> Sequence[SRV]:
     """Records with one of the first priority, drawn by its weight, before all others."""
     equals = [record for record in records if record.priority == records[0].priority]
-    ends = tuple(accumulate(_HEAVY * record.weight + 1 for record in equals))
-    return [equals[bisect_right(ends, chance(ends[-1]))], *records]
+    ends = tuple(accumulate(_WEIGHT_FACTOR * record.weight + 1 for record in equals))
+    return [equals[bisect_right(ends, random_below(ends[-1]))], *records]
 
 
-def _endpoint(scheme: str, record: SRV) -> Endpoint:
-    return Endpoint(scheme, record.target.to_text(omit_final_dot=True), record.port)
+def _endpoint(scheme: str, record: SRV) -> EtcdEndpoint:
+    return EtcdEndpoint(scheme, record.target.to_text(omit_final_dot=True), record.port)
 
 
 def _problem(outcomes: Mapping[str, object]) -> str:

@@ -11,19 +11,19 @@ from attrs import frozen
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
-__all__ = ["Chance", "Directory", "Endpoint", "Listed", "parse_endpoints"]
+__all__ = ["EtcdEndpoint", "MemberSource", "RandomBelow", "StaticMembers", "parse_endpoints"]
 
-Chance = Callable[[int], int]
+RandomBelow = Callable[[int], int]
 """A number drawn from those below the one it is given."""
 
 _SCHEMES = ("http", "https")
 _PORT = 2379
-_LONGEST_LABEL = 63
+_MAX_LABEL_LENGTH = 63
 _ACCEPTED = "give http://host:port or https://host:port, more of them after commas"
 
 
 @frozen(order=True)
-class Endpoint:
+class EtcdEndpoint:
     """One member's address. An IPv6 address stands in ``host`` without its brackets."""
 
     scheme: str
@@ -50,7 +50,7 @@ class Endpoint:
         return f"{self.scheme}://{self.target}"
 
 
-class Directory(Protocol):
+class MemberSource(Protocol):
     """Who knows the members of one cluster."""
 
     @property
@@ -58,7 +58,7 @@ class Directory(Protocol):
         """What people call the cluster."""
         ...
 
-    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
+    def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
         """The members in the order to ask them; the first is drawn, so that the nodes of a cluster do not all ask one.
 
         Raises:
@@ -68,24 +68,24 @@ class Directory(Protocol):
 
 
 @frozen
-class Listed:
+class StaticMembers:
     """Members that the configuration lists, each as good as the others."""
 
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[EtcdEndpoint, ...]
 
     @property
     def location(self) -> str:
         """What people call the cluster."""
         return ",".join(map(str, self.endpoints))
 
-    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
+    def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
         """The members, from one that is drawn on."""
         del deadline  # they are known
-        first = chance(len(self.endpoints))
+        first = random_below(len(self.endpoints))
         return (*self.endpoints[first:], *self.endpoints[:first])
 
 
-def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple[Endpoint, ...]:
+def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple[EtcdEndpoint, ...]:
     """The addresses that URLs name, each once, in their order; ``where`` is what people set.
 
     Raises:
@@ -93,7 +93,7 @@ def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple
     """
     if not urls:
         raise ConfigurationError(where, "", f"no etcd endpoints specified: {_ACCEPTED}")
-    found: dict[Endpoint, None] = {}
+    found: dict[EtcdEndpoint, None] = {}
     for url in urls:
         endpoint = _find_endpoint(url)
         if endpoint is None:
@@ -104,7 +104,7 @@ def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple
     return tuple(found)
 
 
-def _find_endpoint(url: str) -> Endpoint | None:
+def _find_endpoint(url: str) -> EtcdEndpoint | None:
     """The address that a URL names; None where it is no URL of a member."""
     try:
         parts = urlsplit(url)
@@ -113,9 +113,9 @@ def _find_endpoint(url: str) -> Endpoint | None:
         return None
     host = parts.hostname or ""
     # A user and a password in the URL would travel to logs with it; they have settings of their own.
-    if parts.scheme not in _SCHEMES or not port or not _is_host(host) or _has_more(parts) or not _is_plain(url):
+    if parts.scheme not in _SCHEMES or not port or not _is_host(host) or _has_extra_parts(parts) or not _is_plain(url):
         return None
-    return Endpoint(parts.scheme, host, port)
+    return EtcdEndpoint(parts.scheme, host, port)
 
 
 def _is_plain(url: str) -> bool:
@@ -126,8 +126,8 @@ def _is_plain(url: str) -> bool:
 def _is_host(host: str) -> bool:
     if ":" in host:
         return True
-    return all(0 < len(label) <= _LONGEST_LABEL for label in host.removesuffix(".").split("."))
+    return all(0 < len(label) <= _MAX_LABEL_LENGTH for label in host.removesuffix(".").split("."))
 
 
-def _has_more(parts: SplitResult) -> bool:
+def _has_extra_parts(parts: SplitResult) -> bool:
     return "@" in parts.netloc or parts.path not in ("", "/") or bool(parts.query or parts.fragment)

@@ -10,7 +10,7 @@ from netplug_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
-    from netplug_core.datastore.interface import Datastore
+    from netplug_core.datastore.protocol import Datastore
     from netplug_core.netconf.model import DatastoreSettings
 
 __all__ = ["netplug_open_datastore"]
@@ -32,10 +32,10 @@ def netplug_open_datastore(
     from contextlib import closing
 
     try:
-        from netplug_backends.etcdv3.opening import open_etcd
+        from netplug_backends.etcdv3.factory import datastore_from_settings
 
         # The name server's client is loaded here, and only where there are SRV records to ask for.
-        return closing(open_etcd(settings, clock=clock))
+        return closing(datastore_from_settings(settings, clock=clock))
     except ModuleNotFoundError as error:
         package, _, _ = (error.name or "").partition(".")
         accepted = f"the package {package} is not installed; netplug[etcd] brings what it needs"

@@ -16,29 +16,39 @@ from typing import Final, Protocol, cast
 
 from attrs import frozen
 
-from netplug_backends.etcdv3.calls import Span
-from netplug_core.datastore.encoding import STORED_JSON, JsonCodec, KindCodec
+from netplug_backends.etcdv3.operations import KeyRange
+from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 
-__all__ = ["ETCD_JSON", "LAYOUT", "Affinities", "Blocks", "Configuration", "Handles", "Layout", "Objects", "Placement"]
+__all__ = [
+    "ETCD_JSON",
+    "LAYOUT",
+    "AffinityKeys",
+    "BlockKeys",
+    "HandleKeys",
+    "IPAMConfigurationKeys",
+    "KindKeys",
+    "Layout",
+    "ResourceKeys",
+]
 
 _RESOURCES = "/netplug/resources/v3/projectnetplug.org"
 _IPAM = "/netplug/ipam/v2"
 
-_OLD = b"@"
+_LEGACY_SUFFIX = b"@"
 
 _Path = tuple[str, ...]
 
 
-class Placement(Protocol):
+class KindKeys(Protocol):
     """Where the records of one kind stand."""
 
-    def place(self, path: _Path) -> str:
+    def key_of(self, path: _Path) -> str:
         """The key of a record."""
         ...
 
-    def spans(self, within: _Path) -> tuple[str, str]:
+    def bounds(self, within: _Path) -> tuple[str, str]:
         """Where the keys of the records begin and end whose paths begin so; fewer segments than a path has."""
         ...
 
@@ -55,8 +65,8 @@ class Placement(Protocol):
 class Layout:
     """All kinds, by name, and those of them of which records may stand at keys of old."""
 
-    kinds: Mapping[str, Placement]
-    aged: frozenset[str] = frozenset()
+    kinds: Mapping[str, KindKeys]
+    legacy_kinds: frozenset[str] = frozenset()
 
     def key(self, key: Key[object]) -> bytes:
         """Where a record stands.
@@ -64,31 +74,33 @@ class Layout:
         Raises:
             NotSupported: nothing of this kind is stored.
         """
-        return self._find(key.kind).place(key.path).encode()
+        return self._find(key.kind).key_of(key.path).encode()
 
-    def places(self, key: Key[object]) -> Span:
+    def read_range(self, key: Key[object]) -> KeyRange:
         """Where a record may stand: its place, then its key of old.
 
         Between them lie keys whose prefix length goes on with a digit: no block is so large that one of them is one.
         """
         place = self.key(key)
-        return Span(place, place + _OLD + b"\0") if key.kind.name in self.aged else Span(place)
+        return (
+            KeyRange(place, place + _LEGACY_SUFFIX + b"\0") if key.kind.name in self.legacy_kinds else KeyRange(place)
+        )
 
-    def old_key(self, key: Key[object]) -> bytes:
+    def legacy_key(self, key: Key[object]) -> bytes:
         """Where a record of old stands."""
-        return self.key(key) + _OLD
+        return self.key(key) + _LEGACY_SUFFIX
 
-    def is_old(self, kind: Kind[object], raw: bytes) -> bool:
+    def is_legacy(self, kind: Kind[object], raw: bytes) -> bool:
         """Whether a record of the kind stands at a key of old."""
-        return raw.endswith(_OLD) and kind.name in self.aged
+        return raw.endswith(_LEGACY_SUFFIX) and kind.name in self.legacy_kinds
 
-    def span(self, kind: Kind[object], within: _Path = ()) -> Span:
+    def list_range(self, kind: Kind[object], within: _Path = ()) -> KeyRange:
         """Where the records stand whose paths begin so; errors as for ``key``."""
         placement = self._find(kind)
         if len(within) == len(kind.segments):
-            return Span(placement.place(within).encode())
-        start, end = placement.spans(within)
-        return Span(start.encode(), end.encode())
+            return KeyRange(placement.key_of(within).encode())
+        start, end = placement.bounds(within)
+        return KeyRange(start.encode(), end.encode())
 
     def find_key(self, kind: Kind[object], raw: bytes) -> Key[object] | None:
         """The record that stands at a key within a span of the kind; None when it is something else.
@@ -96,14 +108,14 @@ class Layout:
         Raises:
             Malformed: nothing of ours could have made it.
         """
-        place = raw.removesuffix(_OLD) if self.is_old(kind, raw) else raw
+        place = raw.removesuffix(_LEGACY_SUFFIX) if self.is_legacy(kind, raw) else raw
         try:
             path = self._find(kind).find_path(place.decode())
         except ValueError as error:
             raise Malformed(repr(raw)[1:], f"it is no key of a {kind}") from error
         return None if path is None else kind.key(*path)
 
-    def _find(self, kind: Kind[object]) -> Placement:
+    def _find(self, kind: Kind[object]) -> KindKeys:
         placement = self.kinds.get(kind.name)
         if placement is None:
             raise NotSupported("storing", kind, f"etcd keeps {', '.join(sorted(self.kinds))}")
@@ -111,42 +123,42 @@ class Layout:
 
 
 @frozen
-class Objects:
+class ResourceKeys:
     """Records whose keys are a root and the segments of the path: the resources."""
 
     root: str
-    length: int = 1
+    path_length: int = 1
 
-    def place(self, path: _Path) -> str:
+    def key_of(self, path: _Path) -> str:
         """The key of a record."""
         return "/".join((self.root, *map(_segment, path)))
 
-    def spans(self, within: _Path) -> tuple[str, str]:
+    def bounds(self, within: _Path) -> tuple[str, str]:
         """Where the keys begin and end."""
-        return _below(self.place(within))
+        return _prefix_bounds(self.key_of(within))
 
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
         path = tuple(key.removeprefix(f"{self.root}/").split("/"))
-        if len(path) != self.length or "" in path:
+        if len(path) != self.path_length or "" in path:
             raise ValueError(key)
         return path
 
 
 @frozen
-class Handles:
+class HandleKeys:
     """Handles: whatever they are called stands in the key as it is."""
 
     root: str = f"{_IPAM}/handle"
 
-    def place(self, path: _Path) -> str:
+    def key_of(self, path: _Path) -> str:
         """The key of a record."""
         return f"{self.root}/{path[0]}"
 
-    def spans(self, within: _Path) -> tuple[str, str]:
+    def bounds(self, within: _Path) -> tuple[str, str]:
         """Where the keys begin and end."""
         del within  # there is nothing between all of them and one
-        return _below(self.root)
+        return _prefix_bounds(self.root)
 
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
@@ -154,28 +166,28 @@ class Handles:
 
 
 @frozen
-class Blocks:
+class BlockKeys:
     """Blocks, by family and prefix."""
 
     root: str = f"{_IPAM}/assignment"
 
-    def place(self, path: _Path) -> str:
+    def key_of(self, path: _Path) -> str:
         """The key of a record."""
         family, cidr = path
-        return f"{self.root}/{_segment(family)}/block/{_dashed(cidr)}"
+        return f"{self.root}/{_segment(family)}/block/{_encode_cidr(cidr)}"
 
-    def spans(self, within: _Path) -> tuple[str, str]:
+    def bounds(self, within: _Path) -> tuple[str, str]:
         """Where the keys begin and end."""
-        return _below(f"{self.root}/{_segment(within[0])}/block" if within else self.root)
+        return _prefix_bounds(f"{self.root}/{_segment(within[0])}/block" if within else self.root)
 
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
         family, word, cidr = key.removeprefix(f"{self.root}/").split("/")
-        return family, _slashed(word, cidr)
+        return family, _decode_cidr(word, cidr)
 
 
 @frozen
-class Affinities:
+class AffinityKeys:
     """Claims on blocks: the type of the owner (``host``, ``virtual``), its name, the family and the prefix.
 
     The types lie beside each other, and nothing else between the first and the last. Under a host's name alone there
@@ -183,23 +195,27 @@ class Affinities:
     """
 
     root: str = _IPAM
-    first: str = "host"
-    last: str = "virtual"
+    first_owner_type: str = "host"
+    last_owner_type: str = "virtual"
 
-    def place(self, path: _Path) -> str:
+    def key_of(self, path: _Path) -> str:
         """The key of a record."""
         *owner, cidr = path
-        return f"{self.spans(tuple(owner))[0]}{_dashed(cidr)}"
+        return f"{self.bounds(tuple(owner))[0]}{_encode_cidr(cidr)}"
 
-    def spans(self, within: _Path) -> tuple[str, str]:
+    def bounds(self, within: _Path) -> tuple[str, str]:
         """Where the keys begin and end."""
         if not within:
-            return _below(f"{self.root}/{self.first}")[0], _below(f"{self.root}/{self.last}")[1]
-        if not self.first <= within[0] <= self.last:
-            raise InvariantBroken(f"a block is claimed by a {self.first} or a {self.last}, not by {within[0]!r}")
+            return _prefix_bounds(f"{self.root}/{self.first_owner_type}")[0], _prefix_bounds(
+                f"{self.root}/{self.last_owner_type}"
+            )[1]
+        if not self.first_owner_type <= within[0] <= self.last_owner_type:
+            raise InvariantBroken(
+                f"a block is claimed by a {self.first_owner_type} or a {self.last_owner_type}, not by {within[0]!r}"
+            )
         whole = 3  # type, name and family
         block = ("block",) if len(within) == whole else ()
-        return _below("/".join((self.root, *map(_segment, within), *block)))
+        return _prefix_bounds("/".join((self.root, *map(_segment, within), *block)))
 
     def find_path(self, key: str) -> _Path | None:
         """The path of a record."""
@@ -208,24 +224,24 @@ class Affinities:
         if len(parts) == marked:
             return None
         type_, name, family, word, cidr = parts
-        return type_, name, family, _slashed(word, cidr)
+        return type_, name, family, _decode_cidr(word, cidr)
 
 
 @frozen
-class Configuration:
+class IPAMConfigurationKeys:
     """The one object ``default`` that the allocator obeys. Any other name would stand among the resources."""
 
-    place_of_default: str = f"{_IPAM}/config"
-    others: Objects = Objects(f"{_RESOURCES}/ipamconfigurations")
+    default_key: str = f"{_IPAM}/config"
+    other_keys: ResourceKeys = ResourceKeys(f"{_RESOURCES}/ipamconfigurations")
 
-    def place(self, path: _Path) -> str:
+    def key_of(self, path: _Path) -> str:
         """The key of a record."""
-        return self.place_of_default if path == ("default",) else self.others.place(path)
+        return self.default_key if path == ("default",) else self.other_keys.key_of(path)
 
-    def spans(self, within: _Path) -> tuple[str, str]:
+    def bounds(self, within: _Path) -> tuple[str, str]:
         """Where the keys begin and end."""
         del within  # there is nothing between all of them and one
-        return self.place_of_default, f"{self.place_of_default}\0"
+        return self.default_key, f"{self.default_key}\0"
 
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
@@ -235,25 +251,25 @@ class Configuration:
 
 LAYOUT: Final = Layout(
     {
-        "BlockAffinity": Affinities(),
-        "ClusterInformation": Objects(f"{_RESOURCES}/clusterinformations"),
-        "IPAMBlock": Blocks(),
-        "IPAMConfiguration": Configuration(),
-        "IPAMHandle": Handles(),
-        "IPPool": Objects(f"{_RESOURCES}/ippools"),
-        "IPReservation": Objects(f"{_RESOURCES}/ipreservations"),
-        "Node": Objects(f"{_RESOURCES}/nodes"),
-        "Profile": Objects(f"{_RESOURCES}/profiles"),
-        "WorkloadEndpoint": Objects(f"{_RESOURCES}/workloadendpoints", length=2),
+        "BlockAffinity": AffinityKeys(),
+        "ClusterInformation": ResourceKeys(f"{_RESOURCES}/clusterinformations"),
+        "IPAMBlock": BlockKeys(),
+        "IPAMConfiguration": IPAMConfigurationKeys(),
+        "IPAMHandle": HandleKeys(),
+        "IPPool": ResourceKeys(f"{_RESOURCES}/ippools"),
+        "IPReservation": ResourceKeys(f"{_RESOURCES}/ipreservations"),
+        "Node": ResourceKeys(f"{_RESOURCES}/nodes"),
+        "Profile": ResourceKeys(f"{_RESOURCES}/profiles"),
+        "WorkloadEndpoint": ResourceKeys(f"{_RESOURCES}/workloadendpoints", path_length=2),
     },
-    aged=frozenset(("BlockAffinity", "IPAMBlock")),
+    legacy_kinds=frozenset(("BlockAffinity", "IPAMBlock")),
 )
 """Where netplug keeps every kind of this release."""
 
 
-def _below(place: str) -> tuple[str, str]:
+def _prefix_bounds(key: str) -> tuple[str, str]:
     """Where the keys begin and end that go on from a place: all of ``host/node1/``, none of ``host/node10/``."""
-    return f"{place}/", f"{place}0"  # "0" is what follows "/"
+    return f"{key}/", f"{key}0"  # "0" is what follows "/"
 
 
 def _segment(text: str) -> str:
@@ -262,12 +278,12 @@ def _segment(text: str) -> str:
     return text
 
 
-def _dashed(cidr: str) -> str:
+def _encode_cidr(cidr: str) -> str:
     address, _, length = cidr.partition("/")
     return f"{_segment(address)}-{_segment(length)}"
 
 
-def _slashed(word: str, cidr: str) -> str:
+def _decode_cidr(word: str, cidr: str) -> str:
     address, _, length = cidr.rpartition("-")
     if word != "block" or not address or not length.isdecimal():
         raise ValueError(cidr)
@@ -277,24 +293,24 @@ def _slashed(word: str, cidr: str) -> str:
 # --- the allocator's configuration ---------------------------------------------------------------------------------
 
 # Fields of the object's spec that are called something else in what the allocator reads; the others keep their names.
-_SPELLINGS = {"strictAffinity": "strict_affinity", "autoAllocateBlocks": "auto_allocate_blocks"}
-_FIELDS = {stored: field for field, stored in _SPELLINGS.items()}
-_REST = "object"  # where the object's other members stand, the metadata first
+_STORED_NAMES = {"strictAffinity": "strict_affinity", "autoAllocateBlocks": "auto_allocate_blocks"}
+_FIELD_NAMES = {stored: field for field, stored in _STORED_NAMES.items()}
+_OBJECT_FIELD = "object"  # where the object's other members stand, the metadata first
 
 
-def _flattened(mapping: Mapping[str, object]) -> Mapping[str, object]:
+def _flatten(mapping: Mapping[str, object]) -> Mapping[str, object]:
     """The configuration as the allocator reads it, from the object that people see."""
     spec = cast("Mapping[str, object]", mapping["spec"])
     rest = {name: member for name, member in mapping.items() if name not in ("kind", "apiVersion", "spec")}
-    return {_SPELLINGS.get(name, name): member for name, member in spec.items()} | {_REST: rest}
+    return {_STORED_NAMES.get(name, name): member for name, member in spec.items()} | {_OBJECT_FIELD: rest}
 
 
-def _unflattened(kind: Kind[object], stored: Mapping[str, object]) -> Mapping[str, object]:
+def _unflatten(kind: Kind[object], stored: Mapping[str, object]) -> Mapping[str, object]:
     """The object that people see. A flag that is not there is off, which is not what a new object begins with."""
-    rest = stored.get(_REST, {"metadata": {"name": "default"}})
+    rest = stored.get(_OBJECT_FIELD, {"metadata": {"name": "default"}})
     if not isinstance(rest, dict):
-        raise ValueError(f"{_REST} is not an object")
-    spec = {_FIELDS.get(name, name): member for name, member in stored.items() if name != _REST}
+        raise ValueError(f"{_OBJECT_FIELD} is not an object")
+    spec = {_FIELD_NAMES.get(name, name): member for name, member in stored.items() if name != _OBJECT_FIELD}
     spec = {"autoAllocateBlocks": False} | spec
     return rest | {"kind": kind.name, "apiVersion": "projectnetplug.org/v3", "spec": spec}
 
@@ -302,8 +318,8 @@ def _unflattened(kind: Kind[object], stored: Mapping[str, object]) -> Mapping[st
 def _configuration() -> KindCodec:
     codec = STORED_JSON.kinds["IPAMConfiguration"]()
     return KindCodec(
-        lambda value: _flattened(codec.to_mapping(value)),
-        lambda kind, stored: codec.from_mapping(kind, _unflattened(kind, stored)),
+        lambda value: _flatten(codec.to_mapping(value)),
+        lambda kind, stored: codec.from_mapping(kind, _unflatten(kind, stored)),
     )
 
 

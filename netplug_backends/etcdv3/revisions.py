@@ -15,47 +15,47 @@ from attrs import frozen
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Revision
 
-__all__ = ["Position", "find_position", "get_position"]
+__all__ = ["EtcdRevision", "find_etcd_revision", "get_etcd_revision"]
 
 _TEXT: Final = re.compile(r"([1-9][0-9]{0,17})(?:\.([1-9][0-9]{0,3}))?(@?)", re.ASCII)
 
 
 @frozen(order=True)
-class Position:
+class EtcdRevision:
     """A revision of the store; ``told`` counts the changes of it that were told, 0 for all of them.
 
     ``is_old`` is not about the store but about the record that has it: it stands at a key of old.
     """
 
     number: int
-    told: int = 0
-    is_old: bool = False
+    delivered: int = 0
+    is_legacy: bool = False
 
     @property
-    def whole(self) -> int:
+    def delivered_up_to(self) -> int:
         """The newest revision of which everything was told."""
-        return self.number - 1 if self.told else self.number
+        return self.number - 1 if self.delivered else self.number
 
     @property
     def revision(self) -> Revision:
         """The text that stands for it."""
-        text = f"{self.number}.{self.told}" if self.told else str(self.number)
-        return Revision(f"{text}@" if self.is_old else text)
+        text = f"{self.number}.{self.delivered}" if self.delivered else str(self.number)
+        return Revision(f"{text}@" if self.is_legacy else text)
 
 
-def find_position(revision: Revision) -> Position | None:
+def find_etcd_revision(revision: Revision) -> EtcdRevision | None:
     """What a text stands for; None when it is none of etcd's."""
     found = _TEXT.fullmatch(revision)
-    return None if found is None else Position(int(found[1]), int(found[2] or 0), is_old=bool(found[3]))
+    return None if found is None else EtcdRevision(int(found[1]), int(found[2] or 0), is_legacy=bool(found[3]))
 
 
-def get_position(revision: Revision, *, where: object) -> Position:
+def get_etcd_revision(revision: Revision, *, where: object) -> EtcdRevision:
     """What a text stands for that ``where`` carries.
 
     Raises:
         ConfigurationError: it is none of etcd's.
     """
-    position = find_position(revision)
+    position = find_etcd_revision(revision)
     if position is None:
         raise ConfigurationError(f"{where}: resourceVersion", revision, "etcd's revisions are numbers from 1")
     return position

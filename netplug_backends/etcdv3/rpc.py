@@ -15,107 +15,107 @@ from typing import Any, assert_never
 from urllib.parse import quote, unquote
 
 from netplug_backends.etcdv3 import messages
-from netplug_backends.etcdv3.calls import (
+from netplug_backends.etcdv3.endpoints import EtcdEndpoint
+from netplug_backends.etcdv3.operations import (
     CallFailed,
+    CallFailure,
     Compare,
-    Entry,
-    Failure,
-    Found,
-    KeyIs,
-    News,
-    NothingNewer,
+    DeleteKey,
+    KeyEvent,
+    KeyRange,
+    KeyValue,
+    ModRevisionIs,
+    NoneModifiedSince,
     Put,
-    Range,
-    Remove,
-    Reply,
-    Span,
+    RangeRead,
+    RangeResult,
     Txn,
-    ValueChange,
-    WatchFrom,
+    TxnResult,
+    WatchBatch,
+    WatchStart,
 )
-from netplug_backends.etcdv3.endpoints import Endpoint
 from netplug_backends.etcdv3.tls import TlsMaterial, find_system_roots
 from netplug_core.clock import Clock, Deadline
 
 # What gRPC's core writes to standard error is decided when it is loaded: by default every failed handshake, over and
 # over, where a CNI runtime reads. The failure of the call says it once.
-_IS_TOLD = "GRPC_VERBOSITY" in os.environ
+_HAS_VERBOSITY = "GRPC_VERBOSITY" in os.environ
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc  # noqa: E402  # only now may it be loaded
 
-if not _IS_TOLD:
+if not _HAS_VERBOSITY:
     del os.environ["GRPC_VERBOSITY"]
 
 # etcd3 0.12 finds its generated module, which loads on no protobuf of today, already loaded.
 sys.modules.setdefault("etcd3.etcdrpc.rpc_pb2", messages.generated_module("etcd3.etcdrpc.rpc_pb2"))
 from etcd3.etcdrpc import KVStub, WatchStub  # noqa: E402  # only now can it be imported
 
-__all__ = ["Connection"]
+__all__ = ["MemberConnection"]
 
 # What etcd says, where the status alone does not tell.
-_TEXTS = {
-    "etcdserver: no leader": Failure.TURNED_AWAY,
-    "etcdserver: too many requests": Failure.TURNED_AWAY,
-    "etcdserver: rpc not supported for learner": Failure.TURNED_AWAY,
-    "etcdserver: user name is empty": Failure.STRANGER,
-    "etcdserver: revision of auth store is old": Failure.STRANGER,
-    "etcdserver: authentication failed": Failure.DENIED,
-    "auth: authentication failed": Failure.DENIED,  # as of a user who has no password
-    "etcdserver: permission denied": Failure.DENIED,
-    "etcdserver: authentication is not enabled": Failure.UNGUARDED,
-    "etcdserver: mvcc: required revision has been compacted": Failure.COMPACTED,
+_FAILURE_BY_TEXT = {
+    "etcdserver: no leader": CallFailure.MEMBER_NOT_SERVING,
+    "etcdserver: too many requests": CallFailure.MEMBER_NOT_SERVING,
+    "etcdserver: rpc not supported for learner": CallFailure.MEMBER_NOT_SERVING,
+    "etcdserver: user name is empty": CallFailure.UNAUTHENTICATED,
+    "etcdserver: revision of auth store is old": CallFailure.UNAUTHENTICATED,
+    "etcdserver: authentication failed": CallFailure.PERMISSION_DENIED,
+    "auth: authentication failed": CallFailure.PERMISSION_DENIED,  # as of a user who has no password
+    "etcdserver: permission denied": CallFailure.PERMISSION_DENIED,
+    "etcdserver: authentication is not enabled": CallFailure.AUTH_NOT_ENABLED,
+    "etcdserver: mvcc: required revision has been compacted": CallFailure.COMPACTED,
     # Not told by its status: transports end streams with that one too.
-    "etcdserver: mvcc: database space exceeded": Failure.FULL,
-    "grpc: received message larger than max": Failure.REFUSED,
+    "etcdserver: mvcc: database space exceeded": CallFailure.NO_SPACE,
+    "grpc: received message larger than max": CallFailure.REJECTED,
 }
-_STATUSES = {
-    grpc.StatusCode.UNAUTHENTICATED: Failure.STRANGER,
-    grpc.StatusCode.PERMISSION_DENIED: Failure.DENIED,
-    grpc.StatusCode.INVALID_ARGUMENT: Failure.REFUSED,
-    grpc.StatusCode.FAILED_PRECONDITION: Failure.REFUSED,
-    grpc.StatusCode.OUT_OF_RANGE: Failure.REFUSED,
-    grpc.StatusCode.NOT_FOUND: Failure.REFUSED,
-    grpc.StatusCode.UNIMPLEMENTED: Failure.REFUSED,
+_FAILURE_BY_STATUS = {
+    grpc.StatusCode.UNAUTHENTICATED: CallFailure.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED: CallFailure.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT: CallFailure.REJECTED,
+    grpc.StatusCode.FAILED_PRECONDITION: CallFailure.REJECTED,
+    grpc.StatusCode.OUT_OF_RANGE: CallFailure.REJECTED,
+    grpc.StatusCode.NOT_FOUND: CallFailure.REJECTED,
+    grpc.StatusCode.UNIMPLEMENTED: CallFailure.REJECTED,
 }
 
 # How a handshake fails: OpenSSL's words, and ours.
-_HANDSHAKES = (
+_HANDSHAKE_FAILURES = (
     (
         re.compile(r"CERTIFICATE_VERIFY_FAILED(?:: ([^:]+))?"),
-        Failure.UNTRUSTED,
+        CallFailure.SERVER_NOT_TRUSTED,
         "the server's certificate is not trusted: {0}",
     ),
     (
         re.compile(r"Hostname Verification Check failed|is not in peer certificate"),
-        Failure.UNTRUSTED,
+        CallFailure.SERVER_NOT_TRUSTED,
         "the server's certificate is not trusted: it is not for this address",
     ),
     (
         re.compile(r"(?:TLSV1|SSLV3)_ALERT_(\w+)"),
-        Failure.UNWELCOME,
+        CallFailure.CLIENT_NOT_TRUSTED,
         "the server does not accept the client's certificate, or its absence: {0}",
     ),
     (
         # Since TLS 1.3 the server judges when the client thinks that all is well; what comes then is only garbled.
         re.compile(r"Unwrap failed"),
-        Failure.UNWELCOME,
+        CallFailure.CLIENT_NOT_TRUSTED,
         "the server does not accept the client's certificate, or its absence",
     ),
     (
         re.compile(r"WRONG_VERSION_NUMBER|Handshake read failed"),
-        Failure.UNREACHABLE,
+        CallFailure.UNREACHABLE,
         "the TLS handshake was not answered; does the server speak TLS?",
     ),
 )
 
 # How a server ends a connection that does not begin with the handshake it expects: there is no more to read, or there
 # was still something that it did not want to read.
-_ENDED = re.compile(r"Socket closed|Connection reset by peer")
+_CONNECTION_CLOSED = re.compile(r"Socket closed|Connection reset by peer")
 
 # The status and the address that gRPC puts before what went wrong with a connection.
 _PREFIX = re.compile(r"^[A-Z_]+: ipv[46]:\S+ ")
 
-_OPTIONS = (
+_CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),  # a quiet watch lives on pings
@@ -131,66 +131,70 @@ _OPTIONS = (
 # A member that is cut off from the others says so instead of letting a call wait.
 _NEEDS_LEADER = ("hasleader", "true")
 _RECENT_S = 1.0
-_NEVER = float("-inf")
+_LONG_AGO = float("-inf")
 
 # For so long, and some more, gRPC's own thread looks at a channel after it was asked for its state. Where the channel
 # is closed under it, it shows a traceback to whoever reads standard error.
-_LOOKS_S = 0.5
+_STATE_WATCH_S = 0.5
 
 
 _MESSAGE = messages.CLASSES
 _COMPARE = _MESSAGE["Compare"]
-_REMOVED = 1  # the type of an event
+_DELETE_EVENT = 1  # the type of an event
 
 
-class Connection:
+class MemberConnection:
     """The channel to one member. Its calls may come from several threads."""
 
-    def __init__(self, endpoint: Endpoint, material: TlsMaterial, *, clock: Clock) -> None:
+    def __init__(self, endpoint: EtcdEndpoint, material: TlsMaterial, *, clock: Clock) -> None:
         self.endpoint = endpoint
         self._clock = clock
         self._channel = _channel(endpoint, material)
         self._kv = KVStub(self._channel)
         self._watch = WatchStub(self._channel)
-        self._answered_at = _NEVER
-        self._looked_at = _NEVER
+        self._answered_at = _LONG_AGO
+        self._state_asked_at = _LONG_AGO
         self._is_closed = False
 
     def close(self) -> None:
         """End every call, and the connection: at once, or soon where somebody has just asked for its state."""
         self._is_closed = True
-        if self._clock.monotonic() - self._looked_at > _LOOKS_S:
+        if self._clock.monotonic() - self._state_asked_at > _STATE_WATCH_S:
             self._channel.close()
             return
-        later = Timer(_LOOKS_S, self.close)
+        later = Timer(_STATE_WATCH_S, self.close)
         later.daemon = True  # where the process ends, so do connections
         later.start()
 
-    def reach(self, *, timeout_s: float) -> None:
+    def wait_until_connected(self, *, timeout_s: float) -> None:
         """Return once there is a connection.
 
         Raises:
-            CallFailed: ``UNREACHABLE``, ``UNTRUSTED`` or ``UNWELCOME``, with what stands in the way.
+            CallFailed: ``UNREACHABLE``, ``SERVER_NOT_TRUSTED`` or ``CLIENT_NOT_TRUSTED``, with what stands in the way.
         """
         if self._clock.monotonic() - self._answered_at < _RECENT_S:
             return
         started = self._clock.monotonic()
-        state = self._settles(timeout_s)
+        state = self._wait_for_state(timeout_s)
         if state is grpc.ChannelConnectivity.READY:
             return
         if state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-            raise CallFailed(Failure.UNREACHABLE, f"no answer within {timeout_s:.1f} s")
+            raise CallFailed(CallFailure.UNREACHABLE, f"no answer within {timeout_s:.1f} s")
         # The state of a channel does not say why; an empty transaction does, and whoever gets it has lost nothing.
         left_s = max(0.0, timeout_s - (self._clock.monotonic() - started))
         try:
             self.txn(Txn(), token="", timeout_s=left_s)
         except CallFailed as error:
-            if error.failure is Failure.UNANSWERED:
-                raise CallFailed(Failure.UNREACHABLE, error.text) from error
-            if error.failure in (Failure.UNREACHABLE, Failure.UNTRUSTED, Failure.UNWELCOME):
+            if error.failure is CallFailure.NO_REPLY:
+                raise CallFailed(CallFailure.UNREACHABLE, error.text) from error
+            if error.failure in (
+                CallFailure.UNREACHABLE,
+                CallFailure.SERVER_NOT_TRUSTED,
+                CallFailure.CLIENT_NOT_TRUSTED,
+            ):
                 raise
 
-    def txn(self, txn: Txn, *, token: str, timeout_s: float) -> Reply:
+    def txn(self, txn: Txn, *, token: str, timeout_s: float) -> TxnResult:
         """One transaction.
 
         Raises:
@@ -198,12 +202,12 @@ class Connection:
         """
         request = _MESSAGE["TxnRequest"](
             compare=map(_compare, txn.compares),
-            success=map(_operation, txn.then),
-            failure=map(_operation, txn.otherwise),
+            success=map(_operation, txn.success),
+            failure=map(_operation, txn.failure),
         )
         reply = self._answer(lambda: self._kv.Txn(request, timeout=timeout_s, metadata=_metadata(token)), timeout_s)
         found = (each.response_range for each in reply.responses if each.HasField("response_range"))
-        return Reply(reply.succeeded, reply.header.revision, tuple(map(_found, found)))
+        return TxnResult(reply.succeeded, reply.header.revision, tuple(map(_range_result, found)))
 
     def log_in(self, user: str, password: str, *, timeout_s: float) -> str:
         """A token for the user, which calls then carry.
@@ -221,48 +225,50 @@ class Connection:
         token: str = self._answer(lambda: call(request, timeout=timeout_s, metadata=(_NEEDS_LEADER,)), timeout_s).token
         return token
 
-    def watch(self, starts: Sequence[WatchFrom], *, token: str, timeout_s: float) -> Iterator[News]:
+    def watch(self, starts: Sequence[WatchStart], *, token: str, timeout_s: float) -> Iterator[WatchBatch]:
         """What changes, as it does, until the stream ends; closing the iterator ends it.
 
         Raises:
-            CallFailed: it ended; ``COMPACTED`` when a revision is no longer kept, ``AHEAD`` when none came so far.
+            CallFailed: it ended; ``COMPACTED`` when a revision is no longer kept, ``FUTURE_REVISION`` when none came
+            so far.
         """
         ends = Deadline.after(self._clock, timeout_s)
         requests = [_watch_request(start) for start in starts]
         try:
             stream = self._watch.Watch(iter(requests), timeout=timeout_s, metadata=_metadata(token))
         except ValueError as error:  # as of a call
-            raise CallFailed(Failure.UNREACHABLE, str(error)) from error
+            raise CallFailed(CallFailure.UNREACHABLE, str(error)) from error
         indexes: dict[int, int] = {}  # the member's number of each watch; it begins them in the order of the requests
         try:
             for message in stream:
                 self._answered_at = self._clock.monotonic()
                 _refuse_cancelled(message)
                 if message.created:
-                    self._refuse_ahead(starts[len(indexes)], message.header.revision, token, ends)
+                    self._refuse_future_revision(starts[len(indexes)], message.header.revision, token, ends)
                     indexes[message.watch_id] = len(indexes)
                 else:
-                    yield News(indexes[message.watch_id], tuple(map(_change, message.events)))
-            raise CallFailed(Failure.UNANSWERED, "the member ended the watch")
+                    yield WatchBatch(indexes[message.watch_id], tuple(map(_key_event, message.events)))
+            raise CallFailed(CallFailure.NO_REPLY, "the member ended the watch")
         except grpc.RpcError as error:
-            raise self._failed(error, timeout_s) from error
+            raise self._failure_of(error, timeout_s) from error
         finally:
             stream.cancel()
 
-    def _refuse_ahead(self, start: WatchFrom, revision: int, token: str, ends: Deadline) -> None:
+    def _refuse_future_revision(self, start: WatchStart, revision: int, token: str, deadline: Deadline) -> None:
         """Refuse a watch from what the store never reached: it would be silent until the store comes so far."""
         after = start.revision - 1
         if revision >= after:
             return
         # This member may only lag behind the others. A read of a key, unlike an empty transaction, waits for them.
-        asked = Txn(then=(Range(span=Span(start.span.start)),))
-        reached = self.txn(asked, token=token, timeout_s=ends.remaining_s).revision
+        asked = Txn(success=(RangeRead(key_range=KeyRange(start.key_range.start)),))
+        reached = self.txn(asked, token=token, timeout_s=deadline.remaining_s).revision
         if reached < after:
             raise CallFailed(
-                Failure.AHEAD, f"the store is at revision {reached}, and changes after {after} are asked for"
+                CallFailure.FUTURE_REVISION,
+                f"the store is at revision {reached}, and changes after {after} are asked for",
             )
 
-    def _settles(self, timeout_s: float) -> object:
+    def _wait_for_state(self, timeout_s: float) -> object:
         """Whether the channel comes up or fails in time: its last state."""
         settled = Event()
         states: list[object] = [None]
@@ -272,46 +278,46 @@ class Connection:
             if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
                 settled.set()
 
-        self._looked_at = float("inf")
+        self._state_asked_at = float("inf")
         try:
             if self._is_closed:
-                raise CallFailed(Failure.UNREACHABLE, "the connection was closed")
+                raise CallFailed(CallFailure.UNREACHABLE, "the connection was closed")
             self._channel.subscribe(note, try_to_connect=True)
             settled.wait(timeout_s)
         finally:
             self._channel.unsubscribe(note)
-            self._looked_at = self._clock.monotonic()
+            self._state_asked_at = self._clock.monotonic()
         return states[-1]
 
     def _answer(self, call: Callable[[], Any], timeout_s: float) -> Any:  # noqa: ANN401  # a message of protobuf's
         try:
             reply = call()
         except grpc.RpcError as error:
-            raise self._failed(error, timeout_s) from error
+            raise self._failure_of(error, timeout_s) from error
         except ValueError as error:  # what grpc says of a channel that was closed meanwhile
-            raise CallFailed(Failure.UNREACHABLE, str(error)) from error
+            raise CallFailed(CallFailure.UNREACHABLE, str(error)) from error
         self._answered_at = self._clock.monotonic()
         return reply
 
-    def _failed(self, error: grpc.RpcError, timeout_s: float) -> CallFailed:
-        failed = _judged(error, timeout_s)
-        has_answered = self._answered_at != _NEVER
-        if self.endpoint.is_secure or has_answered or not _ENDED.search(failed.text):
+    def _failure_of(self, error: grpc.RpcError, timeout_s: float) -> CallFailed:
+        failed = _classify(error, timeout_s)
+        has_answered = self._answered_at != _LONG_AGO
+        if self.endpoint.is_secure or has_answered or not _CONNECTION_CLOSED.search(failed.text):
             return failed
         return CallFailed(failed.failure, f"{failed.text}; does the server speak TLS? Then write https")
 
 
-def _channel(endpoint: Endpoint, material: TlsMaterial) -> Any:  # noqa: ANN401  # grpc has no types
+def _channel(endpoint: EtcdEndpoint, material: TlsMaterial) -> Any:  # noqa: ANN401  # grpc has no types
     # With its scheme: gRPC would take a host of the name ``unix`` or ``dns`` for one. A zone may be quoted already.
     target = f"dns:///{quote(unquote(endpoint.target), safe='[]:')}"
     if not endpoint.is_secure:
-        return grpc.insecure_channel(target, options=_OPTIONS)
+        return grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=material.roots or find_system_roots(),
         private_key=material.key or None,
         certificate_chain=material.certificate or None,
     )
-    return grpc.secure_channel(target, credentials, options=_OPTIONS)
+    return grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
 
 
 def _metadata(token: str) -> tuple[tuple[str, str], ...]:
@@ -320,11 +326,11 @@ def _metadata(token: str) -> tuple[tuple[str, str], ...]:
 
 def _compare(compare: Compare) -> object:
     match compare:
-        case KeyIs(key, 0):
+        case ModRevisionIs(key, 0):
             return _COMPARE(key=key, target=_COMPARE.CREATE, result=_COMPARE.EQUAL, create_revision=0)
-        case KeyIs(key, revision):
+        case ModRevisionIs(key, revision):
             return _COMPARE(key=key, target=_COMPARE.MOD, result=_COMPARE.EQUAL, mod_revision=revision)
-        case NothingNewer(span, revision):
+        case NoneModifiedSince(span, revision):
             return _COMPARE(
                 key=span.start,
                 range_end=span.end,
@@ -336,63 +342,63 @@ def _compare(compare: Compare) -> object:
             assert_never(compare)
 
 
-def _operation(operation: Range | Put | Remove) -> object:
+def _operation(operation: RangeRead | Put | DeleteKey) -> object:
     kind = _MESSAGE["RequestOp"]
     match operation:
-        case Range():
+        case RangeRead():
             request = _MESSAGE["RangeRequest"](
-                key=operation.span.start,
-                range_end=operation.span.end,
+                key=operation.key_range.start,
+                range_end=operation.key_range.end,
                 limit=operation.limit,
                 revision=operation.revision,
-                min_mod_revision=operation.since,
+                min_mod_revision=operation.min_mod_revision,
             )
             return kind(request_range=request)
         case Put(key, value):
             return kind(request_put=_MESSAGE["PutRequest"](key=key, value=value))
-        case Remove(key):
+        case DeleteKey(key):
             return kind(request_delete_range=_MESSAGE["DeleteRangeRequest"](key=key))
         case _:
             assert_never(operation)
 
 
-def _found(found: Any) -> Found:  # noqa: ANN401  # a message of protobuf's
-    return Found(tuple(Entry(kv.key, kv.value, kv.mod_revision) for kv in found.kvs), found.more)
+def _range_result(response: Any) -> RangeResult:  # noqa: ANN401  # a message of protobuf's
+    return RangeResult(tuple(KeyValue(kv.key, kv.value, kv.mod_revision) for kv in response.kvs), response.more)
 
 
-def _watch_request(start: WatchFrom) -> object:
+def _watch_request(start: WatchStart) -> object:
     create = _MESSAGE["WatchCreateRequest"](
-        key=start.span.start, range_end=start.span.end, start_revision=start.revision
+        key=start.key_range.start, range_end=start.key_range.end, start_revision=start.revision
     )
     return _MESSAGE["WatchRequest"](create_request=create)
 
 
-def _change(event: Any) -> ValueChange:  # noqa: ANN401  # a message of protobuf's
-    value = None if event.type == _REMOVED else event.kv.value
-    return ValueChange(event.kv.key, value, event.kv.mod_revision)
+def _key_event(event: Any) -> KeyEvent:  # noqa: ANN401  # a message of protobuf's
+    value = None if event.type == _DELETE_EVENT else event.kv.value
+    return KeyEvent(event.kv.key, value, event.kv.mod_revision)
 
 
 def _refuse_cancelled(message: Any) -> None:  # noqa: ANN401  # a message of protobuf's
     if message.compact_revision:
-        raise CallFailed(Failure.COMPACTED, f"revisions before {message.compact_revision} are no longer kept")
+        raise CallFailed(CallFailure.COMPACTED, f"revisions before {message.compact_revision} are no longer kept")
     if message.canceled:
         text = message.cancel_reason or "the member ended the watch"
-        raise CallFailed(_sorted_by_text(text) or Failure.UNANSWERED, text)
+        raise CallFailed(_find_failure(text) or CallFailure.NO_REPLY, text)
 
 
-def _judged(error: grpc.RpcError, timeout_s: float) -> CallFailed:
+def _classify(error: grpc.RpcError, timeout_s: float) -> CallFailed:
     status, text = error.code(), error.details() or ""
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return CallFailed(Failure.UNANSWERED, f"no answer within {timeout_s:.1f} s")
-    for pattern, meaning, sentence in _HANDSHAKES:
+        return CallFailed(CallFailure.NO_REPLY, f"no answer within {timeout_s:.1f} s")
+    for pattern, meaning, sentence in _HANDSHAKE_FAILURES:
         found = pattern.search(text)
         if found:
             return CallFailed(meaning, sentence.format(*found.groups("the reason is not told")))
-    failure = _sorted_by_text(text) or _STATUSES.get(status)
+    failure = _find_failure(text) or _FAILURE_BY_STATUS.get(status)
     if failure is None:
-        failure = Failure.UNSETTLED if text.startswith("etcdserver:") else Failure.UNANSWERED
+        failure = CallFailure.OUTCOME_UNKNOWN if text.startswith("etcdserver:") else CallFailure.NO_REPLY
     return CallFailed(failure, _PREFIX.sub("", text.rpartition("last error: ")[2]) or f"gRPC status {status.name}")
 
 
-def _sorted_by_text(text: str) -> Failure | None:
-    return next((failure for beginning, failure in _TEXTS.items() if beginning in text), None)
+def _find_failure(text: str) -> CallFailure | None:
+    return next((failure for beginning, failure in _FAILURE_BY_TEXT.items() if beginning in text), None)

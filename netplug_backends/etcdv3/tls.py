@@ -24,7 +24,7 @@ _Stamp = tuple[int, int, int] | None  # time of change, size, inode; None where 
 _BEGIN = b"-----BEGIN "
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.+?-----END (?:[A-Z]+ )*PRIVATE KEY-----", re.DOTALL)
-_WANTED = {_CERTIFICATE: "certificate", _KEY: "private key"}
+_PEM_NAMES = {_CERTIFICATE: "certificate", _KEY: "private key"}
 _INLINE_PAIR = ("etcd", "inline key and certificate")
 _INLINE_CA = ("etcd", "inline CA certificate")
 
@@ -56,13 +56,13 @@ class Credentials:
         self._lock = Lock()
         _check_user(self.user, self.password)
         _check_pairs(settings)
-        self._stamps = self._looked_at()
+        self._stamps = self._current_stamps()
         self._material = self._read()
 
     def material(self) -> TlsMaterial:
         """What the files hold now, or held when they were last in order; the same object until they change."""
         with self._lock:
-            stamps = self._looked_at()
+            stamps = self._current_stamps()
             if stamps != self._stamps:
                 try:
                     self._material = self._read()
@@ -74,7 +74,7 @@ class Credentials:
     def _files(self) -> tuple[str, str, str]:
         return self._settings.etcd_key_file, self._settings.etcd_cert_file, self._settings.etcd_ca_cert_file
 
-    def _looked_at(self) -> tuple[_Stamp, ...]:
+    def _current_stamps(self) -> tuple[_Stamp, ...]:
         return tuple(_stamp(path) for path in self._files() if path)
 
     def _read(self) -> TlsMaterial:
@@ -84,7 +84,7 @@ class Credentials:
             certificate=_pem("etcd_cert_file", settings.etcd_cert_file, settings.etcd_cert, _CERTIFICATE),
             roots=_pem("etcd_ca_cert_file", settings.etcd_ca_cert_file, settings.etcd_ca_cert, _CERTIFICATE),
         )
-        _check(settings, material)
+        _check_material(settings, material)
         return material
 
 
@@ -123,7 +123,7 @@ def _stamp(path: str) -> _Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _pem(where: str, path: str, inline: str, wanted: re.Pattern[bytes]) -> bytes:
+def _pem(where: str, path: str, inline: str, expected: re.Pattern[bytes]) -> bytes:
     """The PEM text of a file, or the one given in its place."""
     if not path:
         return inline.encode(errors="backslashreplace")  # what no bytes stand for is no PEM text, and refused as that
@@ -137,12 +137,12 @@ def _pem(where: str, path: str, inline: str, wanted: re.Pattern[bytes]) -> bytes
     if _BEGIN not in text:
         problem = "it holds no PEM text" if text.strip() else "it is empty"
         raise ConfigurationError(where, path, problem)
-    if not wanted.search(text):  # as where two files changed places
-        raise ConfigurationError(where, path, f"it holds no {_WANTED[wanted]}")
+    if not expected.search(text):  # as where two files changed places
+        raise ConfigurationError(where, path, f"it holds no {_PEM_NAMES[expected]}")
     return text
 
 
-def _check(settings: DatastoreSettings, material: TlsMaterial) -> None:
+def _check_material(settings: DatastoreSettings, material: TlsMaterial) -> None:
     """Refuse what TLS could not use: better now, in words, than at every call, in those of a library."""
     if material.key:
         try:

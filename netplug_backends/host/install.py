@@ -27,9 +27,9 @@ EXECUTABLES = ("netplug", "netplug-ipam")
 SHEBANG_LIMIT = 127
 """Bytes of a ``#!`` line that every Linux kernel reads; older ones cut what is longer without a word."""
 
-_TRIAL_S = 60.0
+_TRIAL_TIMEOUT_S = 60.0
 
-_MARK = "from netplug_cli.cni."
+_OUR_IMPORT = "from netplug_cli.cni."
 
 # What the commands load (pyroute2: CHECK alone). Byte-compiled whole: which part is loaded is not ours to know.
 _LIBRARIES = (
@@ -45,7 +45,7 @@ class Installed:
     compiled: tuple[str, ...]
 
 
-def install(bin_dir: str, say: Callable[[str], None]) -> Installed:
+def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
     """Write the executables into a folder and see both answer.
 
     Each file is written beside its place, tried there and renamed, so that a runtime never runs half of one, nor one
@@ -61,20 +61,20 @@ def install(bin_dir: str, say: Callable[[str], None]) -> Installed:
         raise ConfigurationError(
             "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
         )
-    compiled = tuple(_compile(name, say) for name in _LIBRARIES)
+    compiled = tuple(_compile(name, report) for name in _LIBRARIES)
     # A process that lives for a tenth of a second leaves its garbage, and its end, to the kernel: collecting costs a
     # tenth of that, and taking the interpreter down object by object a fifth.
     start = f"import gc, os, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
-    _keep_methods(start, say)
-    text = f"{shebang}\n{start}\n{_MARK}start import start; os._exit(start())\n"
+    _cache_attrs_methods(start, report)
+    text = f"{shebang}\n{start}\n{_OUR_IMPORT}start import start; os._exit(start())\n"
     folder = Path(bin_dir).absolute()
     for name in EXECUTABLES:
-        _place(folder / name, text)
-        say(f"installed {folder / name}")
+        _write_executable(folder / name, text)
+        report(f"installed {folder / name}")
     return Installed(files=tuple(str(folder / name) for name in EXECUTABLES), compiled=compiled)
 
 
-def uninstall(bin_dir: str, say: Callable[[str], None]) -> tuple[str, ...]:
+def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
     """Remove the executables from a folder; what is not ours is left alone and said.
 
     Raises:
@@ -85,16 +85,16 @@ def uninstall(bin_dir: str, say: Callable[[str], None]) -> tuple[str, ...]:
         file = Path(bin_dir) / name
         try:
             if not file.exists():
-                say(f"not there: {file}")
+                report(f"not there: {file}")
                 continue
-            if _MARK not in file.read_text(errors="replace"):
-                say(f"left alone, not written by netplugctl: {file}")
+            if _OUR_IMPORT not in file.read_text(errors="replace"):
+                report(f"left alone, not written by netplugctl: {file}")
                 continue
             file.unlink()
         except OSError as error:
             raise Unavailable(str(file), error.strerror or str(error)) from error
         removed.append(str(file))
-        say(f"removed {file}")
+        report(f"removed {file}")
     return tuple(removed)
 
 
@@ -112,35 +112,35 @@ def _location(package: str) -> Path:
     return Path(spec.origin).resolve().parent
 
 
-def _compile(package: str, say: Callable[[str], None]) -> str:
+def _compile(package: str, report: Callable[[str], None]) -> str:
     folder = _location(package)
     if not compileall.compile_dir(str(folder), quiet=2):
         # A read-only install with its bytecode present is fine; one without is slow, and the user must know.
-        say(f"warning: {folder} could not be byte-compiled; every call will be several times slower")
+        report(f"warning: {folder} could not be byte-compiled; every call will be several times slower")
     return str(folder)
 
 
-def _keep_methods(start: str, say: Callable[[str], None]) -> None:
+def _cache_attrs_methods(start: str, report: Callable[[str], None]) -> None:
     """Have what attrs compiles compiled once, as the executables would, in a process that begins as they do."""
     prefix = [f"-Xpycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
-    command = [sys.executable, "-IS", *prefix, "-c", f"{start}; {_MARK}start import keep; keep()"]
+    command = [sys.executable, "-IS", *prefix, "-c", f"{start}; {_OUR_IMPORT}start import write_cache; write_cache()"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_TRIAL_S, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=_TRIAL_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
     else:
-        problem = _reason(done) if done.returncode != 0 else ""
+        problem = _last_error_line(done) if done.returncode != 0 else ""
     if problem:
-        say(f"warning: every call will be slower by a quarter: {problem}")
+        report(f"warning: every call will be slower by a quarter: {problem}")
 
 
-def _place(file: Path, text: str) -> None:
+def _write_executable(file: Path, text: str) -> None:
     beside = file.with_name(f".{file.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         beside.write_text(text)
         beside.chmod(0o755)
-        problem = _problem(beside)
+        problem = _find_problem(beside)
         if not problem:
             beside.rename(file)
     except OSError as error:
@@ -152,20 +152,25 @@ def _place(file: Path, text: str) -> None:
         raise Unavailable(str(file), f"it does not run: {problem}")
 
 
-def _problem(file: Path) -> str:
+def _find_problem(file: Path) -> str:
     """Why a file does not answer when it is asked for its version, as a runtime would; empty when it does."""
     try:
         done = subprocess.run(
-            [file], input=b"", capture_output=True, env={"CNI_COMMAND": "VERSION"}, timeout=_TRIAL_S, check=False
+            [file],
+            input=b"",
+            capture_output=True,
+            env={"CNI_COMMAND": "VERSION"},
+            timeout=_TRIAL_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode == 0 and b"supportedVersions" in done.stdout:
         return ""
-    return _reason(done)
+    return _last_error_line(done)
 
 
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+def _last_error_line(done: subprocess.CompletedProcess[bytes]) -> str:
     """The last that a process said before it failed."""
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"exit status {done.returncode}, {done.stdout!r}"

@@ -1,4 +1,4 @@
-"""This machine: its clock, its name, its small files and its locks. Opened by ``netplug_cli.wiring``."""
+"""This machine: its clock, its name, its small files and its locks. Opened by ``netplug_cli.wiring.backends``."""
 
 from __future__ import annotations
 

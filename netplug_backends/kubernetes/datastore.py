@@ -10,49 +10,49 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from netplug_backends.kubernetes.client import Client, Request
-from netplug_backends.kubernetes.keeper import (
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest
+from netplug_backends.kubernetes.client.objects import (
     ConditionFailed,
-    Found,
-    Keeper,
-    failure,
-    listed,
-    no_answer,
-    object_of,
+    KindStore,
+    QueryResult,
+    error_of_reply,
+    event_object,
+    list_objects,
+    parse_revision,
     revision_of,
-    version_of,
+    unusable_reply,
 )
-from netplug_backends.kubernetes.layout import SORTS, Mode
-from netplug_backends.kubernetes.objects import Objects
-from netplug_backends.kubernetes.watching import Positions, Source, events
+from netplug_backends.kubernetes.client.watch import WatchedCollection, WatchPositions, watch_events
+from netplug_backends.kubernetes.kinds.customobjects import CustomObjectStore
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.commits import fold, named_revision, refusal
-from netplug_core.datastore.interface import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.netconf.model import DEFAULT_ANNOTATION_PREFIX
 from netplug_core.records import (
-    Answer,
-    Change,
     Create,
     Get,
     Kind,
     NotSupported,
     OutcomeUnknown,
     Query,
+    ReadResult,
     Require,
     RequireUnchanged,
     Revision,
     Snapshot,
     Update,
+    WatchEvent,
     WatchExpired,
     Write,
     Written,
 )
 
-__all__ = ["KubernetesDatastore", "detect"]
+__all__ = ["KubernetesDatastore", "find_crd_mode"]
 
-_ALLOCATION = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
-_VIEWS = ("Node", "Profile", "WorkloadEndpoint")
+_IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
+_VIEW_KINDS = ("Node", "Profile", "WorkloadEndpoint")
 
 
 class KubernetesDatastore:
@@ -65,9 +65,9 @@ class KubernetesDatastore:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         *,
-        mode: Mode | None = None,
+        mode: CrdMode | None = None,
         uses_pod_cidr: bool = False,
         annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX,
     ) -> None:
@@ -75,8 +75,8 @@ class KubernetesDatastore:
         self._mode = mode
         self._uses_pod_cidr = uses_pod_cidr
         self.annotation_prefix = annotation_prefix
-        self._custom: Objects | None = None
-        self._views: dict[str, Keeper] = {}
+        self._custom_objects: CustomObjectStore | None = None
+        self._view_stores: dict[str, KindStore] = {}
 
     @property
     def description(self) -> DatastoreDescription:
@@ -88,72 +88,78 @@ class KubernetesDatastore:
         self._client.close()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries, one after the other; see :class:`~netplug_core.datastore.interface.Datastore`.
+        """Answer all queries, one after the other; see :class:`~netplug_core.datastore.protocol.Datastore`.
 
         A list is answered whole, whatever its limit: the server's pages are not in path order. A kind of which only
         single keys were read, and none was there, has an empty revision: no watch can start from it.
         """
-        answers: dict[Query, Answer] = {}
+        answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
         # Lists come first: they know their kind's revision, and what is read first must not be newer than it says.
         for query in sorted(dict.fromkeys(queries), key=lambda query: isinstance(query, Get)):
-            found = self._found(query, deadline)
-            answers[query] = Answer(found.records)
+            found = self._answer(query, deadline)
+            answers[query] = ReadResult(found.records)
             revisions.setdefault(query.kind, found.revision)
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """Apply conditional writes one by one; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        fold(writes)  # refuses a list that makes no sense before any of it is applied
+        """Apply conditional writes one by one; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        fold_writes(writes)  # refuses a list that makes no sense before any of it is applied
         for index, write in enumerate(writes):
-            if isinstance(write, Create) and write.key.kind.name in _VIEWS:
+            if isinstance(write, Create) and write.key.kind.name in _VIEW_KINDS:
                 # The orchestrator alone makes these: a refusal, and now nothing has to be taken back after it.
-                self._applied(write, index, (), deadline)
+                self._apply(write, index, (), deadline)
         made: list[Revision] = []
         for index, write in enumerate(writes):
-            made.append(self._applied(write, index, made, deadline))
+            made.append(self._apply(write, index, made, deadline))
         return tuple(made)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
-        """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        sources: list[Source] = []
-        reached: dict[Kind[object], Positions] = {}
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        sources: list[WatchedCollection] = []
+        reached: dict[Kind[object], WatchPositions] = {}
         for kind, revision in start.items():
-            found = self._keeper(kind, deadline).sources(kind, revision)
+            found = self._kind_store(kind, deadline).watched_collections(kind, revision)
             if not any(number for _, number in found):
                 raise WatchExpired(revision)
-            reached[kind] = Positions([number for _, number in found])
-            sources += (Source(kind, *one, revision, place) for place, one in enumerate(found))
+            reached[kind] = WatchPositions([number for _, number in found])
+            sources += (WatchedCollection(kind, *one, revision, place) for place, one in enumerate(found))
         for source in tuple(sources):
-            if not source.number:
-                yield from self._told(source, sources, reached[source.kind], deadline)
-        for source, event in events(self._client, sources, deadline=deadline):
-            change = self._keeper(source.kind, deadline).change(source.kind, event)
+            if not source.resource_version:
+                yield from self._list_as_changes(source, sources, reached[source.kind], deadline)
+        for source, event in watch_events(self._client, sources, deadline=deadline):
+            change = self._kind_store(source.kind, deadline).decode_event(source.kind, event)
             if change is not None:
-                number = version_of(revision_of(object_of(event))).number
-                yield reached[source.kind].moved(source.place, change, number)
+                number = parse_revision(revision_of(event_object(event))).resource_version
+                yield reached[source.kind].advance(source.position, change, number)
 
-    def _told(
-        self, source: Source, sources: list[Source], reached: Positions, deadline: Deadline
-    ) -> Iterator[Change[object]]:
+    def _list_as_changes(
+        self,
+        collection: WatchedCollection,
+        collections: list[WatchedCollection],
+        positions: WatchPositions,
+        deadline: Deadline,
+    ) -> Iterator[WatchEvent[object]]:
         """Everything in a collection, for a watch that is to begin with its beginning and goes on from there.
 
         One that stops before the end of it has not begun.
         """
-        items, number = listed(self._client, source.request, deadline=deadline)
+        items, number = list_objects(self._client, collection.request, deadline=deadline)
         for item in items:
-            change = self._keeper(source.kind, deadline).change(source.kind, {"type": "ADDED", "object": item})
+            change = self._kind_store(collection.kind, deadline).decode_event(
+                collection.kind, {"type": "ADDED", "object": item}
+            )
             if change is not None:
-                yield reached.moved(source.place, change, "")
-        sources[sources.index(source)] = evolve(source, number=number)
-        reached.numbers[source.place] = number
+                yield positions.advance(collection.position, change, "")
+        collections[collections.index(collection)] = evolve(collection, resource_version=number)
+        positions.resource_versions[collection.position] = number
 
-    def _applied(self, write: Write, index: int, made: Sequence[Revision], deadline: Deadline) -> Revision:
+    def _apply(self, write: Write, index: int, made: Sequence[Revision], deadline: Deadline) -> Revision:
         """One write of a commit, after those that made some revisions."""
         try:
-            return self._written(write, made, deadline)
+            return self._write(write, made, deadline)
         except ConditionFailed as failed:
-            raise refusal(write, index, failed.current, applied=len(made)) from None
+            raise condition_error(write, index, failed.current, applied=len(made)) from None
         except OutcomeUnknown as error:
             raise evolve(error, applied=len(made)) from error
         except Unauthorized:
@@ -165,16 +171,16 @@ class KubernetesDatastore:
 
     # --- one query, one write --------------------------------------------------------------------------------------
 
-    def _found(self, query: Query, deadline: Deadline) -> Found:
-        keeper = self._keeper(query.kind, deadline)
+    def _answer(self, query: Query, deadline: Deadline) -> QueryResult:
+        keeper = self._kind_store(query.kind, deadline)
         if isinstance(query, Get):
             return keeper.find(query, deadline=deadline)
         return keeper.find_all(query, deadline=deadline)
 
-    def _written(self, write: Write, made: Sequence[Revision], deadline: Deadline) -> Revision:
+    def _write(self, write: Write, made: Sequence[Revision], deadline: Deadline) -> Revision:
         if isinstance(write, Require | RequireUnchanged):
-            return named_revision(write)
-        keeper = self._keeper(write.key.kind, deadline)
+            return requirement_revision(write)
+        keeper = self._kind_store(write.key.kind, deadline)
         if isinstance(write, Create):
             return keeper.create(write, deadline=deadline)
         revision = made[write.revision.index] if isinstance(write.revision, Written) else write.revision
@@ -182,52 +188,52 @@ class KubernetesDatastore:
             return keeper.update(write, revision, deadline=deadline)
         return keeper.delete(write, revision, deadline=deadline)
 
-    def _keeper(self, kind: Kind[object], deadline: Deadline) -> Keeper:
-        if self._uses_pod_cidr and kind.name in _ALLOCATION:
+    def _kind_store(self, kind: Kind[object], deadline: Deadline) -> KindStore:
+        if self._uses_pod_cidr and kind.name in _IPAM_KINDS:
             raise NotSupported("storing", kind, "addresses come from the nodes' pod CIDRs (USE_POD_CIDR)")
-        if kind.name in SORTS:
-            return self._objects(deadline)
-        view = self._views.get(kind.name)
+        if kind.name in KIND_MAPPINGS:
+            return self._custom_object_store(deadline)
+        view = self._view_stores.get(kind.name)
         if view is None:
-            view = self._views[kind.name] = self._view(kind)
+            view = self._view_stores[kind.name] = self._new_view_store(kind)
         return view
 
-    def _view(self, kind: Kind[object]) -> Keeper:
+    def _new_view_store(self, kind: Kind[object]) -> KindStore:
         if kind.name == "WorkloadEndpoint":
-            from netplug_backends.kubernetes.endpoints import Endpoints
+            from netplug_backends.kubernetes.kinds.workloadendpoints import WorkloadEndpointStore
 
-            return Endpoints(self._client, self.annotation_prefix)
+            return WorkloadEndpointStore(self._client, self.annotation_prefix)
         if kind.name == "Node":
-            from netplug_backends.kubernetes.nodes import Addressing, Nodes
+            from netplug_backends.kubernetes.kinds.nodes import NodeStore, PodAddressSource
 
-            return Nodes(self._client, Addressing.POD_CIDR if self._uses_pod_cidr else Addressing.POOLS)
+            return NodeStore(self._client, PodAddressSource.POD_CIDR if self._uses_pod_cidr else PodAddressSource.POOLS)
         if kind.name == "Profile":
-            from netplug_backends.kubernetes.profiles import Profiles
+            from netplug_backends.kubernetes.kinds.profiles import ProfileStore
 
-            return Profiles(self._client)
-        raise NotSupported("storing", kind, f"this release stores {', '.join(sorted((*SORTS, *_VIEWS)))}")
+            return ProfileStore(self._client)
+        raise NotSupported("storing", kind, f"this release stores {', '.join(sorted((*KIND_MAPPINGS, *_VIEW_KINDS)))}")
 
-    def _objects(self, deadline: Deadline) -> Objects:
-        custom = self._custom
+    def _custom_object_store(self, deadline: Deadline) -> CustomObjectStore:
+        custom = self._custom_objects
         if custom is None:
-            mode = self._mode or detect(self._client, deadline=deadline)
-            custom = Objects(self._client, mode or Mode.V1)
+            mode = self._mode or find_crd_mode(self._client, deadline=deadline)
+            custom = CustomObjectStore(self._client, mode or CrdMode.V1)
             if mode is not None:  # as long as nothing is installed, whoever comes next looks again
-                self._custom = custom
+                self._custom_objects = custom
         return custom
 
 
-def detect(client: Client, *, deadline: Deadline) -> Mode | None:
+def find_crd_mode(client: ApiClient, *, deadline: Deadline) -> CrdMode | None:
     """The group of custom objects that a cluster has: v3 only where there is no v1, None where there is neither.
 
     Both are there where a server in front of the v1 objects offers them as v3.
     """
-    request = Request("GET", "/apis")
-    reply = client.ask(request, deadline=deadline)
+    request = ApiRequest("GET", "/apis")
+    reply = client.send(request, deadline=deadline)
     if not reply.is_success:
-        raise failure(client, request, reply)
+        raise error_of_reply(client, request, reply)
     groups = reply.object.get("groups", "")
     if not isinstance(groups, list | None):
-        raise no_answer(client, request, "list of groups")
+        raise unusable_reply(client, request, "list of groups")
     names = {group.get("name") for group in groups or () if isinstance(group, Mapping)}
-    return next((mode for mode in (Mode.V1, Mode.V3) if mode.group in names), None)
+    return next((mode for mode in (CrdMode.V1, CrdMode.V3) if mode.group in names), None)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from netplug_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from netplug_backends.kubernetes.client import Client
+    from netplug_backends.kubernetes.client.apiclient import ApiClient
     from netplug_core.clock import Clock
-    from netplug_core.datastore.interface import Datastore
+    from netplug_core.datastore.protocol import Datastore
     from netplug_core.netconf.model import DatastoreSettings
-    from netplug_core.orchestrator.interface import Orchestrator
+    from netplug_core.orchestrator.protocol import Orchestrator
 
 __all__ = ["netplug_open_datastore", "netplug_open_orchestrator"]
 
@@ -27,9 +27,9 @@ def netplug_open_datastore(
     from contextlib import closing
 
     from netplug_backends.kubernetes.datastore import KubernetesDatastore
-    from netplug_backends.kubernetes.layout import Mode
+    from netplug_backends.kubernetes.layout import CrdMode
 
-    mode = Mode.named(settings.api_group) if settings.api_group else None
+    mode = CrdMode.parse(settings.api_group) if settings.api_group else None
     store = KubernetesDatastore(
         _client(settings, clock),
         mode=mode,
@@ -53,12 +53,12 @@ def netplug_open_orchestrator(
     return closing(KubernetesOrchestrator(_client(settings, clock)))
 
 
-def _client(settings: DatastoreSettings, clock: Clock) -> Client:
+def _client(settings: DatastoreSettings, clock: Clock) -> ApiClient:
     import os
 
-    from netplug_backends.kubernetes.access import AccessSource
-    from netplug_backends.kubernetes.client import Client
-    from netplug_backends.kubernetes.limits import Limits
+    from netplug_backends.kubernetes.client.access import AccessSource
+    from netplug_backends.kubernetes.client.apiclient import ApiClient
+    from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 
     source = AccessSource(settings.kubernetes, os.environ)
-    return Client(source, clock=clock, limits=Limits(clock=clock, qps=settings.qps, burst=settings.burst))
+    return ApiClient(source, clock=clock, rate_limiter=RateLimiter(clock=clock, qps=settings.qps, burst=settings.burst))

@@ -17,18 +17,20 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Key, Kind, Malformed
 
-__all__ = ["SORTS", "Json", "Mode", "Sort", "is_gone", "mirrored_uid"]
+__all__ = ["KIND_MAPPINGS", "CrdMode", "Json", "KindMapping", "is_deleted", "mirrored_uid"]
 
 Json = Mapping[str, object]
 
 _API_VERSION = "projectnetplug.org/v3"
-_PLAIN_BYTES = (6, 8)  # of a uid: they say its version and variant
+_VERSION_AND_VARIANT_BYTES = (6, 8)  # of a uid: they say its version and variant
 # What the server keeps about an object, in its own words.
-_SERVERS = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation", "managedFields",
-            "selfLink", "deletionGracePeriodSeconds")  # fmt: skip
+_SERVER_MANAGED_METADATA = (
+    "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "selfLink",
+    "deletionGracePeriodSeconds",
+)  # fmt: skip
 
 
-class Mode(enum.Enum):
+class CrdMode(enum.Enum):
     """Which group the custom objects are in; a cluster keeps the one that it began with (spec 9.3)."""
 
     V1 = "crd.projectnetplug.org/v1"
@@ -40,7 +42,7 @@ class Mode(enum.Enum):
         return self.value.partition("/")[0]
 
     @classmethod
-    def named(cls, text: str) -> Mode:
+    def parse(cls, text: str) -> CrdMode:
         """The mode of a group that a person wrote, with or without its version.
 
         Raises:
@@ -53,16 +55,16 @@ class Mode(enum.Enum):
         raise ConfigurationError("netplug_api_group", text, accepted)
 
 
-class Sort(Protocol):
+class KindMapping(Protocol):
     """How one kind is spelled."""
 
     @property
-    def plural(self) -> Mapping[Mode, str]:
+    def plural(self) -> Mapping[CrdMode, str]:
         """The word in the objects' path."""
         ...
 
     @property
-    def object_kind(self) -> Mapping[Mode, str]:
+    def object_kind(self) -> Mapping[CrdMode, str]:
         """What the objects say they are."""
         ...
 
@@ -75,15 +77,15 @@ class Sort(Protocol):
         """The name of the object with the whole path."""
         ...
 
-    def selection(self, within: tuple[str, ...]) -> Json:
+    def list_parameters(self, within: tuple[str, ...]) -> Json:
         """The parameters of a list of what begins with that path; it may find more."""
         ...
 
-    def encode(self, mode: Mode, key: Key[object], value: object) -> dict[str, object]:
+    def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
         """The members of the object but its kind and name."""
         ...
 
-    def decode(self, mode: Mode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
+    def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
         """The record that an object is.
 
         Raises:
@@ -92,15 +94,15 @@ class Sort(Protocol):
         ...
 
 
-def is_gone(sort: Sort, found: Json) -> bool:
+def is_deleted(mapping: KindMapping, found: Json) -> bool:
     """Whether a record counts as gone while its object is there.
 
     Another program deletes in two steps, and has not come to the second; or it was deleted, and waits for those whose
     finalizers it has. A kind of the user's says itself that it is going.
     """
-    if _member(found, "spec").get("deleted") in (True, "true"):
+    if _object_member(found, "spec").get("deleted") in (True, "true"):
         return True
-    return not sort.has_own_metadata and bool(_member(found, "metadata").get("deletionTimestamp"))
+    return not mapping.has_own_metadata and bool(_object_member(found, "metadata").get("deletionTimestamp"))
 
 
 def mirrored_uid(uid: str) -> str:
@@ -117,7 +119,7 @@ def mirrored_uid(uid: str) -> str:
     if len(plain) != 16:  # noqa: PLR2004  # the bytes of a UUID (RFC 9562)
         return uid
     mirrored = bytes(
-        byte if place in _PLAIN_BYTES else int(f"{byte:08b}"[::-1], 2) for place, byte in enumerate(plain)
+        byte if place in _VERSION_AND_VARIANT_BYTES else int(f"{byte:08b}"[::-1], 2) for place, byte in enumerate(plain)
     ).hex()
     return "-".join((mirrored[:8], mirrored[8:12], mirrored[12:16], mirrored[16:20], mirrored[20:]))
 
@@ -126,24 +128,24 @@ def mirrored_uid(uid: str) -> str:
 
 
 @frozen(kw_only=True)
-class _AllocatorSort:
+class _IpamKindMapping:
     """A record of the allocator: the core's JSON in the spec, spelled otherwise."""
 
-    plural_word: str
-    kind_word: str
+    plural_name: str
+    kind_name: str
     name_of: Callable[[tuple[str, ...]], str]
-    spell: Callable[[Mode, Key[object], dict[str, object]], dict[str, object]]
-    understand: Callable[[dict[str, object]], tuple[tuple[str, ...], dict[str, object]]]
-    segments: int
+    encode_spec: Callable[[CrdMode, Key[object], dict[str, object]], dict[str, object]]
+    decode_spec: Callable[[dict[str, object]], tuple[tuple[str, ...], dict[str, object]]]
+    path_length: int
     labels: Callable[[tuple[str, ...]], Mapping[str, str]] = lambda _path: {}
 
     @property
-    def plural(self) -> Mapping[Mode, str]:
-        return dict.fromkeys(Mode, self.plural_word)
+    def plural(self) -> Mapping[CrdMode, str]:
+        return dict.fromkeys(CrdMode, self.plural_name)
 
     @property
-    def object_kind(self) -> Mapping[Mode, str]:
-        return dict.fromkeys(Mode, self.kind_word)
+    def object_kind(self) -> Mapping[CrdMode, str]:
+        return dict.fromkeys(CrdMode, self.kind_name)
 
     @property
     def has_own_metadata(self) -> bool:
@@ -153,77 +155,77 @@ class _AllocatorSort:
         try:
             return self.name_of(path)
         except ValueError as error:
-            raise Malformed(f"{self.kind_word}({'/'.join(path)})", str(error)) from None
+            raise Malformed(f"{self.kind_name}({'/'.join(path)})", str(error)) from None
 
-    def selection(self, within: tuple[str, ...]) -> Json:
-        if len(within) == self.segments:
+    def list_parameters(self, within: tuple[str, ...]) -> Json:
+        if len(within) == self.path_length:
             return {"fieldSelector": f"metadata.name={self.name(within)}"}
         labels = self.labels(within)
         return {"labelSelector": ",".join(f"{name}={value}" for name, value in labels.items())} if labels else {}
 
-    def encode(self, mode: Mode, key: Key[object], value: object) -> dict[str, object]:
-        from netplug_core.ipam.codec import to_mapping
+    def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
+        from netplug_core.encoding.ipam import to_mapping
 
-        spec = self.spell(mode, key, to_mapping(value))
+        spec = self.encode_spec(mode, key, to_mapping(value))
         labels = self.labels(key.path)
         return {"metadata": {"labels": dict(labels)} if labels else {}, "spec": spec}
 
-    def decode(self, mode: Mode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
-        from netplug_core.ipam.codec import from_mapping
+    def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
+        from netplug_core.encoding.ipam import from_mapping
 
         del mode
-        spec = _member(found, "spec")
+        spec = _object_member(found, "spec")
         try:
-            path, mapping = self.understand(dict(spec))
+            path, mapping = self.decode_spec(dict(spec))
             return kind.key(*path), from_mapping(kind, mapping)
         except (ValueError, KeyError, RecursionError) as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise Malformed(f"{kind} {_name(found)}", problem) from error
+            raise Malformed(f"{kind} {_object_name(found)}", problem) from error
 
 
-_BLOCK_WORDS = {"affinity_claim_time": "affinityClaimTime"}
+_BLOCK_FIELD_NAMES = {"affinity_claim_time": "affinityClaimTime"}
 
 
-def _spell_block(mode: Mode, _key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
-    spec = {_BLOCK_WORDS.get(name, name): value for name, value in mapping.items() if value is not None}
+def _encode_block_spec(mode: CrdMode, _key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
+    spec = {_BLOCK_FIELD_NAMES.get(name, name): value for name, value in mapping.items() if value is not None}
     # A schema has no place for nulls in an object; reading takes what is not there for one.
     attributes = cast("list[dict[str, object]]", mapping["attributes"])
     spec["attributes"] = [
         {name: value for name, value in attribute.items() if value is not None} for attribute in attributes
     ]
     spec["deleted"] = False
-    if mode is Mode.V1:
+    if mode is CrdMode.V1:
         spec["strictAffinity"] = False  # nothing reads it any more; its schema required it once
     return spec
 
 
-def _understand_block(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[str, object]]:
+def _decode_block_spec(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[str, object]]:
     spec.pop("strictAffinity", None)
-    for name, word in _BLOCK_WORDS.items():
+    for name, word in _BLOCK_FIELD_NAMES.items():
         if word in spec:
             spec[name] = spec.pop(word)
     prefix = Prefix.parse(str(spec["cidr"]))
     return (f"ipv{prefix.family.value}", str(prefix)), spec
 
 
-def _spell_affinity(mode: Mode, key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
+def _encode_affinity_spec(mode: CrdMode, key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
     kind, owner, _family, cidr = key.path
-    deleted: object = "false" if mode is Mode.V1 else False
+    deleted: object = "false" if mode is CrdMode.V1 else False
     return {**mapping, "type": kind, "node": owner, "cidr": cidr, "deleted": deleted}
 
 
-def _understand_affinity(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[str, object]]:
+def _decode_affinity_spec(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[str, object]]:
     spec.pop("deleted", None)
     prefix = Prefix.parse(str(spec.pop("cidr")))
     kind, owner = spec.pop("type", "") or "host", spec.pop("node")
     return (str(kind), str(owner), f"ipv{prefix.family.value}", str(prefix)), spec
 
 
-def _spell_handle(_mode: Mode, key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
+def _encode_handle_spec(_mode: CrdMode, key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
     return {**mapping, "handleID": key.name, "deleted": False}
 
 
-def _understand_handle(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[str, object]]:
+def _decode_handle_spec(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[str, object]]:
     return (str(spec.pop("handleID")),), spec
 
 
@@ -231,21 +233,21 @@ def _understand_handle(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[s
 
 
 @frozen(kw_only=True)
-class _ResourceSort:
+class _ResourceKindMapping:
     """A kind of the user's: what ``resources.codec`` makes of it."""
 
-    plural_word: str
-    kind_word: str
+    plural_name: str
+    kind_name: str
     v1_plural: str = ""
     v1_kind: str = ""
 
     @property
-    def plural(self) -> Mapping[Mode, str]:
-        return {Mode.V1: self.v1_plural or self.plural_word, Mode.V3: self.plural_word}
+    def plural(self) -> Mapping[CrdMode, str]:
+        return {CrdMode.V1: self.v1_plural or self.plural_name, CrdMode.V3: self.plural_name}
 
     @property
-    def object_kind(self) -> Mapping[Mode, str]:
-        return {Mode.V1: self.v1_kind or self.kind_word, Mode.V3: self.kind_word}
+    def object_kind(self) -> Mapping[CrdMode, str]:
+        return {CrdMode.V1: self.v1_kind or self.kind_name, CrdMode.V3: self.kind_name}
 
     @property
     def has_own_metadata(self) -> bool:
@@ -254,75 +256,75 @@ class _ResourceSort:
     def name(self, path: tuple[str, ...]) -> str:
         return path[-1]
 
-    def selection(self, within: tuple[str, ...]) -> Json:
+    def list_parameters(self, within: tuple[str, ...]) -> Json:
         return {"fieldSelector": f"metadata.name={within[-1]}"} if within else {}
 
-    def encode(self, mode: Mode, key: Key[object], value: object) -> dict[str, object]:
+    def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
         from netplug_core.resources.codec import to_mapping
         from netplug_core.resources.kinds import Resource
 
         del mode, key
         mapping = to_mapping(cast("Resource", value))
         metadata = cast("Json", mapping["metadata"])
-        mapping["metadata"] = {name: said for name, said in metadata.items() if name not in _SERVERS}
+        mapping["metadata"] = {name: said for name, said in metadata.items() if name not in _SERVER_MANAGED_METADATA}
         return mapping
 
-    def decode(self, mode: Mode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
-        from netplug_core.resources.codec import Origin, from_mapping
+    def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
+        from netplug_core.resources.codec import DocumentOrigin, from_mapping
 
-        metadata = dict(_member(found, "metadata"))
-        if mode is Mode.V1:
+        metadata = dict(_object_member(found, "metadata"))
+        if mode is CrdMode.V1:
             metadata["uid"] = mirrored_uid(str(metadata.get("uid") or ""))
-        mapping = {**found, "kind": self.kind_word, "apiVersion": _API_VERSION, "metadata": metadata}
+        mapping = {**found, "kind": self.kind_name, "apiVersion": _API_VERSION, "metadata": metadata}
         try:
-            return kind.key(_name(found)), from_mapping(mapping, origin=Origin.STORE, kind=kind)
+            return kind.key(_object_name(found)), from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
         except (ConfigurationError, RecursionError) as error:
-            raise Malformed(f"{kind} {_name(found)}", str(error)) from error
+            raise Malformed(f"{kind} {_object_name(found)}", str(error)) from error
 
 
-def _member(found: Json, name: str) -> Json:
+def _object_member(found: Json, name: str) -> Json:
     value = found.get(name)
     return cast("Json", value) if isinstance(value, Mapping) else {}
 
 
-def _name(found: Json) -> str:
-    return str(_member(found, "metadata").get("name") or "")
+def _object_name(found: Json) -> str:
+    return str(_object_member(found, "metadata").get("name") or "")
 
 
-SORTS: Mapping[str, Sort] = {
-    "BlockAffinity": _AllocatorSort(
-        plural_word="blockaffinities",
-        kind_word="BlockAffinity",
+KIND_MAPPINGS: Mapping[str, KindMapping] = {
+    "BlockAffinity": _IpamKindMapping(
+        plural_name="blockaffinities",
+        kind_name="BlockAffinity",
         name_of=lambda path: affinity_name(path[0], path[1], Prefix.parse(path[3])),
-        spell=_spell_affinity,
-        understand=_understand_affinity,
-        segments=4,
+        encode_spec=_encode_affinity_spec,
+        decode_spec=_decode_affinity_spec,
+        path_length=4,
         labels=affinity_labels,
     ),
-    "ClusterInformation": _ResourceSort(plural_word="clusterinformations", kind_word="ClusterInformation"),
-    "IPAMBlock": _AllocatorSort(
-        plural_word="ipamblocks",
-        kind_word="IPAMBlock",
+    "ClusterInformation": _ResourceKindMapping(plural_name="clusterinformations", kind_name="ClusterInformation"),
+    "IPAMBlock": _IpamKindMapping(
+        plural_name="ipamblocks",
+        kind_name="IPAMBlock",
         name_of=lambda path: block_name(Prefix.parse(path[1])),
-        spell=_spell_block,
-        understand=_understand_block,
-        segments=2,
+        encode_spec=_encode_block_spec,
+        decode_spec=_decode_block_spec,
+        path_length=2,
     ),
-    "IPAMConfiguration": _ResourceSort(
-        plural_word="ipamconfigurations",
-        kind_word="IPAMConfiguration",
+    "IPAMConfiguration": _ResourceKindMapping(
+        plural_name="ipamconfigurations",
+        kind_name="IPAMConfiguration",
         v1_plural="ipamconfigs",
         v1_kind="IPAMConfig",
     ),
-    "IPAMHandle": _AllocatorSort(
-        plural_word="ipamhandles",
-        kind_word="IPAMHandle",
+    "IPAMHandle": _IpamKindMapping(
+        plural_name="ipamhandles",
+        kind_name="IPAMHandle",
         name_of=lambda path: handle_name(path[0]),
-        spell=_spell_handle,
-        understand=_understand_handle,
-        segments=1,
+        encode_spec=_encode_handle_spec,
+        decode_spec=_decode_handle_spec,
+        path_length=1,
     ),
-    "IPPool": _ResourceSort(plural_word="ippools", kind_word="IPPool"),
-    "IPReservation": _ResourceSort(plural_word="ipreservations", kind_word="IPReservation"),
+    "IPPool": _ResourceKindMapping(plural_name="ippools", kind_name="IPPool"),
+    "IPReservation": _ResourceKindMapping(plural_name="ipreservations", kind_name="IPReservation"),
 }
 """The kinds that are kept as custom objects, by their names."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from netplug_backends.kubernetes.layout import SORTS, Mode
-from netplug_backends.kubernetes.schemas import SCHEMAS
+from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
 
 __all__ = ["SYSTEM_NAMESPACE", "definitions", "plugin_role"]
 
@@ -30,10 +30,10 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def definitions(mode: Mode) -> Iterator[tuple[str, Json]]:
+def definitions(mode: CrdMode) -> Iterator[tuple[str, Json]]:
     """The custom resource definitions of a group, each with its plural."""
     group, _, version = mode.value.partition("/")
-    for name, sort in sorted(SORTS.items()):
+    for name, sort in sorted(KIND_MAPPINGS.items()):
         plural, kind = sort.plural[mode], sort.object_kind[mode]
         served: dict[str, object] = {
             "name": version,
@@ -105,11 +105,11 @@ def _plugin_rules() -> list[Json]:
 
 
 def _groups() -> list[str]:
-    return sorted(mode.group for mode in Mode)
+    return sorted(mode.group for mode in CrdMode)
 
 
 def _plurals(*names: str) -> list[str]:
-    return sorted({SORTS[name].plural[mode] for name in names for mode in Mode})
+    return sorted({KIND_MAPPINGS[name].plural[mode] for name in names for mode in CrdMode})
 
 
 def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from netplug_backends.kubernetes.client import Client, Json, segment
-from netplug_backends.kubernetes.facts import namespace_facts, node_facts, pod_facts
-from netplug_backends.kubernetes.keeper import found_at
+from netplug_backends.kubernetes.client.apiclient import ApiClient, Json, path_segment
+from netplug_backends.kubernetes.client.objects import find_object
+from netplug_backends.kubernetes.kinds.pod_and_node_facts import namespace_facts, node_facts, pod_facts
 from netplug_core.clock import Deadline
-from netplug_core.orchestrator.interface import NamespaceFacts, NodeFacts, PodFacts
+from netplug_core.orchestrator.protocol import NamespaceFacts, NodeFacts, PodFacts
 
 __all__ = ["KubernetesOrchestrator"]
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class KubernetesOrchestrator:
-    """See :class:`~netplug_core.orchestrator.interface.Orchestrator`."""
+    """See :class:`~netplug_core.orchestrator.protocol.Orchestrator`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     def close(self) -> None:
@@ -28,16 +28,18 @@ class KubernetesOrchestrator:
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
         """The pod of that name; None when there is none."""
-        return self._find(f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}", pod_facts, deadline)
+        return self._find(
+            f"/api/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}", pod_facts, deadline
+        )
 
     def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
         """The namespace of that name; None when there is none."""
-        return self._find(f"/api/v1/namespaces/{segment(name)}", namespace_facts, deadline)
+        return self._find(f"/api/v1/namespaces/{path_segment(name)}", namespace_facts, deadline)
 
     def find_node(self, name: str, *, deadline: Deadline) -> NodeFacts | None:
         """The node of that name; None when there is none."""
-        return self._find(f"/api/v1/nodes/{segment(name)}", node_facts, deadline)
+        return self._find(f"/api/v1/nodes/{path_segment(name)}", node_facts, deadline)
 
-    def _find(self, path: str, read: Callable[[Json], T], deadline: Deadline) -> T | None:
-        found = found_at(self._client, path, deadline=deadline)
-        return None if found is None else read(found)
+    def _find(self, path: str, decode: Callable[[Json], T], deadline: Deadline) -> T | None:
+        found = find_object(self._client, path, deadline=deadline)
+        return None if found is None else decode(found)

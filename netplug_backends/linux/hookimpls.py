@@ -10,7 +10,7 @@ from netplug_core.log import Level
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
-    from netplug_core.dataplane.interface import Dataplane
+    from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.log import Log
 
 __all__ = ["netplug_open_dataplane"]

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 
 from pyroute2 import IPRoute
 
-from netplug_backends.linux import lookups, sysctl
-from netplug_backends.linux.channel import Channel
-from netplug_backends.linux.netlink import LinkFacts
-from netplug_backends.linux.netns import NamespaceGone, entered
+from netplug_backends.linux import links, sysctls
+from netplug_backends.linux.netlink import KernelLink
+from netplug_backends.linux.netlink_socket import NetlinkSocket
+from netplug_backends.linux.netns import NamespaceGone, entered_namespace
 from netplug_core.addressing import Address, Prefix
-from netplug_core.dataplane.delta import EndState, FoundRoute, State
-from netplug_core.dataplane.interface import AttachmentPlan, EndPlan, InterfaceAddress, Neighbour
+from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute
+from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Neighbour
 
 __all__ = ["inspect"]
 
@@ -25,47 +25,49 @@ _UNUSABLE = 0x08 | 0x40  # of an address: found to be a duplicate, or not yet tr
 _PERMANENT = 0x80
 
 
-def inspect(plan: AttachmentPlan) -> State:
+def inspect(plan: AttachmentPlan) -> AttachmentState:
     """What is there of a plan, at both ends. A namespace that is gone has no interface.
 
     Raises:
         OSError, DataplaneError: the kernel would not say.
     """
-    with Channel.open() as outside:
-        theirs = lookups.find_link(outside, plan.host.name)
-        container, is_pair = _look_inside(plan, outside, theirs)
+    with NetlinkSocket.open() as outside:
+        theirs = links.find_link(outside, plan.host.name)
+        container, is_pair = _inspect_container(plan, outside, theirs)
         if theirs is None:
-            return State(container=container, host=None, is_pair=False)
-        taken = lookups.taken(outside, theirs.index, (route.destination for route in plan.host.routes))
-        return State(container=container, host=_state(plan.host, theirs, taken), is_pair=is_pair)
+            return AttachmentState(container=container, host=None, is_pair=False)
+        taken = links.find_competing_routes(outside, theirs.index, (route.destination for route in plan.host.routes))
+        return AttachmentState(container=container, host=_state(plan.host, theirs, taken), is_pair=is_pair)
 
 
-def _look_inside(plan: AttachmentPlan, outside: Channel, theirs: LinkFacts | None) -> tuple[EndState | None, bool]:
+def _inspect_container(
+    plan: AttachmentPlan, host_socket: NetlinkSocket, host_link: KernelLink | None
+) -> tuple[InterfaceState | None, bool]:
     """The container's end, and whether the host's is its peer."""
     try:
-        with entered(plan.link.namespace) as namespaces, Channel.open() as inside:
-            mine = lookups.find_link(inside, plan.container.name)
+        with entered_namespace(plan.link.namespace) as namespaces, NetlinkSocket.open() as inside:
+            mine = links.find_link(inside, plan.container.name)
             if mine is None:
                 return None, False
-            is_pair = theirs is not None and lookups.are_peers(outside, namespaces, mine, theirs)
+            is_pair = host_link is not None and links.are_peers(host_socket, namespaces, mine, host_link)
             return _state(plan.container, mine, {}), is_pair
     except NamespaceGone:
         return None, False
 
 
-def _state(end: EndPlan, facts: LinkFacts, taken: Mapping[Prefix, str]) -> EndState:
+def _state(end: InterfacePlan, link: KernelLink, competing: Mapping[Prefix, str]) -> InterfaceState:
     """One end, looked at from the namespace that the thread is in."""
-    settings = {setting.path: sysctl.read(setting.path) for setting in end.sysctls}
+    settings = {setting.path: sysctls.find_sysctl(setting.path) for setting in end.sysctls}
     with IPRoute() as kernel:
-        return EndState(
-            mac=facts.mac,
-            mtu=facts.mtu,
-            is_up=facts.is_up,
-            addresses=frozenset(_addresses(kernel, facts.index)),
-            neighbours=frozenset(_neighbours(kernel, facts.index)),
-            routes=frozenset(_routes(kernel, facts.index)),
-            settings={path: value for path, value in settings.items() if value is not None},
-            taken=taken,
+        return InterfaceState(
+            mac=link.mac,
+            mtu=link.mtu,
+            is_up=link.is_up,
+            addresses=frozenset(_addresses(kernel, link.index)),
+            neighbours=frozenset(_neighbours(kernel, link.index)),
+            routes=frozenset(_routes(kernel, link.index)),
+            sysctls={path: value for path, value in settings.items() if value is not None},
+            conflicting_routes=competing,
         )
 
 
@@ -82,11 +84,11 @@ def _neighbours(kernel: IPRoute, index: int) -> Iterator[Neighbour]:
             yield Neighbour(Address.parse(found.get_attr("NDA_DST")), found.get_attr("NDA_LLADDR"))
 
 
-def _routes(kernel: IPRoute, index: int) -> Iterator[FoundRoute]:
+def _routes(kernel: IPRoute, index: int) -> Iterator[ObservedRoute]:
     for found in kernel.get_routes(oif=index, table=_MAIN_TABLE, type=_UNICAST):
         # The kernel leaves out the destination of a default route.
         destination = found.get_attr("RTA_DST") or _ANYWHERE[found["family"]]
-        yield FoundRoute(
+        yield ObservedRoute(
             destination=Prefix.parse(f"{destination}/{found['dst_len']}"),
             gateway=found.get_attr("RTA_GATEWAY") or "",
             protocol=found["proto"],

@@ -15,26 +15,26 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.interface import EndPlan, InterfaceAddress, Link, Neighbour, Route, Scope
+from netplug_core.dataplane.protocol import InterfaceAddress, InterfacePlan, Link, Neighbour, PlannedRoute, RouteScope
 
 __all__ = [
-    "LinkFacts",
-    "Message",
-    "Rivals",
-    "RouteFacts",
+    "KernelLink",
+    "KernelRoute",
+    "NetlinkMessage",
+    "RouteInsertion",
     "add_address",
     "add_neighbour",
     "add_route",
-    "attributes",
-    "create_pair",
+    "create_veth_pair",
+    "decode_attributes",
+    "decode_link",
+    "decode_namespace_id",
+    "decode_route",
     "delete_link",
-    "find_link",
-    "find_namespace_id",
-    "find_route",
-    "link_facts",
-    "list_routes",
-    "namespace_id",
-    "route_facts",
+    "query_link",
+    "query_namespace_id",
+    "query_route",
+    "query_routes",
     "set_up",
 ]
 
@@ -62,7 +62,7 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_NODAD = 1, 2, 0x02
 _NDA_DST, _NDA_LLADDR, _NUD_PERMANENT = 1, 2, 0x80
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY = 1, 4, 5, 6
 _RT_TABLE_MAIN, _RTN_UNICAST, _RTM_F_FIB_MATCH = 254, 1, 0x2000
-_SCOPE = {Scope.GLOBAL: 0, Scope.LINK: 253}
+_SCOPE = {RouteScope.GLOBAL: 0, RouteScope.LINK: 253}
 _NETNSA_NSID, _NETNSA_FD = 1, 3
 
 _ATTRIBUTE = struct.Struct("=HH")
@@ -77,15 +77,15 @@ _NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
 
 
-class Rivals(enum.Enum):
+class RouteInsertion(enum.Enum):
     """Whether a route may join others to the same destination (for IPv4 behind them), or must be the only one."""
 
-    JOINED = "joined"
-    REFUSED = "refused"
+    APPEND = "joined"
+    EXCLUSIVE = "refused"
 
 
 @frozen
-class Message:
+class NetlinkMessage:
     """One request: its type, its flags and everything after the netlink header; ``operation`` is for people."""
 
     type: int
@@ -95,7 +95,7 @@ class Message:
 
 
 @frozen(kw_only=True)
-class LinkFacts:
+class KernelLink:
     """An interface as the kernel describes it.
 
     ``peer`` is the index of the other end in the namespace that ``peer_namespace`` numbers (None: in this one).
@@ -113,7 +113,7 @@ class LinkFacts:
 
 
 @frozen(kw_only=True)
-class RouteFacts:
+class KernelRoute:
     """A route as the kernel describes it; ``interface`` is an index, 0 where the route has several."""
 
     destination: Prefix
@@ -124,7 +124,9 @@ class RouteFacts:
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
-def create_pair(link: Link, container: EndPlan, host: EndPlan, *, host_namespace: int) -> Message:
+def create_veth_pair(
+    link: Link, container: InterfacePlan, host: InterfacePlan, *, host_namespace: int
+) -> NetlinkMessage:
     """Make both ends at once, with their final names, in their final namespaces; down.
 
     To be sent from the container's namespace; ``host_namespace`` is a descriptor of the host's. The length of the
@@ -134,47 +136,49 @@ def create_pair(link: Link, container: EndPlan, host: EndPlan, *, host_namespace
     info = _text(_INFO_KIND, "veth") + _nested(_INFO_DATA, _attribute(_VETH_PEER, peer))
     body = _link(attributes=_end(link, container) + _nested(_IFLA_LINKINFO, info))
     operation = f"creating the interfaces {container.name!r} (in {link.namespace}) and {host.name!r} (on the host)"
-    return Message(_NEWLINK, _REQUEST | _CREATE | _EXCL, body, operation)
+    return NetlinkMessage(_NEWLINK, _REQUEST | _CREATE | _EXCL, body, operation)
 
 
-def find_link(name: str) -> Message:
+def query_link(name: str) -> NetlinkMessage:
     """Ask for the interface of a name."""
-    return Message(_GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"looking for {name!r}")
+    return NetlinkMessage(_GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"looking for {name!r}")
 
 
-def set_up(index: int, name: str) -> Message:
+def set_up(index: int, name: str) -> NetlinkMessage:
     """Bring an interface up."""
     body = _IFINFOMSG.pack(_AF_UNSPEC, 0, index, _IFF_UP, _IFF_UP)
-    return Message(_NEWLINK, _REQUEST, body, f"bringing up {name!r}")
+    return NetlinkMessage(_NEWLINK, _REQUEST, body, f"bringing up {name!r}")
 
 
-def delete_link(name: str) -> Message:
+def delete_link(name: str) -> NetlinkMessage:
     """Remove an interface, and with it its peer."""
-    return Message(_DELLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"removing {name!r}")
+    return NetlinkMessage(_DELLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"removing {name!r}")
 
 
-def find_namespace_id(descriptor: int) -> Message:
+def query_namespace_id(descriptor: int) -> NetlinkMessage:
     """Ask which number this namespace knows another one by."""
     body = _RTGENMSG.pack(_AF_UNSPEC) + _u32(_NETNSA_FD, descriptor)
-    return Message(_GETNSID, _REQUEST, body, "asking for the number of the container's namespace")
+    return NetlinkMessage(_GETNSID, _REQUEST, body, "asking for the number of the container's namespace")
 
 
-def add_address(index: int, name: str, held: InterfaceAddress) -> Message:
+def add_address(index: int, name: str, held: InterfaceAddress) -> NetlinkMessage:
     """Give an interface an address; nobody is asked whether it is in use already."""
     packed = held.address.packed
     body = _IFADDRMSG.pack(_AF[held.address.family], held.length, _IFA_NODAD, 0, index)
     body += _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
-    return Message(_NEWADDR, _REQUEST | _CREATE | _EXCL, body, f"adding the address {held} to {name!r}")
+    return NetlinkMessage(_NEWADDR, _REQUEST | _CREATE | _EXCL, body, f"adding the address {held} to {name!r}")
 
 
-def add_neighbour(index: int, name: str, neighbour: Neighbour) -> Message:
+def add_neighbour(index: int, name: str, neighbour: Neighbour) -> NetlinkMessage:
     """Say for good which MAC an address has."""
     body = _NDMSG.pack(_AF[neighbour.address.family], index, _NUD_PERMANENT, 0, 0)
     body += _attribute(_NDA_DST, neighbour.address.packed) + _attribute(_NDA_LLADDR, _packed_mac(neighbour.mac))
-    return Message(_NEWNEIGH, _REQUEST | _CREATE | _REPLACE, body, f"adding the neighbour {neighbour} to {name!r}")
+    return NetlinkMessage(
+        _NEWNEIGH, _REQUEST | _CREATE | _REPLACE, body, f"adding the neighbour {neighbour} to {name!r}"
+    )
 
 
-def add_route(index: int, name: str, route: Route, rivals: Rivals) -> Message:
+def add_route(index: int, name: str, route: PlannedRoute, insertion: RouteInsertion) -> NetlinkMessage:
     """Add a route over an interface; the kernel refuses what is there already."""
     destination = route.destination
     body = _RTMSG.pack(
@@ -195,25 +199,25 @@ def add_route(index: int, name: str, route: Route, rivals: Rivals) -> Message:
         body += _attribute(_RTA_GATEWAY, route.gateway.packed)
     if route.metric:
         body += _u32(_RTA_PRIORITY, route.metric)
-    flags = _REQUEST | _CREATE | (_APPEND if rivals is Rivals.JOINED else _EXCL)
-    return Message(_NEWROUTE, flags, body, f"adding the route to {route} over {name!r}")
+    flags = _REQUEST | _CREATE | (_APPEND if insertion is RouteInsertion.APPEND else _EXCL)
+    return NetlinkMessage(_NEWROUTE, flags, body, f"adding the route to {route} over {name!r}")
 
 
-def find_route(address: Address) -> Message:
+def query_route(address: Address) -> NetlinkMessage:
     """Ask for the route that traffic to an address takes, as it stands in its table."""
     family = _AF[address.family]
     body = _RTMSG.pack(family, address.family.width, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH)
     body += _attribute(_RTA_DST, address.packed)
-    return Message(_GETROUTE, _REQUEST, body, f"asking for the route to {address}")
+    return NetlinkMessage(_GETROUTE, _REQUEST, body, f"asking for the route to {address}")
 
 
-def list_routes(family: Family) -> Message:
+def query_routes(family: Family) -> NetlinkMessage:
     """Ask for every route of a family."""
     body = _RTMSG.pack(_AF[family], 0, 0, 0, 0, 0, 0, 0, 0)
-    return Message(_GETROUTE, _REQUEST | _DUMP, body, f"listing {family} routes")
+    return NetlinkMessage(_GETROUTE, _REQUEST | _DUMP, body, f"listing {family} routes")
 
 
-def _end(link: Link, end: EndPlan) -> bytes:
+def _end(link: Link, end: InterfacePlan) -> bytes:
     # The peer inherits none of these, and the kernel's own number of queues is that of the processors.
     mtu = _u32(_IFLA_MTU, link.mtu) if link.mtu else b""
     queues = _u32(_IFLA_NUM_TX_QUEUES, link.queues) + _u32(_IFLA_NUM_RX_QUEUES, link.queues)
@@ -247,7 +251,7 @@ def _packed_mac(mac: str) -> bytes:
 # --- replies -------------------------------------------------------------------------------------------------------
 
 
-def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+def decode_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Type and payload of each attribute in a row of them."""
     offset = 0
     while offset + 4 <= len(data):
@@ -256,12 +260,12 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
         offset += max(length + 3 & ~3, 4)
 
 
-def link_facts(body: bytes) -> LinkFacts:
+def decode_link(body: bytes) -> KernelLink:
     """What the reply to :func:`find_link` says."""
     _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
-    found = dict(attributes(body[_IFINFOMSG.size :]))
+    found = dict(decode_attributes(body[_IFINFOMSG.size :]))
     peer, namespace = found.get(_IFLA_LINK), found.get(_IFLA_LINK_NETNSID)
-    return LinkFacts(
+    return KernelLink(
         index=index,
         name=found[_IFLA_IFNAME].rstrip(b"\0").decode(),
         mac=found.get(_IFLA_ADDRESS, b"").hex(":"),
@@ -274,17 +278,17 @@ def link_facts(body: bytes) -> LinkFacts:
     )
 
 
-def namespace_id(body: bytes) -> int:
-    """What the reply to :func:`find_namespace_id` says; negative when the other namespace has no number here."""
-    return _number(dict(attributes(body[_RTGENMSG.size :]))[_NETNSA_NSID])
+def decode_namespace_id(body: bytes) -> int:
+    """What the reply to :func:`query_namespace_id` says; negative when the other namespace has no number here."""
+    return _number(dict(decode_attributes(body[_RTGENMSG.size :]))[_NETNSA_NSID])
 
 
-def route_facts(body: bytes) -> RouteFacts:
-    """What the reply to :func:`find_route`, or one of those to :func:`list_routes`, says."""
+def decode_route(body: bytes) -> KernelRoute:
+    """What the reply to :func:`query_route`, or one of those to :func:`query_routes`, says."""
     number, length, *_ = _RTMSG.unpack_from(body)
     family = _FAMILY[number]
-    found = dict(attributes(body[_RTMSG.size :]))
-    return RouteFacts(
+    found = dict(decode_attributes(body[_RTMSG.size :]))
+    return KernelRoute(
         destination=Prefix(family, int.from_bytes(found.get(_RTA_DST, b""), "big"), length),
         interface=_number(found[_RTA_OIF]) if _RTA_OIF in found else 0,
         metric=_number(found[_RTA_PRIORITY]) if _RTA_PRIORITY in found else 0,

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-__all__ = ["OWN", "Entered", "NamespaceGone", "entered", "is_own"]
+__all__ = ["OWN_NAMESPACE", "NamespaceDescriptors", "NamespaceGone", "entered_namespace", "is_own_namespace"]
 
-OWN = "/proc/thread-self/ns/net"
+OWN_NAMESPACE = "/proc/thread-self/ns/net"
 """The network namespace of the calling thread."""
 
 _CLONE_NEWNET = 0x40000000
@@ -62,28 +62,28 @@ class NamespaceGone(Exception):
 
 
 @frozen
-class Entered:
+class NamespaceDescriptors:
     """Descriptors of the namespace that was entered (``there``) and of the one to return to (``home``)."""
 
-    there: int
-    home: int
+    entered: int
+    original: int
 
 
 @contextmanager
-def entered(path: str) -> Iterator[Entered]:
+def entered_namespace(path: str) -> Iterator[NamespaceDescriptors]:
     """Put the calling thread into the namespace at a path until the block ends.
 
     Raises:
         NamespaceGone: there is no such namespace; the block is not run.
         OSError: it cannot be entered.
     """
-    home = os.open(OWN, _OPEN_FLAGS)
+    home = os.open(OWN_NAMESPACE, _OPEN_FLAGS)
     try:
         there = _open(path)
         try:
             try:
                 _enter(there, path)
-                yield Entered(there, home)
+                yield NamespaceDescriptors(there, home)
             finally:
                 _return(home)
         finally:
@@ -92,13 +92,13 @@ def entered(path: str) -> Iterator[Entered]:
         os.close(home)
 
 
-def is_own(path: str) -> bool:
+def is_own_namespace(path: str) -> bool:
     """Whether the path is the calling thread's network namespace; false for what cannot be opened."""
     try:
         named = os.stat(path)
     except (OSError, ValueError):
         return False
-    return _same(named, os.stat(OWN))
+    return _same(named, os.stat(OWN_NAMESPACE))
 
 
 def _open(path: str) -> int:
@@ -120,11 +120,11 @@ def _enter(descriptor: int, path: str) -> None:
         raise
 
 
-def _return(home: int) -> None:
+def _return(original: int) -> None:
     try:
-        _setns(home)
+        _setns(original)
     except BaseException as error:
-        if not _is_here(home):
+        if not _is_current(original):
             os.write(2, f"netplug: cannot return to the node's network namespace: {error}\n".encode())
             os.abort()
         # Whoever may not enter a namespace may not return either, and has never left.
@@ -132,9 +132,9 @@ def _return(home: int) -> None:
             raise
 
 
-def _is_here(namespace: int) -> bool:
+def _is_current(namespace: int) -> bool:
     try:
-        return _same(os.fstat(namespace), os.stat(OWN))
+        return _same(os.fstat(namespace), os.stat(OWN_NAMESPACE))
     except OSError:
         return False
 

@@ -14,39 +14,39 @@ from attrs import define, field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.delta import EndState, FoundRoute, State, differences
-from netplug_core.dataplane.interface import (
+from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
+from netplug_core.dataplane.protocol import (
     AttachmentPlan,
+    DataplaneTimeout,
     Difference,
-    EndPlan,
     InterfaceAddress,
-    KernelRefused,
+    InterfacePlan,
+    InterfacePresence,
+    KernelError,
     Link,
     LinkExists,
     Neighbour,
-    Presence,
-    Route,
-    RouteTaken,
-    Scope,
+    PlannedRoute,
+    RouteConflict,
+    RouteScope,
     Sysctl,
-    TimedOut,
 )
-from netplug_core.errors import NamespaceMissing
+from netplug_core.errors import NamespaceNotFound
 
-__all__ = ["OWN_NAMESPACE", "Interface", "MemoryDataplane"]
+__all__ = ["OWN_NAMESPACE", "MemoryDataplane", "MemoryInterface"]
 
 OWN_NAMESPACE = "/proc/thread-self/ns/net"
 """The path of the host's own namespace."""
 
 _HOST = OWN_NAMESPACE
 _DEFAULT_MTU = 1500
-_SMALLEST_MTU, _LARGEST_MTU = 68, 65535
+_MIN_MTU, _MAX_MTU = 68, 65535
 _FOREIGN_MAC = "02:00:00:00:00:01"
 _STATIC = 4
 
 
 @frozen
-class _Entry:
+class _RouteEntry:
     """A route as a table holds it; a lower metric wins, and among equals the older one."""
 
     destination: Prefix
@@ -56,7 +56,7 @@ class _Entry:
 
 
 @define(eq=False)
-class Interface:
+class MemoryInterface:
     """An interface and everything that hangs on it; ``namespace`` is a path."""
 
     name: str
@@ -65,14 +65,14 @@ class Interface:
     mtu: int = _DEFAULT_MTU
     queues: int = 1
     is_up: bool = False
-    peer: Interface | None = field(default=None, repr=False)
+    peer: MemoryInterface | None = field(default=None, repr=False)
     addresses: list[InterfaceAddress] = field(factory=list)
     neighbours: list[Neighbour] = field(factory=list)
-    routes: list[_Entry] = field(factory=list)
+    routes: list[_RouteEntry] = field(factory=list)
     settings: dict[str, str] = field(factory=dict)
 
 
-def _nothing(effect: str) -> None:
+def _no_script(effect: str) -> None:
     del effect
 
 
@@ -80,28 +80,28 @@ def _nothing(effect: str) -> None:
 class MemoryDataplane:
     """A dataplane without a kernel. Its namespaces, apart from the host's, are made by ``add_namespace``."""
 
-    before: Callable[[str], None] = _nothing
-    _namespaces: dict[str, dict[str, Interface]] = field(factory=lambda: {_HOST: {}}, init=False)
+    before_effect: Callable[[str], None] = _no_script
+    _namespaces: dict[str, dict[str, MemoryInterface]] = field(factory=lambda: {_HOST: {}}, init=False)
 
     # --- the dataplane ---------------------------------------------------------------------------------------------
 
-    def find(self, link: Link) -> Presence:
+    def find(self, link: Link) -> InterfacePresence:
         """Whether the interface is in the namespace."""
         if link.namespace not in self._namespaces:
-            return Presence.NAMESPACE_GONE
-        return Presence.PRESENT if self.interface(link.name, link.namespace) else Presence.ABSENT
+            return InterfacePresence.NAMESPACE_GONE
+        return InterfacePresence.PRESENT if self.interface(link.name, link.namespace) else InterfacePresence.ABSENT
 
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Make the plan true, or leave nothing of it."""
         if plan.link.namespace not in self._namespaces:
-            raise NamespaceMissing(f"CNI_NETNS: {plan.link.namespace!r} is not a network namespace")
-        kept = self._make_room(plan)
+            raise NamespaceNotFound(f"CNI_NETNS: {plan.link.namespace!r} is not a network namespace")
+        kept = self._reuse_or_remove_pair(plan)
         with ExitStack() as undo:
             if kept is None:
                 self._create(plan)
-                undo.enter_context(self._taken_back(plan))
+                undo.enter_context(self._removed_on_error(plan))
             if deadline.has_passed:
-                raise TimedOut(f"attaching {plan.link.name!r} in {plan.link.namespace}")
+                raise DataplaneTimeout(f"attaching {plan.link.name!r} in {plan.link.namespace}")
             container = self._get(plan.link.name, plan.link.namespace)
             host = self._get(plan.link.host_name, _HOST)
             for interface, end in ((host, plan.host), (container, plan.container)):
@@ -116,9 +116,9 @@ class MemoryDataplane:
         del deadline  # nothing here takes time
         container = self.interface(plan.link.name, plan.link.namespace)
         host = self.interface(plan.link.host_name, _HOST)
-        return differences(
+        return compare_with_plan(
             plan,
-            State(
+            AttachmentState(
                 container=None if container is None else self._state(container, plan.container),
                 host=None if host is None else self._state(host, plan.host),
                 is_pair=container is not None and container.peer is host,
@@ -131,11 +131,11 @@ class MemoryDataplane:
         if found is None:
             return
         if deadline.has_passed:
-            raise TimedOut(f"removing {link.name!r} from the namespace {link.namespace}")
-        self.before(f"removing {link.name!r}")
+            raise DataplaneTimeout(f"removing {link.name!r} from the namespace {link.namespace}")
+        self.before_effect(f"removing {link.name!r}")
         self.delete_link(link.name, link.namespace)
 
-    def namespace_is_own(self, path: str) -> bool:
+    def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the host's own namespace."""
         return path == OWN_NAMESPACE
 
@@ -151,7 +151,7 @@ class MemoryDataplane:
             self.delete_link(name, path)
         self._namespaces.pop(path, None)
 
-    def interface(self, name: str, namespace: str = OWN_NAMESPACE) -> Interface | None:
+    def interface(self, name: str, namespace: str = OWN_NAMESPACE) -> MemoryInterface | None:
         """The interface of a name, to look at and to spoil; on the host unless a namespace is named."""
         return self._namespaces.get(namespace, {}).get(name)
 
@@ -166,7 +166,7 @@ class MemoryDataplane:
 
     def add_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
         """An interface that is not ours: up, without a peer."""
-        self._register(Interface(name, namespace, is_up=True))
+        self._register(MemoryInterface(name, namespace, is_up=True))
 
     def delete_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
         """An interface goes, with its routes and its peer."""
@@ -177,11 +177,11 @@ class MemoryDataplane:
 
     def add_route(self, destination: Prefix, name: str, metric: int = 0) -> None:
         """A route of the host that is not ours."""
-        self._get(name, _HOST).routes.append(_Entry(destination, "", _STATIC, metric))
+        self._get(name, _HOST).routes.append(_RouteEntry(destination, "", _STATIC, metric))
 
     # --- what the kernel does, and refuses -------------------------------------------------------------------------
 
-    def _make_room(self, plan: AttachmentPlan) -> Interface | None:
+    def _reuse_or_remove_pair(self, plan: AttachmentPlan) -> MemoryInterface | None:
         """The container's end of a pair that is there and as planned; otherwise both names are free afterwards."""
         mine = self.interface(plan.link.name, plan.link.namespace)
         theirs = self.interface(plan.link.host_name, _HOST)
@@ -191,25 +191,25 @@ class MemoryDataplane:
             if _is_planned(plan, plan.container, mine) and _is_planned(plan, plan.host, theirs):
                 return mine
         if theirs is not None:
-            self.before(f"removing {theirs.name!r}")
+            self.before_effect(f"removing {theirs.name!r}")
             self.delete_link(theirs.name)
         return None
 
     def _create(self, plan: AttachmentPlan) -> None:
         link = plan.link
         operation = f"creating the interfaces {link.name!r} (in {link.namespace}) and {link.host_name!r} (on the host)"
-        self.before(operation)
-        if link.mtu and not _SMALLEST_MTU <= link.mtu <= _LARGEST_MTU:
-            raise KernelRefused(operation, "Invalid argument")
+        self.before_effect(operation)
+        if link.mtu and not _MIN_MTU <= link.mtu <= _MAX_MTU:
+            raise KernelError(operation, "Invalid argument")
         mtu = link.mtu or _DEFAULT_MTU
-        inner = Interface(link.name, link.namespace, mac=plan.container.mac, mtu=mtu, queues=link.queues)
-        outer = Interface(link.host_name, _HOST, mac=plan.host.mac, mtu=mtu, queues=link.queues)
+        inner = MemoryInterface(link.name, link.namespace, mac=plan.container.mac, mtu=mtu, queues=link.queues)
+        outer = MemoryInterface(link.host_name, _HOST, mac=plan.host.mac, mtu=mtu, queues=link.queues)
         inner.peer, outer.peer = outer, inner
         self._register(inner)
         self._register(outer)
 
     @contextmanager
-    def _taken_back(self, plan: AttachmentPlan) -> Iterator[None]:
+    def _removed_on_error(self, plan: AttachmentPlan) -> Iterator[None]:
         """Remove the pair if the block fails; a process that dies removes nothing."""
         try:
             yield
@@ -218,49 +218,49 @@ class MemoryDataplane:
                 self.delete_link(plan.link.name, plan.link.namespace)
             raise
 
-    def _register(self, link: Interface) -> None:
+    def _register(self, link: MemoryInterface) -> None:
         if link.namespace not in self._namespaces:
-            raise KernelRefused(f"creating {link.name!r} in {link.namespace}", "Invalid argument")
+            raise KernelError(f"creating {link.name!r} in {link.namespace}", "Invalid argument")
         if link.name in self._namespaces[link.namespace]:
-            raise KernelRefused(f"creating {link.name!r}", "File exists")
+            raise KernelError(f"creating {link.name!r}", "File exists")
         self._namespaces[link.namespace][link.name] = link
 
-    def _get(self, name: str, namespace: str) -> Interface:
+    def _get(self, name: str, namespace: str) -> MemoryInterface:
         link = self.interface(name, namespace)
         if link is None:
-            raise KernelRefused(f"looking for {name!r}", "No such device")
+            raise KernelError(f"looking for {name!r}", "No such device")
         return link
 
-    def _configure(self, link: Interface, end: EndPlan) -> None:
+    def _configure(self, link: MemoryInterface, end: InterfacePlan) -> None:
         for setting in end.sysctls:
             self._set(link, setting)
-        self.before(f"bringing up {link.name!r}")
+        self.before_effect(f"bringing up {link.name!r}")
         link.is_up = True
         for neighbour in end.neighbours:
-            self.before(f"adding the neighbour {neighbour} to {link.name!r}")
+            self.before_effect(f"adding the neighbour {neighbour} to {link.name!r}")
             link.neighbours[:] = [*(n for n in link.neighbours if n.address != neighbour.address), neighbour]
         for held in end.addresses:
             if held not in link.addresses:
                 self._add_address(link, held)
 
-    def _set(self, link: Interface, setting: Sysctl) -> None:
-        self.before(f"setting {setting}")
+    def _set(self, link: MemoryInterface, setting: Sysctl) -> None:
+        self.before_effect(f"setting {setting}")
         link.settings[setting.path] = setting.value
 
-    def _add_address(self, link: Interface, held: InterfaceAddress) -> None:
+    def _add_address(self, link: MemoryInterface, held: InterfaceAddress) -> None:
         operation = f"adding the address {held} to {link.name!r}"
-        self.before(operation)
+        self.before_effect(operation)
         if any(other.address == held.address for other in link.addresses):
-            raise KernelRefused(operation, "File exists")
+            raise KernelError(operation, "File exists")
         link.addresses.append(held)
 
-    def _add_container_route(self, link: Interface, route: Route) -> None:
-        entry = _entry(route)
+    def _add_container_route(self, link: MemoryInterface, route: PlannedRoute) -> None:
+        entry = _route_entry(route)
         if entry not in link.routes:
             self._add_entry(link, entry, route)
 
-    def _add_host_route(self, link: Interface, route: Route) -> None:
-        entry = _entry(route)
+    def _add_host_route(self, link: MemoryInterface, route: PlannedRoute) -> None:
+        entry = _route_entry(route)
         rivals = [
             (other.metric, owner.name)
             for owner in self._namespaces[_HOST].values()
@@ -268,35 +268,35 @@ class MemoryDataplane:
             if owner is not link and other.destination == route.destination and other.metric <= route.metric
         ]
         if rivals:
-            raise RouteTaken(route.destination, link.name, min(rivals)[1])
+            raise RouteConflict(route.destination, link.name, min(rivals)[1])
         if entry not in link.routes:
             self._add_entry(link, entry, route)
 
-    def _add_entry(self, link: Interface, entry: _Entry, route: Route) -> None:
+    def _add_entry(self, link: MemoryInterface, entry: _RouteEntry, route: PlannedRoute) -> None:
         operation = f"adding the route to {route} over {link.name!r}"
-        self.before(operation)
+        self.before_effect(operation)
         if link.name not in self._namespaces.get(link.namespace, {}):
-            raise KernelRefused(operation, "No such device")
+            raise KernelError(operation, "No such device")
         if not link.is_up:
-            raise KernelRefused(operation, "Network is down")
+            raise KernelError(operation, "Network is down")
         if not _is_reachable(link, route):
-            raise KernelRefused(operation, "Network is unreachable")
+            raise KernelError(operation, "Network is unreachable")
         link.routes.append(entry)
 
-    def _state(self, link: Interface, end: EndPlan) -> EndState:
+    def _state(self, link: MemoryInterface, end: InterfacePlan) -> InterfaceState:
         planned = {route.destination: route.metric for route in end.routes}
-        return EndState(
+        return InterfaceState(
             mac=link.mac,
             mtu=link.mtu,
             is_up=link.is_up,
             addresses=frozenset(link.addresses),
             neighbours=frozenset(link.neighbours),
             routes=frozenset(
-                FoundRoute(destination=entry.destination, gateway=entry.gateway, protocol=entry.protocol)
+                ObservedRoute(destination=entry.destination, gateway=entry.gateway, protocol=entry.protocol)
                 for entry in link.routes
             ),
-            settings=dict(link.settings),
-            taken={
+            sysctls=dict(link.settings),
+            conflicting_routes={
                 entry.destination: owner.name
                 for owner in self._namespaces[link.namespace].values()
                 for entry in owner.routes
@@ -305,18 +305,18 @@ class MemoryDataplane:
         )
 
 
-def _is_planned(plan: AttachmentPlan, end: EndPlan, found: Interface) -> bool:
+def _is_planned(plan: AttachmentPlan, end: InterfacePlan, found: MemoryInterface) -> bool:
     return (found.mac, found.mtu, found.queues) == (end.mac, plan.link.mtu or found.mtu, plan.link.queues)
 
 
-def _entry(route: Route) -> _Entry:
-    return _Entry(route.destination, str(route.gateway or ""), route.protocol.value, route.metric)
+def _route_entry(route: PlannedRoute) -> _RouteEntry:
+    return _RouteEntry(route.destination, str(route.gateway or ""), route.protocol.value, route.metric)
 
 
-def _is_reachable(link: Interface, route: Route) -> bool:
+def _is_reachable(link: MemoryInterface, route: PlannedRoute) -> bool:
     """Whether the gateway, if there is one, is on the link: link-local addresses are, others need a route."""
     gateway = route.gateway
-    if gateway is None or route.scope is Scope.LINK or _LINK_LOCAL.contains(gateway):
+    if gateway is None or route.scope is RouteScope.LINK or _LINK_LOCAL.contains(gateway):
         return True
     return any(entry.destination.contains(gateway) and not entry.gateway for entry in link.routes)
 

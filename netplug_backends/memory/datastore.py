@@ -18,36 +18,42 @@ from threading import Lock
 from attrs import define
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.commits import Condition, KindCondition, fold, named_revision, refusal
-from netplug_core.datastore.interface import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.write_set import (
+    Condition,
+    KindCondition,
+    condition_error,
+    fold_writes,
+    requirement_revision,
+)
 from netplug_core.errors import Unavailable
 from netplug_core.records import (
     ABSENT,
-    Answer,
-    Change,
     Delete,
     Get,
     Key,
     Kind,
     List,
     Query,
+    ReadResult,
     Record,
     Require,
     RequireUnchanged,
     Revision,
     Snapshot,
+    WatchEvent,
     WatchExpired,
     Write,
 )
 
-__all__ = ["Calls", "MemoryDatastore"]
+__all__ = ["CallCounts", "MemoryDatastore"]
 
 _WATCH_POLL_S = 0.1
-_FEW = 16  # paths that are put in their places one by one rather than by sorting all
+_MAX_INSERTIONS = 16  # paths that are put in their places one by one rather than by sorting all
 
 
 @define
-class Calls:
+class CallCounts:
     """How often a store was asked; what a test of round trips compares."""
 
     reads: int = 0
@@ -55,7 +61,7 @@ class Calls:
 
 
 @define
-class _Event:
+class _ChangeEvent:
     # One change, and what stood there before it: pages of an older revision are made from that.
     number: int
     key: Key[object]
@@ -63,11 +69,11 @@ class _Event:
     before: Record[object] | None
 
     @property
-    def change(self) -> Change[object]:
-        return Change(self.key, self.after.value if self.after else None, Revision(str(self.number)))
+    def change(self) -> WatchEvent[object]:
+        return WatchEvent(self.key, self.after.value if self.after else None, Revision(str(self.number)))
 
 
-class _Paths:
+class _SortedPaths:
     """The paths of one kind's keys. They are sorted when somebody lists them, not whenever one comes."""
 
     def __init__(self) -> None:
@@ -83,8 +89,8 @@ class _Paths:
         else:
             del self._sorted[bisect_left(self._sorted, path)]
 
-    def in_order(self) -> list[tuple[str, ...]]:
-        if len(self._new) > _FEW:
+    def sorted_paths(self) -> list[tuple[str, ...]]:
+        if len(self._new) > _MAX_INSERTIONS:
             self._sorted.extend(self._new)
             self._sorted.sort()
         else:
@@ -102,18 +108,18 @@ class MemoryDatastore:
     """
 
     def __init__(self, atomicity: Atomicity = Atomicity.ATOMIC, *, clock: Clock, keep_changes: int = 10_000) -> None:
-        self.calls = Calls()
+        self.calls = CallCounts()
         self._clock = clock
         self.description = DatastoreDescription(name="memory", atomicity=atomicity, location="this process")
         self._records: dict[Key[object], Record[object]] = {}
-        self._paths: dict[Kind[object], _Paths] = {}
+        self._paths: dict[Kind[object], _SortedPaths] = {}
         self._newest: dict[Kind[object], int] = {}
-        self._events: deque[_Event] = deque(maxlen=keep_changes)
+        self._events: deque[_ChangeEvent] = deque(maxlen=keep_changes)
         self._number = 0
         self._lock = Lock()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries from one moment; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        """Answer all queries from one moment; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         _check(deadline)
         with self._lock:
             self.calls.reads += 1
@@ -122,16 +128,16 @@ class MemoryDatastore:
             return Snapshot({query: self._answer(query) for query in queries}, dict.fromkeys(kinds, now))
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
+        """Apply conditional writes; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         _check(deadline)
         with self._lock:
             self.calls.commits += 1
             if self.description.atomicity is Atomicity.ORDERED:
                 return self._apply_in_order(writes)
-            return self._apply_at_once(writes)
+            return self._apply_atomically(writes)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
-        """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         seen = {kind: _number_of(revision) for kind, revision in start.items()}
         while True:
             with self._lock:
@@ -149,11 +155,11 @@ class MemoryDatastore:
 
     # --- answers; the lock is held ---------------------------------------------------------------------------------
 
-    def _answer(self, query: Query) -> Answer:
+    def _answer(self, query: Query) -> ReadResult:
         if isinstance(query, Get):
             record = self._records.get(query.key)
-            return Answer((record,) if record else ())
-        number, last = _read_after(query.after) if query.after else (self._number, ())
+            return ReadResult((record,) if record else ())
+        number, last = _parse_after(query.after) if query.after else (self._number, ())
         events = self._events_after(number)
         if events is None:
             raise Unavailable(f"the list of {query.kind}", "the revision of its first page is no longer kept")
@@ -162,24 +168,26 @@ class MemoryDatastore:
         for event in events:
             was.setdefault(event.key, event.before)
         still = (record for record in self._records_after(query, last) if record.key not in was)
-        then = (record for record in was.values() if record and _is_asked(record.key, query) and record.key.path > last)
+        then = (
+            record for record in was.values() if record and _is_in_list(record.key, query) and record.key.path > last
+        )
         in_order = merge(still, sorted(then, key=_path), key=_path)
         found = tuple(islice(in_order, query.limit + 1 if query.limit else None))
         if not query.limit or len(found) <= query.limit:
-            return Answer(found)
+            return ReadResult(found)
         page = found[: query.limit]
-        return Answer(page, json.dumps([number, *page[-1].key.path]))
+        return ReadResult(page, json.dumps([number, *page[-1].key.path]))
 
     def _records_after(self, query: List[object], last: tuple[str, ...]) -> Iterator[Record[object]]:
-        paths = self._paths[query.kind].in_order() if query.kind in self._paths else []
+        paths = self._paths[query.kind].sorted_paths() if query.kind in self._paths else []
         first = bisect_right(paths, last) if last else bisect_left(paths, query.within)
         for position in range(first, len(paths)):
             key = Key(query.kind, paths[position])
-            if not _is_asked(key, query):
+            if not _is_in_list(key, query):
                 return
             yield self._records[key]
 
-    def _events_after(self, number: int) -> tuple[_Event, ...] | None:
+    def _events_after(self, number: int) -> tuple[_ChangeEvent, ...] | None:
         # Event numbers have no gaps, so a subtraction finds the place. None: not kept, or not of this store.
         behind = self._number - number
         if not 0 <= behind <= len(self._events):
@@ -189,27 +197,27 @@ class MemoryDatastore:
 
     # --- changes; the lock is held ---------------------------------------------------------------------------------
 
-    def _apply_at_once(self, writes: Sequence[Write]) -> tuple[Revision, ...]:
-        folded = fold(writes)
+    def _apply_atomically(self, writes: Sequence[Write]) -> tuple[Revision, ...]:
+        folded = fold_writes(writes)
         for condition in folded.conditions:
-            self._judge(writes, condition)
-        made = [self._change(effect.key, effect.value) for effect in folded.effects]
+            self._check_condition(writes, condition)
+        made = [self._change(effect.key, effect.value) for effect in folded.mutations]
         return folded.revisions(made, Revision(str(self._number)))
 
     def _apply_in_order(self, writes: Sequence[Write]) -> tuple[Revision, ...]:
-        folded = fold(writes)
+        folded = fold_writes(writes)
         conditions = {condition.index: condition for condition in folded.conditions}
         made: list[Revision] = []
         for index, write in enumerate(writes):
             if isinstance(write, (Require, RequireUnchanged)):
-                made.append(named_revision(write))
+                made.append(requirement_revision(write))
                 continue
             if index in conditions:  # a write that goes on from an earlier one of the list finds what that one made
-                self._judge(writes, conditions[index], applied=index)
+                self._check_condition(writes, conditions[index], applied=index)
             made.append(self._change(write.key, None if isinstance(write, Delete) else write.value))
         return tuple(made)
 
-    def _judge(self, writes: Sequence[Write], condition: Condition, *, applied: int = 0) -> None:
+    def _check_condition(self, writes: Sequence[Write], condition: Condition, *, applied: int = 0) -> None:
         current: Record[object] | None = None
         if isinstance(condition, KindCondition):
             holds = self._newest.get(condition.kind, 0) <= _number_of(condition.revision) <= self._number
@@ -217,7 +225,7 @@ class MemoryDatastore:
             current = self._records.get(condition.key)
             holds = condition.expected == (current.revision if current else ABSENT)
         if not holds:
-            raise refusal(writes[condition.index], condition.index, current, applied=applied)
+            raise condition_error(writes[condition.index], condition.index, current, applied=applied)
 
     def _change(self, key: Key[object], value: object | None) -> Revision:
         self._number += 1
@@ -229,9 +237,9 @@ class MemoryDatastore:
         else:
             del self._records[key]
         if (before is None) is not (after is None):
-            paths = self._paths.setdefault(key.kind, _Paths())
+            paths = self._paths.setdefault(key.kind, _SortedPaths())
             paths.add(key.path) if before is None else paths.remove(key.path)
-        self._events.append(_Event(self._number, key, after, before))
+        self._events.append(_ChangeEvent(self._number, key, after, before))
         return revision
 
 
@@ -240,7 +248,7 @@ def _check(deadline: Deadline) -> None:
         raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
 
 
-def _is_asked(key: Key[object], query: List[object]) -> bool:
+def _is_in_list(key: Key[object], query: List[object]) -> bool:
     return key.kind == query.kind and key.path[: len(query.within)] == query.within
 
 
@@ -253,6 +261,6 @@ def _number_of(revision: Revision) -> int:
     return int(revision) if revision.isascii() and revision.isdigit() else -1
 
 
-def _read_after(after: str) -> tuple[int, tuple[str, ...]]:
+def _parse_after(after: str) -> tuple[int, tuple[str, ...]]:
     number, *last = json.loads(after)
     return number, tuple(last)

@@ -9,11 +9,11 @@ from netplug_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
-    from netplug_core.dataplane.interface import Dataplane
-    from netplug_core.datastore.interface import Datastore
+    from netplug_core.dataplane.protocol import Dataplane
+    from netplug_core.datastore.protocol import Datastore
     from netplug_core.log import Log
     from netplug_core.netconf.model import DatastoreSettings
-    from netplug_core.orchestrator.interface import Orchestrator
+    from netplug_core.orchestrator.protocol import Orchestrator
 
 __all__ = ["netplug_open_dataplane", "netplug_open_datastore", "netplug_open_orchestrator"]
 

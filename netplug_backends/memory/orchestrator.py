@@ -14,7 +14,7 @@ from attrs import evolve
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import InvariantBroken, Unavailable
-from netplug_core.orchestrator.interface import NamespaceFacts, NodeFacts, PodFacts
+from netplug_core.orchestrator.protocol import NamespaceFacts, NodeFacts, PodFacts
 
 __all__ = ["MemoryOrchestrator"]
 
@@ -24,7 +24,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class MemoryOrchestrator:
-    """See :class:`~netplug_core.orchestrator.interface.Orchestrator`. Threads may share it."""
+    """See :class:`~netplug_core.orchestrator.protocol.Orchestrator`. Threads may share it."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock

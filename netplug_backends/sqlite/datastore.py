@@ -13,22 +13,22 @@ from threading import Lock
 
 from netplug_backends.sqlite.schema import open_database
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.commits import Condition, Effect, KindCondition, fold, refusal
-from netplug_core.datastore.encoding import STORED_JSON, ValueCodec
-from netplug_core.datastore.interface import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.write_set import Condition, KindCondition, Mutation, condition_error, fold_writes
+from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
 from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.records import (
     ABSENT,
-    Answer,
-    Change,
     Get,
     Key,
     Kind,
     OutcomeUnknown,
     Query,
+    ReadResult,
     Record,
     Revision,
     Snapshot,
+    WatchEvent,
     WatchExpired,
     Write,
 )
@@ -49,7 +49,7 @@ _CAUSES = {
     sqlite3.SQLITE_READONLY: "it cannot be written",
 }
 # What a COMMIT may fail with when it is certain that nothing was written.
-_UNWRITTEN = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL))
+_NOT_COMMITTED = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL))
 
 _Row = tuple[str, int, bytes]  # path, revision, value
 
@@ -78,42 +78,42 @@ class SqliteDatastore:
             self._disconnect()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries from one moment; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        with self._connected(deadline) as connection:
+        """Answer all queries from one moment; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        with self._locked_connection(deadline) as connection:
             connection.execute("BEGIN")
             now = Revision(str(_newest(connection)))
             found = [(query, _find(connection, query)) for query in queries]
             connection.execute("COMMIT")
-        answers = {query: Answer(tuple(self._record(query.kind, row) for row in rows)) for query, rows in found}
+        answers = {query: ReadResult(tuple(self._record(query.kind, row) for row in rows)) for query, rows in found}
         return Snapshot(answers, {query.kind: now for query in queries})
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """Apply conditional writes; see :class:`~netplug_core.datastore.interface.Datastore`."""
-        folded = fold(writes)
-        encoded = [self._encoded(effect) for effect in folded.effects]
-        with self._connected(deadline) as connection:
+        """Apply conditional writes; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        folded = fold_writes(writes)
+        encoded = [self._encode(effect) for effect in folded.mutations]
+        with self._locked_connection(deadline) as connection:
             connection.execute("BEGIN IMMEDIATE")
             newest = _newest(connection)
             for condition in folded.conditions:
-                self._judge(connection, writes[condition.index], condition, newest)
+                self._check_condition(connection, writes[condition.index], condition, newest)
             for revision, (kind, path, value) in enumerate(encoded, newest + 1):
                 _write(connection, revision, kind, path, value)
             last = newest + len(encoded)
             connection.execute("DELETE FROM change WHERE revision <= ?", (last - self._keep_changes,))
-            self._finish(connection)
+            self._commit_transaction(connection)
             self._epoch += 1
         made = [Revision(str(revision)) for revision in range(newest + 1, last + 1)]
         return folded.revisions(made, Revision(str(last)))
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
-        """Changes after the revisions given; see :class:`~netplug_core.datastore.interface.Datastore`."""
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         kinds = {kind.name: kind for kind in start}
         seen = {kind.name: _number_of(revision) for kind, revision in start.items()}
         mark: object = None
         while True:
             # The last look may come after the deadline: it misses nothing, and gets a moment for its answer.
             grace = Deadline.after(self._clock, max(deadline.remaining_s, _WATCH_POLL_S))
-            with self._connected(grace) as connection:
+            with self._locked_connection(grace) as connection:
                 before, mark = mark, (self._epoch, connection.execute("PRAGMA data_version").fetchone())
                 newest, changes = _changes(connection, seen) if mark != before else (0, ())
             if changes is None:
@@ -122,7 +122,7 @@ class SqliteDatastore:
                 if revision > seen.get(kind, newest):
                     key = _key(kinds[kind], path)
                     decoded = None if value is None else self._codec.decode(key, value)
-                    yield Change(key, decoded, Revision(str(revision)))
+                    yield WatchEvent(key, decoded, Revision(str(revision)))
             seen = {kind: max(newest, number) for kind, number in seen.items()}
             if deadline.has_passed:
                 return
@@ -131,7 +131,7 @@ class SqliteDatastore:
     # --- the connection --------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _connected(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+    def _locked_connection(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
         # One caller at a time. Whatever sqlite or the file system raises inside leaves as an error of ours, and a
         # connection that failed is not used again.
         if deadline.has_passed or not self._lock.acquire(timeout=deadline.remaining_s):
@@ -169,11 +169,11 @@ class SqliteDatastore:
                 return
             self._disconnect()
 
-    def _finish(self, connection: sqlite3.Connection) -> None:
+    def _commit_transaction(self, connection: sqlite3.Connection) -> None:
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            if _primary(error) in _UNWRITTEN:
+            if _primary_code(error) in _NOT_COMMITTED:
                 raise
             self._disconnect()
             raise OutcomeUnknown(self._what, _cause(error)) from error
@@ -184,7 +184,7 @@ class SqliteDatastore:
 
     # --- records ---------------------------------------------------------------------------------------------------
 
-    def _judge(self, connection: sqlite3.Connection, write: Write, condition: Condition, newest: int) -> None:
+    def _check_condition(self, connection: sqlite3.Connection, write: Write, condition: Condition, newest: int) -> None:
         current: Record[object] | None = None
         if isinstance(condition, KindCondition):
             since = _number_of(condition.revision)
@@ -195,16 +195,16 @@ class SqliteDatastore:
             if rows and not holds:
                 current = self._record(condition.key.kind, rows[0])
         if not holds:
-            raise refusal(write, condition.index, current)
+            raise condition_error(write, condition.index, current)
 
     def _record(self, kind: Kind[object], row: _Row) -> Record[object]:
         path, revision, value = row
         key = _key(kind, path)
         return Record(key, self._codec.decode(key, value), Revision(str(revision)))
 
-    def _encoded(self, effect: Effect) -> tuple[str, str, bytes | None]:
+    def _encode(self, effect: Mutation) -> tuple[str, str, bytes | None]:
         value = None if effect.value is None else self._codec.encode(effect.key, effect.value)
-        return effect.key.kind.name, _joined(effect.key.path), value
+        return effect.key.kind.name, _encode_path(effect.key.path), value
 
 
 def _newest(connection: sqlite3.Connection) -> int:
@@ -216,12 +216,12 @@ def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
     # A list comes in one page, whatever its limit: the reader has it all at once, and its revision is one.
     columns = "SELECT path, revision, value FROM record WHERE kind = ?"
     if isinstance(query, Get):
-        found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, _joined(query.key.path)))
+        found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, _encode_path(query.key.path)))
     elif not query.within:
         found = connection.execute(f"{columns} ORDER BY path", (query.kind.name,))
     else:
         # Nothing sorts between a path and its continuation but the separator.
-        prefix = _joined(query.within)
+        prefix = _encode_path(query.within)
         bounds = (query.kind.name, prefix, prefix + _AFTER_SEPARATOR)
         found = connection.execute(f"{columns} AND path >= ? AND path < ? ORDER BY path", bounds)
     return found.fetchall()
@@ -254,7 +254,7 @@ def _changes(
     return newest, changes if len(changes) == newest - oldest else None
 
 
-def _joined(path: tuple[str, ...]) -> str:
+def _encode_path(path: tuple[str, ...]) -> str:
     if min("".join(path), default=_AFTER_SEPARATOR) <= _SEPARATOR:
         raise InvariantBroken(f"a key's path cannot hold control characters: {path!r}")
     return _SEPARATOR.join(path)
@@ -269,11 +269,11 @@ def _number_of(revision: Revision) -> int:
     return int(revision) if revision.isascii() and revision.isdigit() else -1
 
 
-def _primary(error: sqlite3.Error) -> int:
+def _primary_code(error: sqlite3.Error) -> int:
     # Errors that the module itself raises have no code.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def _cause(error: sqlite3.Error) -> str:
-    known = _CAUSES.get(_primary(error))
+    known = _CAUSES.get(_primary_code(error))
     return f"{known} ({error})" if known else str(error)

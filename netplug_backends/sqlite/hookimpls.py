@@ -9,7 +9,7 @@ from netplug_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
-    from netplug_core.datastore.interface import Datastore
+    from netplug_core.datastore.protocol import Datastore
     from netplug_core.netconf.model import DatastoreSettings
 
 __all__ = ["netplug_open_datastore"]

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from netplug_cli.release import RELEASE
-from netplug_core.cni.dispatch import Handler, Invocation, Plugin, PluginIdentity, identify, run
-from netplug_core.cni.versions import Command
+from netplug_core.cni.dispatch import Handler, Invocation, Plugin, PluginIdentity, plugin_from_argv0, run_invocation
+from netplug_core.cni.versions import CNICommand
 
 if TYPE_CHECKING:
     from netplug_cli.logs import Logger
     from netplug_core.cni.request import CNIRequest
-    from netplug_core.cni.result import Result
+    from netplug_core.cni.result import CNIResult
     from netplug_core.flows.world import World
     from netplug_core.netconf.model import NetConf
 
-    Flow = Callable[[World, CNIRequest, NetConf], Result | None]
+    Flow = Callable[[World, CNIRequest, NetConf], CNIResult | None]
 
 __all__ = ["main"]
 
@@ -31,46 +31,46 @@ _COMPONENT = {Plugin.MAIN: "cni-plugin", Plugin.IPAM: "ipam"}
 # Module and function of each flow: named, so that a command loads its own and no other.
 _FLOWS = {
     Plugin.MAIN: {
-        Command.ADD: ("add", "add"),
-        Command.DEL: ("delete", "delete"),
-        Command.CHECK: ("check", "check"),
-        Command.STATUS: ("status", "status"),
-        Command.GC: ("gc", "gc"),
+        CNICommand.ADD: ("cni.add", "add"),
+        CNICommand.DEL: ("cni.delete", "delete"),
+        CNICommand.CHECK: ("cni.check", "check"),
+        CNICommand.STATUS: ("cni.status", "status"),
+        CNICommand.GC: ("cni.gc", "gc"),
     },
     Plugin.IPAM: {
-        Command.ADD: ("ipam", "assign_addresses"),
-        Command.DEL: ("ipam", "release_addresses"),
-        Command.CHECK: ("check", "check_addresses"),
-        Command.STATUS: ("status", "status_addresses"),
-        Command.GC: ("gc", "collect"),
+        CNICommand.ADD: ("cni.addresses", "assign_addresses"),
+        CNICommand.DEL: ("cni.addresses", "release_addresses"),
+        CNICommand.CHECK: ("cni.check", "check_addresses"),
+        CNICommand.STATUS: ("cni.status", "status_addresses"),
+        CNICommand.GC: ("cni.gc", "collect"),
     },
 }
 
 
 def main() -> int:
     """Serve one call of a runtime; the exit status of the process, which may end at once: all is written and closed."""
-    plugin = identify(sys.argv[0])
-    lines = _Lines(_COMPONENT[plugin])
-    reply = run(
+    plugin = plugin_from_argv0(sys.argv[0])
+    lines = _LazyLogger(_COMPONENT[plugin])
+    reply = run_invocation(
         Invocation(
             identity=PluginIdentity(plugin=plugin, version=RELEASE),
             flags=tuple(sys.argv[1:]),
             environ=os.environ,
-            stdin=_standard_input,
+            stdin=_read_stdin,
         ),
-        handlers={command: _handler(plugin, command, lines) for command in _FLOWS[plugin]},
+        handlers={command: _make_handler(plugin, command, lines) for command in _FLOWS[plugin]},
         is_own_namespace=_is_own_namespace,
-        log=lines.error,
+        log=lines.log_error,
     )
     if reply.stderr and sys.stderr is not None:
         sys.stderr.write(reply.stderr)
         sys.stderr.flush()
     sys.stdout.write(reply.stdout)
     sys.stdout.flush()
-    return reply.status
+    return reply.exit_status
 
 
-class _Lines:
+class _LazyLogger:
     """The process's log, made when the first line or the configuration comes."""
 
     def __init__(self, component: str) -> None:
@@ -84,29 +84,29 @@ class _Lines:
             self._logger = Logger(self._component)
         return self._logger
 
-    def error(self, text: str) -> None:
+    def log_error(self, text: str) -> None:
         from netplug_core.log import Level
 
         self.logger()(Level.ERROR, text)
 
 
-def _handler(plugin: Plugin, command: Command, lines: _Lines) -> Handler:
-    def handle(request: CNIRequest) -> Result | None:
-        from netplug_cli.wiring import open_world
-        from netplug_core.netconf.load import Purpose, Role, load
+def _make_handler(plugin: Plugin, command: CNICommand, lazy_logger: _LazyLogger) -> Handler:
+    def handle(request: CNIRequest) -> CNIResult | None:
+        from netplug_cli.wiring.backends import open_cni_world
+        from netplug_core.netconf.load import LoadPurpose, PluginRole, load
 
-        role = Role.MAIN if plugin is Plugin.MAIN else Role.IPAM
-        purpose = Purpose.TEARDOWN if command in (Command.DEL, Command.GC) else Purpose.SETUP
-        netconf = load(request.config, role, purpose)
-        logger = lines.logger()
+        role = PluginRole.MAIN if plugin is Plugin.MAIN else PluginRole.IPAM
+        purpose = LoadPurpose.TEARDOWN if command in (CNICommand.DEL, CNICommand.GC) else LoadPurpose.SETUP
+        netconf = load(request.netconf_mapping, role, purpose)
+        logger = lazy_logger.logger()
         logger.configure(netconf.log.level, netconf.log.file_path)
-        with open_world(netconf, logger) as world:
-            return _flow(plugin, command)(world, request, netconf)
+        with open_cni_world(netconf, logger) as world:
+            return _load_flow(plugin, command)(world, request, netconf)
 
     return handle
 
 
-def _flow(plugin: Plugin, command: Command) -> Flow:
+def _load_flow(plugin: Plugin, command: CNICommand) -> Flow:
     from importlib import import_module
 
     module, name = _FLOWS[plugin][command]
@@ -114,7 +114,7 @@ def _flow(plugin: Plugin, command: Command) -> Flow:
     return flow
 
 
-def _standard_input() -> bytes:
+def _read_stdin() -> bytes:
     """All of standard input; nothing from a terminal, where a person would have to end it by hand.
 
     Raises:

@@ -17,17 +17,17 @@ from contextlib import suppress
 from types import CodeType
 from typing import Any
 
-__all__ = ["Methods", "compile_with", "find_kept", "keep", "kept_file", "start"]
+__all__ = ["MethodCache", "cache_file", "compile_attrs_with", "read_cache", "start", "write_cache"]
 
 _PACKAGES = ("netplug_core", "netplug_backends", "netplug_cli.cni")
 # What no executable on a host loads; tests of backends would want libraries of their own.
-_LEFT_OUT = ("netplug_core.testing",)
+_EXCLUDED = ("netplug_core.testing",)
 
 # The first number of a class's hash, another one in each process: any of them will do.
-_SALT = re.compile(r"(hash\(\(\s+)-?\d+,")
+_HASH_SALT = re.compile(r"(hash\(\(\s+)-?\d+,")
 
 
-class Methods:
+class MethodCache:
     """The methods of classes, compiled, under the name that attrs gives a class's text and that text itself."""
 
     def __init__(self, stored: dict[str, bytes] | None = None) -> None:
@@ -45,30 +45,30 @@ class Methods:
 
 def start() -> int:
     """Serve one call of a runtime; the exit status of the process."""
-    kept = find_kept()
+    kept = read_cache()
     if kept.stored:
-        compile_with(lambda text, name: kept.find(text, name) or compile(text, name, "exec"))
+        compile_attrs_with(lambda text, name: kept.find(text, name) or compile(text, name, "exec"))
     from netplug_cli.cni.main import main
 
     return main()
 
 
-def keep() -> int:
+def write_cache() -> int:
     """Compile the methods of every class that an executable may load, and keep them; how many classes that is.
 
     Raises:
         OSError: the file cannot be written.
     """
-    kept = Methods()
+    kept = MethodCache()
 
     def compiled(text: str, name: str) -> CodeType:
         code = compile(text, name, "exec")
         kept.add(text, name, code)
         return code
 
-    compile_with(compiled)
+    compile_attrs_with(compiled)
     _import_all()
-    file = kept_file()
+    file = cache_file()
     os.makedirs(os.path.dirname(file), exist_ok=True)
     beside = f"{file}.{os.getpid()}"  # a call that reads at this moment gets the old one, whole
     try:
@@ -81,32 +81,32 @@ def keep() -> int:
     return len(kept.stored)
 
 
-def kept_file() -> str:
+def cache_file() -> str:
     """Where this version of Python finds what was kept: where it keeps this module's own bytecode."""
     return f"{os.path.splitext(__spec__.cached or __file__)[0]}.methods"
 
 
-def find_kept() -> Methods:
+def read_cache() -> MethodCache:
     """What was kept; nothing where nothing was, or where it cannot be read: then a call is slower, and that is all."""
-    with suppress(OSError, EOFError, ValueError, TypeError), open(kept_file(), "rb") as file:
+    with suppress(OSError, EOFError, ValueError, TypeError), open(cache_file(), "rb") as file:
         match marshal.load(file):  # noqa: S302  # as Python reads bytecode of its own
             # Releases of one version may differ in their bytecode as long as it is not out, and crash on another's.
             case (magic, dict(stored)) if magic == MAGIC_NUMBER:
-                return Methods(stored)
-    return Methods()
+                return MethodCache(stored)
+    return MethodCache()
 
 
 def _key(text: str, name: str) -> str:
-    return name + _SALT.sub(r"\1", text)
+    return name + _HASH_SALT.sub(r"\1", text)
 
 
-def compile_with(compiled: Callable[[str, str], CodeType]) -> None:
+def compile_attrs_with(compile_text: Callable[[str, str], CodeType]) -> None:
     """Have attrs compile so. It calls the built-in by its name, so one that its module has goes first."""
     from attr import _make
 
     def made(text: str, name: str, *how: Any, **options: Any) -> Any:  # noqa: ANN401  # as the built-in
         if how == ("exec",) and not options:
-            return compiled(text, name)
+            return compile_text(text, name)
         return compile(text, name, *how, **options)  # a release that asks for more than those that are known
 
     # Its types know of no such name.
@@ -119,7 +119,7 @@ def _import_all() -> None:
 
     for package in _PACKAGES:
         for found in walk_packages(import_module(package).__path__, f"{package}.", onerror=lambda _name: None):
-            if found.name.startswith(_LEFT_OUT):
+            if found.name.startswith(_EXCLUDED):
                 continue
             with suppress(ImportError):  # a backend whose library is not installed is not used here either
                 import_module(found.name)

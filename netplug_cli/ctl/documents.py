@@ -46,9 +46,9 @@ def read_documents(files: Sequence[str]) -> Iterator[Document]:
     """
     for file in files:
         name = "standard input" if file == STDIN else file
-        for number, value in enumerate(_parse(_text_of(file, name), name), start=1):
+        for number, value in enumerate(_parse(_read_text(file, name), name), start=1):
             if value is not None:
-                yield from _expand(value, f"{name}#{number}")
+                yield from _documents_of(value, f"{name}#{number}")
 
 
 def read_configuration(file: str) -> Mapping[str, object]:
@@ -58,7 +58,7 @@ def read_configuration(file: str) -> Mapping[str, object]:
         UnreadableFile: it cannot be read, is neither YAML nor JSON, or does not hold exactly one object.
     """
     try:
-        values = list(_parse(_text_of(file, file), file))
+        values = list(_parse(_read_text(file, file), file))
     except UnreadableFile as error:
         if isinstance(error.__cause__, OSError):
             raise
@@ -81,7 +81,7 @@ def render_json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _text_of(file: str, name: str) -> str:
+def _read_text(file: str, name: str) -> str:
     try:
         return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
     except OSError as error:
@@ -111,7 +111,7 @@ def _parse(text: str, name: str) -> Iterator[object]:
         raise UnreadableFile(name, None, f"neither YAML nor JSON: {reason}") from error
 
 
-def _expand(value: object, source: str) -> Iterator[Document]:
+def _documents_of(value: object, source: str) -> Iterator[Document]:
     if not isinstance(value, dict):
         raise UnreadableFile(source, value, f"expected an object, found {value!r}")
     kind = value.get("kind")
@@ -125,7 +125,7 @@ def _expand(value: object, source: str) -> Iterator[Document]:
         accepted = f"a {kind} has apiVersion, kind, metadata and a list of items; {problem}"
         raise UnreadableFile(source, items, accepted)
     for index, item in enumerate(items):
-        yield from _expand(item, f"{source}[{index}]")
+        yield from _documents_of(item, f"{source}[{index}]")
 
 
 class _Loader(yaml.SafeLoader):

@@ -20,31 +20,37 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "run"]
 
-_HERE = "netplug_cli.ctl.commands"
-
 # Command: its module, its name there, and what --help says of it (so that --help loads no command).
 _COMMANDS = {
-    "apply": ("resources", "apply", "Create or change resources from files."),
-    "create": ("resources", "create", "Create resources from files."),
-    "delete": ("resources", "delete", "Delete resources, by name or from files."),
-    "get": ("resources", "get", "Show resources."),
-    "install": ("install", "install", "Put netplug onto a machine."),
-    "ipam": ("ipam", "ipam", "Look into address assignment, and set its rules."),
-    "label": ("edits", "label", "Set or remove a label of a resource."),
-    "lab": ("lab", "lab", "Run a node with pods in namespaces of this machine."),
-    "patch": ("edits", "patch", "Change parts of a resource."),
-    "replace": ("resources", "replace", "Change resources that exist, from files."),
-    "simulate": ("simulate", "simulate", "Try how pools would hold out with nodes and pods that are made up."),
-    "uninstall": ("install", "uninstall", "Take netplug off a machine."),
-    "validate": ("resources", "validate", "Check files against every rule that needs no datastore."),
-    "version": ("version", "version", "Show the versions of this tool and of the cluster."),
+    "apply": ("netplug_cli.ctl.commands.resources", "apply", "Create or change resources from files."),
+    "create": ("netplug_cli.ctl.commands.resources", "create", "Create resources from files."),
+    "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
+    "get": ("netplug_cli.ctl.commands.resources", "get", "Show resources."),
+    "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine."),
+    "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Look into address assignment, and set its rules."),
+    "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
+    "lab": ("netplug_cli.lab.commands", "lab", "Run a node with pods in namespaces of this machine."),
+    "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),
+    "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
+    "simulate": (
+        "netplug_cli.ctl.commands.simulate",
+        "simulate",
+        "Try how pools would hold out with nodes and pods that are made up.",
+    ),
+    "uninstall": ("netplug_cli.ctl.commands.install", "uninstall", "Take netplug off a machine."),
+    "validate": (
+        "netplug_cli.ctl.commands.resources",
+        "validate",
+        "Check files against every rule that needs no datastore.",
+    ),
+    "version": ("netplug_cli.ctl.commands.version", "version", "Show the versions of this tool and of the cluster."),
 }
 
 
-_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug")
+_LEVELS = ("netplug_cli.ctl.commands.panic", "fatal", "error", "warn", "warning", "info", "debug")
 
 
-def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:
+def _remember_option(context: click.Context, parameter: click.Parameter, value: object) -> None:
     """Remember what a global option says for ``session_of``; the one that stands last on the command line wins."""
     if value:
         context.meta.setdefault("netplugctl.wishes", {})[parameter.name] = value
@@ -52,7 +58,7 @@ def _note(context: click.Context, parameter: click.Parameter, value: object) -> 
 
 def _global_options(*, is_hidden: bool) -> list[click.Parameter]:
     """The options that every command takes; in their own help commands do not repeat them."""
-    option = partial(click.Option, expose_value=False, callback=_note, hidden=is_hidden)
+    option = partial(click.Option, expose_value=False, callback=_remember_option, hidden=is_hidden)
     return [
         option(["-c", "--config"], metavar="FILE", help="The tool's configuration, in place of the usual file."),
         option(["--context"], metavar="NAME", help="The context of the kubeconfig, where it is not the current one."),
@@ -76,8 +82,8 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"{_HERE}.{module}"), attribute)
-        _extend(command)
+        command: click.Command = getattr(import_module(module), attribute)
+        _add_global_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -85,12 +91,12 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
 
-def _extend(command: click.Command) -> None:
+def _add_global_options(command: click.Command) -> None:
     """Let a command, or every one of its group, take the global options, once."""
     if isinstance(command, click.Group):
         for member in command.commands.values():
-            _extend(member)
-    elif not any(parameter.callback is _note for parameter in command.params):
+            _add_global_options(member)
+    elif not any(parameter.callback is _remember_option for parameter in command.params):
         command.params = [*command.params, *_global_options(is_hidden=True)]
 
 
@@ -127,12 +133,12 @@ def run(argv: Sequence[str], session: Session | None = None) -> int:
         click.echo("netplugctl: interrupted", err=True)
         return 1
     except Exception as error:  # noqa: BLE001 - the last frame there is; a traceback is no answer to a person
-        click.echo(f"netplugctl: {_sentence(error)}", err=True)
+        click.echo(f"netplugctl: {_error_text(error)}", err=True)
         return 1
     return status if isinstance(status, int) else 0
 
 
-def _sentence(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     from netplug_core.errors import NetplugError
 
     if isinstance(error, NetplugError):

@@ -15,29 +15,29 @@ from netplug_core.errors import ConfigurationError
 if TYPE_CHECKING:
     import click
 
-    from netplug_core.datastore.interface import Datastore
+    from netplug_core.datastore.protocol import Datastore
     from netplug_core.netconf.model import DatastoreSettings
 
-__all__ = ["USUAL_FILE", "WISHES", "Guard", "Session", "Wishes", "session_of"]
+__all__ = ["DEFAULT_CONFIG_FILE", "OPTIONS_META_KEY", "GlobalOptions", "Session", "VersionCheck", "session_of"]
 
-USUAL_FILE = "/etc/netplug/netplugctl.cfg"
+DEFAULT_CONFIG_FILE = "/etc/netplug/netplugctl.cfg"
 """The tool's configuration, where nobody names another; where it is missing, the environment counts."""
 
-WISHES = "netplugctl.wishes"
+OPTIONS_META_KEY = "netplugctl.wishes"
 """The member of click's ``meta`` that has what the global options say."""
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 
-class Guard(enum.Enum):
+class VersionCheck(enum.Enum):
     """Whether the store of a cluster that runs a newer release is refused."""
 
-    KEPT = "kept"
-    WAIVED = "waived"
+    ENFORCED = "kept"
+    SKIPPED = "waived"
 
 
 @frozen(kw_only=True)
-class Wishes:
+class GlobalOptions:
     """What the global options say.
 
     ``config`` is a configuration file, ``context`` one of the kubeconfig; empty for none. ``level`` is a log level.
@@ -45,32 +45,35 @@ class Wishes:
 
     config: str = ""
     context: str = ""
-    guard: Guard = Guard.KEPT
-    level: str = "panic"
+    version_check: VersionCheck = VersionCheck.ENFORCED
+    log_level: str = "panic"
 
 
 @frozen(kw_only=True)
 class Session:
     """One run of the tool. The environment may hold passwords, so it is never printed.
 
-    ``usual_file`` is where a configuration is looked for that nobody named; empty for nowhere. ``wishes`` is None
+    ``default_config_file`` is where a configuration is looked for that nobody named; empty for nowhere. ``wishes`` is
+    None
     until the command line has been read.
     """
 
     environ: Mapping[str, str] = field(repr=False)
-    open_store: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
+    open_backend: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
     clock: Clock
     chance: Callable[[], float]
     new_uid: Callable[[], str]
-    usual_file: str = ""
-    wishes: Wishes | None = None
+    default_config_file: str = ""
+    options: GlobalOptions | None = None
 
-    def on(self, environ: Mapping[str, str]) -> Session:
+    def with_environment(self, environ: Mapping[str, str]) -> Session:
         """A session whose store is the one that an environment names, whatever this one's is."""
-        return evolve(self, environ=environ, usual_file="", wishes=evolve(self._wishes, config="", context=""))
+        return evolve(
+            self, environ=environ, default_config_file="", options=evolve(self._options, config="", context="")
+        )
 
     @contextmanager
-    def store(self) -> Iterator[Datastore]:
+    def open_datastore(self) -> Iterator[Datastore]:
         """The store that is configured, open for as long as the context lasts.
 
         Raises:
@@ -78,18 +81,18 @@ class Session:
             VersionMismatch: the cluster runs a newer release than this tool is of, and the guard is kept.
             Unavailable: the store does not answer.
         """
-        with self.unguarded_store() as store:
-            if self._wishes.guard is Guard.KEPT:
+        with self.open_datastore_of_any_release() as store:
+            if self._options.version_check is VersionCheck.ENFORCED:
                 from netplug_cli.release import RELEASE
-                from netplug_core.flows.cluster import refuse_older_client
+                from netplug_core.flows.resources.cluster import refuse_older_client
 
                 refuse_older_client(store, RELEASE, deadline=self.deadline())
             yield store
 
     @contextmanager
-    def unguarded_store(self) -> Iterator[Datastore]:
+    def open_datastore_of_any_release(self) -> Iterator[Datastore]:
         """The same store, whatever release its cluster runs: for those who only ask for that."""
-        with self.open_store(self.settings()) as store:
+        with self.open_backend(self.settings()) as store:
             yield self._traced(store)
 
     def settings(self) -> DatastoreSettings:
@@ -98,13 +101,13 @@ class Session:
         Raises:
             ConfigurationError: a file or a value cannot be used; no secret is shown.
         """
-        from netplug_cli.ctl.configuration import read_settings
+        from netplug_cli.ctl.settings import read_settings
 
-        wishes = self._wishes
-        settings = read_settings(self.environ, named=wishes.config, usual=self.usual_file)
+        wishes = self._options
+        settings = read_settings(self.environ, config_file=wishes.config, default_file=self.default_config_file)
         if not wishes.context:
             return settings
-        if not settings.is_orchestrators:
+        if not settings.is_kubernetes:
             raise ConfigurationError("--context", wishes.context, f"leave it out: the datastore is {settings.type}")
         return evolve(settings, kubernetes=evolve(settings.kubernetes, context=wishes.context))
 
@@ -114,50 +117,50 @@ class Session:
 
     def deadline(self) -> Deadline:
         """How long one question may take, from now."""
-        return Deadline.after(self.clock, _PATIENCE_S)
+        return Deadline.after(self.clock, _TIMEOUT_S)
 
     def _traced(self, store: Datastore) -> Datastore:
-        from netplug_cli.ctl.tracing import TracedDatastore, Tracing, tell
+        from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel, print_trace
 
-        tracing = Tracing.of_level(self._wishes.level)
-        if tracing is Tracing.OFF:
+        tracing = TraceLevel.of_level(self._options.log_level)
+        if tracing is TraceLevel.OFF:
             return store
-        tell(f"datastore {store.description.name}: {store.description.location}")
-        return TracedDatastore(store, self.clock) if tracing is Tracing.CALLS else store
+        print_trace(f"datastore {store.description.name}: {store.description.location}")
+        return TracedDatastore(store, self.clock) if tracing is TraceLevel.CALLS else store
 
     @property
-    def _wishes(self) -> Wishes:
-        return self.wishes or Wishes()
+    def _options(self) -> GlobalOptions:
+        return self.options or GlobalOptions()
 
 
 def session_of(context: click.Context) -> Session:
     """The session that ``main`` was given, or this machine's, with what the global options wish."""
-    session = context.obj if isinstance(context.obj, Session) else _this_machine()
-    if session.wishes is not None:
+    session = context.obj if isinstance(context.obj, Session) else _default_session()
+    if session.options is not None:
         return session
-    said = context.meta.get(WISHES, {})
-    wishes = Wishes(
+    said = context.meta.get(OPTIONS_META_KEY, {})
+    wishes = GlobalOptions(
         config=said.get("config", ""),
         context=said.get("context", ""),
-        guard=Guard.WAIVED if said.get("allow_version_mismatch") else Guard.KEPT,
-        level=said.get("log_level", "panic"),
+        version_check=VersionCheck.SKIPPED if said.get("allow_version_mismatch") else VersionCheck.ENFORCED,
+        log_level=said.get("log_level", "panic"),
     )
-    return evolve(session, wishes=wishes)
+    return evolve(session, options=wishes)
 
 
-def _this_machine() -> Session:
+def _default_session() -> Session:
     import os
     import random
 
-    from netplug_cli import wiring
+    from netplug_cli.wiring import backends
 
     return Session(
         environ=os.environ,
-        open_store=wiring.open_datastore,
-        clock=wiring.system_clock(),
+        open_backend=backends.open_datastore,
+        clock=backends.system_clock(),
         chance=random.random,
         new_uid=_random_uuid,
-        usual_file=USUAL_FILE,
+        default_config_file=DEFAULT_CONFIG_FILE,
     )
 
 

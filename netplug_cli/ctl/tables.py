@@ -16,19 +16,19 @@ from netplug_core.resources.node import Node
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
-__all__ = ["Width", "columns", "resource_table"]
+__all__ = ["Width", "format_columns", "format_resources"]
 
 Cells = dict[str, str]
 
-_NARROWEST = 5
+_MIN_WIDTH = 5
 _GAP = 3
-_LONGEST = 80
-_MORE = "..."
+_MAX_CELL_LENGTH = 80
+_ELLIPSIS = "..."
 
-_CLUSTER = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "NETPLUGVERSION", "DATASTOREREADY")
-_ENDPOINT = ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE")
-_CONFIGURATION = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
-_POOL_MODES = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
+_CLUSTER_COLUMNS = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "NETPLUGVERSION", "DATASTOREREADY")
+_ENDPOINT_COLUMNS = ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE")
+_CONFIGURATION_COLUMNS = ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS")
+_POOL_MODE_COLUMNS = ("NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT")
 
 
 class Width(enum.Enum):
@@ -41,33 +41,36 @@ class Width(enum.Enum):
 _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     "IPPool": {
         Width.NARROW: ("NAME", "CIDR", "SELECTOR"),
-        Width.WIDE: ("NAME", "CIDR", *_POOL_MODES, "SELECTOR", "ASSIGNMENTMODE"),
+        Width.WIDE: ("NAME", "CIDR", *_POOL_MODE_COLUMNS, "SELECTOR", "ASSIGNMENTMODE"),
     },
     "IPReservation": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "CIDRS")},
-    "IPAMConfiguration": {Width.NARROW: _CONFIGURATION, Width.WIDE: (*_CONFIGURATION, "MAXBLOCKSPERHOST")},
+    "IPAMConfiguration": {
+        Width.NARROW: _CONFIGURATION_COLUMNS,
+        Width.WIDE: (*_CONFIGURATION_COLUMNS, "MAXBLOCKSPERHOST"),
+    },
     "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS", "LABELS")},
     "Profile": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "LABELS")},
     "WorkloadEndpoint": {
-        Width.NARROW: _ENDPOINT,
-        Width.WIDE: ("NAME", *_ENDPOINT, "PROFILES", "NATS"),
+        Width.NARROW: _ENDPOINT_COLUMNS,
+        Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS"),
     },
-    "ClusterInformation": {Width.NARROW: _CLUSTER, Width.WIDE: _CLUSTER},
+    "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
 }
 
 
-def resource_table(
-    row: ResourceKind, resources: Iterable[Resource], width: Width, *, first: Sequence[str] = ()
+def format_resources(
+    kind: ResourceKind, resources: Iterable[Resource], width: Width, *, leading_columns: Sequence[str] = ()
 ) -> list[str]:
     """The table of some resources of one kind; ``first`` are more columns to put in front."""
-    headers = (*first, *_HEADERS[row.name][width])
+    headers = (*leading_columns, *_HEADERS[kind.name][width])
     found = (_cells(resource) for resource in resources)
-    return columns(headers, ([cells[header] for header in headers] for cells in found))
+    return format_columns(headers, ([cells[header] for header in headers] for cells in found))
 
 
-def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table: every cell padded, the last one too."""
     lines = [tuple(headers), *map(tuple, rows)]
-    widths = [max(_NARROWEST, _GAP + max(map(len, cells))) for cells in zip(*lines, strict=True)]
+    widths = [max(_MIN_WIDTH, _GAP + max(map(len, cells))) for cells in zip(*lines, strict=True)]
     return ["".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
 
 
@@ -76,13 +79,13 @@ def _cells(resource: Resource) -> Cells:
         case IPPool():
             own = _pool_cells(resource)
         case IPReservation(spec=spec):
-            own = {"CIDRS": _cut(",".join(map(str, spec.reserved)))}
+            own = {"CIDRS": _truncate(",".join(map(str, spec.reserved)))}
         case IPAMConfiguration():
             own = _configuration_cells(resource)
         case Node():
             own = _node_cells(resource)
         case Profile():
-            own = {"LABELS": _pairs(resource.spec.labels_to_apply)}
+            own = {"LABELS": _format_labels(resource.spec.labels_to_apply)}
         case WorkloadEndpoint():
             own = _endpoint_cells(resource)
         case ClusterInformation():
@@ -96,11 +99,11 @@ def _pool_cells(pool: IPPool) -> Cells:
     spec = pool.spec
     return {
         "CIDR": str(spec.prefix),
-        "NAT": _flag(spec.has_outgoing_nat),
+        "NAT": _format_bool(spec.has_outgoing_nat),
         "IPIPMODE": spec.ipip_mode.value,
         "VXLANMODE": spec.vxlan_mode.value,
-        "DISABLED": _flag(spec.is_disabled),
-        "DISABLEBGPEXPORT": _flag(spec.is_bgp_export_disabled),
+        "DISABLED": _format_bool(spec.is_disabled),
+        "DISABLEBGPEXPORT": _format_bool(spec.is_bgp_export_disabled),
         "SELECTOR": spec.node_selector,
         "ASSIGNMENTMODE": spec.assignment_mode.value,
     }
@@ -109,16 +112,18 @@ def _pool_cells(pool: IPPool) -> Cells:
 def _configuration_cells(configuration: IPAMConfiguration) -> Cells:
     spec = configuration.spec
     return {
-        "STRICTAFFINITY": _flag(spec.is_affinity_strict),
-        "AUTOALLOCATEBLOCKS": _flag(spec.claims_blocks),
-        "MAXBLOCKSPERHOST": str(spec.max_blocks),
+        "STRICTAFFINITY": _format_bool(spec.is_affinity_strict),
+        "AUTOALLOCATEBLOCKS": _format_bool(spec.may_auto_allocate_blocks),
+        "MAXBLOCKSPERHOST": str(spec.max_blocks_per_host),
     }
 
 
 def _node_cells(node: Node) -> Cells:
     return {
-        "ORCHESTRATORS": ",".join(f"{name.orchestrator}:{name.name}" for name in node.spec.orchestrator_names),
-        "LABELS": _pairs(node.metadata.labels),
+        "ORCHESTRATORS": ",".join(
+            f"{name.orchestrator}:{name.node_name}" for name in node.spec.orchestrator_references
+        ),
+        "LABELS": _format_labels(node.metadata.labels),
     }
 
 
@@ -130,7 +135,7 @@ def _endpoint_cells(endpoint: WorkloadEndpoint) -> Cells:
         "NETWORKS": ",".join(str(address.host_prefix) for address in spec.addresses),
         "INTERFACE": spec.interface_name,
         "PROFILES": ",".join(spec.profiles),
-        "NATS": ",".join(f"{mapping.internal}:{mapping.external}" for mapping in spec.address_mappings),
+        "NATS": ",".join(f"{mapping.internal}:{mapping.external}" for mapping in spec.ip_nats),
     }
 
 
@@ -140,17 +145,17 @@ def _cluster_cells(cluster: ClusterInformation) -> Cells:
         "CLUSTERGUID": cluster.spec.cluster_guid,
         "CLUSTERTYPE": cluster.spec.cluster_type,
         "NETPLUGVERSION": cluster.spec.version,
-        "DATASTOREREADY": "" if ready is None else _flag(ready),
+        "DATASTOREREADY": "" if ready is None else _format_bool(ready),
     }
 
 
-def _pairs(labels: Labels) -> str:
+def _format_labels(labels: Labels) -> str:
     return ",".join(f"{key}={value}" for key, value in labels)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - len(_MORE)]}{_MORE}"
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_CELL_LENGTH else f"{text[: _MAX_CELL_LENGTH - len(_ELLIPSIS)]}{_ELLIPSIS}"
 
 
-def _flag(value: object) -> str:
+def _format_bool(value: object) -> str:
     return "true" if value else "false"

@@ -13,13 +13,13 @@ import click
 from attrs import frozen
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.interface import Datastore, DatastoreDescription
-from netplug_core.records import Change, Get, Kind, List, Query, RequireUnchanged, Revision, Snapshot, Write
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription
+from netplug_core.records import Get, Kind, List, Query, RequireUnchanged, Revision, Snapshot, WatchEvent, Write
 
-__all__ = ["TracedDatastore", "Tracing", "tell"]
+__all__ = ["TraceLevel", "TracedDatastore", "print_trace"]
 
 
-class Tracing(enum.Enum):
+class TraceLevel(enum.Enum):
     """How much is told: nothing, which store is used, or every call to it too."""
 
     OFF = "off"
@@ -27,7 +27,7 @@ class Tracing(enum.Enum):
     CALLS = "calls"
 
     @classmethod
-    def of_level(cls, level: str) -> Tracing:
+    def of_level(cls, level: str) -> TraceLevel:
         """What a log level asks for."""
         return {"info": cls.STORE, "debug": cls.CALLS}.get(level.lower(), cls.OFF)
 
@@ -45,21 +45,21 @@ class TracedDatastore:
         return self.inner.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """See :class:`~netplug_core.datastore.interface.Datastore`."""
-        with self._told("read", ", ".join(map(_query, queries))):
+        """See :class:`~netplug_core.datastore.protocol.Datastore`."""
+        with self._traced("read", ", ".join(map(_format_query, queries))):
             return self.inner.read(queries, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """See :class:`~netplug_core.datastore.interface.Datastore`."""
-        with self._told("commit", ", ".join(map(_write, writes))):
+        """See :class:`~netplug_core.datastore.protocol.Datastore`."""
+        with self._traced("commit", ", ".join(map(_format_write, writes))):
             return self.inner.commit(writes, deadline=deadline)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
-        """See :class:`~netplug_core.datastore.interface.Datastore`."""
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """See :class:`~netplug_core.datastore.protocol.Datastore`."""
         return self.inner.watch(start, deadline=deadline)
 
     @contextmanager
-    def _told(self, what: str, subjects: str) -> Iterator[None]:
+    def _traced(self, operation: str, subjects: str) -> Iterator[None]:
         began, outcome = self.clock.monotonic(), ""
         try:
             yield
@@ -68,15 +68,15 @@ class TracedDatastore:
             raise
         finally:
             took_ms = (self.clock.monotonic() - began) * 1000
-            tell(f"{what} {subjects} in {took_ms:.1f} ms{outcome}")
+            print_trace(f"{operation} {subjects} in {took_ms:.1f} ms{outcome}")
 
 
-def tell(text: str) -> None:
+def print_trace(text: str) -> None:
     """One line on standard error."""
     click.echo(f"netplugctl: {text}", err=True)
 
 
-def _query(query: Query) -> str:
+def _format_query(query: Query) -> str:
     match query:
         case Get(key):
             return str(key)
@@ -84,6 +84,6 @@ def _query(query: Query) -> str:
             return f"{kind}({'/'.join((*within, '*'))})"
 
 
-def _write(write: Write) -> str:
+def _format_write(write: Write) -> str:
     subject = write.kind if isinstance(write, RequireUnchanged) else write.key
     return f"{type(write).__name__.lower()} {subject}"

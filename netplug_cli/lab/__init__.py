@@ -13,5 +13,5 @@
 - ``report``: the lines and tables that a person sees
 - ``namespaces``, ``cluster``: what all of them need of the kernel, and of an API server
 
-``netplug_cli.ctl.commands.lab`` calls them.
+``netplug_cli.lab.commands`` calls them.
 """

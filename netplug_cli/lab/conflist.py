@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from netplug_cli.lab.model import CNI_VERSION, IFNAME, POD_NAMESPACE, Lab, LabError
-from netplug_cli.lab.paths import Folder
-from netplug_cli.lab.stores import store_keys
+from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.stores import store_netconf_keys
+from netplug_core.decoding.members import JSONObject
 from netplug_core.errors import DecodeError
-from netplug_core.members import Members
 
-__all__ = ["Call", "Conflist", "environment", "read_conflist", "render_conflist"]
+__all__ = ["Conflist", "PluginCall", "parse_conflist", "plugin_environment", "render_conflist"]
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -41,7 +41,7 @@ class Conflist:
 
 
 @frozen(kw_only=True)
-class Call:
+class PluginCall:
     """One command about one pod: the namespace its interface is in, and where the plugins are."""
 
     command: str
@@ -50,7 +50,7 @@ class Call:
     bin_dir: str
 
 
-def environment(call: Call) -> dict[str, str]:
+def plugin_environment(call: PluginCall) -> dict[str, str]:
     """The variables of a call, those of the kubelet's runtimes included (CNI specification, "Parameters")."""
     arguments = {
         "IgnoreUnknown": "1",
@@ -69,13 +69,13 @@ def environment(call: Call) -> dict[str, str]:
     }
 
 
-def render_conflist(lab: Lab, folder: Folder) -> str:
+def render_conflist(lab: Lab, folder: LabFolder) -> str:
     """The text of the lab's configuration list."""
     netplug = {
         "type": "netplug",
         "nodename": lab.node_name,
         "nodename_file": folder.nodename_file,
-        **store_keys(lab.store, folder),
+        **store_netconf_keys(lab.store, folder),
         "log_level": "INFO",
         "log_file_path": folder.log_file,
         "mtu_file": folder.mtu_file,
@@ -85,18 +85,18 @@ def render_conflist(lab: Lab, folder: Folder) -> str:
     return json.dumps({"cniVersion": CNI_VERSION, "name": lab.name, "plugins": [netplug]}, indent=2) + "\n"
 
 
-def read_conflist(text: str, where: str) -> Conflist:
+def parse_conflist(text: str, where: str) -> Conflist:
     """The configuration list that a text is; ``where`` begins the messages.
 
     Raises:
         LabError: it is none.
     """
     try:
-        top = Members.of(json.loads(text), where)
+        top = JSONObject.of(json.loads(text), where)
         return Conflist(
-            network=top.required("name"),
-            cni_version=top.required("cniVersion"),
-            plugins=tuple(plugin.values for plugin in top.children("plugins")),
+            network=top.required_string("name"),
+            cni_version=top.required_string("cniVersion"),
+            plugins=tuple(plugin.members for plugin in top.object_list("plugins")),
         )
     except ValueError as error:
         raise LabError(f"{where}: not JSON: {error}") from error

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from attrs import evolve, field, frozen
 
-from netplug_cli.lab.stores import FileStore, Store
+from netplug_cli.lab.stores import LabStore, SqliteStore
 from netplug_core.addressing import Address, Prefix
-from netplug_core.cni.result import Result
+from netplug_core.cni.result import CNIResult
 from netplug_core.errors import NetplugError
 
 __all__ = [
     "CNI_VERSION",
     "IFNAME",
-    "LABEL",
-    "MOST_PODS",
-    "NODE",
+    "LAB_LABEL",
+    "LAB_POOLS",
+    "MAX_PODS",
     "NODE_ADDRESSES",
+    "NODE_NETNS",
     "POD_NAMESPACE",
-    "POOLS",
     "Lab",
     "LabError",
-    "Plan",
-    "Pod",
-    "Pool",
-    "planned",
+    "LabPlan",
+    "LabPod",
+    "LabPool",
+    "new_lab",
 ]
 
 CNI_VERSION = "1.0.0"
 IFNAME = "eth0"
 POD_NAMESPACE = "lab"
-LABEL = "projectnetplug.org/lab"
+LAB_LABEL = "projectnetplug.org/lab"
 """What a lab has made on somebody else's servers bears this label, with the lab's uid."""
-NODE = "node"
+NODE_NETNS = "node"
 """What the node's namespace is called beside those of the pods."""
 
-MOST_PODS = 100
+MAX_PODS = 100
 
 
 @frozen
-class Pool:
+class LabPool:
     """An IP pool of the lab; ``block_length`` is the prefix length of its blocks."""
 
     name: str
@@ -46,10 +46,10 @@ class Pool:
     block_length: int
 
 
-POOLS = (
-    Pool("lab-ipv4", Prefix.parse("10.98.0.0/24"), 26),
+LAB_POOLS = (
+    LabPool("lab-ipv4", Prefix.parse("10.98.0.0/24"), 26),
     # A unique local prefix (RFC 4193) of our own; the pool is its first /64.
-    Pool("lab-ipv6", Prefix.parse("fd98:6e70:6c67::/64"), 122),
+    LabPool("lab-ipv6", Prefix.parse("fd98:6e70:6c67::/64"), 122),
 )
 
 NODE_ADDRESSES = (Address.parse("10.98.1.1"), Address.parse("fd98:6e70:6c67:1::1"))
@@ -61,17 +61,17 @@ class LabError(NetplugError):
 
 
 @frozen(kw_only=True)
-class Pod:
+class LabPod:
     """A pod of the lab. ``answer`` is what its ADD printed, empty before; ``result`` is what that says."""
 
     name: str
-    answer: str = ""
-    result: Result = field(default=Result(), eq=False)
+    add_output: str = ""
+    result: CNIResult = field(default=CNIResult(), eq=False)
 
     @property
     def is_attached(self) -> bool:
         """Whether its ADD has succeeded."""
-        return bool(self.answer)
+        return bool(self.add_output)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -93,8 +93,8 @@ class Lab:
 
     name: str
     uid: str
-    pods: tuple[Pod, ...]
-    store: Store = field(factory=FileStore)
+    pods: tuple[LabPod, ...]
+    store: LabStore = field(factory=SqliteStore)
     is_complete: bool = False
 
     @property
@@ -102,21 +102,21 @@ class Lab:
         """The name that the lab's node is registered under."""
         return f"{self.name}-node"
 
-    def with_pod(self, pod: Pod) -> Lab:
+    def with_pod(self, pod: LabPod) -> Lab:
         """The same lab with the pod of that name replaced."""
         return evolve(self, pods=tuple(pod if other.name == pod.name else other for other in self.pods))
 
 
 @frozen(kw_only=True)
-class Plan:
+class LabPlan:
     """What a person asks for."""
 
     name: str
     pod_count: int
-    store: Store = field(factory=FileStore)
+    store: LabStore = field(factory=SqliteStore)
 
 
-def planned(plan: Plan, *, uid: str) -> Lab:
+def new_lab(plan: LabPlan, *, uid: str) -> Lab:
     """A lab of which nothing is made yet."""
-    pods = tuple(Pod(name=f"pod-{number}") for number in range(1, plan.pod_count + 1))
+    pods = tuple(LabPod(name=f"pod-{number}") for number in range(1, plan.pod_count + 1))
     return Lab(name=plan.name, uid=uid, pods=pods, store=plan.store)

@@ -1,4 +1,4 @@
-"""What a lab needs of this machine's kernel; ``netplug_cli.wiring`` has the real one."""
+"""What a lab needs of this machine's kernel; ``netplug_cli.wiring.backends`` has the real one."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ import os.path
 
 from attrs import frozen
 
-__all__ = ["Folder"]
+__all__ = ["LabFolder"]
 
 
 @frozen
-class Folder:
+class LabFolder:
     """The folder of one lab, and what is where in it."""
 
     path: str
@@ -18,89 +18,89 @@ class Folder:
     @property
     def record_file(self) -> str:
         """What the lab consists of."""
-        return self._at("lab.json")
+        return self._path("lab.json")
 
     @property
-    def half_record_file(self) -> str:
+    def partial_record_file(self) -> str:
         """The record while it is being written."""
-        return self._at(".lab.json.new")
+        return self._path(".lab.json.new")
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def subfolders(self) -> tuple[str, ...]:
         """The folders inside; nothing else of a lab is beside them and the record."""
-        return tuple(self._at(part) for part in ("bin", "conf", "log", "netns", "run", "servers", "store"))
+        return tuple(self._path(part) for part in ("bin", "conf", "log", "netns", "run", "servers", "store"))
 
     @property
     def bin_dir(self) -> str:
         """The plugin executables."""
-        return self._at("bin")
+        return self._path("bin")
 
     @property
     def conflist_file(self) -> str:
         """The configuration list."""
-        return self._at("conf", "10-netplug.conflist")
+        return self._path("conf", "10-netplug.conflist")
 
     @property
     def pools_file(self) -> str:
         """The IP pools, as ``netplugctl create -f`` takes them."""
-        return self._at("conf", "pools.yaml")
+        return self._path("conf", "pools.yaml")
 
     @property
     def store_file(self) -> str:
         """The datastore."""
-        return self._at("store", "netplug.db")
+        return self._path("store", "netplug.db")
 
     @property
     def log_file(self) -> str:
         """What the plugins logged."""
-        return self._at("log", "cni.log")
+        return self._path("log", "cni.log")
 
     @property
     def nodename_file(self) -> str:
         """Where a node process would write the node's name; a lab has none."""
-        return self._at("run", "nodename")
+        return self._path("run", "nodename")
 
     @property
     def mtu_file(self) -> str:
         """Where a node process would write the MTU."""
-        return self._at("run", "mtu")
+        return self._path("run", "mtu")
 
     @property
     def ipam_lock_file(self) -> str:
         """The lock between the plugins of this node."""
-        return self._at("run", "ipam.lock")
+        return self._path("run", "ipam.lock")
 
     @property
     def processes_dir(self) -> str:
         """The ids of the lab's processes, a file each."""
-        return self._at("run")
+        return self._path("run")
 
     @property
     def kubeconfig_file(self) -> str:
         """The way to the lab's own API server."""
-        return self._at("conf", "kubeconfig")
+        return self._path("conf", "kubeconfig")
 
     @property
     def tokens_file(self) -> str:
         """Whom that server knows."""
-        return self._at("conf", "tokens.csv")
+        return self._path("conf", "tokens.csv")
 
     def server_dir(self, name: str) -> str:
         """Where a server of the lab's own keeps everything; it makes the folder."""
-        return self._at("servers", name)
+        return self._path("servers", name)
 
     def process_log(self, name: str) -> str:
         """What a process of the lab says."""
-        return self._at("log", f"{name}.log")
+        return self._path("log", f"{name}.log")
 
     @property
     def netns_dir(self) -> str:
         """The files that namespaces are pinned over."""
-        return self._at("netns")
+        return self._path("netns")
 
     def netns(self, name: str) -> str:
         """The namespace of the node or of a pod."""
-        return self._at("netns", name)
+        return self._path("netns", name)
 
-    def _at(self, *names: str) -> str:
+    def _path(self, *names: str) -> str:
         return os.path.join(self.path, *names)

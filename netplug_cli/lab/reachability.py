@@ -19,17 +19,17 @@ from netplug_cli.lab.namespaces import Namespaces
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Clock, Deadline
 
-__all__ = ["Crossing", "Host", "Matrix", "find_crossings", "probe"]
+__all__ = ["ProbePath", "ProbePeer", "ReachabilityMatrix", "list_probe_paths", "probe"]
 
-PATIENCE_S = 3.0
-_AGAIN_S = 0.25
+TIMEOUT_S = 3.0
+_RESEND_INTERVAL_S = 0.25
 _AF = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
-_ANYWHERE = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104 - inside the lab's namespaces
-_NO_ANSWER = "no answer"
+_WILDCARD_ADDRESS = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104 - inside the lab's namespaces
+_NO_REPLY = "no answer"
 
 
 @frozen(kw_only=True)
-class Host:
+class ProbePeer:
     """Somebody with addresses in a namespace."""
 
     name: str
@@ -38,7 +38,7 @@ class Host:
 
 
 @frozen
-class Crossing:
+class ProbePath:
     """A way that packets should find there and back: from a host to one address of another."""
 
     source: str
@@ -55,60 +55,62 @@ class Crossing:
 
 
 @frozen(kw_only=True)
-class Matrix:
+class ReachabilityMatrix:
     """What was found out: every crossing, and why some of them failed."""
 
     names: tuple[str, ...]
-    crossings: tuple[Crossing, ...]
-    problems: tuple[tuple[Crossing, str], ...] = ()
+    paths: tuple[ProbePath, ...]
+    failures: tuple[tuple[ProbePath, str], ...] = ()
 
-    def families(self) -> dict[tuple[str, str], tuple[Family, ...]]:
+    def reached_families(self) -> dict[tuple[str, str], tuple[Family, ...]]:
         """For each source and target, the families over which packets came back; no entry where none did."""
-        failed = frozenset(crossing for crossing, _ in self.problems)
+        failed = frozenset(crossing for crossing, _ in self.failures)
         found: dict[tuple[str, str], tuple[Family, ...]] = {}
-        for way in self.crossings:
+        for way in self.paths:
             if way not in failed:
                 pair = way.source, way.target
                 found[pair] = (*found.get(pair, ()), way.family)
         return found
 
 
-def find_crossings(hosts: Sequence[Host]) -> tuple[Crossing, ...]:
+def list_probe_paths(peers: Sequence[ProbePeer]) -> tuple[ProbePath, ...]:
     """Every way from each host to each other one."""
     return tuple(
-        Crossing(source.name, target.name, address)
-        for source in hosts
-        for target in hosts
+        ProbePath(source.name, target.name, address)
+        for source in peers
+        for target in peers
         if source.name != target.name
         for address in target.addresses
     )
 
 
-def probe(hosts: Sequence[Host], namespaces: Namespaces, clock: Clock, *, patience_s: float = PATIENCE_S) -> Matrix:
+def probe(
+    peers: Sequence[ProbePeer], namespaces: Namespaces, clock: Clock, *, timeout_s: float = TIMEOUT_S
+) -> ReachabilityMatrix:
     """Try every crossing, each until something comes back or patience ends.
 
     Raises:
         DataplaneError: a namespace cannot be entered.
     """
-    crossings = find_crossings(hosts)
+    crossings = list_probe_paths(peers)
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         sockets = _Sockets(stack, selector)
-        for host in hosts:
+        for host in peers:
             with namespaces.enter(host.netns):
                 sockets.open_for(host)
-        trial = _Trial(crossings, sockets)
-        deadline = Deadline.after(clock, patience_s)
-        while trial.is_open and not deadline.has_passed:
-            trial.ask()
-            _exchange(trial, selector, deadline.capped(_AGAIN_S))
-    names = tuple(host.name for host in hosts)
-    return Matrix(names=names, crossings=crossings, problems=tuple(trial.problems()))
+        trial = _ProbeRound(crossings, sockets)
+        deadline = Deadline.after(clock, timeout_s)
+        while trial.is_pending and not deadline.has_passed:
+            trial.send_requests()
+            _serve_until(trial, selector, deadline.capped(_RESEND_INTERVAL_S))
+    names = tuple(host.name for host in peers)
+    return ReachabilityMatrix(names=names, paths=crossings, failures=tuple(trial.failures()))
 
 
 class _Role(enum.Enum):
-    ASKS = enum.auto()
-    ANSWERS = enum.auto()
+    CLIENT = enum.auto()
+    SERVER = enum.auto()
 
 
 @define
@@ -117,17 +119,17 @@ class _Sockets:
 
     stack: ExitStack
     selector: selectors.BaseSelector
-    askers: dict[tuple[str, Family], socket.socket] = Factory(dict)
+    clients: dict[tuple[str, Family], socket.socket] = Factory(dict)
     ports: dict[Address, int] = Factory(dict)
     problems: dict[Address, str] = Factory(dict)
 
-    def open_for(self, host: Host) -> None:
+    def open_for(self, peer: ProbePeer) -> None:
         """To be called inside the host's namespace."""
-        for family in sorted({address.family for address in host.addresses}):
-            self.askers[host.name, family] = self._open(family, _ANYWHERE[family], _Role.ASKS)
-        for address in host.addresses:
+        for family in sorted({address.family for address in peer.addresses}):
+            self.clients[peer.name, family] = self._open(family, _WILDCARD_ADDRESS[family], _Role.CLIENT)
+        for address in peer.addresses:
             try:
-                answerer = self._open(address.family, str(address), _Role.ANSWERS)
+                answerer = self._open(address.family, str(address), _Role.SERVER)
             except OSError as error:
                 self.problems[address] = f"its own host has not got it: {error.strerror}"
             else:
@@ -142,61 +144,61 @@ class _Sockets:
 
 
 @define
-class _Trial:
+class _ProbeRound:
     """The crossings that nothing came back from yet, each under the token that its packets carry."""
 
-    crossings: tuple[Crossing, ...]
+    paths: tuple[ProbePath, ...]
     sockets: _Sockets
-    _open: dict[bytes, Crossing] = Factory(dict)
-    _refused: dict[Crossing, str] = Factory(dict)
+    _pending: dict[bytes, ProbePath] = Factory(dict)
+    _errors: dict[ProbePath, str] = Factory(dict)
 
     def __attrs_post_init__(self) -> None:
-        self._open = {os.urandom(16): crossing for crossing in self.crossings}
+        self._pending = {os.urandom(16): crossing for crossing in self.paths}
 
     @property
-    def is_open(self) -> bool:
-        return bool(self._open)
+    def is_pending(self) -> bool:
+        return bool(self._pending)
 
-    def ask(self) -> None:
-        for token, crossing in self._open.items():
+    def send_requests(self) -> None:
+        for token, crossing in self._pending.items():
             port = self.sockets.ports.get(crossing.address)
             if port is None:
-                self._refused[crossing] = self.sockets.problems.get(crossing.address, _NO_ANSWER)
+                self._errors[crossing] = self.sockets.problems.get(crossing.address, _NO_REPLY)
                 continue
             try:
-                self.sockets.askers[crossing.source, crossing.family].sendto(token, (str(crossing.address), port))
+                self.sockets.clients[crossing.source, crossing.family].sendto(token, (str(crossing.address), port))
             except OSError as error:
-                self._refused[crossing] = error.strerror or str(error)
+                self._errors[crossing] = error.strerror or str(error)
             else:
-                self._refused.pop(crossing, None)
+                self._errors.pop(crossing, None)
 
-    def note(self, token: bytes, sender: str) -> None:
-        crossing = self._open.get(token)
+    def record_reply(self, token: bytes, sender: str) -> None:
+        crossing = self._pending.get(token)
         # From another address it is somebody else's answer.
         if crossing is not None and Address.parse(sender) == crossing.address:
-            del self._open[token]
+            del self._pending[token]
 
-    def problems(self) -> Iterator[tuple[Crossing, str]]:
-        left = frozenset(self._open.values())
-        for crossing in self.crossings:
+    def failures(self) -> Iterator[tuple[ProbePath, str]]:
+        left = frozenset(self._pending.values())
+        for crossing in self.paths:
             if crossing in left:
-                yield crossing, self._refused.get(crossing, _NO_ANSWER)
+                yield crossing, self._errors.get(crossing, _NO_REPLY)
 
 
-def _exchange(trial: _Trial, selector: selectors.BaseSelector, until: Deadline) -> None:
+def _serve_until(probe_round: _ProbeRound, selector: selectors.BaseSelector, until: Deadline) -> None:
     """Answer what is asked and note what is answered, for as long as something is open and time is left."""
-    while trial.is_open and not until.has_passed:
+    while probe_round.is_pending and not until.has_passed:
         for key, _ in selector.select(until.remaining_s):
             ready = key.fileobj
             assert isinstance(ready, socket.socket)  # noqa: S101 - only sockets were registered
-            _serve(ready, key.data, trial)
+            _serve(ready, key.data, probe_round)
 
 
-def _serve(ready: socket.socket, role: object, trial: _Trial) -> None:
+def _serve(ready: socket.socket, role: object, probe_round: _ProbeRound) -> None:
     try:
         token, sender = ready.recvfrom(64)
-        if role is _Role.ASKS:
-            trial.note(token, sender[0])
+        if role is _Role.CLIENT:
+            probe_round.record_reply(token, sender[0])
         else:
             ready.sendto(token, sender)
     except OSError:

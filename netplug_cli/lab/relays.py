@@ -6,30 +6,31 @@ import socket
 import sys
 from contextlib import closing
 
-from netplug_cli.lab import relay
-from netplug_cli.lab.folder import Claimed
-from netplug_cli.lab.model import NODE, LabError
+from netplug_cli.lab import tcp_relay
+from netplug_cli.lab.folder import LockedFolder
+from netplug_cli.lab.model import NODE_NETNS, LabError
 from netplug_cli.lab.namespaces import Namespaces
-from netplug_cli.lab.processes import Started, start
-from netplug_cli.lab.stores import RunningServers
+from netplug_cli.lab.processes import LabProcess, start_process
+from netplug_cli.lab.stores import ExternalServers
 from netplug_core.addressing import Address, Family
 
-__all__ = ["node_address", "open_relays"]
+__all__ = ["parse_server_address", "start_relays"]
 
 _AF = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _BACKLOG = 128
 
 
-def open_relays(namespaces: Namespaces, held: Claimed, store: RunningServers) -> tuple[Started, ...]:
+def start_relays(namespaces: Namespaces, locked: LockedFolder, store: ExternalServers) -> tuple[LabProcess, ...]:
     """Make servers answer inside the node at their own addresses, so that certificates and configurations fit."""
     return tuple(
-        _open(namespaces, held, f"relay-{number}", place) for number, place in enumerate(store.places, start=1)
+        _start_relay(namespaces, locked, f"relay-{number}", place)
+        for number, place in enumerate(store.addresses, start=1)
     )
 
 
-def _open(namespaces: Namespaces, held: Claimed, name: str, place: tuple[str, int]) -> Started:
-    host, port = place
-    address, node = node_address(host), held.folder.netns(NODE)
+def _start_relay(namespaces: Namespaces, locked: LockedFolder, name: str, server: tuple[str, int]) -> LabProcess:
+    host, port = server
+    address, node = parse_server_address(host), locked.folder.netns(NODE_NETNS)
     if not _is_loopback(address):
         namespaces.configure_node(node, (address,))
     with namespaces.enter(node):
@@ -43,16 +44,16 @@ def _open(namespaces: Namespaces, held: Claimed, name: str, place: tuple[str, in
         command = [
             sys.executable,
             "-IS",
-            relay.__file__,
+            tcp_relay.__file__,
             str(listener.fileno()),
             host,
             str(port),
-            f"{held.folder.path}/",
+            f"{locked.folder.path}/",
         ]
-        return start(held, name, command)
+        return start_process(locked, name, command)
 
 
-def node_address(host: str) -> Address:
+def parse_server_address(host: str) -> Address:
     """Where a server's host is inside the node.
 
     Raises:

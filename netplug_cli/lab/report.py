@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING
 import click
 from attrs import define
 
-from netplug_cli.ctl.tables import columns
-from netplug_cli.lab.inspection import Look
-from netplug_cli.lab.model import NODE, Lab
-from netplug_cli.lab.paths import Folder
-from netplug_cli.lab.reachability import Matrix
+from netplug_cli.ctl.tables import format_columns
+from netplug_cli.lab.model import NODE_NETNS, Lab
+from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.reachability import ReachabilityMatrix
+from netplug_cli.lab.status import LabStatus
 from netplug_cli.lab.stores import OwnServers, store_environment
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Lines", "matrix_lines", "pod_lines", "problem_lines", "progress_on", "way_in_lines"]
+__all__ = ["ConsoleProgress", "access_lines", "make_progress", "matrix_lines", "pod_lines", "problem_lines"]
 
 _SELF = "-"
 _NONE = "none"
 
 
 @define
-class Lines:
+class ConsoleProgress:
     """Progress as lines; on a terminal also a spinner beside what is being done."""
 
     _console: Console | None = None
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """A line on standard output."""
         if self._console is not None:
             # Through the console, which moves the spinner out of the way.
@@ -50,7 +50,7 @@ class Lines:
         click.echo(f"netplugctl: {text}", err=True)
 
     @contextmanager
-    def working(self, text: str) -> Iterator[None]:
+    def activity(self, text: str) -> Iterator[None]:
         """Show that something is being done, where somebody watches."""
         if self._console is None:
             yield
@@ -59,27 +59,27 @@ class Lines:
             yield
 
 
-def progress_on(stream_is_terminal: bool) -> Lines:  # noqa: FBT001 - the one thing that there is to say
+def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 - the one thing that there is to say
     """Progress for a terminal, or for a file or a pipe."""
     if not stream_is_terminal:
-        return Lines()
+        return ConsoleProgress()
     from rich.console import Console
 
-    return Lines(Console())
+    return ConsoleProgress(Console())
 
 
-def pod_lines(lab: Lab, folder: Folder) -> list[str]:
+def pod_lines(lab: Lab, folder: LabFolder) -> list[str]:
     """The table of the pods: what each got, and where it is."""
     rows = (
         (pod.name, ", ".join(map(str, pod.addresses)) or _NONE, pod.host_interface or _NONE, folder.netns(pod.name))
         for pod in lab.pods
     )
-    return columns(("POD", "ADDRESSES", "HOST INTERFACE", "NAMESPACE"), rows)
+    return format_columns(("POD", "ADDRESSES", "HOST INTERFACE", "NAMESPACE"), rows)
 
 
-def matrix_lines(matrix: Matrix) -> list[str]:
+def matrix_lines(matrix: ReachabilityMatrix) -> list[str]:
     """The table of who reaches whom; a cell has the families over which packets came back."""
-    reached = matrix.families()
+    reached = matrix.reached_families()
 
     def cell(source: str, target: str) -> str:
         if source == target:
@@ -87,20 +87,20 @@ def matrix_lines(matrix: Matrix) -> list[str]:
         return "+".join(map(str, reached.get((source, target), ()))) or _NONE
 
     rows = ((source, *(cell(source, target) for target in matrix.names)) for source in matrix.names)
-    return columns(("FROM / TO", *matrix.names), rows)
+    return format_columns(("FROM / TO", *matrix.names), rows)
 
 
-def problem_lines(seen: Look) -> list[str]:
+def problem_lines(status: LabStatus) -> list[str]:
     """What is not as it should be, a sentence each."""
-    crossings = (f"{crossing}: {reason}" for crossing, reason in seen.matrix.problems)
-    return [*seen.missing, *crossings]
+    crossings = (f"{crossing}: {reason}" for crossing, reason in status.matrix.failures)
+    return [*status.missing, *crossings]
 
 
-def way_in_lines(lab: Lab, folder: Folder) -> list[str]:
+def access_lines(lab: Lab, folder: LabFolder) -> list[str]:
     """How to look around in a lab by hand."""
     inside = isinstance(lab.store, OwnServers)
     store = " ".join(f"{name}={value}" for name, value in store_environment(lab.store, folder).items())
-    there = f"nsenter --net={folder.netns(NODE)} env " if inside else ""
+    there = f"nsenter --net={folder.netns(NODE_NETNS)} env " if inside else ""
     first, last = lab.pods[0], lab.pods[-1]
     address = last.addresses[-1] if last.addresses else ""
     return [

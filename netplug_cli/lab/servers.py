@@ -12,70 +12,70 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
-from netplug_cli.lab.folder import Claimed
-from netplug_cli.lab.model import NODE, NODE_ADDRESSES, LabError
+from netplug_cli.lab.folder import LockedFolder
+from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, LabError
 from netplug_cli.lab.namespaces import Namespaces
-from netplug_cli.lab.paths import Folder
-from netplug_cli.lab.processes import Started, start
+from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.processes import LabProcess, start_process
 from netplug_cli.lab.stores import API_PORT, API_URL, ETCD_PORT, ETCD_URL, OwnServers
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError
 
-__all__ = ["require_etcd", "start_servers", "wait_until"]
+__all__ = ["require_etcd", "start_servers", "wait_until_ready"]
 
-_PEERS = "http://127.0.0.1:2380"
-_PATIENCE_S, _POLL_S = 60.0, 0.05
+_PEER_URL = "http://127.0.0.1:2380"
+_TIMEOUT_S, _POLL_S = 60.0, 0.05
 _ACCOUNT = "lab"
 
 
-def start_servers(namespaces: Namespaces, held: Claimed, store: OwnServers) -> tuple[Started, ...]:
+def start_servers(namespaces: Namespaces, locked: LockedFolder, store: OwnServers) -> tuple[LabProcess, ...]:
     """Start the servers that a store needs; they may not be ready yet."""
-    folder = held.folder
-    with namespaces.enter(folder.netns(NODE)):
-        etcd = start(held, "etcd", [store.etcd, *_etcd_arguments(folder)])
+    folder = locked.folder
+    with namespaces.enter(folder.netns(NODE_NETNS)):
+        etcd = start_process(locked, "etcd", [store.etcd, *_etcd_arguments(folder)])
         if not store.apiserver:
             return (etcd,)
         _write_accounts(folder)
-        return (etcd, start(held, "kube-apiserver", [store.apiserver, *_apiserver_arguments(folder)]))
+        return (etcd, start_process(locked, "kube-apiserver", [store.apiserver, *_apiserver_arguments(folder)]))
 
 
-def wait_until(is_ready: Callable[[], object], started: Sequence[Started], clock: Clock) -> None:
+def wait_until_ready(require_ready: Callable[[], object], started: Sequence[LabProcess], clock: Clock) -> None:
     """Return once a question to servers raises nothing more.
 
     Raises:
         LabError: a server has ended, or it takes too long.
     """
-    deadline = Deadline.after(clock, _PATIENCE_S)
+    deadline = Deadline.after(clock, _TIMEOUT_S)
     while True:
         for server in started:
             server.require_alive()
         try:
-            is_ready()
+            require_ready()
         except (NetplugError, OSError) as error:
             if deadline.has_passed:
-                raise LabError(f"{started[-1].name} is not ready after {_PATIENCE_S:g} s: {error}") from error
+                raise LabError(f"{started[-1].name} is not ready after {_TIMEOUT_S:g} s: {error}") from error
             clock.sleep(_POLL_S)
         else:
             return
 
 
-def require_etcd(namespaces: Namespaces, folder: Folder) -> None:
+def require_etcd(namespaces: Namespaces, folder: LabFolder) -> None:
     """Raises OSError unless the lab's etcd takes clients, which it does once it has a leader."""
-    with namespaces.enter(folder.netns(NODE)):
+    with namespaces.enter(folder.netns(NODE_NETNS)):
         socket.create_connection(("127.0.0.1", ETCD_PORT), timeout=_POLL_S).close()
 
 
-def _etcd_arguments(folder: Folder) -> Iterator[str]:
+def _etcd_arguments(folder: LabFolder) -> Iterator[str]:
     yield f"--data-dir={folder.server_dir('etcd')}"
     yield f"--listen-client-urls={ETCD_URL}"
     yield f"--advertise-client-urls={ETCD_URL}"
-    yield f"--listen-peer-urls={_PEERS}"
-    yield f"--initial-advertise-peer-urls={_PEERS}"
-    yield f"--initial-cluster=default={_PEERS}"
+    yield f"--listen-peer-urls={_PEER_URL}"
+    yield f"--initial-advertise-peer-urls={_PEER_URL}"
+    yield f"--initial-cluster=default={_PEER_URL}"
     yield "--log-level=warn"
 
 
-def _apiserver_arguments(folder: Folder) -> Iterator[str]:
+def _apiserver_arguments(folder: LabFolder) -> Iterator[str]:
     key = os.path.join(folder.server_dir("kube-apiserver"), "apiserver.key")
     yield f"--etcd-servers={ETCD_URL}"
     yield "--bind-address=127.0.0.1"
@@ -92,7 +92,7 @@ def _apiserver_arguments(folder: Folder) -> Iterator[str]:
     yield "--endpoint-reconciler-type=none"
 
 
-def _write_accounts(folder: Folder) -> None:
+def _write_accounts(folder: LabFolder) -> None:
     """A token for whoever can read the lab's files, and the kubeconfig with it."""
     token = secrets.token_hex(16)
     authority = os.path.join(folder.server_dir("kube-apiserver"), "apiserver.crt")

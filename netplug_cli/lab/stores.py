@@ -12,21 +12,21 @@ from typing import assert_never
 
 from attrs import frozen
 
-from netplug_cli.lab.paths import Folder
+from netplug_cli.lab.paths import LabFolder
 
 __all__ = [
     "API_PORT",
     "API_URL",
     "ETCD_PORT",
     "ETCD_URL",
-    "FileStore",
+    "ExternalServers",
+    "LabStore",
     "OwnServers",
-    "RunningServers",
-    "Store",
+    "SqliteStore",
     "StoreKind",
-    "has_cluster",
+    "is_kubernetes",
     "store_environment",
-    "store_keys",
+    "store_netconf_keys",
 ]
 
 ETCD_PORT, API_PORT = 2379, 6443
@@ -45,7 +45,7 @@ class StoreKind(enum.Enum):
 
 
 @frozen
-class FileStore:
+class SqliteStore:
     """A sqlite file in the lab's folder."""
 
     @property
@@ -68,18 +68,18 @@ class OwnServers:
 
 
 @frozen(kw_only=True)
-class RunningServers:
+class ExternalServers:
     """Somebody else's servers, outside the lab: as ``netplugctl`` is told of them, and each one's host and port."""
 
     kind: StoreKind
-    variables: tuple[tuple[str, str], ...]
-    places: tuple[tuple[str, int], ...]
+    environment: tuple[tuple[str, str], ...]
+    addresses: tuple[tuple[str, int], ...]
 
 
-Store = FileStore | OwnServers | RunningServers
+LabStore = SqliteStore | OwnServers | ExternalServers
 
 # The key of a plugin's configuration for each variable.
-_KEYS: Mapping[str, tuple[str, ...]] = {
+_NETCONF_KEYS: Mapping[str, tuple[str, ...]] = {
     "DATASTORE_TYPE": ("datastore_type",),
     "SQLITE_PATH": ("sqlite_path",),
     "ETCD_ENDPOINTS": ("etcd_endpoints",),
@@ -91,30 +91,30 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def has_cluster(store: Store) -> bool:
+def is_kubernetes(store: LabStore) -> bool:
     """Whether nodes and pods are objects there."""
     return store.kind is StoreKind.KUBERNETES
 
 
-def store_environment(store: Store, folder: Folder) -> Mapping[str, str]:
+def store_environment(store: LabStore, folder: LabFolder) -> Mapping[str, str]:
     """What makes ``netplugctl`` use the store."""
     named = {"DATASTORE_TYPE": store.kind.value}
     match store:
-        case FileStore():
+        case SqliteStore():
             return {**named, "SQLITE_PATH": folder.store_file}
         case OwnServers(apiserver=""):
             return {**named, "ETCD_ENDPOINTS": ETCD_URL}
         case OwnServers():
             return {**named, "KUBECONFIG": folder.kubeconfig_file}
-        case RunningServers():
-            return {**named, **dict(store.variables)}
+        case ExternalServers():
+            return {**named, **dict(store.environment)}
     assert_never(store)
 
 
-def store_keys(store: Store, folder: Folder) -> Mapping[str, object]:
+def store_netconf_keys(store: LabStore, folder: LabFolder) -> Mapping[str, object]:
     """The same as members of a plugin's configuration."""
     members: dict[str, object] = {}
     for variable, value in store_environment(store, folder).items():
-        first, *inner = _KEYS[variable]
+        first, *inner = _NETCONF_KEYS[variable]
         members[first] = {inner[0]: value} if inner else value
     return members

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import field, frozen
 
-from netplug_core.cni.versions import NEWEST, VERSIONS, Command, find_version, printed_version
+from netplug_core.cni.versions import NEWEST_VERSION, SUPPORTED_VERSIONS, CNICommand, find_version, reported_version
 from netplug_core.errors import DecodeError, NamespaceError, ReadError, UsageError
 
 # VERSION is asked before every pod: what only the other commands need is imported when one of them comes.
 if TYPE_CHECKING:
     from netplug_core.cni.request import CNIRequest
-    from netplug_core.cni.result import Result
+    from netplug_core.cni.result import CNIResult
 
-__all__ = ["Handler", "Invocation", "Plugin", "PluginIdentity", "Reply", "identify", "run"]
+__all__ = ["Handler", "Invocation", "Plugin", "PluginIdentity", "ProcessOutput", "plugin_from_argv0", "run_invocation"]
 
-Handler: TypeAlias = "Callable[[CNIRequest], Result | None]"
+Handler: TypeAlias = "Callable[[CNIRequest], CNIResult | None]"
 """What serves one command; without a result, success prints nothing."""
 
 
@@ -59,26 +59,26 @@ class Invocation:
 
 
 @frozen(kw_only=True)
-class Reply:
+class ProcessOutput:
     """What the process prints, and its exit status."""
 
     stdout: str = ""
     stderr: str = ""
-    status: int = 0
+    exit_status: int = 0
 
 
-def identify(argv0: str) -> Plugin:
+def plugin_from_argv0(argv0: str) -> Plugin:
     """Which plugin a file was called as; any name that is not ours means the main one."""
     return Plugin.IPAM if argv0.rpartition("/")[2] == Plugin.IPAM.value else Plugin.MAIN
 
 
-def run(
+def run_invocation(
     invocation: Invocation,
     *,
-    handlers: Mapping[Command, Handler],
+    handlers: Mapping[CNICommand, Handler],
     is_own_namespace: Callable[[str], bool],
     log: Callable[[str], None],
-) -> Reply:
+) -> ProcessOutput:
     """The reply to an invocation; never raises what a handler raised.
 
     ``handlers`` has one entry for each command but VERSION. ``is_own_namespace`` says whether a path is the
@@ -86,61 +86,61 @@ def run(
     a call that failed, to be written at the level of errors, and must not raise.
     """
     config: Mapping[str, object] = {}
-    version = NEWEST.text
+    version = NEWEST_VERSION.text
     try:
-        reply = _without_request(invocation)
+        reply = _answer_without_request(invocation)
         if reply is not None:
             return reply
-        from netplug_core.cni.request import decode_config, make_request, read_environment
+        from netplug_core.cni.request import decode_netconf, make_request, parse_environment
 
-        environment = read_environment(invocation.environ)
-        raw = _read(invocation.stdin)
-        config = decode_config(raw)
-        version = printed_version(config.get("cniVersion"))
-        request = make_request(environment, raw=raw, config=config)
+        environment = parse_environment(invocation.environ)
+        raw = _read_stdin(invocation.stdin)
+        config = decode_netconf(raw)
+        version = reported_version(config.get("cniVersion"))
+        request = make_request(environment, netconf_text=raw, netconf_mapping=config)
         _refuse_own_namespace(request, is_own_namespace)
-        return _success(handlers[request.command](request), version)
+        return _success_output(handlers[request.command](request), version)
     except Exception as error:  # noqa: BLE001  whatever it is, a runtime must get one error object
-        return _failure(error, config=config, version=version, log=log)
+        return _error_output(error, netconf_mapping=config, version=version, log=log)
 
 
-def _without_request(invocation: Invocation) -> Reply | None:
+def _answer_without_request(invocation: Invocation) -> ProcessOutput | None:
     unknown = [flag for flag in invocation.flags if flag != "-v"]
     if unknown:
         raise UsageError("failed to parse CLI flags", f'unknown argument "{unknown[0]}"; -v is accepted')
     if invocation.flags:
-        return Reply(stdout=f"{invocation.identity.version}\n")
+        return ProcessOutput(stdout=f"{invocation.identity.version}\n")
     if not any(name.startswith("CNI_") for name in invocation.environ):
-        return Reply(stderr=_about(invocation.identity))
-    if invocation.environ.get("CNI_COMMAND") == Command.VERSION.value:
-        return Reply(stdout=_versions(_asked_version(invocation.stdin)))
+        return ProcessOutput(stderr=_usage_text(invocation.identity))
+    if invocation.environ.get("CNI_COMMAND") == CNICommand.VERSION.value:
+        return ProcessOutput(stdout=_version_output(_requested_version(invocation.stdin)))
     return None
 
 
-def _about(identity: PluginIdentity) -> str:
-    supported = ", ".join(version.text for version in VERSIONS)
+def _usage_text(identity: PluginIdentity) -> str:
+    supported = ", ".join(version.text for version in SUPPORTED_VERSIONS)
     return (
         f"{identity.plugin.value} {identity.version}: a CNI plugin; container runtimes run it\n"
         f"CNI protocol versions supported: {supported}\n"
     )
 
 
-def _versions(cni_version: str) -> str:
-    supported = [version.text for version in VERSIONS]
+def _version_output(cni_version: str) -> str:
+    supported = [version.text for version in SUPPORTED_VERSIONS]
     return json.dumps({"cniVersion": cni_version, "supportedVersions": supported}, indent=4) + "\n"
 
 
-def _asked_version(stdin: Callable[[], str | bytes]) -> str:
+def _requested_version(stdin: Callable[[], str | bytes]) -> str:
     # Old runtimes send nothing with VERSION, so no input can be wrong here.
     try:
         document: object = json.loads(stdin())
     except (OSError, ValueError, RecursionError):
-        return NEWEST.text
+        return NEWEST_VERSION.text
     asked = document.get("cniVersion") if isinstance(document, dict) else None
-    return asked if isinstance(asked, str) and find_version(asked) else NEWEST.text
+    return asked if isinstance(asked, str) and find_version(asked) else NEWEST_VERSION.text
 
 
-def _read(stdin: Callable[[], str | bytes]) -> str:
+def _read_stdin(stdin: Callable[[], str | bytes]) -> str:
     try:
         text = stdin()
     except OSError as error:
@@ -154,23 +154,25 @@ def _read(stdin: Callable[[], str | bytes]) -> str:
 
 
 def _refuse_own_namespace(request: CNIRequest, is_own_namespace: Callable[[str], bool]) -> None:
-    if request.command is not Command.ADD or request.has_netns_override:
+    if request.command is not CNICommand.ADD or request.has_netns_override:
         return
     if is_own_namespace(request.netns):
         raise NamespaceError("plugin's netns and netns from CNI_NETNS should not be the same")
 
 
-def _success(result: Result | None, version: str) -> Reply:
+def _success_output(result: CNIResult | None, version: str) -> ProcessOutput:
     if result is None:
-        return Reply()
+        return ProcessOutput()
     from netplug_core.cni.result import render_result
 
-    return Reply(stdout=render_result(result, version))
+    return ProcessOutput(stdout=render_result(result, version))
 
 
-def _failure(error: Exception, *, config: Mapping[str, object], version: str, log: Callable[[str], None]) -> Reply:
-    from netplug_core.cni.errors import describe, find_secrets, render_failure
+def _error_output(
+    error: Exception, *, netconf_mapping: Mapping[str, object], version: str, log: Callable[[str], None]
+) -> ProcessOutput:
+    from netplug_core.cni.errors import collect_secrets, describe_error, render_error
 
-    failure = describe(error, secrets=find_secrets(config))
-    log(failure.log)
-    return Reply(stdout=render_failure(failure, version), status=1)
+    failure = describe_error(error, secrets=collect_secrets(netconf_mapping))
+    log(failure.log_text)
+    return ProcessOutput(stdout=render_error(failure, version), exit_status=1)

@@ -13,24 +13,24 @@ from attrs import frozen
 
 from netplug_core.errors import NetplugError
 
-__all__ = ["Failure", "describe", "find_secrets", "render_failure"]
+__all__ = ["CNIErrorObject", "collect_secrets", "describe_error", "render_error"]
 
 _SECRET_WORDS = ("token", "password", "secret")
-_HIDDEN = "<hidden>"
-_LONGEST_CHAIN = 16
+_REDACTED = "<hidden>"
+_MAX_CHAIN_LENGTH = 16
 
 
 @frozen(kw_only=True)
-class Failure:
+class CNIErrorObject:
     """What ended a call. ``log`` has the traceback too when nobody foresaw it; the other texts never do."""
 
     code: int
     message: str
     details: str
-    log: str
+    log_text: str
 
 
-def describe(error: Exception, *, secrets: tuple[str, ...]) -> Failure:
+def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObject:
     """The failure that an exception is, with every secret hidden.
 
     The details of an error of ours are its own, followed by our errors that were pending when it came; those
@@ -39,40 +39,40 @@ def describe(error: Exception, *, secrets: tuple[str, ...]) -> Failure:
     if isinstance(error, NetplugError):
         code, message, trace = error.code, str(error), ""
         own: str = getattr(error, "details", "")
-        pending = [str(earlier) for earlier in _pending(error) if isinstance(earlier, NetplugError)]
+        pending = [str(earlier) for earlier in _exception_chain(error) if isinstance(earlier, NetplugError)]
     else:
-        code, message, trace = NetplugError.code, _named(error), "\n" + _traceback(error)
+        code, message, trace = NetplugError.code, _type_and_text(error), "\n" + _traceback(error)
         own = message
-        pending = [_named(earlier) for earlier in _pending(error)]
+        pending = [_type_and_text(earlier) for earlier in _exception_chain(error)]
     told = [f"raised while handling {text}" for text in pending if text not in message]  # once is enough
     details = "; ".join([own, *told] if own else told)
     beside = f" ({details})" if details and details != message else ""
-    return Failure(
+    return CNIErrorObject(
         code=code,
-        message=_without(message, secrets),
-        details=_without(details, secrets),
-        log=_without(f"the final result was an error, code {code}: {message}{beside}{trace}", secrets),
+        message=_redact(message, secrets),
+        details=_redact(details, secrets),
+        log_text=_redact(f"the final result was an error, code {code}: {message}{beside}{trace}", secrets),
     )
 
 
-def render_failure(failure: Failure, cni_version: str) -> str:
+def render_error(error: CNIErrorObject, cni_version: str) -> str:
     """The JSON text of the error object.
 
     Source: CNI specification, "Error".
     """
     members: dict[str, object] = {
         "cniVersion": cni_version,
-        "code": failure.code,
-        "msg": failure.message,
+        "code": error.code,
+        "msg": error.message,
     }
-    if failure.details:
-        members["details"] = failure.details
+    if error.details:
+        members["details"] = error.details
     return json.dumps(members, indent=4) + "\n"
 
 
-def find_secrets(config: object) -> tuple[str, ...]:
+def collect_secrets(document: object) -> tuple[str, ...]:
     """The texts in decoded JSON that stand under a key like ``k8s_auth_token``; the longest first."""
-    return tuple(sorted(set(_secrets_in(config)), key=lambda text: (-len(text), text)))
+    return tuple(sorted(set(_secrets_in(document)), key=lambda text: (-len(text), text)))
 
 
 def _secrets_in(document: object) -> Iterator[str]:
@@ -90,21 +90,21 @@ def _secrets_in(document: object) -> Iterator[str]:
                 yield member
 
 
-def _without(text: str, secrets: tuple[str, ...]) -> str:
+def _redact(text: str, secrets: tuple[str, ...]) -> str:
     # The longest first: a secret that is part of another must not leave the rest of it standing.
     for secret in secrets:
-        text = text.replace(secret, _HIDDEN)
+        text = text.replace(secret, _REDACTED)
     return text
 
 
-def _named(error: BaseException) -> str:
+def _type_and_text(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _pending(error: BaseException) -> Iterator[BaseException]:
+def _exception_chain(error: BaseException) -> Iterator[BaseException]:
     # A chain of exceptions may be a ring; whoever prints an error must come to an end.
-    for _ in range(_LONGEST_CHAIN):
+    for _ in range(_MAX_CHAIN_LENGTH):
         earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if earlier is None:
             return

@@ -1,7 +1,7 @@
 """One CNI invocation as a value: the variables and standard input, checked.
 
-``dispatch`` calls the three steps in the order the protocol wants them judged: :func:`read_environment`,
-:func:`decode_config`, :func:`make_request`. This module judges what every plugin shares: variables, CNI_ARGS,
+``dispatch`` calls the three steps in the order the protocol wants them judged: :func:`parse_environment`,
+:func:`decode_netconf`, :func:`make_request`. This module judges what every plugin shares: variables, CNI_ARGS,
 JSON, ``name`` and ``cniVersion``; every other key of the configuration is ``netconf``'s.
 """
 
@@ -15,18 +15,18 @@ from typing import NoReturn
 from attrs import field, frozen
 
 from netplug_core.addressing import Address
-from netplug_core.cni.versions import Command, negotiate, printed_version, require_command
+from netplug_core.cni.versions import CNICommand, negotiate_version, reported_version, require_command
+from netplug_core.decoding.members import JSONObject
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError
-from netplug_core.members import Members
 
 __all__ = [
     "CNIArgs",
+    "CNICommand",
+    "CNIEnvironment",
     "CNIRequest",
-    "Command",
-    "Environment",
-    "decode_config",
+    "decode_netconf",
     "make_request",
-    "read_environment",
+    "parse_environment",
 ]
 
 _NETCONF = "network configuration"
@@ -34,20 +34,20 @@ _NETCONF = "network configuration"
 _ALNUM = frozenset(ascii_letters + digits)
 _NAME_CHARACTERS = _ALNUM | frozenset("_.-")
 _NAME_RULE = "letters, digits, '_', '.' and '-' are accepted, a letter or digit first"
-_LONGEST_IFNAME = 15
+_MAX_IFNAME_BYTES = 15
 
-_ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
-_REQUIRED: Mapping[Command, tuple[str, ...]] = {
-    Command.ADD: _ATTACHMENT,
-    Command.CHECK: _ATTACHMENT,
-    Command.DEL: ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
-    Command.GC: ("CNI_PATH",),
-    Command.STATUS: ("CNI_PATH",),
-    Command.VERSION: (),
+_ATTACHMENT_VARIABLES = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
+_REQUIRED_VARIABLES: Mapping[CNICommand, tuple[str, ...]] = {
+    CNICommand.ADD: _ATTACHMENT_VARIABLES,
+    CNICommand.CHECK: _ATTACHMENT_VARIABLES,
+    CNICommand.DEL: ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
+    CNICommand.GC: ("CNI_PATH",),
+    CNICommand.STATUS: ("CNI_PATH",),
+    CNICommand.VERSION: (),
 }
 
-_YES = frozenset({"1", "true"})
-_NO = frozenset({"0", "false"})
+_TRUE_TEXTS = frozenset({"1", "true"})
+_FALSE_TEXTS = frozenset({"0", "false"})
 
 
 @frozen(kw_only=True)
@@ -73,27 +73,27 @@ class CNIArgs:
         Raises:
             RequestError: a pair is not two parts around one ``=``, or a known key has an impossible value.
         """
-        pairs = tuple(_pair(item) for item in text.split(";")) if text else ()
+        pairs = tuple(_parse_pair(item) for item in text.split(";")) if text else ()
         values = dict(pairs)
         return cls(
-            address=_argument_address(values.get("IP", "")),
+            address=_parse_address_argument(values.get("IP", "")),
             pod_namespace=values.get("K8S_POD_NAMESPACE", ""),
             pod_name=values.get("K8S_POD_NAME", ""),
             pod_infra_container_id=values.get("K8S_POD_INFRA_CONTAINER_ID", ""),
             pod_uid=values.get("K8S_POD_UID", ""),
-            ignore_unknown=_argument_flag("IgnoreUnknown", values.get("IgnoreUnknown", "0")),
+            ignore_unknown=_parse_flag_argument("IgnoreUnknown", values.get("IgnoreUnknown", "0")),
             pairs=pairs,
         )
 
 
 @frozen(kw_only=True)
-class Environment:
+class CNIEnvironment:
     """What the CNI variables say, checked; empty where the command has no use for them.
 
     ``has_netns_override``: the caller vouches for a network namespace that may be the plugin's own.
     """
 
-    command: Command
+    command: CNICommand
     container_id: str = ""
     netns: str = ""
     ifname: str = ""
@@ -107,11 +107,11 @@ class CNIRequest:
     """One call of a runtime: who is asked to do what, to which attachment, with which configuration.
 
     ``raw`` is the configuration as it came, for delegates; ``config`` is the same text decoded.
-    ``cni_version`` is the negotiated version, ``printed_version`` the one that answers carry. Neither ``raw``
+    ``cni_version`` is the negotiated version, ``reported_version`` the one that answers carry. Neither ``raw``
     nor ``config`` is ever shown: they may hold tokens.
     """
 
-    command: Command
+    command: CNICommand
     container_id: str
     netns: str
     ifname: str
@@ -120,9 +120,9 @@ class CNIRequest:
     has_netns_override: bool
     network: str
     cni_version: str
-    printed_version: str
-    raw: str = field(repr=False)
-    config: Mapping[str, object] = field(repr=False, eq=False)
+    reported_version: str
+    netconf_text: str = field(repr=False)
+    netconf_mapping: Mapping[str, object] = field(repr=False, eq=False)
 
     @property
     def orchestrator(self) -> str:
@@ -130,7 +130,7 @@ class CNIRequest:
         return "k8s" if self.args.pod_namespace and self.args.pod_name else "cni"
 
 
-def read_environment(environ: Mapping[str, str]) -> Environment:
+def parse_environment(environ: Mapping[str, str]) -> CNIEnvironment:
     """The CNI variables of a call, as far as its command uses them.
 
     Raises:
@@ -139,25 +139,25 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
 
     Source: CNI specification, "Parameters".
     """
-    command = _command(environ.get("CNI_COMMAND", ""))
-    missing = [name for name in _REQUIRED[command] if not environ.get(name)]
+    command = _parse_command(environ.get("CNI_COMMAND", ""))
+    missing = [name for name in _REQUIRED_VARIABLES[command] if not environ.get(name)]
     if missing:
         _refuse_missing(missing)
     path = tuple(part for part in environ.get("CNI_PATH", "").split(":") if part)
-    if "CNI_CONTAINERID" not in _REQUIRED[command]:
-        return Environment(command=command, path=path)
-    return Environment(
+    if "CNI_CONTAINERID" not in _REQUIRED_VARIABLES[command]:
+        return CNIEnvironment(command=command, path=path)
+    return CNIEnvironment(
         command=command,
-        container_id=_container_id(environ["CNI_CONTAINERID"]),
+        container_id=_parse_container_id(environ["CNI_CONTAINERID"]),
         netns=environ.get("CNI_NETNS", ""),
-        ifname=_ifname(environ["CNI_IFNAME"]),
+        ifname=_parse_ifname(environ["CNI_IFNAME"]),
         args=CNIArgs.parse(environ.get("CNI_ARGS", "")),
         path=path,
-        has_netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in _YES,
+        has_netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in _TRUE_TEXTS,
     )
 
 
-def decode_config(text: str) -> Mapping[str, object]:
+def decode_netconf(text: str) -> Mapping[str, object]:
     """The JSON object that standard input holds.
 
     Raises:
@@ -166,7 +166,9 @@ def decode_config(text: str) -> Mapping[str, object]:
     if not text.strip():
         raise DecodeError("standard input", f"is empty; a {_NETCONF} is expected, as a JSON object")
     try:
-        document: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        document: object = json.loads(
+            text, object_pairs_hook=_object_without_duplicate_keys, parse_constant=_refuse_constant
+        )
     except RecursionError:
         raise DecodeError(_NETCONF, "is nested too deeply") from None
     except ValueError as error:
@@ -176,7 +178,9 @@ def decode_config(text: str) -> Mapping[str, object]:
     return document
 
 
-def make_request(environment: Environment, *, raw: str, config: Mapping[str, object]) -> CNIRequest:
+def make_request(
+    environment: CNIEnvironment, *, netconf_text: str, netconf_mapping: Mapping[str, object]
+) -> CNIRequest:
     """The request that variables and configuration make together.
 
     Judged in this order: ``name``, ``cniVersion``, whether that version has the command.
@@ -186,12 +190,12 @@ def make_request(environment: Environment, *, raw: str, config: Mapping[str, obj
         ConfigurationError: the name is missing or malformed.
         IncompatibleVersion: the version is not supported, or does not have the command.
     """
-    members = Members(_NETCONF, config)
-    network = members.text("name")
+    members = JSONObject(_NETCONF, netconf_mapping)
+    network = members.optional_string("name")
     if not _is_name(network):
         raise ConfigurationError(f"{_NETCONF}.name", network, f"a name is required; {_NAME_RULE}")
-    asked = members.text("cniVersion")
-    version = negotiate(asked)
+    asked = members.optional_string("cniVersion")
+    version = negotiate_version(asked)
     require_command(version, environment.command)
     return CNIRequest(
         command=environment.command,
@@ -203,22 +207,22 @@ def make_request(environment: Environment, *, raw: str, config: Mapping[str, obj
         has_netns_override=environment.has_netns_override,
         network=network,
         cni_version=version.text,
-        printed_version=printed_version(asked),
-        raw=raw,
-        config=config,
+        reported_version=reported_version(asked),
+        netconf_text=netconf_text,
+        netconf_mapping=netconf_mapping,
     )
 
 
 # --- variables ----------------------------------------------------------------------------------------------
 
 
-def _command(text: str) -> Command:
+def _parse_command(text: str) -> CNICommand:
     if not text:
         _refuse_missing(["CNI_COMMAND"])
-    for command in Command:
+    for command in CNICommand:
         if command.value == text:
             return command
-    known = ", ".join(command.value for command in Command)
+    known = ", ".join(command.value for command in CNICommand)
     raise RequestError(f"unknown CNI_COMMAND: {text}; {known} are accepted")
 
 
@@ -226,25 +230,26 @@ def _refuse_missing(names: list[str]) -> NoReturn:
     raise RequestError(f"required env variables [{','.join(names)}] missing")
 
 
-def _container_id(text: str) -> str:
+def _parse_container_id(text: str) -> str:
     if not _is_name(text):
         raise RequestError(f'CNI_CONTAINERID: "{text}" is not a container id; {_NAME_RULE}')
     return text
 
 
-def _ifname(text: str) -> str:
+def _parse_ifname(text: str) -> str:
     # Bytes of the environment that are no UTF-8 arrive as surrogates; the kernel counts bytes.
     length = len(text.encode("utf-8", "surrogateescape"))
     is_bare = text.isprintable() and not any(c in "/:" or c.isspace() for c in text)
-    if length > _LONGEST_IFNAME or text in (".", "..") or not is_bare:
+    if length > _MAX_IFNAME_BYTES or text in (".", "..") or not is_bare:
         raise RequestError(
-            f'CNI_IFNAME: "{_shown(text)}" is not an interface name; 1 to {_LONGEST_IFNAME} bytes of printable UTF-8'
+            f'CNI_IFNAME: "{_escape_unprintable(text)}" is not an interface name; '
+            f"1 to {_MAX_IFNAME_BYTES} bytes of printable UTF-8"
             ' without "/", ":" and white space are accepted, but not "." and ".."'
         )
     return text
 
 
-def _shown(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """A text of the environment as a message can hold it: what cannot be printed is escaped."""
     return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
 
@@ -256,16 +261,17 @@ def _is_name(text: str) -> bool:
 # --- CNI_ARGS -----------------------------------------------------------------------------------------------
 
 
-def _pair(item: str) -> tuple[str, str]:
+def _parse_pair(item: str) -> tuple[str, str]:
     key, separator, value = item.partition("=")
     if not separator or "=" in value or not item.isprintable():
         raise RequestError(
-            f'ARGS: invalid pair "{_shown(item)}"; KEY=VALUE in printable UTF-8 is accepted, pairs separated by ";"'
+            f'ARGS: invalid pair "{_escape_unprintable(item)}"; '
+            'KEY=VALUE in printable UTF-8 is accepted, pairs separated by ";"'
         )
     return key, value
 
 
-def _argument_address(text: str) -> Address | None:
+def _parse_address_argument(text: str) -> Address | None:
     if not text:
         return None
     try:
@@ -274,17 +280,17 @@ def _argument_address(text: str) -> Address | None:
         raise RequestError(f"ARGS: IP: {error}; a bare IPv4 or IPv6 address is accepted") from None
 
 
-def _argument_flag(key: str, text: str) -> bool:
+def _parse_flag_argument(key: str, text: str) -> bool:
     lowered = text.lower()
-    if lowered not in _YES | _NO:
+    if lowered not in _TRUE_TEXTS | _FALSE_TEXTS:
         raise RequestError(f'ARGS: {key}: "{text}" is not accepted; 1, true, 0 and false are')
-    return lowered in _YES
+    return lowered in _TRUE_TEXTS
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------
 
 
-def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+def _object_without_duplicate_keys(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
     members: dict[str, object] = {}
     for key, value in pairs:
         if key in members:

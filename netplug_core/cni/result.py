@@ -14,17 +14,17 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.request import CNIRequest
-from netplug_core.cni.versions import AddressShape, SpecVersion, find_version, negotiate
+from netplug_core.cni.versions import CNIVersion, ResultFormat, find_version, negotiate_version
+from netplug_core.decoding.members import JSONObject
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.members import Members
 
 __all__ = [
     "DNS",
-    "AssignedAddress",
-    "Interface",
-    "Result",
-    "Route",
-    "find_previous",
+    "CNIInterface",
+    "CNIResult",
+    "CNIRoute",
+    "IPConfig",
+    "find_previous_result",
     "parse_result",
     "render_result",
 ]
@@ -46,7 +46,7 @@ class DNS:
 
 
 @frozen(kw_only=True)
-class Interface:
+class CNIInterface:
     """An interface that was made or is used; one without ``sandbox`` is the host's.
 
     ``mtu`` 0 and empty texts: not known.
@@ -61,7 +61,7 @@ class Interface:
 
 
 @frozen(kw_only=True)
-class AssignedAddress:
+class IPConfig:
     """An address with the prefix length it is configured with.
 
     ``interface`` is a position in the result's interfaces; None in the answer of an IPAM plugin.
@@ -77,7 +77,7 @@ class AssignedAddress:
 
 
 @frozen(kw_only=True)
-class Route:
+class CNIRoute:
     """A route of the container; without a gateway, its destination is on the link."""
 
     destination: Prefix
@@ -90,18 +90,18 @@ class Route:
 
 
 @frozen(kw_only=True)
-class Result:
+class CNIResult:
     """The state of an attachment after an ADD; without interfaces it is an IPAM plugin's answer.
 
     Source: CNI specification, "ADD Success" and "Delegated plugins (IPAM)".
     """
 
-    interfaces: tuple[Interface, ...] = ()
-    ips: tuple[AssignedAddress, ...] = ()
-    routes: tuple[Route, ...] = ()
+    interfaces: tuple[CNIInterface, ...] = ()
+    ips: tuple[IPConfig, ...] = ()
+    routes: tuple[CNIRoute, ...] = ()
     dns: DNS = DNS()
 
-    def followed_by(self, own: Result) -> Result:
+    def chained_with(self, own: CNIResult) -> CNIResult:
         """The result of a chain: this one, given to us, and behind it our own.
 
         Our interfaces come after those given, so our addresses point further along. Settings of name
@@ -109,7 +109,7 @@ class Result:
         """
         shift = len(self.interfaces)
         moved = (ip if ip.interface is None else evolve(ip, interface=ip.interface + shift) for ip in own.ips)
-        return Result(
+        return CNIResult(
             interfaces=self.interfaces + own.interfaces,
             ips=(*self.ips, *moved),
             routes=self.routes + own.routes,
@@ -120,7 +120,7 @@ class Result:
 # --- to JSON ------------------------------------------------------------------------------------------------
 
 
-def render_result(result: Result, cni_version: str) -> str:
+def render_result(result: CNIResult, cni_version: str) -> str:
     """The JSON text of a result in the shape of a version.
 
     The oldest versions know one address per family and no interfaces: the first of each is shown, with the
@@ -130,26 +130,26 @@ def render_result(result: Result, cni_version: str) -> str:
         ConfigurationError: a version without a shape for a result that has no address.
         IncompatibleVersion: the version is not supported.
     """
-    version = negotiate(cni_version)
+    version = negotiate_version(cni_version)
     members: _JSON = {"cniVersion": cni_version}
-    if version.shape is AddressShape.PER_FAMILY:
-        members |= _families(result, version)
+    if version.result_format is ResultFormat.PER_FAMILY:
+        members |= _render_families(result, version)
     else:
-        members |= _present(
-            interfaces=[_interface(interface, version) for interface in result.interfaces],
-            ips=[_ip(ip, version) for ip in result.ips],
-            routes=[_route(route, version) for route in result.routes],
+        members |= _omit_empty(
+            interfaces=[_render_interface(interface, version) for interface in result.interfaces],
+            ips=[_render_ip(ip, version) for ip in result.ips],
+            routes=[_render_route(route, version) for route in result.routes],
         )
-    return json.dumps(members | _present(dns=_dns(result.dns)), indent=4) + "\n"
+    return json.dumps(members | _omit_empty(dns=_render_dns(result.dns)), indent=4) + "\n"
 
 
-def _families(result: Result, version: SpecVersion) -> _JSON:
+def _render_families(result: CNIResult, version: CNIVersion) -> _JSON:
     members: _JSON = {}
     for key, family in _FAMILY_KEYS:
         first = next((ip for ip in result.ips if ip.address.family is family), None)
         if first is not None:
-            routes = [_route(r, version) for r in result.routes if r.destination.family is family]
-            members[key] = _present(ip=str(first), gateway=_maybe(first.gateway), routes=routes)
+            routes = [_render_route(r, version) for r in result.routes if r.destination.family is family]
+            members[key] = _omit_empty(ip=str(first), gateway=_optional_text(first.gateway), routes=routes)
     if not members:
         raise ConfigurationError(
             "network configuration.cniVersion",
@@ -159,30 +159,30 @@ def _families(result: Result, version: SpecVersion) -> _JSON:
     return members
 
 
-def _interface(interface: Interface, version: SpecVersion) -> _JSON:
-    members = _present(name=interface.name, mac=interface.mac)
-    if version.has_details:
-        members |= _present(mtu=interface.mtu or None)
-    members |= _present(sandbox=interface.sandbox)
-    if version.has_details:
-        members |= _present(socketPath=interface.socket_path, pciID=interface.pci_id)
+def _render_interface(interface: CNIInterface, version: CNIVersion) -> _JSON:
+    members = _omit_empty(name=interface.name, mac=interface.mac)
+    if version.has_extended_fields:
+        members |= _omit_empty(mtu=interface.mtu or None)
+    members |= _omit_empty(sandbox=interface.sandbox)
+    if version.has_extended_fields:
+        members |= _omit_empty(socketPath=interface.socket_path, pciID=interface.pci_id)
     return members
 
 
-def _ip(ip: AssignedAddress, version: SpecVersion) -> _JSON:
-    has_family = version.shape is AddressShape.WITH_FAMILY
-    return _present(
+def _render_ip(ip: IPConfig, version: CNIVersion) -> _JSON:
+    has_family = version.result_format is ResultFormat.LIST_WITH_VERSION
+    return _omit_empty(
         version=str(ip.address.family.value) if has_family else None,
         interface=ip.interface,
         address=str(ip),
-        gateway=_maybe(ip.gateway),
+        gateway=_optional_text(ip.gateway),
     )
 
 
-def _route(route: Route, version: SpecVersion) -> _JSON:
-    members = _present(dst=str(route.destination), gw=_maybe(route.gateway))
-    if version.has_details:
-        members |= _present(
+def _render_route(route: CNIRoute, version: CNIVersion) -> _JSON:
+    members = _omit_empty(dst=str(route.destination), gw=_optional_text(route.gateway))
+    if version.has_extended_fields:
+        members |= _omit_empty(
             mtu=route.mtu,
             advmss=route.advmss,
             priority=route.priority,
@@ -192,8 +192,8 @@ def _route(route: Route, version: SpecVersion) -> _JSON:
     return members
 
 
-def _dns(dns: DNS) -> _JSON:
-    return _present(
+def _render_dns(dns: DNS) -> _JSON:
+    return _omit_empty(
         nameservers=list(dns.nameservers),
         domain=dns.domain,
         search=list(dns.search),
@@ -201,11 +201,11 @@ def _dns(dns: DNS) -> _JSON:
     )
 
 
-def _maybe(address: Address | None) -> str | None:
+def _optional_text(address: Address | None) -> str | None:
     return None if address is None else str(address)
 
 
-def _present(**members: object) -> _JSON:
+def _omit_empty(**members: object) -> _JSON:
     """The members that say something; 0 does."""
     return {key: value for key, value in members.items() if value not in (None, "", [], {})}
 
@@ -213,19 +213,19 @@ def _present(**members: object) -> _JSON:
 # --- from JSON ----------------------------------------------------------------------------------------------
 
 
-def find_previous(request: CNIRequest) -> Result | None:
+def find_previous_result(request: CNIRequest) -> CNIResult | None:
     """What the plugins before us in the chain, or our own ADD, answered; None when the call does not say.
 
     Raises:
         DecodeError: it is no result.
     """
-    document = request.config.get("prevResult")
+    document = request.netconf_mapping.get("prevResult")
     if document is None:
         return None
-    return parse_result(document, where="prevResult", cni_version=request.cni_version)
+    return parse_result(document, path="prevResult", cni_version=request.cni_version)
 
 
-def parse_result(document: object, *, where: str, cni_version: str) -> Result:
+def parse_result(document: object, *, path: str, cni_version: str) -> CNIResult:
     """The result that decoded JSON holds, in the shape of any version.
 
     ``cni_version`` is assumed where the document names none; ``where`` begins the messages. Members that no
@@ -234,80 +234,82 @@ def parse_result(document: object, *, where: str, cni_version: str) -> Result:
     Raises:
         DecodeError: a member has the wrong type or value, or the version is not supported.
     """
-    top = Members.of(document, where)
-    stated = top.text("cniVersion") or cni_version
+    top = JSONObject.of(document, path)
+    stated = top.optional_string("cniVersion") or cni_version
     version = find_version(stated)
     if version is None:
-        raise DecodeError(f"{where}.cniVersion", f'"{stated}" is not a supported CNI version')
-    if version.shape is AddressShape.PER_FAMILY:
+        raise DecodeError(f"{path}.cniVersion", f'"{stated}" is not a supported CNI version')
+    if version.result_format is ResultFormat.PER_FAMILY:
         return _parse_families(top)
-    interfaces = tuple(_parse_interface(item) for item in top.children("interfaces"))
-    return Result(
+    interfaces = tuple(_parse_interface(item) for item in top.object_list("interfaces"))
+    return CNIResult(
         interfaces=interfaces,
-        ips=tuple(_parse_ip(item, len(interfaces)) for item in top.children("ips")),
-        routes=tuple(_parse_route(item) for item in top.children("routes")),
+        ips=tuple(_parse_ip(item, len(interfaces)) for item in top.object_list("ips")),
+        routes=tuple(_parse_route(item) for item in top.object_list("routes")),
         dns=_parse_dns(top),
     )
 
 
-def _parse_families(top: Members) -> Result:
-    ips: list[AssignedAddress] = []
-    routes: list[Route] = []
+def _parse_families(top: JSONObject) -> CNIResult:
+    ips: list[IPConfig] = []
+    routes: list[CNIRoute] = []
     for key, family in _FAMILY_KEYS:
-        item = top.child(key)
+        item = top.optional_object(key)
         if item is None:
             continue
         address, prefix = item.cidr("ip")
         if address.family is not family:
-            raise DecodeError(f"{item.where}.ip", f"{address} is not an {family} address")
-        ips.append(AssignedAddress(address=address, length=prefix.length, gateway=item.address("gateway")))
-        routes.extend(_parse_route(route) for route in item.children("routes"))
-    return Result(ips=tuple(ips), routes=tuple(routes), dns=_parse_dns(top))
+            raise DecodeError(f"{item.path}.ip", f"{address} is not an {family} address")
+        ips.append(IPConfig(address=address, length=prefix.length, gateway=item.optional_address("gateway")))
+        routes.extend(_parse_route(route) for route in item.object_list("routes"))
+    return CNIResult(ips=tuple(ips), routes=tuple(routes), dns=_parse_dns(top))
 
 
-def _parse_interface(item: Members) -> Interface:
-    return Interface(
-        name=item.required("name"),
-        mac=item.text("mac"),
-        mtu=item.number("mtu") or 0,
-        sandbox=item.text("sandbox"),
-        socket_path=item.text("socketPath"),
-        pci_id=item.text("pciID"),
+def _parse_interface(item: JSONObject) -> CNIInterface:
+    return CNIInterface(
+        name=item.required_string("name"),
+        mac=item.optional_string("mac"),
+        mtu=item.optional_uint32("mtu") or 0,
+        sandbox=item.optional_string("sandbox"),
+        socket_path=item.optional_string("socketPath"),
+        pci_id=item.optional_string("pciID"),
     )
 
 
-def _parse_ip(item: Members, interface_count: int) -> AssignedAddress:
+def _parse_ip(item: JSONObject, interface_count: int) -> IPConfig:
     address, prefix = item.cidr("address")
-    interface = item.number("interface")
+    interface = item.optional_uint32("interface")
     if interface is not None and interface >= interface_count:
         raise DecodeError(
-            f"{item.where}.interface",
+            f"{item.path}.interface",
             f"{interface} is no position in interfaces, which has {interface_count}",
         )
-    return AssignedAddress(address=address, length=prefix.length, gateway=item.address("gateway"), interface=interface)
-
-
-def _parse_route(item: Members) -> Route:
-    # Host bits in a destination say nothing, and known plugins write them.
-    _, destination = item.cidr("dst")
-    return Route(
-        destination=destination,
-        gateway=item.address("gw"),
-        mtu=item.number("mtu"),
-        advmss=item.number("advmss"),
-        priority=item.number("priority"),
-        table=item.number("table"),
-        scope=item.number("scope"),
+    return IPConfig(
+        address=address, length=prefix.length, gateway=item.optional_address("gateway"), interface=interface
     )
 
 
-def _parse_dns(top: Members) -> DNS:
-    item = top.child("dns")
+def _parse_route(item: JSONObject) -> CNIRoute:
+    # Host bits in a destination say nothing, and known plugins write them.
+    _, destination = item.cidr("dst")
+    return CNIRoute(
+        destination=destination,
+        gateway=item.optional_address("gw"),
+        mtu=item.optional_uint32("mtu"),
+        advmss=item.optional_uint32("advmss"),
+        priority=item.optional_uint32("priority"),
+        table=item.optional_uint32("table"),
+        scope=item.optional_uint32("scope"),
+    )
+
+
+def _parse_dns(top: JSONObject) -> DNS:
+    item = top.optional_object("dns")
     if item is None:
         return DNS()
     return DNS(
-        nameservers=item.texts("nameservers"),
-        domain=item.text("domain"),
-        search=item.texts("search"),
-        options=item.texts("options"),
+        nameservers=item.string_list("nameservers"),
+        domain=item.optional_string("domain"),
+        search=item.string_list("search"),
+        options=item.string_list("options"),
     )

@@ -14,19 +14,19 @@ from attrs import frozen
 from netplug_core.errors import IncompatibleVersion
 
 __all__ = [
-    "NEWEST",
-    "VERSIONS",
-    "AddressShape",
-    "Command",
-    "SpecVersion",
+    "NEWEST_VERSION",
+    "SUPPORTED_VERSIONS",
+    "CNICommand",
+    "CNIVersion",
+    "ResultFormat",
     "find_version",
-    "negotiate",
-    "printed_version",
+    "negotiate_version",
+    "reported_version",
     "require_command",
 ]
 
 
-class Command(enum.Enum):
+class CNICommand(enum.Enum):
     """What a runtime asks for: the value of CNI_COMMAND."""
 
     ADD = "ADD"
@@ -37,75 +37,77 @@ class Command(enum.Enum):
     VERSION = "VERSION"
 
 
-class AddressShape(enum.Enum):
+class ResultFormat(enum.Enum):
     """How a result writes its addresses."""
 
     PER_FAMILY = "one address per family, under ip4 and ip6, each with its own routes"
-    WITH_FAMILY = "a list, each entry with its IP version"
-    PLAIN = "a list"
+    LIST_WITH_VERSION = "a list, each entry with its IP version"
+    LIST = "a list"
 
 
 @frozen(kw_only=True)
-class SpecVersion:
+class CNIVersion:
     """One version of the specification.
 
-    ``has_details``: interfaces may carry mtu, socketPath and pciID, and routes mtu, advmss, priority, table
+    ``has_extended_fields``: interfaces may carry mtu, socketPath and pciID, and routes mtu, advmss, priority, table
     and scope.
     """
 
     text: str
-    commands: frozenset[Command]
-    shape: AddressShape
-    has_details: bool = False
+    commands: frozenset[CNICommand]
+    result_format: ResultFormat
+    has_extended_fields: bool = False
 
 
-_FIRST = frozenset({Command.ADD, Command.DEL, Command.VERSION})
-_WITH_CHECK = _FIRST | {Command.CHECK}
-_ALL = frozenset(Command)
+_BASE_COMMANDS = frozenset({CNICommand.ADD, CNICommand.DEL, CNICommand.VERSION})
+_COMMANDS_WITH_CHECK = _BASE_COMMANDS | {CNICommand.CHECK}
+_ALL_COMMANDS = frozenset(CNICommand)
 
-VERSIONS = (
-    SpecVersion(text="0.1.0", commands=_FIRST, shape=AddressShape.PER_FAMILY),
-    SpecVersion(text="0.2.0", commands=_FIRST, shape=AddressShape.PER_FAMILY),
-    SpecVersion(text="0.3.0", commands=_FIRST, shape=AddressShape.WITH_FAMILY),
-    SpecVersion(text="0.3.1", commands=_FIRST, shape=AddressShape.WITH_FAMILY),
-    SpecVersion(text="0.4.0", commands=_WITH_CHECK, shape=AddressShape.WITH_FAMILY),
-    SpecVersion(text="1.0.0", commands=_WITH_CHECK, shape=AddressShape.PLAIN),
-    SpecVersion(text="1.1.0", commands=_ALL, shape=AddressShape.PLAIN, has_details=True),
+SUPPORTED_VERSIONS = (
+    CNIVersion(text="0.1.0", commands=_BASE_COMMANDS, result_format=ResultFormat.PER_FAMILY),
+    CNIVersion(text="0.2.0", commands=_BASE_COMMANDS, result_format=ResultFormat.PER_FAMILY),
+    CNIVersion(text="0.3.0", commands=_BASE_COMMANDS, result_format=ResultFormat.LIST_WITH_VERSION),
+    CNIVersion(text="0.3.1", commands=_BASE_COMMANDS, result_format=ResultFormat.LIST_WITH_VERSION),
+    CNIVersion(text="0.4.0", commands=_COMMANDS_WITH_CHECK, result_format=ResultFormat.LIST_WITH_VERSION),
+    CNIVersion(text="1.0.0", commands=_COMMANDS_WITH_CHECK, result_format=ResultFormat.LIST),
+    CNIVersion(text="1.1.0", commands=_ALL_COMMANDS, result_format=ResultFormat.LIST, has_extended_fields=True),
 )
 """Every version supported, the oldest first. Source: CNI specification, "Released versions"."""
 
-NEWEST = VERSIONS[-1]
+NEWEST_VERSION = SUPPORTED_VERSIONS[-1]
 """What answers carry when nobody said which version to use."""
 
-_BY_TEXT = {version.text: version for version in VERSIONS}
+_BY_TEXT = {version.text: version for version in SUPPORTED_VERSIONS}
 
 # A configuration from before there was a cniVersion is served as the first version; answers to it have always
 # said 0.2.0, whose shape is the same.
-_UNSTATED = VERSIONS[0]
-_UNSTATED_PRINTED = "0.2.0"
+_VERSION_WHEN_ABSENT = SUPPORTED_VERSIONS[0]
+_REPORTED_WHEN_ABSENT = "0.2.0"
 
 
-def find_version(text: str) -> SpecVersion | None:
+def find_version(text: str) -> CNIVersion | None:
     """The row of a version, or None when it is not supported."""
     return _BY_TEXT.get(text)
 
 
-def negotiate(asked: str) -> SpecVersion:
+def negotiate_version(requested: str) -> CNIVersion:
     """The version that serves a configuration; an empty ``cniVersion`` means it has none.
 
     Raises:
         IncompatibleVersion: it is not one of ours.
     """
-    if not asked:
-        return _UNSTATED
-    version = find_version(asked)
+    if not requested:
+        return _VERSION_WHEN_ABSENT
+    version = find_version(requested)
     if version is None:
         supported = ", ".join(_BY_TEXT)
-        raise IncompatibleVersion("incompatible CNI versions", f'config is "{asked}", plugin supports [{supported}]')
+        raise IncompatibleVersion(
+            "incompatible CNI versions", f'config is "{requested}", plugin supports [{supported}]'
+        )
     return version
 
 
-def require_command(version: SpecVersion, command: Command) -> None:
+def require_command(version: CNIVersion, command: CNICommand) -> None:
     """Refuse a command that a version does not have.
 
     Raises:
@@ -113,29 +115,29 @@ def require_command(version: SpecVersion, command: Command) -> None:
     """
     if command in version.commands:
         return
-    first = next(row.text for row in VERSIONS if command in row.commands)
+    first = next(row.text for row in SUPPORTED_VERSIONS if command in row.commands)
     raise IncompatibleVersion(
         f"config version does not allow {command.value}",
         f'config is "{version.text}", {command.value} needs {first} or later',
     )
 
 
-def printed_version(asked: object) -> str:
+def reported_version(configured: object) -> str:
     """The ``cniVersion`` that an answer carries, whatever the configuration has under that key.
 
     A version is repeated even when it is not supported, so that the runtime recognises its own; what is no
     version at all is answered with the newest.
     """
-    if asked is None or asked == "":
-        return _UNSTATED_PRINTED
-    if isinstance(asked, str) and _is_version(asked):
-        return asked
-    return NEWEST.text
+    if configured is None or configured == "":
+        return _REPORTED_WHEN_ABSENT
+    if isinstance(configured, str) and _is_version(configured):
+        return configured
+    return NEWEST_VERSION.text
 
 
 def _is_version(text: str) -> bool:
     parts = text.split(".")
-    return len(parts) == len(NEWEST.text.split(".")) and all(_is_plain_number(part) for part in parts)
+    return len(parts) == len(NEWEST_VERSION.text.split(".")) and all(_is_plain_number(part) for part in parts)
 
 
 def _is_plain_number(text: str) -> bool:

@@ -11,21 +11,21 @@ from collections.abc import Iterator, Mapping
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.dataplane.interface import (
+from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     Difference,
-    EndPlan,
     InterfaceAddress,
-    Need,
+    InterfacePlan,
     Neighbour,
-    Route,
+    PlannedRoute,
+    SysctlRequirement,
 )
 
-__all__ = ["EndState", "FoundRoute", "State", "differences"]
+__all__ = ["AttachmentState", "InterfaceState", "ObservedRoute", "compare_with_plan"]
 
 
 @frozen(kw_only=True)
-class FoundRoute:
+class ObservedRoute:
     """A route over one end, as it was found; any protocol may have made it."""
 
     destination: Prefix
@@ -38,7 +38,7 @@ class FoundRoute:
 
 
 @frozen(kw_only=True)
-class EndState:
+class InterfaceState:
     """One end of the link as it was found.
 
     ``settings`` has the value of each setting of the plan that exists. ``taken`` names, for each planned destination
@@ -50,45 +50,45 @@ class EndState:
     is_up: bool
     addresses: frozenset[InterfaceAddress]
     neighbours: frozenset[Neighbour]
-    routes: frozenset[FoundRoute]
-    settings: Mapping[str, str]
-    taken: Mapping[Prefix, str]
+    routes: frozenset[ObservedRoute]
+    sysctls: Mapping[str, str]
+    conflicting_routes: Mapping[Prefix, str]
 
 
 @frozen(kw_only=True)
-class State:
+class AttachmentState:
     """What was found of an attachment: each end (None: no such interface), and whether they are one pair."""
 
-    container: EndState | None
-    host: EndState | None
+    container: InterfaceState | None
+    host: InterfaceState | None
     is_pair: bool
 
 
-def differences(plan: AttachmentPlan, state: State) -> tuple[Difference, ...]:
+def compare_with_plan(plan: AttachmentPlan, observed: AttachmentState) -> tuple[Difference, ...]:
     """What is not as planned, the container first."""
-    return tuple(_differences(plan, state))
+    return tuple(_compare_with_plan(plan, observed))
 
 
-def _differences(plan: AttachmentPlan, state: State) -> Iterator[Difference]:
+def _compare_with_plan(plan: AttachmentPlan, observed: AttachmentState) -> Iterator[Difference]:
     inside = f"interface {plan.container.name!r} in {plan.link.namespace}"
     outside = f"interface {plan.host.name!r} on the host"
-    for label, end, found in ((inside, plan.container, state.container), (outside, plan.host, state.host)):
+    for label, end, found in ((inside, plan.container, observed.container), (outside, plan.host, observed.host)):
         if found is None:
             yield Difference(label, "an interface", "none")
             continue
         yield from _link_differences(label, end, plan.link.mtu, found)
-        yield from _missing(f"{label}: address", end.addresses, found.addresses)
-        yield from _missing(f"{label}: neighbour", end.neighbours, found.neighbours)
-    if state.container is not None:
-        yield from _container_routes(inside, plan, state.container)
-    if state.host is not None:
-        yield from _host_routes(outside, plan.host, state.host)
-        yield from _settings(plan.host, state.host)
-    if state.container is not None and state.host is not None and not state.is_pair:
+        yield from _missing_items(f"{label}: address", end.addresses, found.addresses)
+        yield from _missing_items(f"{label}: neighbour", end.neighbours, found.neighbours)
+    if observed.container is not None:
+        yield from _container_route_differences(inside, plan, observed.container)
+    if observed.host is not None:
+        yield from _host_route_differences(outside, plan.host, observed.host)
+        yield from _sysctl_differences(plan.host, observed.host)
+    if observed.container is not None and observed.host is not None and not observed.is_pair:
         yield Difference(outside, f"the peer of {plan.container.name!r}", "an interface with another peer")
 
 
-def _link_differences(label: str, end: EndPlan, mtu: int, found: EndState) -> Iterator[Difference]:
+def _link_differences(label: str, end: InterfacePlan, mtu: int, found: InterfaceState) -> Iterator[Difference]:
     if not found.is_up:
         yield Difference(f"{label}: state", "up", "down")
     if found.mac != end.mac:
@@ -97,7 +97,7 @@ def _link_differences(label: str, end: EndPlan, mtu: int, found: EndState) -> It
         yield Difference(f"{label}: MTU", str(mtu), str(found.mtu))
 
 
-def _missing(
+def _missing_items(
     thing: str,
     expected: tuple[InterfaceAddress, ...] | tuple[Neighbour, ...],
     found: frozenset[InterfaceAddress] | frozenset[Neighbour],
@@ -107,7 +107,7 @@ def _missing(
             yield Difference(thing, str(item), ", ".join(sorted(map(str, found))) or "none")
 
 
-def _container_routes(label: str, plan: AttachmentPlan, found: EndState) -> Iterator[Difference]:
+def _container_route_differences(label: str, plan: AttachmentPlan, found: InterfaceState) -> Iterator[Difference]:
     there = {(route.destination, route.gateway) for route in found.routes}
     for route in plan.container.routes:
         # Routes that the configuration asked for may have been changed by a later plugin of the chain.
@@ -117,23 +117,23 @@ def _container_routes(label: str, plan: AttachmentPlan, found: EndState) -> Iter
             yield Difference(f"{label}: route", str(route), _routes_to(route, found))
 
 
-def _host_routes(label: str, end: EndPlan, found: EndState) -> Iterator[Difference]:
+def _host_route_differences(label: str, end: InterfacePlan, found: InterfaceState) -> Iterator[Difference]:
     there = {(route.destination, route.protocol) for route in found.routes}
     for route in end.routes:
         if (route.destination, route.protocol.value) not in there:
             yield Difference(f"{label}: route", str(route), _routes_to(route, found))
-        elif route.destination in found.taken:
-            owner = found.taken[route.destination]
+        elif route.destination in found.conflicting_routes:
+            owner = found.conflicting_routes[route.destination]
             yield Difference(f"{label}: route", str(route), f"one over the interface {owner!r} that wins")
 
 
-def _routes_to(route: Route, found: EndState) -> str:
+def _routes_to(route: PlannedRoute, found: InterfaceState) -> str:
     others = sorted(str(other) for other in found.routes if other.destination == route.destination)
     return ", ".join(others) or "none"
 
 
-def _settings(end: EndPlan, found: EndState) -> Iterator[Difference]:
+def _sysctl_differences(end: InterfacePlan, found: InterfaceState) -> Iterator[Difference]:
     for sysctl in end.sysctls:
-        value = found.settings.get(sysctl.path, "no such setting")
-        if sysctl.need is Need.REQUIRED and value != sysctl.value:
+        value = found.sysctls.get(sysctl.path, "no such setting")
+        if sysctl.requirement is SysctlRequirement.REQUIRED and value != sysctl.value:
             yield Difference(f"setting {sysctl.path} on the host", sysctl.value, value)

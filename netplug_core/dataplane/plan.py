@@ -15,18 +15,18 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.interface import (
+from netplug_core.dataplane.protocol import (
     AttachmentPlan,
-    EndPlan,
     Forwarding,
     InterfaceAddress,
+    InterfacePlan,
     Link,
-    Need,
     Neighbour,
-    Route,
+    PlannedRoute,
     RouteProtocol,
-    Scope,
+    RouteScope,
     Sysctl,
+    SysctlRequirement,
 )
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
@@ -49,12 +49,12 @@ def _link_local(mac: str) -> Address:
 
 
 @frozen(kw_only=True)
-class _Traits:
+class _FamilyTraits:
     """How a family is attached. In the paths of settings, ``{}`` stands for the interface."""
 
     next_hop: Address
     next_hop_is_owned: bool
-    host_scope: Scope
+    host_scope: RouteScope
     host_sysctls: tuple[Sysctl, ...]
     container_sysctls: tuple[Sysctl, ...]
     forwarding: str
@@ -62,24 +62,24 @@ class _Traits:
 
 # A delay must be gone before ARP is proxied (some kernels crashed otherwise); duplicate addresses are not looked
 # for, because nobody else can have these and a workload would wait a second for it.
-_TRAITS = {
-    Family.IPV4: _Traits(
+_FAMILY_TRAITS = {
+    Family.IPV4: _FamilyTraits(
         next_hop=Address.parse("169.254.1.1"),
         next_hop_is_owned=False,
-        host_scope=Scope.LINK,
+        host_scope=RouteScope.LINK,
         host_sysctls=(
             Sysctl(path="net/ipv4/conf/{}/route_localnet", value="1"),
-            Sysctl(path="net/ipv4/neigh/{}/proxy_delay", value="0", need=Need.WANTED),
+            Sysctl(path="net/ipv4/neigh/{}/proxy_delay", value="0", requirement=SysctlRequirement.OPTIONAL),
             Sysctl(path="net/ipv4/conf/{}/proxy_arp", value="1"),
             Sysctl(path="net/ipv4/conf/{}/forwarding", value="1"),
         ),
         container_sysctls=(),
         forwarding="net/ipv4/ip_forward",
     ),
-    Family.IPV6: _Traits(
+    Family.IPV6: _FamilyTraits(
         next_hop=_link_local(HOST_MAC),
         next_hop_is_owned=True,
-        host_scope=Scope.GLOBAL,
+        host_scope=RouteScope.GLOBAL,
         host_sysctls=(
             Sysctl(path="net/ipv6/conf/{}/accept_dad", value="0"),
             Sysctl(path="net/ipv6/conf/{}/disable_ipv6", value="0"),
@@ -97,12 +97,12 @@ _TRAITS = {
 }
 
 # Also for workloads without IPv6: a router advertisement from a container must never move the host's routes.
-_NO_ADVERTISEMENTS = Sysctl(path="net/ipv6/conf/{}/accept_ra", value="0", need=Need.WANTED)
+_NO_ADVERTISEMENTS = Sysctl(path="net/ipv6/conf/{}/accept_ra", value="0", requirement=SysctlRequirement.OPTIONAL)
 
 
 def next_hop(family: Family) -> Address:
     """The gateway that a container uses for a family."""
-    return _TRAITS[family].next_hop
+    return _FAMILY_TRAITS[family].next_hop
 
 
 def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
@@ -115,25 +115,27 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
     families = tuple(family for family in Family if family in present)
     return AttachmentPlan(
         link=link,
-        container=EndPlan(
+        container=InterfacePlan(
             name=link.name,
             mac=endpoint.spec.mac,
-            sysctls=_for(link.name, _container_sysctls(families, link.forwarding)),
+            sysctls=_sysctls_of_interface(link.name, _container_sysctls(families, link.forwarding)),
             neighbours=tuple(
-                Neighbour(next_hop(family), HOST_MAC) for family in families if not _TRAITS[family].next_hop_is_owned
+                Neighbour(next_hop(family), HOST_MAC)
+                for family in families
+                if not _FAMILY_TRAITS[family].next_hop_is_owned
             ),
             routes=tuple(route for family in families for route in _container_routes(family, link)),
             addresses=tuple(InterfaceAddress(address, address.family.width) for address in addresses),
         ),
-        host=EndPlan(
+        host=InterfacePlan(
             name=link.host_name,
             mac=HOST_MAC,
-            sysctls=_for(link.host_name, _host_sysctls(families)),
+            sysctls=_sysctls_of_interface(link.host_name, _host_sysctls(families)),
             routes=tuple(_host_route(address) for address in addresses),
             addresses=tuple(
                 InterfaceAddress(next_hop(family), _LINK_LOCAL.length)
                 for family in families
-                if _TRAITS[family].next_hop_is_owned
+                if _FAMILY_TRAITS[family].next_hop_is_owned
             ),
         ),
     )
@@ -142,35 +144,39 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
 def _container_sysctls(families: tuple[Family, ...], forwarding: Forwarding) -> Iterator[Sysctl]:
     value = "1" if forwarding is Forwarding.ENABLED else "0"
     for family in families:
-        yield from _TRAITS[family].container_sysctls
+        yield from _FAMILY_TRAITS[family].container_sysctls
         # Said either way: a new namespace may inherit the host's setting.
-        yield Sysctl(path=_TRAITS[family].forwarding, value=value)
+        yield Sysctl(path=_FAMILY_TRAITS[family].forwarding, value=value)
 
 
 def _host_sysctls(families: tuple[Family, ...]) -> Iterator[Sysctl]:
     for family in families:
-        yield from _TRAITS[family].host_sysctls
+        yield from _FAMILY_TRAITS[family].host_sysctls
     yield _NO_ADVERTISEMENTS
 
 
-def _for(interface: str, sysctls: Iterator[Sysctl]) -> tuple[Sysctl, ...]:
-    return tuple(Sysctl(path=s.path.replace("{}", interface), value=s.value, need=s.need) for s in sysctls)
+def _sysctls_of_interface(interface: str, sysctls: Iterator[Sysctl]) -> tuple[Sysctl, ...]:
+    return tuple(
+        Sysctl(path=s.path.replace("{}", interface), value=s.value, requirement=s.requirement) for s in sysctls
+    )
 
 
-def _container_routes(family: Family, link: Link) -> Iterator[Route]:
+def _container_routes(family: Family, link: Link) -> Iterator[PlannedRoute]:
     gateway = next_hop(family)
-    if not _TRAITS[family].next_hop_is_owned:
-        yield Route(destination=gateway.host_prefix, scope=Scope.LINK, protocol=RouteProtocol.BOOT)
+    if not _FAMILY_TRAITS[family].next_hop_is_owned:
+        yield PlannedRoute(destination=gateway.host_prefix, scope=RouteScope.LINK, protocol=RouteProtocol.BOOT)
     everything = Prefix(family, 0, 0)
     for destination in dict.fromkeys((everything,) if link.routes is None else link.routes):
         if destination.family is family and destination != gateway.host_prefix:
-            yield Route(destination=destination, gateway=gateway, scope=Scope.GLOBAL, protocol=RouteProtocol.BOOT)
+            yield PlannedRoute(
+                destination=destination, gateway=gateway, scope=RouteScope.GLOBAL, protocol=RouteProtocol.BOOT
+            )
 
 
-def _host_route(address: Address) -> Route:
-    return Route(
+def _host_route(address: Address) -> PlannedRoute:
+    return PlannedRoute(
         destination=address.host_prefix,
-        scope=_TRAITS[address.family].host_scope,
+        scope=_FAMILY_TRAITS[address.family].host_scope,
         protocol=RouteProtocol.NETPLUG,
         metric=HOST_ROUTE_METRIC,
     )

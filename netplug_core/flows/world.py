@@ -8,9 +8,9 @@ from typing import Protocol
 from attrs import frozen
 
 from netplug_core.clock import Clock
-from netplug_core.dataplane.interface import Dataplane
-from netplug_core.datastore.interface import Datastore
-from netplug_core.ipam.interface import IPAM
+from netplug_core.dataplane.protocol import Dataplane
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Log
 
 __all__ = ["Host", "World"]

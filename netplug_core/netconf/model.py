@@ -14,63 +14,63 @@ from netplug_core.log import Level
 
 __all__ = [
     "DEFAULT_ANNOTATION_PREFIX",
-    "DEFAULT_AUTHORITY",
-    "DEFAULT_ENDPOINT",
+    "DEFAULT_ETCD_AUTHORITY",
+    "DEFAULT_ETCD_ENDPOINT",
     "DEFAULT_SQLITE_PATH",
-    "ETCD_STORE",
-    "FILE_STORE",
-    "HIDDEN",
-    "LARGEST_MTU",
-    "MOST_QUEUES",
-    "MOST_REQUESTS",
-    "ORCHESTRATOR_KEYS",
-    "ORCHESTRATOR_STORE",
+    "ETCD_DATASTORE",
+    "KUBERNETES_DATASTORE",
+    "KUBERNETES_NETCONF_KEYS",
+    "MAX_MTU",
+    "MAX_QUEUES",
+    "MAX_REQUEST_RATE",
+    "REDACTED",
+    "SQLITE_DATASTORE",
     "ContainerSettings",
     "DatastoreSettings",
     "FeatureControl",
-    "IPAMConf",
+    "IPAMConfig",
     "KubernetesAccess",
     "LogSettings",
     "NetConf",
-    "without_password",
+    "redact_url_credentials",
 ]
 
 DEFAULT_ANNOTATION_PREFIX = "cni.projectnetplug.org"
-DEFAULT_AUTHORITY = "127.0.0.1:2379"
-DEFAULT_ENDPOINT = f"http://{DEFAULT_AUTHORITY}"
+DEFAULT_ETCD_AUTHORITY = "127.0.0.1:2379"
+DEFAULT_ETCD_ENDPOINT = f"http://{DEFAULT_ETCD_AUTHORITY}"
 DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"
-LARGEST_MTU = 0xFFFF
-MOST_QUEUES = 4096  # the kernel refuses more for any link
-MOST_REQUESTS = 2**32 - 1
-HIDDEN = "…"
+MAX_MTU = 0xFFFF
+MAX_QUEUES = 4096  # the kernel refuses more for any link
+MAX_REQUEST_RATE = 2**32 - 1
+REDACTED = "…"
 
-ETCD_STORE = "etcdv3"
+ETCD_DATASTORE = "etcdv3"
 """The datastore where none is named (spec 2.1)."""
 
-FILE_STORE = "sqlite"
+SQLITE_DATASTORE = "sqlite"
 """The datastore that is a file of one host's."""
 
-ORCHESTRATOR_STORE = "kubernetes"
+KUBERNETES_DATASTORE = "kubernetes"
 """The datastore whose records are the orchestrator's own objects."""
 
-ORCHESTRATOR_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
+KUBERNETES_NETCONF_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
 """Keys of a network configuration that lead to it."""
 
 
-def without_password(value: object) -> object:
+def redact_url_credentials(value: object) -> object:
     """What may be shown of a value that may be a URL: nobody can tell a user from a password in one that has either."""
-    return HIDDEN if "@" in repr(value) else value
+    return REDACTED if "@" in repr(value) else value
 
 
-def _repr_without_password(value: object) -> str:
-    return repr(without_password(value))
+def _redacted_repr(value: object) -> str:
+    return repr(redact_url_credentials(value))
 
 
 @frozen(kw_only=True)
 class KubernetesAccess:
     """How to reach the orchestrator's API: spec 2.3 and the deprecated keys of ``policy``.
 
-    ``kubeconfig_inline`` (the file's text in its place), ``context`` (of the kubeconfig), ``skips_verification``
+    ``kubeconfig_inline`` (the file's text in its place), ``context`` (of the kubeconfig), ``skips_tls_verification``
     (whoever answers is believed) and ``uses_pod_cidr`` (addresses are not netplug's to assign, spec 2.6) exist only in
     the settings of the tool and the daemons.
     """
@@ -78,13 +78,13 @@ class KubernetesAccess:
     kubeconfig: str = ""
     kubeconfig_inline: str = field(default="", repr=False)
     context: str = ""
-    api_root: str = field(default="", repr=_repr_without_password)
+    api_root: str = field(default="", repr=_redacted_repr)
     node_name: str = ""
     token: str = field(default="", repr=False)
     certificate: str = ""
     key: str = field(default="", repr=False)
     certificate_authority: str = ""
-    skips_verification: bool = False
+    skips_tls_verification: bool = False
     uses_pod_cidr: bool = False
 
 
@@ -92,15 +92,16 @@ class KubernetesAccess:
 class DatastoreSettings:
     """Which datastore, and how to reach it.
 
-    ``etcd_endpoints_key`` is what people set to say the endpoints. User and password, and PEM texts in place of files,
+    ``etcd_endpoints_source`` is what people set to say the endpoints. User and password, and PEM texts in place of
+    files,
     exist only in the tool's settings.
     """
 
-    type: str = ETCD_STORE
+    type: str = ETCD_DATASTORE
     sqlite_path: str = DEFAULT_SQLITE_PATH
-    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ENDPOINT,), repr=_repr_without_password)
-    etcd_endpoints_key: str = "etcd_endpoints"
-    etcd_discovery_srv: str = field(default="", repr=_repr_without_password)
+    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ETCD_ENDPOINT,), repr=_redacted_repr)
+    etcd_endpoints_source: str = "etcd_endpoints"
+    etcd_discovery_srv: str = field(default="", repr=_redacted_repr)
     etcd_key_file: str = ""
     etcd_cert_file: str = ""
     etcd_ca_cert_file: str = ""
@@ -116,9 +117,9 @@ class DatastoreSettings:
     burst: int = 0
 
     @property
-    def is_orchestrators(self) -> bool:
+    def is_kubernetes(self) -> bool:
         """Whether the records are the orchestrator's own objects, its nodes and pods among them."""
-        return self.type == ORCHESTRATOR_STORE
+        return self.type == KUBERNETES_DATASTORE
 
 
 @frozen(kw_only=True)
@@ -133,7 +134,7 @@ class LogSettings:
 
 
 @frozen(kw_only=True)
-class IPAMConf:
+class IPAMConfig:
     """The ``ipam`` object (spec 2.2); pools are names or CIDRs in the order to try them."""
 
     type: str = ""
@@ -173,11 +174,11 @@ class NetConf:
     nodename_file_optional: bool = True
     datastore: DatastoreSettings = DatastoreSettings()
     log: LogSettings = LogSettings()
-    ipam: IPAMConf = IPAMConf()
+    ipam: IPAMConfig = IPAMConfig()
     container_settings: ContainerSettings = ContainerSettings()
     feature_control: FeatureControl = FeatureControl()
     policy_type: str = ""
-    readiness_gates: tuple[str, ...] = field(default=(), repr=_repr_without_password)
+    readiness_gates: tuple[str, ...] = field(default=(), repr=_redacted_repr)
     num_queues: int = 1
     mtu: int = 0
     mtu_file: str = "/var/lib/netplug/mtu"
@@ -189,4 +190,4 @@ class NetConf:
     device_type: str = "veth"
     dataplane_type: str = ""
     valid_attachments: frozenset[tuple[str, str]] | None = None
-    raw: Mapping[str, object] = field(factory=dict, repr=False, eq=False)
+    own_keys: Mapping[str, object] = field(factory=dict, repr=False, eq=False)

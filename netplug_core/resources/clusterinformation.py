@@ -21,7 +21,7 @@ class ClusterInformationSpec:
     cluster_type: str = ""
     version: str = ""
     is_datastore_ready: bool | None = None
-    carried: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -30,7 +30,7 @@ class ClusterInformation:
 
     metadata: Metadata
     spec: ClusterInformationSpec = ClusterInformationSpec()
-    carried: str = ""
+    unknown_json: str = ""
 
     @property
     def is_locked(self) -> bool:

@@ -14,6 +14,19 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from netplug_core.clock import format_time
+from netplug_core.decoding.reader import (
+    DocumentOrigin,
+    JSONDict,
+    MalformedField,
+    ObjectReader,
+    UnknownField,
+    as_boolean,
+    as_nonempty_string,
+    as_string,
+    as_time,
+    decode_unknown_json,
+    omit_empty,
+)
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.codec_ipam import (
@@ -24,25 +37,12 @@ from netplug_core.resources.codec_ipam import (
 )
 from netplug_core.resources.codec_ippool import read_pool, write_pool
 from netplug_core.resources.codec_workloadendpoint import read_endpoint, write_endpoint
-from netplug_core.resources.fields import (
-    Fields,
-    Json,
-    MalformedField,
-    Origin,
-    UnknownField,
-    as_flag,
-    as_name,
-    as_text,
-    as_time,
-    carried_members,
-    present,
-)
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.kinds import Resource, get_kind, kind_of
 from netplug_core.resources.metadata import Metadata, OwnerReference
-from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "API_VERSION",
+    "DocumentOrigin",
     "MalformedField",
-    "Origin",
     "UnknownField",
     "from_mapping",
     "to_mapping",
@@ -69,7 +69,7 @@ def to_mapping(resource: Resource, *, revision: str = "") -> dict[str, object]:
     With a ``revision`` it is what people are shown, without one what is stored: a stored value never holds its own.
     """
     row = kind_of(resource)
-    out: Json = {"kind": row.name, "apiVersion": API_VERSION}
+    out: JSONDict = {"kind": row.name, "apiVersion": API_VERSION}
     out |= _converter().unstructure(resource)
     if revision:
         out["metadata"] = _write_metadata(resource.metadata) | {"resourceVersion": revision}
@@ -77,7 +77,7 @@ def to_mapping(resource: Resource, *, revision: str = "") -> dict[str, object]:
 
 
 def from_mapping(
-    mapping: Mapping[str, object], *, origin: Origin, source: str = "", kind: Kind[object] | None = None
+    mapping: Mapping[str, object], *, origin: DocumentOrigin, source: str = "", kind: Kind[object] | None = None
 ) -> Resource:
     """The resource that a JSON object stands for, defaults filled in.
 
@@ -87,14 +87,14 @@ def from_mapping(
         ConfigurationError: it stands for none; the error names the document, the field, what is there and what
             was expected.
     """
-    fields = Fields(mapping, origin=origin, source=source)
-    value = fields.take("kind", as_text, "")
-    row = get_kind(value, where=fields.where("kind"))
+    fields = ObjectReader(mapping, origin=origin, source=source)
+    value = fields.optional("kind", as_string, "")
+    row = get_kind(value, where=fields.path_of("kind"))
     accepted = row.name if kind is None else kind.name
     if value != accepted:
-        raise fields.refusal("kind", repr(accepted), value)
-    if fields.take("apiVersion", as_text, "") != API_VERSION:
-        raise fields.refusal("apiVersion", repr(API_VERSION), mapping.get("apiVersion"))
+        raise fields.malformed_field("kind", repr(accepted), value)
+    if fields.optional("apiVersion", as_string, "") != API_VERSION:
+        raise fields.malformed_field("apiVersion", repr(API_VERSION), mapping.get("apiVersion"))
     return _converter().structure(fields, row.value_type)
 
 
@@ -116,7 +116,9 @@ def _converter() -> BaseConverter:
     return converter
 
 
-def _register(converter: BaseConverter, cls: type[T], read: Callable[[Fields], T], write: Callable[[T], Json]) -> None:
+def _register(
+    converter: BaseConverter, cls: type[T], read: Callable[[ObjectReader], T], write: Callable[[T], JSONDict]
+) -> None:
     converter.register_structure_hook(cls, lambda fields, _: read(fields))
     converter.register_unstructure_hook(cls, write)
 
@@ -124,27 +126,29 @@ def _register(converter: BaseConverter, cls: type[T], read: Callable[[Fields], T
 # --- metadata ------------------------------------------------------------------------------------------------------
 
 
-def _read_metadata(fields: Fields) -> Metadata:
+def _read_metadata(fields: ObjectReader) -> Metadata:
     # What a store says of its own copy; no part of the resource.
-    fields.drop("resourceVersion", "selfLink", "generation", "managedFields", "deletionGracePeriodSeconds")
+    fields.ignore("resourceVersion", "selfLink", "generation", "managedFields", "deletionGracePeriodSeconds")
     return Metadata(
-        name=fields.need("name", as_name),
-        namespace=fields.take("namespace", as_text, ""),
-        generate_name=fields.take("generateName", as_text, ""),
-        uid=fields.take("uid", as_text, ""),
-        creation_time_ns=fields.take("creationTimestamp", as_time, None),
-        deletion_time_ns=fields.take("deletionTimestamp", as_time, None),
-        labels=fields.take_texts("labels"),
-        annotations=fields.take_texts("annotations"),
-        finalizers=fields.take_each("finalizers", as_text),
+        name=fields.required("name", as_nonempty_string),
+        namespace=fields.optional("namespace", as_string, ""),
+        generate_name=fields.optional("generateName", as_string, ""),
+        uid=fields.optional("uid", as_string, ""),
+        creation_time_ns=fields.optional("creationTimestamp", as_time, None),
+        deletion_time_ns=fields.optional("deletionTimestamp", as_time, None),
+        labels=fields.string_map("labels"),
+        annotations=fields.string_map("annotations"),
+        finalizers=fields.list_of("finalizers", as_string),
         # These are Kubernetes' objects, whose members are Kubernetes' to add.
-        owner_references=fields.take_objects("ownerReferences", lambda owner: _read_owner(owner.lenient())),
-        carried=fields.finish(),
+        owner_references=fields.object_list(
+            "ownerReferences", lambda owner: _read_owner(owner.keeping_unknown_fields())
+        ),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _write_metadata(metadata: Metadata) -> Json:
-    out = present(
+def _write_metadata(metadata: Metadata) -> JSONDict:
+    out = omit_empty(
         name=metadata.name,
         namespace=metadata.namespace,
         generateName=metadata.generate_name,
@@ -158,66 +162,69 @@ def _write_metadata(metadata: Metadata) -> Json:
         out["creationTimestamp"] = format_time(metadata.creation_time_ns)
     if metadata.deletion_time_ns is not None:
         out["deletionTimestamp"] = format_time(metadata.deletion_time_ns)
-    return carried_members(metadata.carried) | out
+    return decode_unknown_json(metadata.unknown_json) | out
 
 
-def _read_owner(fields: Fields) -> OwnerReference:
+def _read_owner(fields: ObjectReader) -> OwnerReference:
     return OwnerReference(
-        api_version=fields.need("apiVersion", as_text),
-        kind=fields.need("kind", as_text),
-        name=fields.need("name", as_text),
-        uid=fields.need("uid", as_text),
-        carried=fields.finish(),
+        api_version=fields.required("apiVersion", as_string),
+        kind=fields.required("kind", as_string),
+        name=fields.required("name", as_string),
+        uid=fields.required("uid", as_string),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _write_owner(owner: OwnerReference) -> Json:
-    out: Json = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-    return carried_members(owner.carried) | out
+def _write_owner(owner: OwnerReference) -> JSONDict:
+    out: JSONDict = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+    return decode_unknown_json(owner.unknown_json) | out
 
 
 # --- Node ----------------------------------------------------------------------------------------------------------
 
 
-def _read_node(converter: BaseConverter, fields: Fields) -> Node:
-    metadata = converter.structure(fields.take_object("metadata"), Metadata)
-    spec = fields.take_object("spec")
-    if fields.origin is Origin.PERSON:
-        fields.drop("status")  # not a person's to write; one hands it in only because ``get`` printed it
+def _read_node(converter: BaseConverter, fields: ObjectReader) -> Node:
+    metadata = converter.structure(fields.optional_object("metadata"), Metadata)
+    spec = fields.optional_object("spec")
+    if fields.origin is DocumentOrigin.USER:
+        fields.ignore("status")  # not a person's to write; one hands it in only because ``get`` printed it
     return Node(
         metadata=metadata,
-        spec=NodeSpec(orchestrator_names=spec.take_objects("orchRefs", _read_orchestrator_name), carried=spec.finish()),
-        carried=fields.finish(),
+        spec=NodeSpec(
+            orchestrator_references=spec.object_list("orchRefs", _read_orchestrator_reference),
+            unknown_json=spec.finish_unknown_json(),
+        ),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _read_orchestrator_name(fields: Fields) -> OrchestratorName:
-    return OrchestratorName(
-        orchestrator=fields.need("orchestrator", as_text),
-        name=fields.take("nodeName", as_text, ""),
-        carried=fields.finish(),
+def _read_orchestrator_reference(fields: ObjectReader) -> OrchestratorReference:
+    return OrchestratorReference(
+        orchestrator=fields.required("orchestrator", as_string),
+        node_name=fields.optional("nodeName", as_string, ""),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _write_node(converter: BaseConverter, node: Node) -> Json:
+def _write_node(converter: BaseConverter, node: Node) -> JSONDict:
     names = [
-        carried_members(name.carried) | {"nodeName": name.name, "orchestrator": name.orchestrator}
-        for name in node.spec.orchestrator_names
+        decode_unknown_json(name.unknown_json) | {"nodeName": name.node_name, "orchestrator": name.orchestrator}
+        for name in node.spec.orchestrator_references
     ]
-    spec = carried_members(node.spec.carried) | present(orchRefs=names)
-    return carried_members(node.carried) | {"metadata": converter.unstructure(node.metadata), "spec": spec}
+    spec = decode_unknown_json(node.spec.unknown_json) | omit_empty(orchRefs=names)
+    return decode_unknown_json(node.unknown_json) | {"metadata": converter.unstructure(node.metadata), "spec": spec}
 
 
 # --- Profile: no ADD meets one, so its codec is loaded with the first ------------------------------------------------
 
 
-def _read_profile(converter: BaseConverter, fields: Fields) -> Profile:
+def _read_profile(converter: BaseConverter, fields: ObjectReader) -> Profile:
     from netplug_core.resources.codec_profile import read_profile
 
     return read_profile(converter, fields)
 
 
-def _write_profile(converter: BaseConverter, profile: Profile) -> Json:
+def _write_profile(converter: BaseConverter, profile: Profile) -> JSONDict:
     from netplug_core.resources.codec_profile import write_profile
 
     return write_profile(converter, profile)
@@ -226,29 +233,32 @@ def _write_profile(converter: BaseConverter, profile: Profile) -> Json:
 # --- ClusterInformation --------------------------------------------------------------------------------------------
 
 
-def _read_cluster(converter: BaseConverter, fields: Fields) -> ClusterInformation:
-    metadata = converter.structure(fields.take_object("metadata"), Metadata)
-    spec = fields.take_object("spec")
+def _read_cluster(converter: BaseConverter, fields: ObjectReader) -> ClusterInformation:
+    metadata = converter.structure(fields.optional_object("metadata"), Metadata)
+    spec = fields.optional_object("spec")
     return ClusterInformation(
         metadata=metadata,
         spec=ClusterInformationSpec(
-            cluster_guid=spec.take("clusterGUID", as_text, ""),
-            cluster_type=spec.take("clusterType", as_text, ""),
-            version=spec.take("netplugVersion", as_text, ""),
-            is_datastore_ready=spec.take("datastoreReady", as_flag, None),
-            carried=spec.finish(),
+            cluster_guid=spec.optional("clusterGUID", as_string, ""),
+            cluster_type=spec.optional("clusterType", as_string, ""),
+            version=spec.optional("netplugVersion", as_string, ""),
+            is_datastore_ready=spec.optional("datastoreReady", as_boolean, None),
+            unknown_json=spec.finish_unknown_json(),
         ),
-        carried=fields.finish(),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _write_cluster(converter: BaseConverter, cluster: ClusterInformation) -> Json:
-    spec = present(
+def _write_cluster(converter: BaseConverter, cluster: ClusterInformation) -> JSONDict:
+    spec = omit_empty(
         clusterGUID=cluster.spec.cluster_guid,
         clusterType=cluster.spec.cluster_type,
         netplugVersion=cluster.spec.version,
     )
     if cluster.spec.is_datastore_ready is not None:
         spec["datastoreReady"] = cluster.spec.is_datastore_ready
-    spec = carried_members(cluster.spec.carried) | spec
-    return carried_members(cluster.carried) | {"metadata": converter.unstructure(cluster.metadata), "spec": spec}
+    spec = decode_unknown_json(cluster.spec.unknown_json) | spec
+    return decode_unknown_json(cluster.unknown_json) | {
+        "metadata": converter.unstructure(cluster.metadata),
+        "spec": spec,
+    }

@@ -6,16 +6,16 @@ import json
 from typing import TYPE_CHECKING
 
 from netplug_core.addressing import Prefix
-from netplug_core.resources.fields import (
-    Fields,
-    Json,
-    Origin,
-    as_flag,
-    as_number,
+from netplug_core.decoding.reader import (
+    DocumentOrigin,
+    JSONDict,
+    ObjectReader,
+    as_boolean,
+    as_nonnegative_integer,
     as_prefix,
-    as_text,
-    carried_members,
-    present,
+    as_string,
+    decode_unknown_json,
+    omit_empty,
 )
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
@@ -30,75 +30,75 @@ __all__ = ["read_configuration", "read_reservation", "write_configuration", "wri
 # --- IPReservation -------------------------------------------------------------------------------------------------
 
 
-def read_reservation(converter: BaseConverter, fields: Fields) -> IPReservation:
+def read_reservation(converter: BaseConverter, fields: ObjectReader) -> IPReservation:
     """The reservation that an object stands for."""
     return IPReservation(
-        metadata=converter.structure(fields.take_object("metadata"), Metadata),
-        spec=_read_reservation_spec(fields.take_object("spec")),
-        carried=fields.finish(),
+        metadata=converter.structure(fields.optional_object("metadata"), Metadata),
+        spec=_read_reservation_spec(fields.optional_object("spec")),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _read_reservation_spec(fields: Fields) -> IPReservationSpec:
-    read = as_prefix if fields.origin is Origin.PERSON else _stored_entry
-    entries = fields.take_each("reservedCIDRs", read)
+def _read_reservation_spec(fields: ObjectReader) -> IPReservationSpec:
+    read = as_prefix if fields.origin is DocumentOrigin.USER else _decode_stored_cidr
+    entries = fields.list_of("reservedCIDRs", read)
     return IPReservationSpec(
         reserved=tuple(entry for entry in entries if isinstance(entry, Prefix)),
-        unread=tuple(entry for entry in entries if isinstance(entry, str)),
-        carried=fields.finish(),
+        unparsed=tuple(entry for entry in entries if isinstance(entry, str)),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _stored_entry(value: object) -> Prefix | str:
+def _decode_stored_cidr(value: object) -> Prefix | str:
     """What an entry reserves, host bits cleared; as JSON text where it cannot be read (nobody is there to ask)."""
     try:
-        return Prefix.enclosing(as_text(value))
+        return Prefix.enclosing(as_string(value))
     except ValueError:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def write_reservation(converter: BaseConverter, reservation: IPReservation) -> Json:
+def write_reservation(converter: BaseConverter, reservation: IPReservation) -> JSONDict:
     """The members that stand for a reservation, but its kind."""
     spec = reservation.spec
-    entries: list[object] = [*map(str, spec.reserved), *map(json.loads, spec.unread)]
-    return carried_members(reservation.carried) | {
+    entries: list[object] = [*map(str, spec.reserved), *map(json.loads, spec.unparsed)]
+    return decode_unknown_json(reservation.unknown_json) | {
         "metadata": converter.unstructure(reservation.metadata),
-        "spec": carried_members(spec.carried) | {"reservedCIDRs": entries},
+        "spec": decode_unknown_json(spec.unknown_json) | {"reservedCIDRs": entries},
     }
 
 
 # --- IPAMConfiguration ---------------------------------------------------------------------------------------------
 
 
-def read_configuration(converter: BaseConverter, fields: Fields) -> IPAMConfiguration:
+def read_configuration(converter: BaseConverter, fields: ObjectReader) -> IPAMConfiguration:
     """The configuration of block assignment that an object stands for."""
-    metadata = converter.structure(fields.take_object("metadata"), Metadata)
-    spec = fields.take_object("spec")
+    metadata = converter.structure(fields.optional_object("metadata"), Metadata)
+    spec = fields.optional_object("spec")
     return IPAMConfiguration(
         metadata=metadata,
         spec=IPAMConfigurationSpec(
-            is_affinity_strict=spec.take("strictAffinity", as_flag, default=False),
-            claims_blocks=spec.take("autoAllocateBlocks", as_flag, default=True),
-            max_blocks=spec.take("maxBlocksPerHost", as_number, 0),
-            cooldown_s=spec.take("ipCooldownSeconds", as_number, 0),
-            vm_persistence=spec.take("kubeVirtVMAddressPersistence", as_text, ""),
-            carried=spec.finish(),
+            is_affinity_strict=spec.optional("strictAffinity", as_boolean, default=False),
+            may_auto_allocate_blocks=spec.optional("autoAllocateBlocks", as_boolean, default=True),
+            max_blocks_per_host=spec.optional("maxBlocksPerHost", as_nonnegative_integer, 0),
+            cooldown_s=spec.optional("ipCooldownSeconds", as_nonnegative_integer, 0),
+            vm_address_persistence=spec.optional("kubeVirtVMAddressPersistence", as_string, ""),
+            unknown_json=spec.finish_unknown_json(),
         ),
-        carried=fields.finish(),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def write_configuration(converter: BaseConverter, configuration: IPAMConfiguration) -> Json:
+def write_configuration(converter: BaseConverter, configuration: IPAMConfiguration) -> JSONDict:
     """The members that stand for the configuration, but its kind."""
     spec = configuration.spec
-    out: Json = {
+    out: JSONDict = {
         "strictAffinity": spec.is_affinity_strict,
-        "autoAllocateBlocks": spec.claims_blocks,
-        "maxBlocksPerHost": spec.max_blocks,
+        "autoAllocateBlocks": spec.may_auto_allocate_blocks,
+        "maxBlocksPerHost": spec.max_blocks_per_host,
         "ipCooldownSeconds": spec.cooldown_s,
     }
-    out |= present(kubeVirtVMAddressPersistence=spec.vm_persistence)
-    return carried_members(configuration.carried) | {
+    out |= omit_empty(kubeVirtVMAddressPersistence=spec.vm_address_persistence)
+    return decode_unknown_json(configuration.unknown_json) | {
         "metadata": converter.unstructure(configuration.metadata),
-        "spec": carried_members(spec.carried) | out,
+        "spec": decode_unknown_json(spec.unknown_json) | out,
     }

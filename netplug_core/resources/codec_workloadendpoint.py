@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.resources.fields import (
-    Fields,
-    Json,
+from netplug_core.decoding.reader import (
+    JSONDict,
+    ObjectReader,
     as_address,
-    as_number,
-    as_text,
-    carried_members,
-    present,
+    as_nonnegative_integer,
+    as_string,
+    decode_unknown_json,
+    omit_empty,
 )
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import (
-    AddressMapping,
+    IPNAT,
     EndpointPort,
     WorkloadEndpoint,
     WorkloadEndpointSpec,
@@ -28,90 +28,93 @@ if TYPE_CHECKING:
 __all__ = ["read_endpoint", "write_endpoint"]
 
 
-def read_endpoint(converter: BaseConverter, fields: Fields) -> WorkloadEndpoint:
+def read_endpoint(converter: BaseConverter, fields: ObjectReader) -> WorkloadEndpoint:
     """The endpoint that an object stands for."""
     return WorkloadEndpoint(
-        metadata=converter.structure(fields.take_object("metadata"), Metadata),
-        spec=_read_endpoint_spec(fields.take_object("spec")),
-        carried=fields.finish(),
+        metadata=converter.structure(fields.optional_object("metadata"), Metadata),
+        spec=_read_endpoint_spec(fields.optional_object("spec")),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _read_endpoint_spec(fields: Fields) -> WorkloadEndpointSpec:
+def _read_endpoint_spec(fields: ObjectReader) -> WorkloadEndpointSpec:
     return WorkloadEndpointSpec(
-        orchestrator=fields.need("orchestrator", as_text),
-        node=fields.need("node", as_text),
-        container_id=fields.take("containerID", as_text, ""),
-        pod=fields.take("pod", as_text, ""),
-        workload=fields.take("workload", as_text, ""),
-        endpoint=fields.need("endpoint", as_text),
-        service_account=fields.take("serviceAccountName", as_text, ""),
-        addresses=fields.take_each("ipNetworks", _as_host),
-        address_mappings=fields.take_objects("ipNATs", _read_address_mapping),
-        profiles=fields.take_each("profiles", as_text),
-        interface_name=fields.take("interfaceName", as_text, ""),
-        mac=fields.take("mac", as_text, ""),
-        ports=fields.take_objects("ports", _read_port),
-        spoofable_prefixes=fields.take_each("allowSpoofedSourcePrefixes", as_text),
-        carried=fields.finish(),
+        orchestrator=fields.required("orchestrator", as_string),
+        node=fields.required("node", as_string),
+        container_id=fields.optional("containerID", as_string, ""),
+        pod=fields.optional("pod", as_string, ""),
+        workload=fields.optional("workload", as_string, ""),
+        endpoint=fields.required("endpoint", as_string),
+        service_account=fields.optional("serviceAccountName", as_string, ""),
+        addresses=fields.list_of("ipNetworks", _as_host_address),
+        ip_nats=fields.object_list("ipNATs", _read_ip_nat),
+        profiles=fields.list_of("profiles", as_string),
+        interface_name=fields.optional("interfaceName", as_string, ""),
+        mac=fields.optional("mac", as_string, ""),
+        ports=fields.object_list("ports", _read_port),
+        allowed_source_prefixes=fields.list_of("allowSpoofedSourcePrefixes", as_string),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _read_address_mapping(fields: Fields) -> AddressMapping:
-    return AddressMapping(
-        internal=fields.need("internalIP", as_address),
-        external=fields.need("externalIP", as_address),
-        carried=fields.finish(),
+def _read_ip_nat(fields: ObjectReader) -> IPNAT:
+    return IPNAT(
+        internal=fields.required("internalIP", as_address),
+        external=fields.required("externalIP", as_address),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def _read_port(fields: Fields) -> EndpointPort:
+def _read_port(fields: ObjectReader) -> EndpointPort:
     return EndpointPort(
-        name=fields.take("name", as_text, ""),
-        protocol=fields.need("protocol", as_text),
-        port=fields.need("port", as_number),
-        host_port=fields.take("hostPort", as_number, 0),
-        host_ip=fields.take("hostIP", as_text, ""),
-        carried=fields.finish(),
+        name=fields.optional("name", as_string, ""),
+        protocol=fields.required("protocol", as_string),
+        port=fields.required("port", as_nonnegative_integer),
+        host_port=fields.optional("hostPort", as_nonnegative_integer, 0),
+        host_ip=fields.optional("hostIP", as_string, ""),
+        unknown_json=fields.finish_unknown_json(),
     )
 
 
-def write_endpoint(converter: BaseConverter, endpoint: WorkloadEndpoint) -> Json:
+def write_endpoint(converter: BaseConverter, endpoint: WorkloadEndpoint) -> JSONDict:
     """The members that stand for an endpoint, but its kind."""
     spec = endpoint.spec
-    out: Json = {"orchestrator": spec.orchestrator, "node": spec.node, "endpoint": spec.endpoint}
-    out |= present(
+    out: JSONDict = {"orchestrator": spec.orchestrator, "node": spec.node, "endpoint": spec.endpoint}
+    out |= omit_empty(
         containerID=spec.container_id,
         pod=spec.pod,
         workload=spec.workload,
         serviceAccountName=spec.service_account,
         ipNetworks=[str(address.host_prefix) for address in spec.addresses],
-        ipNATs=[_write_address_mapping(mapping) for mapping in spec.address_mappings],
+        ipNATs=[_write_ip_nat(mapping) for mapping in spec.ip_nats],
         profiles=list(spec.profiles),
         interfaceName=spec.interface_name,
         mac=spec.mac,
         ports=[_write_port(port) for port in spec.ports],
-        allowSpoofedSourcePrefixes=list(spec.spoofable_prefixes),
+        allowSpoofedSourcePrefixes=list(spec.allowed_source_prefixes),
     )
-    out = carried_members(spec.carried) | out
-    return carried_members(endpoint.carried) | {"metadata": converter.unstructure(endpoint.metadata), "spec": out}
+    out = decode_unknown_json(spec.unknown_json) | out
+    return decode_unknown_json(endpoint.unknown_json) | {
+        "metadata": converter.unstructure(endpoint.metadata),
+        "spec": out,
+    }
 
 
-def _write_address_mapping(mapping: AddressMapping) -> Json:
-    out: Json = {"internalIP": str(mapping.internal), "externalIP": str(mapping.external)}
-    return carried_members(mapping.carried) | out
+def _write_ip_nat(mapping: IPNAT) -> JSONDict:
+    out: JSONDict = {"internalIP": str(mapping.internal), "externalIP": str(mapping.external)}
+    return decode_unknown_json(mapping.unknown_json) | out
 
 
-def _write_port(port: EndpointPort) -> Json:
-    out: Json = {"protocol": port.protocol, "port": port.port}
-    out |= present(name=port.name, hostPort=port.host_port, hostIP=port.host_ip)
-    return carried_members(port.carried) | out
+def _write_port(port: EndpointPort) -> JSONDict:
+    out: JSONDict = {"protocol": port.protocol, "port": port.port}
+    out |= omit_empty(name=port.name, hostPort=port.host_port, hostIP=port.host_ip)
+    return decode_unknown_json(port.unknown_json) | out
 
 
-def _as_host(value: object) -> Address:
+def _as_host_address(value: object) -> Address:
     # Written as a prefix, which has to hold this one address.
     try:
-        prefix = Prefix.parse(as_text(value))
+        prefix = Prefix.parse(as_string(value))
     except ValueError:
         prefix = None
     if prefix is None or prefix.size != 1:

@@ -14,17 +14,19 @@ __all__ = ["IPAM_CONFIGURATION", "IPAM_CONFIGURATION_KEY", "IPAMConfiguration", 
 class IPAMConfigurationSpec:
     """What the user asked of the allocator; the defaults are what holds while there is no object.
 
-    ``is_affinity_strict`` forbids borrowing, ``claims_blocks`` is whether an assignment may claim blocks, and
+    ``is_affinity_strict`` forbids borrowing, ``may_auto_allocate_blocks`` is whether an assignment may claim blocks,
+    and
     ``max_blocks`` bounds how many a node may have, 0 for no bound of the user's. A released address rests for
-    ``cooldown_s`` before anybody is given it. ``vm_persistence`` is kept as it is written, and nothing acts on it.
+    ``cooldown_s`` before anybody is given it. ``vm_address_persistence`` is kept as it is written, and nothing acts
+    on it.
     """
 
     is_affinity_strict: bool = False
-    claims_blocks: bool = True
-    max_blocks: int = 0
+    may_auto_allocate_blocks: bool = True
+    max_blocks_per_host: int = 0
     cooldown_s: int = 0
-    vm_persistence: str = ""
-    carried: str = ""
+    vm_address_persistence: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -33,7 +35,7 @@ class IPAMConfiguration:
 
     metadata: Metadata
     spec: IPAMConfigurationSpec = IPAMConfigurationSpec()
-    carried: str = ""
+    unknown_json: str = ""
 
 
 IPAM_CONFIGURATION: Kind[IPAMConfiguration] = Kind("IPAMConfiguration", ("name",))

@@ -65,7 +65,7 @@ class IPPoolSpec:
     vxlan_mode: Encapsulation = Encapsulation.NEVER
     has_outgoing_nat: bool = False
     is_bgp_export_disabled: bool = False
-    carried: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -76,7 +76,7 @@ class PoolCondition:
     status: str
     reason: str = ""
     message: str = ""
-    carried: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -84,7 +84,7 @@ class IPPoolStatus:
     """What the controllers found out about a pool."""
 
     conditions: tuple[PoolCondition, ...] = ()
-    carried: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -94,10 +94,10 @@ class IPPool:
     metadata: Metadata
     spec: IPPoolSpec
     status: IPPoolStatus = IPPoolStatus()
-    carried: str = ""
+    unknown_json: str = ""
 
     @classmethod
-    def over(cls, prefix: Prefix, *, name: str) -> IPPool:
+    def for_prefix(cls, prefix: Prefix, *, name: str) -> IPPool:
         """A pool over a prefix, with every default."""
         spec = IPPoolSpec(prefix=prefix, block_length=prefix.family.default_block_length)
         return cls(metadata=Metadata(name=name), spec=spec)
@@ -113,7 +113,7 @@ class IPPool:
         return self.metadata.deletion_time_ns is not None
 
     @property
-    def refusal(self) -> PoolCondition | None:
+    def not_allocatable_condition(self) -> PoolCondition | None:
         """The condition that says no address may be taken from it; None when nothing does."""
         for condition in self.status.conditions:
             if condition.type == "Allocatable" and condition.status == "False":

@@ -20,8 +20,8 @@ class IPReservationSpec:
     """
 
     reserved: tuple[Prefix, ...] = ()
-    unread: tuple[str, ...] = ()
-    carried: str = ""
+    unparsed: tuple[str, ...] = ()
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -30,7 +30,7 @@ class IPReservation:
 
     metadata: Metadata
     spec: IPReservationSpec = IPReservationSpec()
-    carried: str = ""
+    unknown_json: str = ""
 
 
 IPRESERVATION: Kind[IPReservation] = Kind("IPReservation", ("name",))

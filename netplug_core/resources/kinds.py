@@ -21,14 +21,24 @@ from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
-__all__ = ["KINDS", "Resource", "ResourceKind", "Scope", "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of"]
+__all__ = [
+    "KINDS",
+    "Resource",
+    "ResourceKind",
+    "ResourceScope",
+    "UnknownKind",
+    "find_kind",
+    "get_kind",
+    "key_of",
+    "kind_of",
+]
 
 Resource: TypeAlias = (
     IPPool | IPReservation | IPAMConfiguration | Node | Profile | WorkloadEndpoint | ClusterInformation
 )
 
 
-class Scope(enum.Enum):
+class ResourceScope(enum.Enum):
     """Whether names of a kind are unique in the cluster or in a namespace."""
 
     CLUSTER = "cluster"
@@ -46,8 +56,8 @@ class ResourceKind:
     kind: Kind[Resource]
     value_type: type[Resource]
     plural: str
-    words: tuple[str, ...]
-    scope: Scope = Scope.CLUSTER
+    aliases: tuple[str, ...]
+    scope: ResourceScope = ResourceScope.CLUSTER
     fixed_name: str = ""
 
     @property
@@ -57,7 +67,7 @@ class ResourceKind:
 
     def key(self, name: str, namespace: str = "") -> Key[Resource]:
         """The key of the object with that name; the namespace of a kind that has none is ignored."""
-        if self.scope is Scope.CLUSTER:
+        if self.scope is ResourceScope.CLUSTER:
             return self.kind.key(name)
         return self.kind.key(namespace, name)
 
@@ -75,58 +85,58 @@ KINDS: tuple[ResourceKind, ...] = (
         kind=IPPOOL,
         value_type=IPPool,
         plural="ippools",
-        words=("ippool", "ippools", "ipp", "ipps", "pool", "pools"),
+        aliases=("ippool", "ippools", "ipp", "ipps", "pool", "pools"),
     ),
     ResourceKind(
         kind=IPRESERVATION,
         value_type=IPReservation,
         plural="ipreservations",
-        words=("ipreservation", "ipreservations", "reservation", "reservations"),
+        aliases=("ipreservation", "ipreservations", "reservation", "reservations"),
     ),
     ResourceKind(
         kind=IPAM_CONFIGURATION,
         value_type=IPAMConfiguration,
         plural="ipamconfigurations",
-        words=("ipamconfiguration", "ipamconfigurations", "ipamconfig", "ipamconfigs"),
+        aliases=("ipamconfiguration", "ipamconfigurations", "ipamconfig", "ipamconfigs"),
         fixed_name="default",
     ),
-    ResourceKind(kind=NODE, value_type=Node, plural="nodes", words=("node", "nodes", "no", "nos")),
-    ResourceKind(kind=PROFILE, value_type=Profile, plural="profiles", words=("profile", "profiles", "pro", "pros")),
+    ResourceKind(kind=NODE, value_type=Node, plural="nodes", aliases=("node", "nodes", "no", "nos")),
+    ResourceKind(kind=PROFILE, value_type=Profile, plural="profiles", aliases=("profile", "profiles", "pro", "pros")),
     ResourceKind(
         kind=WORKLOAD_ENDPOINT,
         value_type=WorkloadEndpoint,
         plural="workloadendpoints",
-        words=("workloadendpoint", "workloadendpoints", "wep", "weps"),
-        scope=Scope.NAMESPACED,
+        aliases=("workloadendpoint", "workloadendpoints", "wep", "weps"),
+        scope=ResourceScope.NAMESPACED,
     ),
     ResourceKind(
         kind=CLUSTER_INFORMATION,
         value_type=ClusterInformation,
         plural="clusterinformations",
-        words=("clusterinformation", "clusterinformations", "clusterinfo", "clusterinfos"),
+        aliases=("clusterinformation", "clusterinformations", "clusterinfo", "clusterinfos"),
         fixed_name="default",
     ),
 )
 """Every kind of this release."""
 
-_BY_WORD = {word: row for row in KINDS for word in row.words}
+_BY_ALIAS = {word: row for row in KINDS for word in row.aliases}
 _BY_TYPE = {row.value_type: row for row in KINDS}
 
 
-def find_kind(word: str) -> ResourceKind | None:
+def find_kind(alias: str) -> ResourceKind | None:
     """The kind that a word names, in any case and number; None when none is called so."""
-    return _BY_WORD.get(word.lower())
+    return _BY_ALIAS.get(alias.lower())
 
 
-def get_kind(word: object, *, where: str = "") -> ResourceKind:
+def get_kind(alias: object, *, where: str = "") -> ResourceKind:
     """The kind that a word names.
 
     Raises:
         UnknownKind: none is called so; the error says which there are, and ``where`` the word stood.
     """
-    row = find_kind(word) if isinstance(word, str) else None
+    row = find_kind(alias) if isinstance(alias, str) else None
     if row is None:
-        raise UnknownKind(where, "" if word is None else word, ", ".join(row.name for row in KINDS))
+        raise UnknownKind(where, "" if alias is None else alias, ", ".join(row.name for row in KINDS))
     return row
 
 

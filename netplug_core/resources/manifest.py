@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from netplug_core.resources.codec import Origin, from_mapping
-from netplug_core.resources.fields import Fields, as_text
+from netplug_core.decoding.reader import ObjectReader, as_string
+from netplug_core.resources.codec import DocumentOrigin, from_mapping
 from netplug_core.resources.kinds import Resource
 
 __all__ = ["Manifest", "manifest_from_mapping"]
@@ -35,6 +35,6 @@ def manifest_from_mapping(mapping: Mapping[str, object], *, source: str) -> Mani
     Raises:
         ConfigurationError: it stands for no resource; see ``codec.from_mapping``.
     """
-    resource = from_mapping(mapping, origin=Origin.PERSON, source=source)
-    metadata = Fields(mapping, origin=Origin.PERSON, source=source).take_object("metadata")
-    return Manifest(resource=resource, revision=metadata.take("resourceVersion", as_text, ""), source=source)
+    resource = from_mapping(mapping, origin=DocumentOrigin.USER, source=source)
+    metadata = ObjectReader(mapping, origin=DocumentOrigin.USER, source=source).optional_object("metadata")
+    return Manifest(resource=resource, revision=metadata.optional("resourceVersion", as_string, ""), source=source)

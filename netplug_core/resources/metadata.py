@@ -22,7 +22,7 @@ class OwnerReference:
     kind: str
     name: str
     uid: str
-    carried: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -39,4 +39,4 @@ class Metadata:
     annotations: Labels = ()
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
-    carried: str = ""
+    unknown_json: str = ""

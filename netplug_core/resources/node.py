@@ -7,24 +7,24 @@ from attrs import frozen
 from netplug_core.records import Key, Kind
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["NODE", "Node", "NodeSpec", "OrchestratorName", "node_key"]
+__all__ = ["NODE", "Node", "NodeSpec", "OrchestratorReference", "node_key"]
 
 
 @frozen(kw_only=True)
-class OrchestratorName:
+class OrchestratorReference:
     """What one orchestrator (``k8s``) calls the machine."""
 
     orchestrator: str
-    name: str
-    carried: str = ""
+    node_name: str
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
 class NodeSpec:
     """What is known of a node so far: the names its orchestrators have for it, and what later releases add."""
 
-    orchestrator_names: tuple[OrchestratorName, ...] = ()
-    carried: str = ""
+    orchestrator_references: tuple[OrchestratorReference, ...] = ()
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -33,7 +33,7 @@ class Node:
 
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
-    carried: str = ""
+    unknown_json: str = ""
 
 
 NODE: Kind[Node] = Kind("Node", ("name",))

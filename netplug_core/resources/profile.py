@@ -15,25 +15,25 @@ from netplug_core.records import Key, Kind, Record, Revision
 from netplug_core.resources.metadata import Labels, Metadata
 
 __all__ = [
-    "ALLOW_ALL",
-    "NAMESPACE_PREFIX",
+    "DEFAULT_ALLOW_PROFILE",
+    "NAMESPACE_PROFILE_PREFIX",
     "PROFILE",
-    "SERVICE_ACCOUNT_PREFIX",
-    "Action",
+    "SERVICE_ACCOUNT_PROFILE_PREFIX",
     "Profile",
+    "ProfileRule",
     "ProfileSpec",
-    "Rule",
+    "RuleAction",
     "profile_key",
 ]
 
-NAMESPACE_PREFIX: Final = "kns."
+NAMESPACE_PROFILE_PREFIX: Final = "kns."
 """What the names of namespaces' profiles begin with."""
 
-SERVICE_ACCOUNT_PREFIX: Final = "ksa."
+SERVICE_ACCOUNT_PROFILE_PREFIX: Final = "ksa."
 """What the names of service accounts' profiles begin with."""
 
 
-class Action(enum.Enum):
+class RuleAction(enum.Enum):
     """What becomes of a packet that a rule matches."""
 
     ALLOW = "Allow"
@@ -43,11 +43,11 @@ class Action(enum.Enum):
 
 
 @frozen(kw_only=True)
-class Rule:
+class ProfileRule:
     """One rule. ``carried`` is what it matches: without it, every packet. Nothing of this release programs rules."""
 
-    action: Action
-    carried: str = ""
+    action: RuleAction
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -55,9 +55,9 @@ class ProfileSpec:
     """What an endpoint gets: labels for selectors to find it by, and rules where no policy speaks of it."""
 
     labels_to_apply: Labels = ()
-    ingress: tuple[Rule, ...] = ()
-    egress: tuple[Rule, ...] = ()
-    carried: str = ""
+    ingress: tuple[ProfileRule, ...] = ()
+    egress: tuple[ProfileRule, ...] = ()
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -66,7 +66,7 @@ class Profile:
 
     metadata: Metadata
     spec: ProfileSpec = ProfileSpec()
-    carried: str = ""
+    unknown_json: str = ""
 
 
 PROFILE: Kind[Profile] = Kind("Profile", ("name",))
@@ -77,10 +77,10 @@ def profile_key(name: str) -> Key[Profile]:
     return PROFILE.key(name)
 
 
-_ALLOWED = (Rule(action=Action.ALLOW),)
-_ALLOW_ALL = Profile(
-    metadata=Metadata(name="projectnetplug-default-allow"), spec=ProfileSpec(ingress=_ALLOWED, egress=_ALLOWED)
+_ALLOW_RULES = (ProfileRule(action=RuleAction.ALLOW),)
+_DEFAULT_ALLOW = Profile(
+    metadata=Metadata(name="projectnetplug-default-allow"), spec=ProfileSpec(ingress=_ALLOW_RULES, egress=_ALLOW_RULES)
 )
 
-ALLOW_ALL: Final = Record(profile_key(_ALLOW_ALL.metadata.name), _ALLOW_ALL, Revision("1"))
+DEFAULT_ALLOW_PROFILE: Final = Record(profile_key(_DEFAULT_ALLOW.metadata.name), _DEFAULT_ALLOW, Revision("1"))
 """The profile that allows everything. It is there in every cluster, is nowhere stored, and cannot be changed."""

@@ -14,31 +14,36 @@ from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.names import LONGEST_NAME, is_resource_name
+from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import AllowedUse, Encapsulation, IPPool
 from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import Resource, Scope, key_of, kind_of
+from netplug_core.resources.kinds import Resource, ResourceScope, key_of, kind_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
-from netplug_core.resources.profile import ALLOW_ALL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX, Profile
+from netplug_core.resources.profile import (
+    DEFAULT_ALLOW_PROFILE,
+    NAMESPACE_PROFILE_PREFIX,
+    SERVICE_ACCOUNT_PROFILE_PREFIX,
+    Profile,
+)
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
-from netplug_core.selectors.grammar import Everything, SelectorError, leaves, parse
+from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
+    "FieldError",
     "InvalidResource",
-    "Problem",
-    "check",
-    "check_pool_change",
-    "check_pool_neighbours",
     "pool_warnings",
+    "validate_pool_overlaps",
+    "validate_pool_update",
+    "validate_resource",
 ]
 
-_ANNOTATIONS_SIZE = 256 * 1024
-_SELECTOR_LENGTH = 1024
-_LABEL_TEXT = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_EVERYTHING = "all()"
+_MAX_ANNOTATIONS_BYTES = 256 * 1024
+_MAX_SELECTOR_LENGTH = 1024
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_SELECT_ALL = "all()"
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
 _LINK_LOCAL = {
     Family.IPV4: Prefix.parse("169.254.0.0/16"),
@@ -47,43 +52,43 @@ _LINK_LOCAL = {
 
 
 @frozen
-class Problem:
+class FieldError:
     """One field that cannot be accepted, what it holds, and the rule it breaks."""
 
     field: str
     value: object
-    rule: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"error with field {self.field} = '{self.value}' ({self.rule})"
+        return f"error with field {self.field} = '{self.value}' ({self.reason})"
 
 
 @frozen
 class InvalidResource(ConfigurationError):
     """A resource that breaks rules; ``where`` names it, ``problems`` has every rule it breaks."""
 
-    problems: tuple[Problem, ...]
+    field_errors: tuple[FieldError, ...]
 
     @classmethod
-    def of(cls, where: str, problems: Iterable[Problem]) -> InvalidResource:
+    def from_field_errors(cls, where: str, problems: Iterable[FieldError]) -> InvalidResource:
         """The error for one problem or several."""
         found = tuple(problems)
-        return cls(where, found[0].value, found[0].rule, found)
+        return cls(where, found[0].value, found[0].reason, found)
 
     def __str__(self) -> str:
-        return f"{self.where}: {'; '.join(map(str, self.problems))}"
+        return f"{self.where}: {'; '.join(map(str, self.field_errors))}"
 
 
-def check(resource: Resource) -> None:
+def validate_resource(resource: Resource) -> None:
     """Hold a resource against the rules that need nothing else.
 
     Raises:
         InvalidResource: it breaks some; all of them are named.
     """
-    _raise_any(resource, (*_metadata(resource), *_own_problems(resource)))
+    _raise_if_any(resource, (*_validate_metadata(resource), *_validate_spec(resource)))
 
 
-def check_pool_neighbours(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[Prefix] = ()) -> None:
+def validate_pool_overlaps(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[Prefix] = ()) -> None:
     """Hold a new pool against the pools there are, and against the blocks that pools before it left.
 
     Raises:
@@ -91,23 +96,23 @@ def check_pool_neighbours(pool: IPPool, others: Iterable[IPPool], blocks: Iterab
     """
     prefix, where = pool.spec.prefix, key_of(pool)
     overlaps = (
-        Problem("spec.cidr", prefix, f"{where} CIDR overlaps with {key_of(other)} CIDR {other.spec.prefix}")
+        FieldError("spec.cidr", prefix, f"{where} CIDR overlaps with {key_of(other)} CIDR {other.spec.prefix}")
         for other in others
         if other.spec.prefix.overlaps(prefix) and other.metadata.name != pool.metadata.name
     )
-    _raise_any(pool, overlaps)
+    _raise_if_any(pool, overlaps)
     left = (block for block in blocks if block.overlaps(prefix) and block.length != pool.spec.block_length)
     text = "IPPool blocksSize conflicts with existing allocations that use a different blockSize"
-    _raise_any(pool, (Problem("spec.blockSize", pool.spec.block_length, f"{text}: {block}") for block in left))
+    _raise_if_any(pool, (FieldError("spec.blockSize", pool.spec.block_length, f"{text}: {block}") for block in left))
 
 
-def check_pool_change(stored: IPPool, wanted: IPPool) -> None:
+def validate_pool_update(stored: IPPool, updated: IPPool) -> None:
     """Hold a change of a pool against what the pool is.
 
     Raises:
         InvalidResource: the change touches what cannot be changed.
     """
-    _raise_any(wanted, _frozen_fields(stored, wanted))
+    _raise_if_any(updated, _validate_immutable_fields(stored, updated))
 
 
 def pool_warnings(pool: IPPool) -> tuple[str, ...]:
@@ -124,31 +129,31 @@ def pool_warnings(pool: IPPool) -> tuple[str, ...]:
     return tuple(f"{key_of(pool)}: {warning}" for warning in warnings)
 
 
-def _raise_any(resource: Resource, problems: Iterable[Problem]) -> None:
+def _raise_if_any(resource: Resource, problems: Iterable[FieldError]) -> None:
     found = tuple(problems)
     if found:
-        raise InvalidResource.of(str(key_of(resource)), found)
+        raise InvalidResource.from_field_errors(str(key_of(resource)), found)
 
 
 # --- any kind ------------------------------------------------------------------------------------------------------
 
 
-def _metadata(resource: Resource) -> Iterator[Problem]:
+def _validate_metadata(resource: Resource) -> Iterator[FieldError]:
     metadata, row = resource.metadata, kind_of(resource)
     if row.fixed_name and metadata.name != row.fixed_name:
-        yield Problem("metadata.name", metadata.name, f"there is one {row.name}, and its name is {row.fixed_name}")
+        yield FieldError("metadata.name", metadata.name, f"there is one {row.name}, and its name is {row.fixed_name}")
     if not is_resource_name(metadata.name):
-        rule = f"at most {LONGEST_NAME} lower-case letters, digits, '-' and '.', each part between letters or digits"
-        yield Problem("metadata.name", metadata.name, rule)
-    if metadata.namespace and row.scope is Scope.CLUSTER:
-        yield Problem("metadata.namespace", metadata.namespace, f"{row.name} is not namespaced")
-    yield from _label_problems(metadata)
+        rule = f"at most {MAX_NAME_LENGTH} lower-case letters, digits, '-' and '.', each part between letters or digits"
+        yield FieldError("metadata.name", metadata.name, rule)
+    if metadata.namespace and row.scope is ResourceScope.CLUSTER:
+        yield FieldError("metadata.namespace", metadata.namespace, f"{row.name} is not namespaced")
+    yield from _validate_labels(metadata)
     size = _annotations_size(metadata)
-    if size > _ANNOTATIONS_SIZE:
-        yield Problem("metadata.annotations", f"{size} bytes", f"at most {_ANNOTATIONS_SIZE} bytes in total")
+    if size > _MAX_ANNOTATIONS_BYTES:
+        yield FieldError("metadata.annotations", f"{size} bytes", f"at most {_MAX_ANNOTATIONS_BYTES} bytes in total")
 
 
-def _label_problems(metadata: Metadata) -> Iterator[Problem]:
+def _validate_labels(metadata: Metadata) -> Iterator[FieldError]:
     """What an API server would refuse: a resource can move from one store to another."""
     text = "at most 63 letters, digits, '-', '_' and '.', between letters or digits"
     rule = f"a name is {text}, and may have a DNS name and '/' before it"
@@ -156,71 +161,79 @@ def _label_problems(metadata: Metadata) -> Iterator[Problem]:
         ("labels", [name for name, _text in metadata.labels]),
         ("annotations", [name.lower() for name, _text in metadata.annotations]),
     ):
-        yield from (Problem(f"metadata.{member}", name, rule) for name in names if not _is_qualified(name))
+        yield from (FieldError(f"metadata.{member}", name, rule) for name in names if not _is_qualified(name))
     for name, value in metadata.labels:
-        if value and not _LABEL_TEXT.fullmatch(value):
-            yield Problem(f"metadata.labels[{name}]", value, f"a label's text is {text}, or empty")
+        if value and not _LABEL_VALUE.fullmatch(value):
+            yield FieldError(f"metadata.labels[{name}]", value, f"a label's text is {text}, or empty")
 
 
 def _is_qualified(name: str) -> bool:
     domain, slash, last = name.rpartition("/")
-    return bool(_LABEL_TEXT.fullmatch(last)) and (is_resource_name(domain) if slash else True)
+    return bool(_LABEL_VALUE.fullmatch(last)) and (is_resource_name(domain) if slash else True)
 
 
 def _annotations_size(metadata: Metadata) -> int:
     return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations)
 
 
-def _own_problems(resource: Resource) -> Iterator[Problem]:
+def _validate_spec(resource: Resource) -> Iterator[FieldError]:
     match resource:
         case IPPool():
-            for rule in _POOL_RULES:
+            for rule in _POOL_VALIDATORS:
                 yield from rule(resource)
         case IPAMConfiguration():
-            yield from _assignment_rules(resource)
+            yield from _validate_ipam_configuration(resource)
         case Node():
-            yield from _orchestrator_names(resource)
+            yield from _validate_orchestrator_references(resource)
         case Profile():
-            yield from _kept_profiles(resource)
+            yield from _validate_reserved_profile_names(resource)
         case IPReservation() | WorkloadEndpoint() | ClusterInformation():
             return  # what can be read may be wanted
         case _:
             assert_never(resource)
 
 
-def _assignment_rules(configuration: IPAMConfiguration) -> Iterator[Problem]:
+def _validate_ipam_configuration(configuration: IPAMConfiguration) -> Iterator[FieldError]:
     spec = configuration.spec
-    if not spec.is_affinity_strict and not spec.claims_blocks:
+    if not spec.is_affinity_strict and not spec.may_auto_allocate_blocks:
         rule = "must be true unless strictAffinity is: a node without blocks would live on borrowed addresses alone"
-        yield Problem("spec.autoAllocateBlocks", "false", rule)
-    if spec.max_blocks > 0 and not spec.is_affinity_strict:
-        yield Problem("spec.maxBlocksPerHost", spec.max_blocks, "can only be set with strictAffinity true")
-    for field, number in (("spec.maxBlocksPerHost", spec.max_blocks), ("spec.ipCooldownSeconds", spec.cooldown_s)):
+        yield FieldError("spec.autoAllocateBlocks", "false", rule)
+    if spec.max_blocks_per_host > 0 and not spec.is_affinity_strict:
+        yield FieldError("spec.maxBlocksPerHost", spec.max_blocks_per_host, "can only be set with strictAffinity true")
+    for field, number in (
+        ("spec.maxBlocksPerHost", spec.max_blocks_per_host),
+        ("spec.ipCooldownSeconds", spec.cooldown_s),
+    ):
         if number < 0:
-            yield Problem(field, number, "must not be negative")
-    if spec.vm_persistence not in _VM_PERSISTENCE:
-        yield Problem("spec.kubeVirtVMAddressPersistence", spec.vm_persistence, "must be Enabled or Disabled")
+            yield FieldError(field, number, "must not be negative")
+    if spec.vm_address_persistence not in _VM_PERSISTENCE:
+        yield FieldError(
+            "spec.kubeVirtVMAddressPersistence", spec.vm_address_persistence, "must be Enabled or Disabled"
+        )
 
 
-def _orchestrator_names(node: Node) -> Iterator[Problem]:
-    for index, name in enumerate(node.spec.orchestrator_names):
+def _validate_orchestrator_references(node: Node) -> Iterator[FieldError]:
+    for index, name in enumerate(node.spec.orchestrator_references):
         if not name.orchestrator:
-            yield Problem(f"spec.orchRefs[{index}].orchestrator", "", "must name an orchestrator, such as k8s")
+            yield FieldError(f"spec.orchRefs[{index}].orchestrator", "", "must name an orchestrator, such as k8s")
 
 
-def _kept_profiles(profile: Profile) -> Iterator[Problem]:
+def _validate_reserved_profile_names(profile: Profile) -> Iterator[FieldError]:
     name = profile.metadata.name
-    for prefix, whose in ((NAMESPACE_PREFIX, "namespaces"), (SERVICE_ACCOUNT_PREFIX, "service accounts")):
+    for prefix, whose in (
+        (NAMESPACE_PROFILE_PREFIX, "namespaces"),
+        (SERVICE_ACCOUNT_PROFILE_PREFIX, "service accounts"),
+    ):
         if name.startswith(prefix):
-            yield Problem("metadata.name", name, f"profiles {prefix}* are made of the orchestrator's {whose}")
-    if name == ALLOW_ALL.key.name:
-        yield Problem("metadata.name", name, "it is there in every cluster, and cannot be changed")
+            yield FieldError("metadata.name", name, f"profiles {prefix}* are made of the orchestrator's {whose}")
+    if name == DEFAULT_ALLOW_PROFILE.key.name:
+        yield FieldError("metadata.name", name, "it is there in every cluster, and cannot be changed")
 
 
 # --- one pool by itself --------------------------------------------------------------------------------------------
 
 
-def _sizes(pool: IPPool) -> Iterator[Problem]:
+def _validate_block_size(pool: IPPool) -> Iterator[FieldError]:
     prefix, length = pool.spec.prefix, pool.spec.block_length
     shortest, longest = prefix.family.block_lengths
     if not shortest <= length <= longest:
@@ -229,86 +242,86 @@ def _sizes(pool: IPPool) -> Iterator[Problem]:
             f"blockSize must be between {v4_shortest} and {v4_longest} for IPv4 pools, "
             f"and between {v6_shortest} and {v6_longest} for IPv6 pools"
         )
-        yield Problem("spec.blockSize", length, rule)
+        yield FieldError("spec.blockSize", length, rule)
     elif prefix.length > length and not pool.spec.is_disabled:
         rule = f"IP pool size is too small: blockSize {length} needs a prefix of at most /{length}"
-        yield Problem("spec.cidr", prefix, rule)
+        yield FieldError("spec.cidr", prefix, rule)
 
 
-def _range(pool: IPPool) -> Iterator[Problem]:
+def _validate_cidr_range(pool: IPPool) -> Iterator[FieldError]:
     reserved = _LINK_LOCAL[pool.spec.prefix.family]
     if reserved.overlaps(pool.spec.prefix):
-        yield Problem("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the link-local range {reserved}")
+        yield FieldError("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the link-local range {reserved}")
 
 
-def _encapsulation(pool: IPPool) -> Iterator[Problem]:
+def _validate_encapsulation(pool: IPPool) -> Iterator[FieldError]:
     spec = pool.spec
     if spec.ipip_mode is not Encapsulation.NEVER and spec.vxlan_mode is not Encapsulation.NEVER:
-        yield Problem("spec.vxlanMode", spec.vxlan_mode.value, "ipipMode and vxlanMode cannot both be enabled")
+        yield FieldError("spec.vxlanMode", spec.vxlan_mode.value, "ipipMode and vxlanMode cannot both be enabled")
     if spec.ipip_mode is not Encapsulation.NEVER and spec.prefix.family is Family.IPV6:
-        yield Problem("spec.ipipMode", spec.ipip_mode.value, "IPIP is not supported on IPv6 pools")
+        yield FieldError("spec.ipipMode", spec.ipip_mode.value, "IPIP is not supported on IPv6 pools")
 
 
-def _load_balancer(pool: IPPool) -> Iterator[Problem]:
+def _validate_load_balancer_use(pool: IPPool) -> Iterator[FieldError]:
     spec = pool.spec
     if AllowedUse.LOAD_BALANCER not in spec.allowed_uses:
         return
     if set(spec.allowed_uses) != {AllowedUse.LOAD_BALANCER}:
         uses = ", ".join(use.value for use in spec.allowed_uses)
-        yield Problem("spec.allowedUses", uses, "LoadBalancer cannot be combined with other uses")
+        yield FieldError("spec.allowedUses", uses, "LoadBalancer cannot be combined with other uses")
     for field, mode in (("spec.ipipMode", spec.ipip_mode), ("spec.vxlanMode", spec.vxlan_mode)):
         if mode is not Encapsulation.NEVER:
-            yield Problem(field, mode.value, "must be Never with allowedUses LoadBalancer")
+            yield FieldError(field, mode.value, "must be Never with allowedUses LoadBalancer")
     if spec.is_bgp_export_disabled:
-        yield Problem("spec.disableBGPExport", "true", "must be false with allowedUses LoadBalancer")
-    if spec.node_selector != _EVERYTHING:
-        yield Problem("spec.nodeSelector", spec.node_selector, "must be all() with allowedUses LoadBalancer")
+        yield FieldError("spec.disableBGPExport", "true", "must be false with allowedUses LoadBalancer")
+    if spec.node_selector != _SELECT_ALL:
+        yield FieldError("spec.nodeSelector", spec.node_selector, "must be all() with allowedUses LoadBalancer")
 
 
-def _selectors(pool: IPPool) -> Iterator[Problem]:
+def _validate_selectors(pool: IPPool) -> Iterator[FieldError]:
     spec = pool.spec
     for field, selector in (
         ("spec.nodeSelector", spec.node_selector),
         ("spec.namespaceSelector", spec.namespace_selector),
     ):
-        yield from _selector(field, selector)
+        yield from _validate_selector(field, selector)
     if spec.namespace_selector and AllowedUse.TUNNEL in spec.allowed_uses:
         rule = "cannot be used with allowedUses Tunnel, which is a default: set allowedUses [Workload]"
-        yield Problem("spec.namespaceSelector", spec.namespace_selector, rule)
+        yield FieldError("spec.namespaceSelector", spec.namespace_selector, rule)
 
 
-def _selector(field: str, text: str) -> Iterator[Problem]:
-    if len(text) > _SELECTOR_LENGTH:
-        yield Problem(field, f"{text[:20]}...", f"at most {_SELECTOR_LENGTH} characters")
+def _validate_selector(field: str, text: str) -> Iterator[FieldError]:
+    if len(text) > _MAX_SELECTOR_LENGTH:
+        yield FieldError(field, f"{text[:20]}...", f"at most {_MAX_SELECTOR_LENGTH} characters")
         return
     try:
         selector = parse(text)
     except SelectorError as error:
-        yield Problem(field, text, str(error))
+        yield FieldError(field, text, str(error))
         return
-    if Everything.GLOBAL in leaves(selector):
-        yield Problem(field, text, "global() cannot be used in an IPPool")
+    if Everything.GLOBAL in leaf_terms(selector):
+        yield FieldError(field, text, "global() cannot be used in an IPPool")
 
 
-_POOL_RULES: tuple[Callable[[IPPool], Iterator[Problem]], ...] = (
-    _sizes,
-    _range,
-    _encapsulation,
-    _load_balancer,
-    _selectors,
+_POOL_VALIDATORS: tuple[Callable[[IPPool], Iterator[FieldError]], ...] = (
+    _validate_block_size,
+    _validate_cidr_range,
+    _validate_encapsulation,
+    _validate_load_balancer_use,
+    _validate_selectors,
 )
 
 
 # --- a pool in place of what it was --------------------------------------------------------------------------------
 
 
-def _frozen_fields(stored: IPPool, wanted: IPPool) -> Iterator[Problem]:
-    old, new = stored.spec, wanted.spec
+def _validate_immutable_fields(stored: IPPool, updated: IPPool) -> Iterator[FieldError]:
+    old, new = stored.spec, updated.spec
     if old.prefix != new.prefix:
-        yield Problem("spec.cidr", new.prefix, f"IPPool CIDR cannot be modified; it is {old.prefix}")
+        yield FieldError("spec.cidr", new.prefix, f"IPPool CIDR cannot be modified; it is {old.prefix}")
     if old.block_length != new.block_length:
         rule = f"IPPool BlockSize cannot be modified; it is {old.block_length}"
-        yield Problem("spec.blockSize", new.block_length, rule)
+        yield FieldError("spec.blockSize", new.block_length, rule)
     if (AllowedUse.LOAD_BALANCER in old.allowed_uses) != (AllowedUse.LOAD_BALANCER in new.allowed_uses):
         uses = ", ".join(use.value for use in new.allowed_uses)
-        yield Problem("spec.allowedUses", uses, "cannot be changed between LoadBalancer and other uses")
+        yield FieldError("spec.allowedUses", uses, "cannot be changed between LoadBalancer and other uses")

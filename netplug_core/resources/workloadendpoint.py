@@ -9,8 +9,8 @@ from netplug_core.records import Key, Kind
 from netplug_core.resources.metadata import Metadata
 
 __all__ = [
+    "IPNAT",
     "WORKLOAD_ENDPOINT",
-    "AddressMapping",
     "EndpointPort",
     "WorkloadEndpoint",
     "WorkloadEndpointSpec",
@@ -19,12 +19,12 @@ __all__ = [
 
 
 @frozen(kw_only=True)
-class AddressMapping:
+class IPNAT:
     """A floating address (``external``) that stands for one of the endpoint's own (``internal``)."""
 
     internal: Address
     external: Address
-    carried: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -36,7 +36,7 @@ class EndpointPort:
     port: int
     host_port: int = 0
     host_ip: str = ""
-    carried: str = ""
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -55,13 +55,13 @@ class WorkloadEndpointSpec:
     endpoint: str
     service_account: str = ""
     addresses: tuple[Address, ...] = ()
-    address_mappings: tuple[AddressMapping, ...] = ()
+    ip_nats: tuple[IPNAT, ...] = ()
     profiles: tuple[str, ...] = ()
     interface_name: str = ""
     mac: str = ""
     ports: tuple[EndpointPort, ...] = ()
-    spoofable_prefixes: tuple[str, ...] = ()
-    carried: str = ""
+    allowed_source_prefixes: tuple[str, ...] = ()
+    unknown_json: str = ""
 
 
 @frozen(kw_only=True)
@@ -70,7 +70,7 @@ class WorkloadEndpoint:
 
     metadata: Metadata
     spec: WorkloadEndpointSpec
-    carried: str = ""
+    unknown_json: str = ""
 
 
 WORKLOAD_ENDPOINT: Kind[WorkloadEndpoint] = Kind("WorkloadEndpoint", ("namespace", "name"))

@@ -10,36 +10,36 @@ import hashlib
 from base64 import urlsafe_b64encode
 from typing import assert_never
 
-from netplug_core.selectors.grammar import Among, And, Compare, Everything, Has, Not, Or, Selector
+from netplug_core.selectors.grammar import And, Everything, HasLabel, LabelComparison, Not, Or, Selector, SetMembership
 
-__all__ = ["canonical", "identity"]
+__all__ = ["canonical_text", "selector_uid"]
 
 
-def canonical(selector: Selector) -> str:
+def canonical_text(selector: Selector) -> str:
     """The text all equal selectors share: one space around operators, sets sorted, every group in parentheses."""
     match selector:
         case Everything():
             return selector.value
-        case Has(label):
+        case HasLabel(label):
             return f"has({label})"
-        case Compare():
-            return f"{selector.label} {selector.relation.value} {_quoted(selector.literal)}"
-        case Among():
+        case LabelComparison():
+            return f"{selector.label} {selector.operator.value} {_quoted(selector.literal)}"
+        case SetMembership():
             literals = ", ".join(map(_quoted, sorted(selector.literals)))
-            return f"{selector.label} {selector.membership.value} {{{literals}}}"
+            return f"{selector.label} {selector.operator.value} {{{literals}}}"
         case Not(term):
-            return f"!{canonical(term)}"
+            return f"!{canonical_text(term)}"
         case And(terms) | Or(terms):
             joint = " && " if isinstance(selector, And) else " || "
-            return f"({joint.join(map(canonical, terms))})"
+            return f"({joint.join(map(canonical_text, terms))})"
         case _ as never:
             assert_never(never)
 
 
-def identity(selector: Selector) -> str:
+def selector_uid(selector: Selector) -> str:
     """A name of 40 characters for what the selector says: equal canonical texts have it, and no others."""
     # Text that came out of JSON may hold half a surrogate pair, which must not make this fail.
-    text = f"s:{canonical(selector)}".encode(errors="surrogatepass")
+    text = f"s:{canonical_text(selector)}".encode(errors="surrogatepass")
     return f"s:{urlsafe_b64encode(hashlib.sha224(text).digest()).decode().rstrip('=')}"
 
 

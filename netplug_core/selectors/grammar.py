@@ -24,28 +24,28 @@ from typing import assert_never
 from attrs import frozen
 
 __all__ = [
-    "Among",
     "And",
-    "Compare",
+    "ComparisonOperator",
     "Everything",
-    "Has",
-    "Membership",
+    "HasLabel",
+    "LabelComparison",
     "Not",
     "Or",
-    "Relation",
     "Selector",
     "SelectorError",
-    "leaves",
+    "SetMembership",
+    "SetOperator",
+    "leaf_terms",
     "parse",
 ]
 
 # Pairs of parentheses inside one another, in the text as it is and in its canonical form: the bound of every recursion
 # over either, so that no text can exhaust the stack and the canonical text of what is accepted is accepted too.
-_DEEPEST = 64
-_LONGEST_LABEL = 512
-_LONGEST_QUOTATION = 24
-_REMEMBERED = 1024
-_SHALLOW = f"at most {_DEEPEST} groups inside one another"
+_MAX_DEPTH = 64
+_MAX_LABEL_LENGTH = 512
+_MAX_QUOTED_LENGTH = 24
+_CACHE_SIZE = 1024
+_MAX_DEPTH_TEXT = f"at most {_MAX_DEPTH} groups inside one another"
 
 
 class SelectorError(ValueError):
@@ -64,17 +64,17 @@ class Everything(enum.Enum):
     GLOBAL = "global()"
 
 
-class Relation(enum.Enum):
-    """How the value of a label is held against a literal; an absent label satisfies ``DIFFERS`` alone."""
+class ComparisonOperator(enum.Enum):
+    """How the value of a label is held against a literal; an absent label satisfies ``NOT_EQUALS`` alone."""
 
     EQUALS = "=="
-    DIFFERS = "!="
+    NOT_EQUALS = "!="
     CONTAINS = "contains"
     STARTS_WITH = "starts with"
     ENDS_WITH = "ends with"
 
 
-class Membership(enum.Enum):
+class SetOperator(enum.Enum):
     """How the value of a label is held against a set; an absent label satisfies ``NOT_IN`` alone."""
 
     IN = "in"
@@ -82,27 +82,27 @@ class Membership(enum.Enum):
 
 
 @frozen
-class Has:
+class HasLabel:
     """The label is there, whatever its value."""
 
     label: str
 
 
 @frozen(kw_only=True)
-class Compare:
+class LabelComparison:
     """The value of a label stands in a relation to a literal; a literal holds quotes of one sort at most."""
 
     label: str
-    relation: Relation
+    operator: ComparisonOperator
     literal: str
 
 
 @frozen(kw_only=True)
-class Among:
+class SetMembership:
     """The value of a label is one of a set, or is none of it."""
 
     label: str
-    membership: Membership
+    operator: SetOperator
     literals: frozenset[str]
 
 
@@ -127,7 +127,7 @@ class Or:
     terms: tuple[Selector, ...]
 
 
-Selector = Everything | Has | Compare | Among | Not | And | Or
+Selector = Everything | HasLabel | LabelComparison | SetMembership | Not | And | Or
 
 
 def parse(text: str) -> Selector:
@@ -139,24 +139,24 @@ def parse(text: str) -> Selector:
     return _parse(text)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _parse(text: str) -> Selector:
-    selector = _Reader(text).whole()
-    if (depth := _depth(selector)) > _DEEPEST:
-        raise SelectorError.at(1, found=f"groups {depth} deep", expected=_SHALLOW)
+    selector = _Parser(text).parse()
+    if (depth := _depth(selector)) > _MAX_DEPTH:
+        raise SelectorError.at(1, found=f"groups {depth} deep", expected=_MAX_DEPTH_TEXT)
     return selector
 
 
-def leaves(selector: Selector) -> Iterator[Everything | Has | Compare | Among]:
+def leaf_terms(selector: Selector) -> Iterator[Everything | HasLabel | LabelComparison | SetMembership]:
     """The terms a selector is made of, from left to right, without what negates and joins them."""
     match selector:
-        case Everything() | Has() | Compare() | Among():
+        case Everything() | HasLabel() | LabelComparison() | SetMembership():
             yield selector
         case Not(term):
-            yield from leaves(term)
+            yield from leaf_terms(term)
         case And(terms) | Or(terms):
             for term in terms:
-                yield from leaves(term)
+                yield from leaf_terms(term)
         case _ as never:
             assert_never(never)
 
@@ -164,7 +164,7 @@ def leaves(selector: Selector) -> Iterator[Everything | Has | Compare | Among]:
 def _depth(selector: Selector) -> int:
     """Pairs of parentheses inside one another in the canonical text."""
     match selector:
-        case Everything() | Has() | Compare() | Among():
+        case Everything() | HasLabel() | LabelComparison() | SetMembership():
             return 0
         case Not(term):
             return _depth(term)
@@ -183,20 +183,22 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _FUNCTIONS = {"all": Everything.ALL, "global": Everything.GLOBAL}
-_OPERATORS: dict[str, Relation | Membership] = {
-    operator.value.replace(" ", ""): operator for operators in (Relation, Membership) for operator in operators
+_OPERATORS: dict[str, ComparisonOperator | SetOperator] = {
+    operator.value.replace(" ", ""): operator
+    for operators in (ComparisonOperator, SetOperator)
+    for operator in operators
 }
 _SECOND_WORDS = {"starts": "with", "ends": "with", "not": "in"}
 
 
-class _Reader:
+class _Parser:
     """A text being read, one token ahead. Every method reads one rule of the grammar and stops behind it."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _TOKEN.finditer(text)
         self._advance()
 
-    def whole(self) -> Selector:
+    def parse(self) -> Selector:
         if self._kind == "end":
             return Everything.ALL
         selector = self._expression(0)
@@ -206,19 +208,19 @@ class _Reader:
 
     def _expression(self, depth: int) -> Selector:
         terms = [self._conjunction(depth)]
-        while self._take("||"):
+        while self._accept("||"):
             terms.append(self._conjunction(depth))
         return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
     def _conjunction(self, depth: int) -> Selector:
         terms = [self._term(depth)]
-        while self._take("&&"):
+        while self._accept("&&"):
             terms.append(self._term(depth))
         return terms[0] if len(terms) == 1 else And(tuple(terms))
 
     def _term(self, depth: int) -> Selector:
         is_negated = False
-        while self._take("!"):
+        while self._accept("!"):
             is_negated = not is_negated
         term = self._group(depth + 1) if self._text == "(" else self._simple_term()
         if not is_negated:
@@ -226,8 +228,8 @@ class _Reader:
         return term.term if isinstance(term, Not) else Not(term)
 
     def _group(self, depth: int) -> Selector:
-        if depth > _DEEPEST:
-            raise self._error(_SHALLOW)
+        if depth > _MAX_DEPTH:
+            raise self._error(_MAX_DEPTH_TEXT)
         self._advance()
         selector = self._expression(depth)
         self._expect(")", "'&&', '||' or ')'")
@@ -235,16 +237,16 @@ class _Reader:
 
     def _simple_term(self) -> Selector:
         name = self._label("a label, 'has(', 'all()', '!' or '('")
-        if name in ("has", *_FUNCTIONS) and self._take("("):
-            selector = _FUNCTIONS.get(name) or Has(self._label("a label"))
+        if name in ("has", *_FUNCTIONS) and self._accept("("):
+            selector = _FUNCTIONS.get(name) or HasLabel(self._label("a label"))
             self._expect(")", "')'")
             return selector
         operator = self._operator()
-        if isinstance(operator, Relation):
-            return Compare(label=name, relation=operator, literal=self._literal("a literal in quotes"))
-        return Among(label=name, membership=operator, literals=self._set())
+        if isinstance(operator, ComparisonOperator):
+            return LabelComparison(label=name, operator=operator, literal=self._literal("a literal in quotes"))
+        return SetMembership(label=name, operator=operator, literals=self._set())
 
-    def _operator(self) -> Relation | Membership:
+    def _operator(self) -> ComparisonOperator | SetOperator:
         first = self._text
         if second := _SECOND_WORDS.get(first):
             self._advance()
@@ -259,7 +261,7 @@ class _Reader:
     def _set(self) -> frozenset[str]:
         self._expect("{", "'{'")
         literals = set[str]()
-        while not self._take("}"):
+        while not self._accept("}"):
             literals.add(self._literal("a literal in quotes or '}'"))
             if self._text != "}":
                 self._expect(",", "',' or '}'")
@@ -276,13 +278,13 @@ class _Reader:
         if self._kind != "word":
             raise self._error(expected)
         label = self._text
-        if len(label) > _LONGEST_LABEL:
+        if len(label) > _MAX_LABEL_LENGTH:
             found = f"a label of {len(label)} characters"
-            raise SelectorError.at(self._position, found=found, expected=f"at most {_LONGEST_LABEL}")
+            raise SelectorError.at(self._position, found=found, expected=f"at most {_MAX_LABEL_LENGTH}")
         self._advance()
         return label
 
-    def _take(self, text: str) -> bool:
+    def _accept(self, text: str) -> bool:
         """Whether this token stands here; if so it has been read."""
         is_here = self._text == text
         if is_here:
@@ -290,7 +292,7 @@ class _Reader:
         return is_here
 
     def _expect(self, text: str, expected: str) -> None:
-        if not self._take(text):
+        if not self._accept(text):
             raise self._error(expected)
 
     def _advance(self) -> None:
@@ -300,6 +302,6 @@ class _Reader:
         self._position = token.start(self._kind) + 1
 
     def _error(self, expected: str) -> SelectorError:
-        text = self._text if len(self._text) <= _LONGEST_QUOTATION else f"{self._text[:_LONGEST_QUOTATION]}..."
+        text = self._text if len(self._text) <= _MAX_QUOTED_LENGTH else f"{self._text[:_MAX_QUOTED_LENGTH]}..."
         found = {"end": "the end", "unclosed": f"{text!r} that is never closed"}.get(self._kind, repr(text))
         return SelectorError.at(self._position, found=found, expected=expected)

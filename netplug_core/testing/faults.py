@@ -14,10 +14,9 @@ from typing import TypeAlias, assert_never
 from attrs import frozen
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
 from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.records import (
-    Change,
     CommitError,
     Conflict,
     Get,
@@ -27,21 +26,22 @@ from netplug_core.records import (
     RequireUnchanged,
     Revision,
     Snapshot,
+    WatchEvent,
     Write,
 )
 
 __all__ = [
-    "Death",
     "Fault",
     "FaultyDatastore",
     "LostRace",
     "LostReply",
     "LostRequest",
-    "Meanwhile",
+    "ProcessDeath",
     "ProcessDied",
+    "RunBefore",
 ]
 
-_WHAT = "the scripted datastore"
+_LOCATION = "the scripted datastore"
 
 
 class ProcessDied(BaseException):
@@ -73,20 +73,20 @@ class LostReply:
 
 
 @frozen
-class Death:
+class ProcessDeath:
     """The process dies after ``applied`` writes: 0 is before the commit, None after the whole of it."""
 
     applied: int | None
 
 
 @frozen
-class Meanwhile:
+class RunBefore:
     """Another actor does something, from beginning to end, just before this commit arrives."""
 
-    act: Callable[[], object]
+    operation: Callable[[], object]
 
 
-Fault: TypeAlias = LostRace | LostRequest | LostReply | Death | Meanwhile
+Fault: TypeAlias = LostRace | LostRequest | LostReply | ProcessDeath | RunBefore
 
 
 class FaultyDatastore:
@@ -106,7 +106,7 @@ class FaultyDatastore:
         """Answer all queries; never disturbed."""
         return self._inner.read(queries, deadline=deadline)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; never disturbed."""
         return self._inner.watch(start, deadline=deadline)
 
@@ -120,10 +120,10 @@ class FaultyDatastore:
         match self._script.get(self.commits):
             case None:
                 return self._inner.commit(writes, deadline=deadline)
-            case Meanwhile(act):
+            case RunBefore(act):
                 act()
                 return self._inner.commit(writes, deadline=deadline)
-            case Death(applied):
+            case ProcessDeath(applied):
                 with suppress(CommitError):  # whatever the answer was, nobody is left to hear it
                     self._send(writes, applied, deadline)
                 raise ProcessDied
@@ -132,14 +132,14 @@ class FaultyDatastore:
                     self._send(writes, applied, deadline)
                 sent = len(writes) if applied is None else applied
                 known = 0 if self._is_atomic else max(0, sent - 1)
-                raise OutcomeUnknown(_WHAT, "the reply was lost", known)
+                raise OutcomeUnknown(_LOCATION, "the reply was lost", known)
             case LostRequest(applied) | LostRace(applied) if applied >= len(writes):
                 return self._inner.commit(writes, deadline=deadline)  # the commit has no such write to lose
             case LostRequest(0):
-                raise Unavailable(_WHAT, "the request was lost")
+                raise Unavailable(_LOCATION, "the request was lost")
             case LostRequest(applied):
                 self._send(writes, applied, deadline)
-                raise OutcomeUnknown(_WHAT, f"the request of write {applied} was lost", applied)
+                raise OutcomeUnknown(_LOCATION, f"the request of write {applied} was lost", applied)
             case LostRace(applied):
                 self._send(writes, applied, deadline)
                 raise self._lost_race(writes[applied], applied, deadline)

@@ -10,10 +10,10 @@ from attrs import evolve
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.affinity import Affinity, AffinityState
-from netplug_core.ipam.block import Attribute, Block, Pairs
-from netplug_core.ipam.handle import Handle
-from netplug_core.ipam.request import AssignRequest, Automatic, Reach, Shortfall, Specific, Wanted
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
+from netplug_core.ipam.model.affinity import Affinity, AffinityState
+from netplug_core.ipam.model.block import Attribute, Block, Pairs
+from netplug_core.ipam.model.handle import Handle
 from netplug_core.records import Revision
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec
@@ -52,7 +52,7 @@ _SET_OPERATORS = (" in", " in ", " not in ", " notin", "\tnot  in\t")
 _SECOND_NS = 1_000_000_000
 _SELECTOR_LENGTH = 1024
 _LINK_LOCAL = (Prefix.parse("169.254.0.0/16"), Prefix.parse("fe80::/10"))
-_LABEL_EDGE = "abcdefghijklmnopqrstuvwxyz0123456789"
+_LABEL_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def families() -> st.SearchStrategy[Family]:
@@ -76,7 +76,9 @@ def prefixes(draw: st.DrawFn, *, family: Family | None = None, shortest: int = 0
 
 def names(*, longest: int = 63) -> st.SearchStrategy[str]:
     """Names as resources have them: lower-case letters, digits, dashes and dots between them (RFC 1123)."""
-    part = st.text(alphabet=_LABEL_EDGE + "-", min_size=1, max_size=min(longest, 63)).filter(_has_good_edges)
+    part = st.text(alphabet=_LABEL_CHARACTERS + "-", min_size=1, max_size=min(longest, 63)).filter(
+        _has_alphanumeric_edges
+    )
     dotted = st.lists(part, min_size=1, max_size=3).map(".".join)
     return dotted.filter(lambda name: len(name) <= longest)
 
@@ -143,8 +145,8 @@ def configurations() -> st.SearchStrategy[IPAMConfigurationSpec]:
     strict = st.builds(
         IPAMConfigurationSpec,
         is_affinity_strict=st.just(value=True),
-        claims_blocks=st.booleans(),
-        max_blocks=st.integers(0, 40),
+        may_auto_allocate_blocks=st.booleans(),
+        max_blocks_per_host=st.integers(0, 40),
         cooldown_s=st.integers(0, 3600),
     )
     return loose | strict
@@ -160,37 +162,42 @@ def owners() -> st.SearchStrategy[str]:
 
 def attributes() -> st.SearchStrategy[Attribute]:
     """Who may hold an address; one that cools down, which nobody holds, is not among them."""
-    return st.builds(Attribute, handle=st.none() | names(longest=20), owner=_pairs(), alternate=st.just(()) | _pairs())
+    return st.builds(
+        Attribute,
+        handle=st.none() | names(longest=20),
+        owner=_owner_attributes(),
+        alternate=st.just(()) | _owner_attributes(),
+    )
 
 
 @st.composite
-def blocks(draw: st.DrawFn, *, family: Family | None = None, most_bits: int = 4) -> Block:
-    """A block of up to 2 ** ``most_bits`` addresses after a life of assignments, releases, rests and owners."""
+def blocks(draw: st.DrawFn, *, family: Family | None = None, max_size_bits: int = 4) -> Block:
+    """A block of up to 2 ** ``max_size_bits`` addresses after a life of assignments, releases, rests and owners."""
     prefix = draw(prefixes(family=family))
-    size = draw(st.integers(0, most_bits))
+    size = draw(st.integers(0, max_size_bits))
     prefix = Prefix.at(prefix.first, prefix.family.width - size)
     kept_back = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (1, 1)])) if size > 1 else (0, 0)
     now_ns = draw(st.integers(0, 2**33)) * _SECOND_NS  # to the year 2242
-    block = Block.new(prefix, owner=draw(owners()), now_ns=now_ns, kept_back=kept_back)
+    block = Block.new(prefix, owner=draw(owners()), now_ns=now_ns, host_reserved=kept_back)
     for _ in range(draw(st.integers(0, 8))):
         now_ns += draw(st.integers(0, 10)) * _SECOND_NS
-        block = draw(_changes(block, now_ns))
+        block = draw(_changed_block(block, now_ns))
     return block
 
 
 @st.composite
-def _changes(draw: st.DrawFn, block: Block, now_ns: int) -> Block:
+def _changed_block(draw: st.DrawFn, block: Block, now_ns: int) -> Block:
     """What one more write makes of a block."""
     held = [allocation.ordinal for allocation in block.held() if not allocation.is_cooling]
     match draw(st.sampled_from(["assign", "assign", "release", "rest", "collect", "claim", "relinquish", "touch"])):
         case "assign" if block.free:
-            ordinals = block.available(draw(st.integers(1, len(block.free))), None)
+            ordinals = block.find_free(draw(st.integers(1, len(block.free))), None)
             return block.assign(ordinals, draw(attributes()))
         case "release" | "rest" as how if held:
             going = draw(st.frozensets(st.sampled_from(held), min_size=1))
             return block.release(going, cooling_from_ns=now_ns if how == "rest" else None)
         case "collect":
-            return block.collected(now_ns, draw(st.integers(0, 10)) * _SECOND_NS)
+            return block.expire_cooldown(now_ns, draw(st.integers(0, 10)) * _SECOND_NS)
         case "claim":
             return block.claimed(draw(owners().filter(bool)), now_ns)
         case "relinquish":
@@ -221,17 +228,17 @@ def requests(draw: st.DrawFn) -> AssignRequest:
         else:
             wanted.append(Specific(address=draw(addresses(family)), pools=named))
     plain = AssignRequest(
-        handle=draw(st.none() | names()), node=draw(names()), wanted=tuple(wanted), owner=draw(_pairs())
+        handle=draw(st.none() | names()), node=draw(names()), wanted=tuple(wanted), owner=draw(_owner_attributes())
     )
     return evolve(
         plain,
         use=draw(st.none() | st.sampled_from(AllowedUse)),
-        reach=draw(st.sampled_from(Reach)),
+        link_layer=draw(st.sampled_from(LinkLayer)),
         shortfall=draw(st.sampled_from(Shortfall)),
         namespace_labels=draw(labels()),
         block_limit=draw(st.none() | st.integers(1, 30)),
         max_per_handle=draw(st.none() | st.integers(1, 5)),
-        kept_back=draw(st.sampled_from([(0, 0), (1, 0), (4, 1)])),
+        host_reserved=draw(st.sampled_from([(0, 0), (1, 0), (4, 1)])),
         affine_to=draw(st.sampled_from(["", "virtual:load-balancer"])),
     )
 
@@ -239,7 +246,7 @@ def requests(draw: st.DrawFn) -> AssignRequest:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _pairs() -> st.SearchStrategy[Pairs]:
+def _owner_attributes() -> st.SearchStrategy[Pairs]:
     keys = st.sampled_from(["node", "pod", "namespace", "container", "interface", "network", "type", "service"])
     return st.dictionaries(keys, names(longest=20), max_size=4).map(lambda pairs: tuple(sorted(pairs.items())))
 
@@ -260,12 +267,12 @@ def _addresses_of(family: Family) -> st.SearchStrategy[Address]:
     return drawn.filter(lambda address: Address.parse(str(address)) == address)
 
 
-def _has_good_edges(text: str) -> bool:
+def _has_alphanumeric_edges(text: str) -> bool:
     return not text.startswith("-") and not text.endswith("-")
 
 
 def _selector_terms() -> st.SearchStrategy[str]:
-    label, gap = st.sampled_from(_LABELS), _gaps()
+    label, gap = st.sampled_from(_LABELS), _whitespace()
     literal = st.one_of(st.sampled_from(_VALUES), st.text(max_size=4)).flatmap(_quoted)
     listed = st.builds(_set_of, st.lists(literal, max_size=3), gap, st.sampled_from(["", ","]))
     return st.one_of(
@@ -277,7 +284,7 @@ def _selector_terms() -> st.SearchStrategy[str]:
 
 
 def _joined_selectors(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    gap = _gaps()
+    gap = _whitespace()
     return st.one_of(
         st.builds("{}({}{})".format, gap, inner, gap),
         st.builds("!{}{}".format, gap, inner),
@@ -290,7 +297,7 @@ def _set_of(literals: list[str], gap: str, last: str) -> str:
     return f"{{{gap}{f'{gap},{gap}'.join(literals)}{gap}{last if literals else ''}{gap}}}"
 
 
-def _gaps() -> st.SearchStrategy[str]:
+def _whitespace() -> st.SearchStrategy[str]:
     return st.sampled_from(["", " ", "\t", "  "])
 
 

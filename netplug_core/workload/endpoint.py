@@ -8,27 +8,29 @@ from __future__ import annotations
 from attrs import evolve, frozen
 
 from netplug_core.errors import NetplugError
-from netplug_core.ipam.interface import EndpointPart
-from netplug_core.ipam.request import Assignment
+from netplug_core.ipam.allocation.request import Assignment
+from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.records import Create, Delete, Get, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.workload.identity import Workload
+from netplug_core.workload.identity import WorkloadIdentity
 
-__all__ = ["Birth", "build", "removed", "settled"]
+__all__ = ["NewObjectMetadata", "build_endpoint", "endpoint_delete", "endpoint_upsert"]
 
 _LABEL_DOMAIN = "projectnetplug.org"
 
 
 @frozen(kw_only=True)
-class Birth:
+class NewObjectMetadata:
     """What a new endpoint is given once: its uid and the time it was made."""
 
     uid: str
-    time_ns: int
+    creation_time_ns: int
 
 
-def build(workload: Workload, assignment: Assignment, birth: Birth) -> WorkloadEndpoint:
+def build_endpoint(
+    workload: WorkloadIdentity, assignment: Assignment, new_metadata: NewObjectMetadata
+) -> WorkloadEndpoint:
     """The endpoint of a workload that holds these addresses.
 
     Without a policy type it has one profile, named like its network.
@@ -38,8 +40,9 @@ def build(workload: Workload, assignment: Assignment, birth: Birth) -> WorkloadE
         metadata=Metadata(
             name=workload.endpoint_key.name,
             namespace=workload.namespace,
-            uid=birth.uid,
-            creation_time_ns=birth.time_ns - birth.time_ns % 1_000_000_000,  # stored in whole seconds
+            uid=new_metadata.uid,
+            creation_time_ns=new_metadata.creation_time_ns
+            - new_metadata.creation_time_ns % 1_000_000_000,  # stored in whole seconds
             labels=(
                 (f"{_LABEL_DOMAIN}/namespace", workload.namespace),
                 (f"{_LABEL_DOMAIN}/orchestrator", workload.orchestrator),
@@ -59,30 +62,32 @@ def build(workload: Workload, assignment: Assignment, birth: Birth) -> WorkloadE
     )
 
 
-def settled(workload: Workload, birth: Birth) -> EndpointPart:
+def endpoint_upsert(workload: WorkloadIdentity, new_metadata: NewObjectMetadata) -> EndpointWrites:
     """The endpoint's share of an ADD: it is created, or brought to this container and its addresses.
 
     Without addresses, where an ADD that failed is taken back, it goes as on DEL.
     """
-    key, gone = workload.endpoint_key, removed(workload)
+    key, gone = workload.endpoint_key, endpoint_delete(workload)
 
     def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...] | NetplugError:
         if assignment is None:
             return gone.writes(snapshot, None)
-        wanted = build(workload, assignment, birth)
+        wanted = build_endpoint(workload, assignment, new_metadata)
         stored = snapshot.find(key)
         if stored is None:
             return (Create(key, wanted),)
         # The pod was restarted, or this call is a repetition: identity and what others added to it stay.
-        metadata = evolve(stored.value.metadata, labels=_merged(stored.value.metadata.labels, wanted.metadata.labels))
-        spec = evolve(wanted.spec, carried=stored.value.spec.carried)
+        metadata = evolve(
+            stored.value.metadata, labels=_merge_labels(stored.value.metadata.labels, wanted.metadata.labels)
+        )
+        spec = evolve(wanted.spec, unknown_json=stored.value.spec.unknown_json)
         value = evolve(stored.value, metadata=metadata, spec=spec)
         return () if value == stored.value else (Update(key, value, stored.revision),)
 
-    return EndpointPart(queries=(Get(key),), writes=writes)
+    return EndpointWrites(queries=(Get(key),), writes=writes)
 
 
-def removed(workload: Workload) -> EndpointPart:
+def endpoint_delete(workload: WorkloadIdentity) -> EndpointWrites:
     """The endpoint's share of a DEL: it goes if it is this container's; a restarted pod's endpoint stays."""
     key = workload.endpoint_key
 
@@ -92,8 +97,10 @@ def removed(workload: Workload) -> EndpointPart:
             return ()
         return (Delete(key, stored.revision),)
 
-    return EndpointPart(queries=(Get(key),), writes=writes)
+    return EndpointWrites(queries=(Get(key),), writes=writes)
 
 
-def _merged(stored: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def _merge_labels(
+    stored: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({**dict(stored), **dict(ours)}.items()))

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from netplug_core.ipam.block import Pairs
-from netplug_core.names import EndpointIdentity, container_mac, handle_id, host_interface_name, workload_endpoint_name
+from netplug_core.ipam.model.block import Pairs
+from netplug_core.names import (
+    WorkloadEndpointIdentifiers,
+    container_mac,
+    handle_id,
+    host_interface_name,
+    workload_endpoint_name,
+)
 from netplug_core.records import Key
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, workload_endpoint_key
 
-__all__ = ["DEFAULT_NAMESPACE", "Workload"]
+__all__ = ["DEFAULT_NAMESPACE", "WorkloadIdentity"]
 
 DEFAULT_NAMESPACE = "default"
 """Where the endpoints of containers are kept that no orchestrator named."""
 
 
 @frozen(kw_only=True)
-class Workload:
+class WorkloadIdentity:
     """One interface of one container on one network.
 
     ``pod`` and ``pod_namespace`` are empty unless the runtime named both; texts are verbatim, as the runtime gave them.
@@ -61,7 +67,7 @@ class Workload:
         """Where its endpoint is stored."""
         is_pod = self.orchestrator == "k8s"
         name = workload_endpoint_name(
-            EndpointIdentity(
+            WorkloadEndpointIdentifiers(
                 node=self.node,
                 orchestrator=self.orchestrator,
                 pod=self.pod if is_pod else "",
@@ -72,7 +78,7 @@ class Workload:
         return workload_endpoint_key(self.namespace, name)
 
     @property
-    def owner(self) -> Pairs:
+    def allocation_attributes(self) -> Pairs:
         """What is stored with its addresses, besides the node and the time: GC and DEL compare these."""
         pairs = [("container", self.container_id), ("interface", self.interface), ("network", self.network)]
         if self.orchestrator == "k8s":

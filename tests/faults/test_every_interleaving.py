@@ -16,63 +16,65 @@ from threading import Semaphore, Thread
 import pytest
 from attrs import Factory, define, evolve, field
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Clock
-from netplug_core.datastore.interface import Atomicity, Datastore
-from netplug_core.ipam.relinquish import Emptiness
-from netplug_core.ipam.request import Automatic, ReleaseRequest
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.request import Automatic, ReleaseRequest
 from netplug_core.resources.ippool import ippool_key
-from netplug_core.testing.allocator.acts import (
-    Act,
-    Apply,
+from netplug_core.testing.allocator.client import CallFault, FaultKind
+from netplug_core.testing.allocator.harness import AllocatorHarness
+from netplug_core.testing.allocator.operations import (
+    ApplyResource,
     Assign,
-    Claim,
-    Collect,
+    ClaimBlocks,
+    DeleteResource,
+    Operation,
     Release,
     RelinquishNode,
-    Remove,
-    StoreAct,
+    RunCollector,
+    StoreOperation,
 )
-from netplug_core.testing.allocator.bench import AllocatorBench
-from netplug_core.testing.allocator.draws import asked_by, pool
-from netplug_core.testing.allocator.ending import wind_up
-from netplug_core.testing.allocator.line import Mishap, Sort
+from netplug_core.testing.allocator.strategies import make_pool, make_request
+from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
 
 IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
-MOST_CALLS = 200
+MAX_CALLS = 200
 
 
-def cold(store: Datastore, clock: Clock) -> BlockIPAM:
+def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
 
-def assign(handle: str, v4: int, v6: int = 0) -> Assign:
+def make_assignment(handle: str, v4: int, v6: int = 0) -> Assign:
     counts = zip(Family, (v4, v6), strict=True)
-    return Assign(request=asked_by(handle, *(Automatic(family=family, count=n) for family, n in counts if n)))
+    return Assign(request=make_request(handle, *(Automatic(family=family, count=n) for family, n in counts if n)))
 
 
 # w0 and w1 are pods of node-a, w2 and w3 of node-b; w1 and w3 hold addresses when it begins.
-BEFORE: tuple[Act, ...] = (
-    *(Apply(resource=pool(name)) for name in ("p1", "s1")),
-    assign("w1", 1),
-    assign("w3", 2, 1),
+SETUP: tuple[Operation, ...] = (
+    *(ApplyResource(resource=make_pool(name)) for name in ("p1", "s1")),
+    make_assignment("w1", 1),
+    make_assignment("w3", 2, 1),
 )
-ACTS: Mapping[str, StoreAct | Collect] = {
-    "assign on a": assign("w0", 1, 1),
-    "assign on a again": assign("w4", 1),  # another node, and the same wish as its neighbour's
-    "assign on b": assign("w2", 3),
+MAX_TXN_OPERATIONS: Mapping[str, StoreOperation | RunCollector] = {
+    "assign on a": make_assignment("w0", 1, 1),
+    "assign on a again": make_assignment("w4", 1),  # another node, and the same wish as its neighbour's
+    "assign on b": make_assignment("w2", 3),
     "release on a": Release(request=ReleaseRequest(handle="w1")),
     "release on b": Release(request=ReleaseRequest(handle="w3")),
-    "claim for b": Claim(claimant="host:node-b", wanted=Prefix.parse("10.0.1.0/29")),
+    "claim for b": ClaimBlocks(claimant="host:node-b", prefix=Prefix.parse("10.0.1.0/29")),
     "leave a": RelinquishNode(node="node-a", emptiness=Emptiness.NOT_REQUIRED),
-    "remove the pool": Remove(key=ippool_key("p1")),
-    "disable the pool": Apply(resource=evolve(pool("p1"), spec=evolve(pool("p1").spec, is_disabled=True))),
-    "collect": Collect(),
+    "remove the pool": DeleteResource(key=ippool_key("p1")),
+    "disable the pool": ApplyResource(
+        resource=evolve(make_pool("p1"), spec=evolve(make_pool("p1").spec, is_disabled=True))
+    ),
+    "collect": RunCollector(),
 }
-MEETINGS = (
+PAIRS = (
     ("assign on a", "assign on b"),
     ("assign on a", "assign on a again"),
     ("assign on a", "release on b"),
@@ -83,7 +85,7 @@ MEETINGS = (
 
 
 @define
-class Turns:
+class CallScheduler:
     """Lets one client run at a time, from one call to the store to the next."""
 
     waiting: dict[str, Semaphore] = field(default=Factory(dict))
@@ -99,7 +101,7 @@ class Turns:
     def run(self, clients: Mapping[str, Callable[[], object]], choose: Callable[[Sequence[str]], str]) -> None:
         """Run all clients to their ends, whoever is chosen next."""
         for name, client in clients.items():
-            Thread(target=self._live, args=(name, client), daemon=True).start()
+            Thread(target=self._run_client, args=(name, client), daemon=True).start()
             self.paused.acquire()
         while self.waiting:
             self.waiting.pop(choose(sorted(self.waiting))).release()
@@ -107,7 +109,7 @@ class Turns:
         if self.errors:
             raise self.errors[0]
 
-    def _live(self, name: str, client: Callable[[], object]) -> None:
+    def _run_client(self, name: str, client: Callable[[], object]) -> None:
         self.wait(name)
         try:
             client()
@@ -117,7 +119,7 @@ class Turns:
             self.paused.release()
 
 
-def schedules(run: Callable[[Callable[[Sequence[str]], str]], None]) -> Iterator[str]:
+def every_schedule(run: Callable[[Callable[[Sequence[str]], str]], None]) -> Iterator[str]:
     """Run every schedule once; what was chosen in each."""
     script: list[int] = []
     while True:
@@ -145,29 +147,34 @@ def schedules(run: Callable[[Callable[[Sequence[str]], str]], None]) -> Iterator
         script[-1] += 1
 
 
-def meet(acts: Sequence[StoreAct | Collect], atomicity: Atomicity, choose: Callable[[Sequence[str]], str]) -> None:
+def run_concurrently(
+    operations: Sequence[StoreOperation | RunCollector], atomicity: Atomicity, choose: Callable[[Sequence[str]], str]
+) -> None:
     """Do some acts at once, in the order that is chosen; then take everything down."""
-    clock, turns = ManualClock(), Turns()
-    bench = AllocatorBench(store=MemoryDatastore(atomicity, clock=clock), clock=clock, open_ipam=cold)
-    for act in BEFORE:
-        bench.do(act)
+    clock, turns = ManualClock(), CallScheduler()
+    bench = AllocatorHarness(store=MemoryDatastore(atomicity, clock=clock), clock=clock, open_ipam=open_ipam)
+    for act in SETUP:
+        bench.run(act)
 
-    def client(name: str, act: StoreAct | Collect) -> object:
-        stops = (Mishap(Sort.RIVAL, at, act=partial(turns.wait, name)) for at in range(1, MOST_CALLS))
-        return bench.do(act, *stops)
+    def client(name: str, act: StoreOperation | RunCollector) -> object:
+        stops = (
+            CallFault(FaultKind.CONCURRENT_OPERATION, at, operation=partial(turns.wait, name))
+            for at in range(1, MAX_CALLS)
+        )
+        return bench.run(act, *stops)
 
-    turns.run({str(n): partial(client, str(n), act) for n, act in enumerate(acts)}, choose)
-    wind_up(bench)
+    turns.run({str(n): partial(client, str(n), act) for n, act in enumerate(operations)}, choose)
+    tear_down(bench)
 
 
 def pairs() -> list[tuple[str, str]]:
-    every = combinations_with_replacement(ACTS, 2)
-    return [pair for pair in every if pair[0] != pair[1]] if IS_DEEP else list(MEETINGS)
+    every = combinations_with_replacement(MAX_TXN_OPERATIONS, 2)
+    return [pair for pair in every if pair[0] != pair[1]] if IS_DEEP else list(PAIRS)
 
 
 @pytest.mark.parametrize("atomicity", Atomicity)
 @pytest.mark.parametrize("names", pairs(), ids=" and ".join)
 def test_in_whatever_order_two_clients_call_nothing_is_lost(names: tuple[str, str], atomicity: Atomicity) -> None:
-    acts = [ACTS[name] for name in names]
-    ran = list(schedules(partial(meet, acts, atomicity)))
+    acts = [MAX_TXN_OPERATIONS[name] for name in names]
+    ran = list(every_schedule(partial(run_concurrently, acts, atomicity)))
     assert len(set(ran)) == len(ran) > 1

@@ -16,40 +16,42 @@ from itertools import combinations
 
 import pytest
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Clock
-from netplug_core.datastore.interface import Atomicity, Datastore
-from netplug_core.testing.allocator.bench import AllocatorBench
-from netplug_core.testing.allocator.line import Mishap
-from netplug_core.testing.allocator.scenarios import SCENARIOS, Scenario, every_mishap, suffer
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.testing.allocator.client import CallFault
+from netplug_core.testing.allocator.harness import AllocatorHarness
+from netplug_core.testing.allocator.scenarios import SCENARIOS, FaultScenario, every_fault, run_with_faults
 from netplug_core.testing.clock import ManualClock
 
 IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
 
 
-def cold(store: Datastore, clock: Clock) -> BlockIPAM:
+def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
 
-def over_memory(atomicity: Atomicity) -> AllocatorBench:
+def make_harness(atomicity: Atomicity) -> AllocatorHarness:
     clock = ManualClock()
-    return AllocatorBench(store=MemoryDatastore(atomicity, clock=clock), clock=clock, open_ipam=cold)
+    return AllocatorHarness(store=MemoryDatastore(atomicity, clock=clock), clock=clock, open_ipam=open_ipam)
 
 
-def scripts(mishaps: tuple[Mishap, ...]) -> Iterator[tuple[Mishap, ...]]:
+def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, ...]]:
     """Every mishap alone; in a deep run also followed by every other at a later call."""
-    yield from ((mishap,) for mishap in mishaps)
+    yield from ((mishap,) for mishap in faults)
     if IS_DEEP:
-        yield from ((one, two) for one, two in combinations(mishaps, 2) if one.at < two.at)
+        yield from ((one, two) for one, two in combinations(faults, 2) if one.call_number < two.call_number)
 
 
 @pytest.mark.parametrize("atomicity", Atomicity)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_whatever_happens_nothing_is_lost_and_nothing_is_there_twice(scenario: Scenario, atomicity: Atomicity) -> None:
-    arrange = partial(over_memory, atomicity)
+def test_whatever_happens_nothing_is_lost_and_nothing_is_there_twice(
+    scenario: FaultScenario, atomicity: Atomicity
+) -> None:
+    arrange = partial(make_harness, atomicity)
     suffered = 0
-    for script in scripts(tuple(every_mishap(scenario, arrange))):
-        suffer(scenario, arrange, *script)
+    for script in fault_sequences(tuple(every_fault(scenario, arrange))):
+        run_with_faults(scenario, arrange, *script)
         suffered += 1
     assert suffered > 5

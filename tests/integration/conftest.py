@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.install import install
-from tests.integration.kube_server import ApiServer
-from tests.integration.kube_server import api_server as started_api_server
-from tests.integration.node import DEBIAN_PLUGINS, Cni, Node, Pod, capable, opened_node
-from tests.integration.places import Place, opened_place
+from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetnsNode, PodNamespace, missing_requirement, open_node
+from tests.harness.plugin_datastores import PluginDatastore, open_plugin_datastore
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_apiserver import start_api_server as started_api_server
 
 
 @pytest.fixture(scope="session")
 def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with the executables of this checkout, installed as on a host."""
-    reason = capable(*(f"{DEBIAN_PLUGINS}/{plugin}" for plugin in ("portmap", "ptp", "bridge")))
+    reason = missing_requirement(*(f"{DEBIAN_PLUGINS}/{plugin}" for plugin in ("portmap", "ptp", "bridge")))
     if reason:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("bin")
@@ -27,41 +27,41 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path) -> Iterator[NetnsNode]:
     """A fresh node with an uplink and a store with two pools: 10.65.0.0/24 and fd65::/112."""
-    with usual_node(str(tmp_path)) as opened:
+    with open_default_node(str(tmp_path)) as opened:
         yield opened
 
 
 @contextmanager
-def usual_node(folder: str) -> Iterator[Node]:
+def open_default_node(folder: str) -> Iterator[NetnsNode]:
     """The node of the fixture, for modules whose tests leave it as it was and share one."""
-    reason = capable()
+    reason = missing_requirement()
     if reason:
         pytest.skip(reason)
-    with opened_node(folder) as opened:
+    with open_node(folder) as opened:
         opened.store.add_pool("v4", "10.65.0.0/24")
         opened.store.add_pool("v6", "fd65::/112")
         yield opened
 
 
 @pytest.fixture
-def cni(node: Node, bin_dir: str) -> Cni:
+def cni(node: NetnsNode, bin_dir: str) -> CNIRuntime:
     """A runtime on the node."""
-    return Cni(node, bin_dir)
+    return CNIRuntime(node, bin_dir)
 
 
 @pytest.fixture
-def pod(node: Node) -> Pod:
+def pod(node: NetnsNode) -> PodNamespace:
     """A pod on the node."""
-    return node.pod()
+    return node.make_pod()
 
 
 @pytest.fixture
-def place(node: Node, request: pytest.FixtureRequest) -> Iterator[Place]:
+def place(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[PluginDatastore]:
     """Where the node's books are kept: its own file, unless the test names another place."""
     name: str = getattr(request, "param", "sqlite")
-    with opened_place(name, node, lambda: request.getfixturevalue("api_server")) as opened:
+    with open_plugin_datastore(name, node, lambda: request.getfixturevalue("api_server")) as opened:
         yield opened
 
 

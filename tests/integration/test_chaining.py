@@ -11,7 +11,17 @@ from functools import partial
 
 import pytest
 
-from tests.integration.node import NODE_ADDRESS, WORLD, Cni, Conf, Document, Node, Pod, Reply, eventually
+from tests.harness.node import (
+    NODE_ADDRESS,
+    PEER_NAMESPACE,
+    CNIRuntime,
+    JSONObject,
+    NetConfDict,
+    NetnsNode,
+    PluginReply,
+    PodNamespace,
+    is_eventually,
+)
 
 pytestmark = pytest.mark.netns
 
@@ -35,26 +45,26 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3) as con
 """
 
 
-def serve(node: Node, pod: Pod, port: int) -> None:
+def serve(node: NetnsNode, pod: PodNamespace, port: int) -> None:
     """Start a server in a pod that greets whoever connects."""
-    child = node.start(sys.executable, "-ISc", SERVER, "0.0.0.0", str(port), GREETING, inside=pod.name)
+    child = node.start_process(sys.executable, "-ISc", SERVER, "0.0.0.0", str(port), GREETING, inside=pod.name)
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
 
 
-def answer(node: Node, address: str, port: int, *, inside: str = "") -> str:
+def answer(node: NetnsNode, address: str, port: int, *, inside: str = "") -> str:
     """What a real TCP connection gets; empty when there is none."""
-    return node.ended(sys.executable, "-ISc", CLIENT, address, str(port), inside=inside).stdout.strip()
+    return node.run_unchecked(sys.executable, "-ISc", CLIENT, address, str(port), inside=inside).stdout.strip()
 
 
 class Chain:
     """``netplug`` and ``portmap`` behind it, called as a runtime calls a list: forwards on ADD, backwards on DEL."""
 
-    def __init__(self, cni: Cni, version: str) -> None:
+    def __init__(self, cni: CNIRuntime, version: str) -> None:
         self._cni = cni
-        self._main = cni.conf(cniVersion=version)
+        self._main = cni.make_netconf(cniVersion=version)
         mapping = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
-        self._portmap: Conf = {
+        self._portmap: NetConfDict = {
             "cniVersion": version,
             "name": "net1",
             "type": "portmap",
@@ -63,24 +73,24 @@ class Chain:
             "runtimeConfig": {"portMappings": [mapping]},
         }
 
-    def add(self, pod: Pod) -> tuple[Reply, Reply]:
+    def add(self, pod: PodNamespace) -> tuple[PluginReply, PluginReply]:
         first = self._cni.add(self._main, pod)
         return first, self._cni.add({**self._portmap, "prevResult": first.result}, pod, plugin="portmap")
 
-    def check(self, pod: Pod, result: Document) -> Reply:
+    def check(self, pod: PodNamespace, result: JSONObject) -> PluginReply:
         # Only of netplug: Debian's portmap looks for a rule for IPv6 too, which it has not made.
         return self._cni.call("CHECK", {**self._main, "prevResult": result}, pod)
 
-    def delete(self, pod: Pod, result: Document) -> None:
-        previous: Conf = {"prevResult": result}
+    def delete(self, pod: PodNamespace, result: JSONObject) -> None:
+        previous: NetConfDict = {"prevResult": result}
         self._cni.delete({**self._portmap, **previous}, pod, plugin="portmap")
         self._cni.delete({**self._main, **previous}, pod)
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "0.3.1"])
-def test_a_host_port(node: Node, cni: Cni, pod: Pod, version: str) -> None:
+def test_a_host_port(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, version: str) -> None:
     """Check 101: connections to the node's port reach the pod, from the node and from elsewhere, until DEL."""
-    before, chain = node.traces(), Chain(cni, version)
+    before, chain = node.leftovers(), Chain(cni, version)
     first, last = chain.add(pod)
     serve(node, pod, 80)
 
@@ -88,31 +98,31 @@ def test_a_host_port(node: Node, cni: Cni, pod: Pod, version: str) -> None:
     assert answer(node, first.addresses[0], 80) == GREETING
     assert answer(node, NODE_ADDRESS, 8080) == GREETING
     assert answer(node, "127.0.0.1", 8080) == GREETING
-    assert answer(node, NODE_ADDRESS, 8080, inside=WORLD) == GREETING
+    assert answer(node, NODE_ADDRESS, 8080, inside=PEER_NAMESPACE) == GREETING
     if version != "0.3.1":
-        assert chain.check(pod, last.result).is_silent_success
+        assert chain.check(pod, last.result).is_success_without_output
 
     chain.delete(pod, last.result)
-    assert answer(node, NODE_ADDRESS, 8080, inside=WORLD) == ""
+    assert answer(node, NODE_ADDRESS, 8080, inside=PEER_NAMESPACE) == ""
     # portmap keeps its empty chains, and the setting of the loopback interface that snat needs.
-    left = set(node.traces()) - set(before)
+    left = set(node.leftovers()) - set(before)
     assert not [line for line in left if "netp" in line or "10.65." in line or "8080" in line], left
     assert set(node.links()) == {"lo", "up0"}
-    assert node.store.is_free
+    assert node.store.is_empty
 
 
-def test_what_came_before_is_passed_on(node: Node, cni: Cni, pod: Pod) -> None:
+def test_what_came_before_is_passed_on(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """As a chained plugin: interfaces, addresses and routes of the one before stay in front, and indexes fit."""
     interface, address = {"name": "net0", "sandbox": pod.path}, {"address": "172.31.0.2/24", "interface": 0}
     route, dns = {"dst": "172.31.0.0/16"}, {"nameservers": ["172.31.0.53"]}
-    before: Conf = {
+    before: NetConfDict = {
         "cniVersion": "1.0.0",
         "interfaces": [interface],
         "ips": [address],
         "routes": [route],
         "dns": dns,
     }
-    added = cni.add(cni.conf(prevResult=before), pod)
+    added = cni.add(cni.make_netconf(prevResult=before), pod)
 
     ips, interfaces, routes = added.result["ips"], added.result["interfaces"], added.result["routes"]
     assert isinstance(ips, list)
@@ -122,27 +132,29 @@ def test_what_came_before_is_passed_on(node: Node, cni: Cni, pod: Pod) -> None:
     assert [item["name"] for item in interfaces[2:]] == ["eth0"]
     assert ips[1]["interface"] == 2
     assert added.result["dns"] == dns
-    cni.delete(cni.conf(prevResult=before), pod)
+    cni.delete(cni.make_netconf(prevResult=before), pod)
 
 
-PTP: Conf = {"type": "ptp", "ipMasq": False}
-BRIDGE: Conf = {"type": "bridge", "bridge": "br0", "isGateway": True, "ipMasq": False}
+PTP: NetConfDict = {"type": "ptp", "ipMasq": False}
+BRIDGE: NetConfDict = {"type": "bridge", "bridge": "br0", "isGateway": True, "ipMasq": False}
 
 
 @pytest.mark.parametrize(
     "main, is_inside", [(PTP, True), (BRIDGE, False)], ids=["ptp-keys-in-ipam", "bridge-keys-at-the-top"]
 )
-def test_addresses_for_another_main_plugin(node: Node, cni: Cni, main: Conf, *, is_inside: bool) -> None:
+def test_addresses_for_another_main_plugin(
+    node: NetnsNode, cni: CNIRuntime, main: NetConfDict, *, is_inside: bool
+) -> None:
     """``netplug-ipam`` alone: the pool's length, the address after the network's as gateway, and a default route.
 
     Those plugins put the address on a link, so the pool's first two addresses and its last are never given.
     """
     node.store.add_pool("shared", "10.66.0.0/29", block_length=29)
-    ours = {key: cni.conf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
+    ours = {key: cni.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
     ipam = {"type": "netplug-ipam", "ipv4_pools": ["shared"]}
-    conf: Conf = {"cniVersion": "1.0.0", "name": "net1", **main}
+    conf: NetConfDict = {"cniVersion": "1.0.0", "name": "net1", **main}
     conf |= {"ipam": {**ipam, **ours}} if is_inside else {"ipam": ipam, **ours}
-    plugin, pods = str(main["type"]), node.pods(6)
+    plugin, pods = str(main["type"]), node.make_pods(6)
 
     replies = [cni.add(conf, pod, plugin=plugin) for pod in pods[:5]]
     addresses = [reply.addresses[0] for reply in replies]
@@ -153,11 +165,11 @@ def test_addresses_for_another_main_plugin(node: Node, cni: Cni, main: Conf, *, 
     assert ips[0]["gateway"] == "10.66.0.1"
     assert "default" in {route["dst"] for route in node.routes(pods[0])}
 
-    assert all(node.reaches(address) for address in addresses)
-    assert node.reaches("10.66.0.1", inside=pods[0].name)
-    assert node.reaches("192.0.2.2", inside=pods[0].name)
-    assert node.reaches(addresses[1], inside=pods[0].name)
-    assert cni.check(conf, pods[0], replies[0], plugin=plugin).is_silent_success
+    assert all(node.can_ping(address) for address in addresses)
+    assert node.can_ping("10.66.0.1", inside=pods[0].name)
+    assert node.can_ping("192.0.2.2", inside=pods[0].name)
+    assert node.can_ping(addresses[1], inside=pods[0].name)
+    assert cni.check(conf, pods[0], replies[0], plugin=plugin).is_success_without_output
 
     full = cni.call("ADD", conf, pods[5], plugin=plugin)
     assert full.code == 105
@@ -165,18 +177,18 @@ def test_addresses_for_another_main_plugin(node: Node, cni: Cni, main: Conf, *, 
     assert node.store.endpoints() == {}
     for pod in pods:
         cni.delete(conf, pod, plugin=plugin)
-    assert node.store.is_free
+    assert node.store.is_empty
 
 
-def test_both_families_for_another_main_plugin(node: Node, cni: Cni, pod: Pod) -> None:
+def test_both_families_for_another_main_plugin(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """One address of each, both with a gateway, and both answer."""
-    ours = {key: cni.conf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
+    ours = {key: cni.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
     ipam = {"type": "netplug-ipam", "assign_ipv6": "true", **ours}
-    conf: Conf = {"cniVersion": "1.0.0", "name": "net1", **BRIDGE, "ipam": ipam}
+    conf: NetConfDict = {"cniVersion": "1.0.0", "name": "net1", **BRIDGE, "ipam": ipam}
     added = cni.add(conf, pod, plugin="bridge")
 
     assert '"gateway": "fd65::1"' in json.dumps(added.result)
     # The bridge waits a while for somebody who has its IPv6 address already.
-    assert all(eventually(partial(node.reaches, address)) for address in added.addresses)
+    assert all(is_eventually(partial(node.can_ping, address)) for address in added.addresses)
     cni.delete(conf, pod, plugin="bridge")
-    assert node.store.is_free
+    assert node.store.is_empty

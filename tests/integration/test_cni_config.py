@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.node import HOST_NAME, Cni, Node, Pod
+from tests.harness.node import NODE_HOST_NAME, CNIRuntime, NetnsNode, PodNamespace
 
 pytestmark = pytest.mark.netns
 
 
-def ends(node: Node, pod: Pod) -> tuple[dict[str, object], dict[str, object]]:
+def ends(node: NetnsNode, pod: PodNamespace) -> tuple[dict[str, object], dict[str, object]]:
     """The container's and the node's end of the only attachment."""
     hosts = [link for name, link in node.links().items() if name.startswith("netp")]
     assert len(hosts) == 1, hosts
     return node.links(pod)["eth0"], hosts[0]
 
 
-def is_untouched(node: Node) -> bool:
+def is_untouched(node: NetnsNode) -> bool:
     """Whether a refused call left nothing."""
-    return node.store.is_free and set(node.links()) == {"lo", "up0"}
+    return node.store.is_empty and set(node.links()) == {"lo", "up0"}
 
 
 @pytest.mark.parametrize("key", ["assign_ipv4", "assign_ipv6"])
 @pytest.mark.parametrize("plugin", ["netplug", "netplug-ipam"])
-def test_a_boolean_is_no_string(node: Node, cni: Cni, pod: Pod, plugin: str, key: str) -> None:
+def test_a_boolean_is_no_string(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, plugin: str, key: str) -> None:
     """Check 16: the key is named and nothing is allocated."""
-    reply = cni.call("ADD", cni.conf(ipam={"type": "netplug-ipam", key: True}), pod, plugin=plugin)
+    reply = cni.call("ADD", cni.make_netconf(ipam={"type": "netplug-ipam", key: True}), pod, plugin=plugin)
 
     assert reply.code == 6
     assert key in reply.text
@@ -36,109 +36,111 @@ def test_a_boolean_is_no_string(node: Node, cni: Cni, pod: Pod, plugin: str, key
 
 
 @pytest.mark.parametrize("text", ["True", "1"])
-def test_only_two_texts_are_booleans(node: Node, cni: Cni, pod: Pod, text: str) -> None:
+def test_only_two_texts_are_booleans(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, text: str) -> None:
     """Check 16, second half: code 7, naming what would do."""
-    reply = cni.call("ADD", cni.conf(ipam={"type": "netplug-ipam", "assign_ipv4": text}), pod)
+    reply = cni.call("ADD", cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": text}), pod)
 
     assert reply.code == 7
     assert '"true" or "false"' in reply.text
     assert is_untouched(node)
 
 
-def test_ipv6_alone(node: Node, cni: Cni, pod: Pod) -> None:
+def test_ipv6_alone(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 17: IPv4 off, IPv6 on, a pool of each: exactly one address, and it works."""
-    conf = cni.conf(ipam={"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"})
+    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"})
     added = cni.add(conf, pod)
 
     assert len(added.addresses) == 1
     assert added.addresses[0].startswith("fd65::")
     assert node.routes(pod) == []
-    assert node.reaches(added.addresses[0])
-    assert node.reaches("2001:db8::2", inside=pod.name)
+    assert node.can_ping(added.addresses[0])
+    assert node.can_ping("2001:db8::2", inside=pod.name)
     cni.delete(conf, pod)
 
 
-def test_both_families(node: Node, cni: Cni, pod: Pod) -> None:
+def test_both_families(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 17, the other way: one address of each, and both reach the world."""
-    conf = cni.conf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
+    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
     added = cni.add(conf, pod)
 
     assert [":" in address for address in added.addresses] == [False, True]
-    assert all(node.reaches(target, inside=pod.name) for target in ("192.0.2.2", "2001:db8::2"))
-    assert cni.check(conf, pod, added).is_silent_success
+    assert all(node.can_ping(target, inside=pod.name) for target in ("192.0.2.2", "2001:db8::2"))
+    assert cni.check(conf, pod, added).is_success_without_output
     cni.delete(conf, pod)
 
 
-def test_mtu_of_the_file(node: Node, cni: Cni, pod: Pod) -> None:
+def test_mtu_of_the_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 29: both ends get it, and the result says it."""
-    node.write("mtu", "3000\n")
-    conf = cni.conf(cniVersion="1.1.0")
+    node.write_file("mtu", "3000\n")
+    conf = cni.make_netconf(cniVersion="1.1.0")
     added = cni.add(conf, pod)
 
     assert [end["mtu"] for end in ends(node, pod)] == [3000, 3000]
     assert '"mtu": 3000' in added.stdout
-    assert cni.check(conf, pod, added).is_silent_success
+    assert cni.check(conf, pod, added).is_success_without_output
     cni.delete(conf, pod)
 
 
-def test_configured_mtu_wins_over_the_file(node: Node, cni: Cni, pod: Pod) -> None:
+def test_configured_mtu_wins_over_the_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 29: the file is only asked where nothing is configured."""
-    node.write("mtu", "3000\n")
-    cni.add(cni.conf(mtu=1450), pod)
+    node.write_file("mtu", "3000\n")
+    cni.add(cni.make_netconf(mtu=1450), pod)
 
     assert [end["mtu"] for end in ends(node, pod)] == [1450, 1450]
-    cni.delete(cni.conf(), pod)
+    cni.delete(cni.make_netconf(), pod)
 
 
 @pytest.mark.parametrize("text", ["abc", "-5", "70000"])
-def test_a_broken_mtu_file_stops_add(node: Node, cni: Cni, pod: Pod, text: str) -> None:
+def test_a_broken_mtu_file_stops_add(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, text: str) -> None:
     """Check 29: even where an MTU is configured; DEL does not care."""
-    node.write("mtu", text)
-    reply = cni.call("ADD", cni.conf(mtu=1450), pod)
+    node.write_file("mtu", text)
+    reply = cni.call("ADD", cni.make_netconf(mtu=1450), pod)
 
     assert reply.code == 7
     assert node.file("mtu") in reply.text
     assert is_untouched(node)
-    cni.delete(cni.conf(mtu=1450), pod)
+    cni.delete(cni.make_netconf(mtu=1450), pod)
 
 
-def test_a_required_mtu_file(node: Node, cni: Cni, pod: Pod) -> None:
+def test_a_required_mtu_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 29: missing, it stops ADD and not DEL."""
-    reply = cni.call("ADD", cni.conf(require_mtu_file=True), pod)
+    reply = cni.call("ADD", cni.make_netconf(require_mtu_file=True), pod)
 
     assert reply.code == 7
     assert "require_mtu_file" in reply.text
     assert is_untouched(node)
-    cni.delete(cni.conf(require_mtu_file=True), pod)
+    cni.delete(cni.make_netconf(require_mtu_file=True), pod)
 
 
 @pytest.mark.parametrize("asked, queues", [(None, 1), (4, 4), (0, 1), (-3, 1)])
-def test_queues_of_both_ends(node: Node, cni: Cni, pod: Pod, asked: int | None, queues: int) -> None:
+def test_queues_of_both_ends(
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, asked: int | None, queues: int
+) -> None:
     """Check 30: one each unless more are asked, however many processors the machine has."""
-    cni.add(cni.conf(num_queues=asked), pod)
+    cni.add(cni.make_netconf(num_queues=asked), pod)
 
     for end in ends(node, pod):
         assert (end["num_rx_queues"], end["num_tx_queues"]) == (queues, queues)
-    cni.delete(cni.conf(num_queues=asked), pod)
+    cni.delete(cni.make_netconf(num_queues=asked), pod)
 
 
-def test_device_types(node: Node, cni: Cni, pod: Pod) -> None:
+def test_device_types(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 31: an unknown one is refused and the known ones are listed; ``veth`` is what it says."""
-    reply = cni.call("ADD", cni.conf(device_type="bogus"), pod)
+    reply = cni.call("ADD", cni.make_netconf(device_type="bogus"), pod)
 
     assert reply.code == 7
     assert all(name in reply.text for name in ("bogus", "veth", "netkit"))
     assert is_untouched(node)
-    cni.add(cni.conf(device_type="veth"), pod)
+    cni.add(cni.make_netconf(device_type="veth"), pod)
     kinds = [end["linkinfo"] for end in ends(node, pod)]
     assert all(isinstance(kind, dict) and kind["info_kind"] == "veth" for kind in kinds)
-    cni.delete(cni.conf(device_type="bogus"), pod)
+    cni.delete(cni.make_netconf(device_type="bogus"), pod)
     assert is_untouched(node)
 
 
-def test_an_unknown_dataplane(node: Node, cni: Cni, pod: Pod) -> None:
+def test_an_unknown_dataplane(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 31: refused before an address is taken."""
-    reply = cni.call("ADD", cni.conf(dataplane_options={"type": "invalid"}), pod)
+    reply = cni.call("ADD", cni.make_netconf(dataplane_options={"type": "invalid"}), pod)
 
     assert reply.code == 7
     assert "invalid dataplane type" in reply.text
@@ -152,17 +154,17 @@ def test_an_unknown_dataplane(node: Node, cni: Cni, pod: Pod) -> None:
         ({"nodename": None, "hostname": "named-hostname.somewhere"}, None, "named-hostname.somewhere"),
         ({"nodename": None}, "filenode\n", "filenode"),
         ({"nodename": None, "hostname": "b"}, "filenode\n", "filenode"),
-        ({"nodename": None}, None, HOST_NAME.lower()),
+        ({"nodename": None}, None, NODE_HOST_NAME.lower()),
     ],
     ids=["nodename", "hostname", "file", "file-before-hostname", "machine"],
 )
 def test_the_name_of_the_node(
-    node: Node, cni: Cni, pod: Pod, keys: dict[str, object], file: str | None, expected: str
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, keys: dict[str, object], file: str | None, expected: str
 ) -> None:
     """Check 32: nodename, then the file, then hostname, then the machine's own name in lower case."""
     if file is not None:
-        node.write("nodename", file)
-    conf = cni.conf(**keys)
+        node.write_file("nodename", file)
+    conf = cni.make_netconf(**keys)
     cni.add(conf, pod)
 
     (endpoint,) = node.store.endpoints().values()
@@ -174,23 +176,23 @@ def test_the_name_of_the_node(
     assert is_untouched(node)
 
 
-def test_a_required_node_name_file(node: Node, cni: Cni, pod: Pod) -> None:
+def test_a_required_node_name_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Where the file must be there it stops ADD with code 11, even if a name is configured, and never DEL."""
-    conf = cni.conf(nodename_file_optional=False)
+    conf = cni.make_netconf(nodename_file_optional=False)
     reply = cni.call("ADD", conf, pod)
 
     assert reply.code == 11
     assert node.file("nodename") in reply.text
     assert is_untouched(node)
     cni.delete(conf, pod)
-    node.write("nodename", "node-1\n")
+    node.write_file("nodename", "node-1\n")
     cni.add(conf, pod)
     cni.delete(conf, pod)
 
 
-def test_a_setting_of_a_later_release_is_refused(node: Node, cni: Cni, pod: Pod) -> None:
+def test_a_setting_of_a_later_release_is_refused(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """What this release does not serve stops ADD, naming the key, and never DEL."""
-    conf = cni.conf(readiness_gates=["http://127.0.0.1:1/"])
+    conf = cni.make_netconf(readiness_gates=["http://127.0.0.1:1/"])
     reply = cni.call("ADD", conf, pod)
 
     assert reply.code == 7
@@ -199,9 +201,9 @@ def test_a_setting_of_a_later_release_is_refused(node: Node, cni: Cni, pod: Pod)
     cni.delete(conf, pod)
 
 
-def test_the_log_file(node: Node, cni: Cni, pod: Pod) -> None:
+def test_the_log_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Its folder is made and lines are appended; a path that cannot be written is no reason to fail."""
-    conf = cni.conf(log_file_path=node.file("logs/deep/cni.log"))
+    conf = cni.make_netconf(log_file_path=node.file("logs/deep/cni.log"))
     cni.add(conf, pod)
     cni.delete(conf, pod)
 
@@ -209,6 +211,6 @@ def test_the_log_file(node: Node, cni: Cni, pod: Pod) -> None:
         lines = file.read()
     assert "container attached" in lines
     assert "container detached" in lines
-    broken = cni.conf(log_file_path=node.file("netplug.db/cni.log"))
+    broken = cni.make_netconf(log_file_path=node.file("netplug.db/cni.log"))
     assert "[WARNING]" in cni.add(broken, pod).stderr
     cni.delete(broken, pod)

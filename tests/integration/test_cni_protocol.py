@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from tests.integration.conftest import usual_node
-from tests.integration.node import Cni, Node, Pod
+from tests.harness.node import CNIRuntime, NetnsNode, PodNamespace
+from tests.integration.conftest import open_default_node
 
 pytestmark = pytest.mark.netns
 
@@ -21,21 +21,21 @@ SUPPORTED: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetnsNode]:
     """One node for all: hardly a call here gets as far as doing something, and those that do undo it."""
-    with usual_node(str(tmp_path_factory.mktemp("node"))) as opened:
+    with open_default_node(str(tmp_path_factory.mktemp("node"))) as opened:
         yield opened
 
 
-def is_untouched(node: Node) -> bool:
+def is_untouched(node: NetnsNode) -> bool:
     """Whether no call got as far as an address or an interface."""
-    return node.store.is_free and set(node.links()) == {"lo", "up0"}
+    return node.store.is_empty and set(node.links()) == {"lo", "up0"}
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_flag_v_prints_the_version_and_nothing_else(node: Node, cni: Cni, plugin: str) -> None:
+def test_flag_v_prints_the_version_and_nothing_else(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
     """Check 2: neither variables nor standard input are looked at."""
-    done = node.ended(cni.executable(plugin), "-v", stdin="{broken", env={"CNI_COMMAND": "FOO"})
+    done = node.run_unchecked(cni.executable(plugin), "-v", stdin="{broken", env={"CNI_COMMAND": "FOO"})
 
     assert done.returncode == 0
     assert done.stdout.count("\n") == 1
@@ -43,26 +43,26 @@ def test_flag_v_prints_the_version_and_nothing_else(node: Node, cni: Cni, plugin
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_without_any_variable_it_says_what_it_is(node: Node, cni: Cni, plugin: str) -> None:
+def test_without_any_variable_it_says_what_it_is(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
     """Check 1: on standard error, with every version it speaks; exit 0, and standard output stays empty."""
-    done = node.ended(cni.executable(plugin), env={})
+    done = node.run_unchecked(cni.executable(plugin), env={})
 
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith(plugin)
     assert all(version in done.stderr for version in SUPPORTED)
 
 
-def test_an_unknown_command_is_named(node: Node, cni: Cni, pod: Pod) -> None:
+def test_an_unknown_command_is_named(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 4: code 4."""
-    reply = cni.call("FOO", cni.conf(), pod)
+    reply = cni.call("FOO", cni.make_netconf(), pod)
 
     assert reply.code == 4
     assert "FOO" in reply.text
 
 
-def test_missing_variables_are_named_together(node: Node, cni: Cni, pod: Pod) -> None:
+def test_missing_variables_are_named_together(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 5: an ADD without namespace and interface, code 4."""
-    reply = cni.call("ADD", cni.conf(), pod, CNI_NETNS=None, CNI_IFNAME=None)
+    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_NETNS=None, CNI_IFNAME=None)
 
     assert reply.code == 4
     assert "CNI_NETNS" in reply.text
@@ -70,37 +70,41 @@ def test_missing_variables_are_named_together(node: Node, cni: Cni, pod: Pod) ->
     assert is_untouched(node)
 
 
-def test_del_needs_no_namespace(node: Node, cni: Cni, pod: Pod) -> None:
+def test_del_needs_no_namespace(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 6: neither an absent nor an empty CNI_NETNS is a mistake of the environment."""
-    cni.delete(cni.conf(), pod, CNI_NETNS=None)
-    cni.delete(cni.conf(), pod, CNI_NETNS="")
+    cni.delete(cni.make_netconf(), pod, CNI_NETNS=None)
+    cni.delete(cni.make_netconf(), pod, CNI_NETNS="")
     assert is_untouched(node)
 
 
 @pytest.mark.parametrize(
     "command, container", [("ADD", "-abc"), ("ADD", "a b"), ("ADD", ""), ("DEL", "-abc"), ("DEL", "a/b")]
 )
-def test_container_ids_are_judged(node: Node, cni: Cni, pod: Pod, command: str, container: str) -> None:
+def test_container_ids_are_judged(
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, command: str, container: str
+) -> None:
     """Check 7: what the CNI specification does not allow is code 4."""
-    reply = cni.call(command, cni.conf(), pod, CNI_CONTAINERID=container)
+    reply = cni.call(command, cni.make_netconf(), pod, CNI_CONTAINERID=container)
 
     assert reply.code == 4
     assert "CNI_CONTAINERID" in reply.text
 
 
 @pytest.mark.parametrize("interface", ["eth0/1", "a:b", "..", "sixteen-letters-"])
-def test_interface_names_are_judged(node: Node, cni: Cni, pod: Pod, interface: str) -> None:
+def test_interface_names_are_judged(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, interface: str) -> None:
     """Check 7: what the kernel would not take is code 4 before anything is done."""
-    reply = cni.call("ADD", cni.conf(), pod, CNI_IFNAME=interface)
+    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_IFNAME=interface)
 
     assert reply.code == 4
     assert "CNI_IFNAME" in reply.text
     assert is_untouched(node)
 
 
-def test_an_unknown_version_is_refused_with_those_there_are(node: Node, cni: Cni, pod: Pod) -> None:
+def test_an_unknown_version_is_refused_with_those_there_are(
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace
+) -> None:
     """Check 9: code 1, and nothing is allocated."""
-    reply = cni.call("ADD", cni.conf(cniVersion="9.9.9"), pod)
+    reply = cni.call("ADD", cni.make_netconf(cniVersion="9.9.9"), pod)
 
     assert reply.code == 1
     assert all(version in str(reply.error["details"]) for version in SUPPORTED)
@@ -109,18 +113,22 @@ def test_an_unknown_version_is_refused_with_those_there_are(node: Node, cni: Cni
 
 @pytest.mark.parametrize("command, version", [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")], ids=str)
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_commands_that_a_version_lacks(node: Node, cni: Cni, pod: Pod, plugin: str, command: str, version: str) -> None:
+def test_commands_that_a_version_lacks(
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, plugin: str, command: str, version: str
+) -> None:
     """Check 10: code 1, naming the command."""
-    reply = cni.call(command, cni.conf(cniVersion=version), pod, plugin=plugin)
+    reply = cni.call(command, cni.make_netconf(cniVersion=version), pod, plugin=plugin)
 
     assert reply.code == 1
     assert command in reply.text
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.4.0", "1.1.0"])
-def test_error_objects_have_the_version_of_the_request(node: Node, cni: Cni, pod: Pod, version: str) -> None:
+def test_error_objects_have_the_version_of_the_request(
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, version: str
+) -> None:
     """Check 11: and a number and a text, whichever version asks."""
-    error = cni.call("ADD", cni.conf(cniVersion=version, mtu="large"), pod).error
+    error = cni.call("ADD", cni.make_netconf(cniVersion=version, mtu="large"), pod).error
 
     assert error["cniVersion"] == version
     assert error["code"] == 6
@@ -132,40 +140,44 @@ def test_error_objects_have_the_version_of_the_request(node: Node, cni: Cni, pod
     "stdin, code",
     [("", 6), ("{broken", 6), ("[]", 6), ('{"cniVersion": "1.0.0"}', 7), ('{"cniVersion": "1.0.0", "name": "a b"}', 7)],
 )
-def test_what_is_no_configuration(node: Node, cni: Cni, pod: Pod, plugin: str, stdin: str, code: int) -> None:
+def test_what_is_no_configuration(
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, plugin: str, stdin: str, code: int
+) -> None:
     """Check 11, second half: one error object for whatever stands on standard input."""
     assert cni.call("ADD", stdin, pod, plugin=plugin).code == code
     assert is_untouched(node)
 
 
 @pytest.mark.parametrize("path", ["/proc/self/ns/net", "/proc/thread-self/ns/net"])
-def test_its_own_namespace_is_refused(node: Node, cni: Cni, pod: Pod, path: str) -> None:
+def test_its_own_namespace_is_refused(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, path: str) -> None:
     """Check 12: code 8, and no interface is made."""
-    reply = cni.call("ADD", cni.conf(), pod, CNI_NETNS=path)
+    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_NETNS=path)
 
     assert reply.code == 8
     assert is_untouched(node)
 
 
-def test_the_override_skips_that_check(node: Node, cni: Cni, pod: Pod) -> None:
+def test_the_override_skips_that_check(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 12, second half: the call goes on, as far as the kernel allows, and takes back what it cannot keep."""
-    reply = cni.call("ADD", cni.conf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_NETNS_OVERRIDE="true")
+    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_NETNS_OVERRIDE="true")
 
     assert reply.code != 8
     assert is_untouched(node)
 
 
-def test_del_in_its_own_namespace_removes_nothing_without_the_override(node: Node, cni: Cni, pod: Pod) -> None:
+def test_del_in_its_own_namespace_removes_nothing_without_the_override(
+    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace
+) -> None:
     """A runtime that names the node's namespace by mistake must not lose the node an interface."""
-    reply = cni.call("DEL", cni.conf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_IFNAME="up0")
+    reply = cni.call("DEL", cni.make_netconf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_IFNAME="up0")
 
     assert reply.code == 8
     assert "up0" in node.links()
 
 
-def test_debug_lines_never_reach_standard_output(node: Node, cni: Cni, pod: Pod) -> None:
+def test_debug_lines_never_reach_standard_output(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 14: one document on standard output, lines on standard error."""
-    conf = cni.conf(log_level="DEBUG")
+    conf = cni.make_netconf(log_level="DEBUG")
     added = cni.add(conf, pod)
 
     assert added.stderr
@@ -176,10 +188,10 @@ def test_debug_lines_never_reach_standard_output(node: Node, cni: Cni, pod: Pod)
 @pytest.mark.parametrize(
     "plugin, version", [*(("netplug", version) for version in SUPPORTED), ("netplug-ipam", "1.1.0")]
 )
-def test_version_answers_in_the_version_asked(node: Node, cni: Cni, plugin: str, version: str) -> None:
+def test_version_answers_in_the_version_asked(node: NetnsNode, cni: CNIRuntime, plugin: str, version: str) -> None:
     """VERSION looks at no other variable, reads no store and repeats the version of the request."""
     asked = json.dumps({"cniVersion": version})
-    done = node.ended(cni.executable(plugin), stdin=asked, env={"CNI_COMMAND": "VERSION", "CNI_IFNAME": "a/b"})
+    done = node.run_unchecked(cni.executable(plugin), stdin=asked, env={"CNI_COMMAND": "VERSION", "CNI_IFNAME": "a/b"})
 
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"cniVersion": version, "supportedVersions": list(SUPPORTED)}

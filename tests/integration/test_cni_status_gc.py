@@ -9,33 +9,33 @@ import os
 
 import pytest
 
-from tests.integration.node import Cni, Conf, Node, Pod
+from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 
 pytestmark = pytest.mark.netns
 
 PLUGINS = ("netplug", "netplug-ipam")
 
 
-def newest(cni: Cni, **changes: object) -> Conf:
+def newest(cni: CNIRuntime, **changes: object) -> NetConfDict:
     """A configuration of the one version that has these commands."""
-    return cni.conf(cniVersion="1.1.0", **changes)
+    return cni.make_netconf(cniVersion="1.1.0", **changes)
 
 
-def listed(*pods: Pod) -> list[dict[str, str]]:
+def listed(*pods: PodNamespace) -> list[dict[str, str]]:
     """The runtime's list of valid attachments."""
     return [{"containerID": pod.name, "ifname": "eth0"} for pod in pods]
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_status_of_a_healthy_node(node: Node, cni: Cni, plugin: str) -> None:
+def test_status_of_a_healthy_node(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
     """Check 99: silent success, and nothing is assigned by asking."""
-    assert cni.call("STATUS", newest(cni), plugin=plugin).is_silent_success
-    assert node.store.is_free
+    assert cni.call("STATUS", newest(cni), plugin=plugin).is_success_without_output
+    assert node.store.is_empty
     assert node.store.blocks() == ()
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_status_while_the_cluster_is_locked(node: Node, cni: Cni, plugin: str) -> None:
+def test_status_while_the_cluster_is_locked(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
     """Check 99: code 50 with the reason, until the flag is set again."""
     node.store.set_ready(is_ready=False)
     reply = cni.call("STATUS", newest(cni), plugin=plugin)
@@ -43,34 +43,34 @@ def test_status_while_the_cluster_is_locked(node: Node, cni: Cni, plugin: str) -
     assert reply.code == 50
     assert "datastoreReady" in reply.text
     node.store.set_ready(is_ready=True)
-    assert cni.call("STATUS", newest(cni), plugin=plugin).is_silent_success
+    assert cni.call("STATUS", newest(cni), plugin=plugin).is_success_without_output
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_status_while_the_store_is_away(node: Node, cni: Cni, plugin: str) -> None:
+def test_status_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
     """Check 99: code 50, naming the store."""
-    path = os.path.join(node.write("plain", ""), "netplug.db")
+    path = os.path.join(node.write_file("plain", ""), "netplug.db")
     reply = cni.call("STATUS", newest(cni, sqlite_path=path), plugin=plugin)
 
     assert reply.code == 50
     assert path in reply.text
 
 
-def test_status_while_every_pool_is_full(node: Node, cni: Cni, pod: Pod) -> None:
+def test_status_while_every_pool_is_full(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 99: code 50 names the pool; an address given back makes the node healthy again."""
     node.store.add_pool("tiny", "10.66.0.0/32")
     conf = newest(cni, ipam={"type": "netplug-ipam", "ipv4_pools": ["tiny"]})
-    assert cni.call("STATUS", conf).is_silent_success
+    assert cni.call("STATUS", conf).is_success_without_output
     cni.add(conf, pod)
     reply = cni.call("STATUS", conf)
 
     assert reply.code == 50
     assert "10.66.0.0/32" in reply.text
     cni.delete(conf, pod)
-    assert cni.call("STATUS", conf).is_silent_success
+    assert cni.call("STATUS", conf).is_success_without_output
 
 
-def test_status_of_a_configuration_that_add_would_refuse(node: Node, cni: Cni) -> None:
+def test_status_of_a_configuration_that_add_would_refuse(node: NetnsNode, cni: CNIRuntime) -> None:
     """A pool that is not there, or a setting that is not served: no ADD could succeed."""
     missing = newest(cni, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]})
 
@@ -78,68 +78,68 @@ def test_status_of_a_configuration_that_add_would_refuse(node: Node, cni: Cni) -
     assert cni.call("STATUS", newest(cni, device_type="bogus")).code == 7
 
 
-def test_gc_gives_back_what_is_not_listed(node: Node, cni: Cni) -> None:
+def test_gc_gives_back_what_is_not_listed(node: NetnsNode, cni: CNIRuntime) -> None:
     """Check 100: one of two containers is listed; it stays, as do other nodes and other networks."""
-    kept, leaked, foreign, abroad = node.pods(4)
+    kept, leaked, foreign, abroad = node.make_pods(4)
     elsewhere, other = newest(cni, nodename="node-2"), newest(cni, name="net2")
     (address,) = cni.add(newest(cni), kept).addresses
     cni.add(newest(cni), leaked)
     cni.add(elsewhere, foreign)
     cni.add(other, abroad)
     # As after a crash of the machine: the namespace is gone, and nobody asked for DEL.
-    node.remove(leaked)
+    node.remove_pod(leaked)
 
     reply = cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": listed(kept)}))
-    assert reply.is_silent_success, reply
+    assert reply.is_success_without_output, reply
     handles = {f"net1.{kept.name}", f"net1.{foreign.name}", f"net2.{abroad.name}"}
     assert set(node.store.held()) == node.store.handles() == handles
     containers = {endpoint.spec.container_id for endpoint in node.store.endpoints().values()}
     assert containers == {kept.name, foreign.name, abroad.name}
-    assert node.reaches(address)
+    assert node.can_ping(address)
 
-    assert cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": []})).is_silent_success
+    assert cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": []})).is_success_without_output
     assert set(node.store.held()) == handles - {f"net1.{kept.name}"}
     for conf, pod in ((newest(cni), kept), (elsewhere, foreign), (other, abroad)):
         cni.delete(conf, pod)
-    assert node.store.is_free
+    assert node.store.is_empty
 
 
 @pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
-def test_gc_reads_either_list(node: Node, cni: Cni, key: str) -> None:
+def test_gc_reads_either_list(node: NetnsNode, cni: CNIRuntime, key: str) -> None:
     """Check 100: newer runtimes send the list under a second name; interfaces are compared as well."""
-    kept, leaked = node.pods(2)
+    kept, leaked = node.make_pods(2)
     cni.add(newest(cni), kept)
     cni.add(newest(cni), kept, CNI_IFNAME="net1")
     cni.add(newest(cni), leaked)
 
-    assert cni.call("GC", newest(cni, **{key: listed(kept)})).is_silent_success
+    assert cni.call("GC", newest(cni, **{key: listed(kept)})).is_success_without_output
     assert set(node.store.held()) == {f"net1.{kept.name}"}
 
 
-def test_gc_without_a_list_does_nothing(node: Node, cni: Cni, pod: Pod) -> None:
+def test_gc_without_a_list_does_nothing(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
     """Check 100: neither key, or null, says nothing about what is valid."""
     cni.add(newest(cni), pod)
 
-    assert cni.call("GC", newest(cni)).is_silent_success
-    assert cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": None})).is_silent_success
+    assert cni.call("GC", newest(cni)).is_success_without_output
+    assert cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": None})).is_success_without_output
     assert f"net1.{pod.name}" in node.store.held()
     cni.delete(newest(cni), pod)
 
 
-def test_gc_of_addresses_alone(node: Node, cni: Cni) -> None:
+def test_gc_of_addresses_alone(node: NetnsNode, cni: CNIRuntime) -> None:
     """Check 100 for ``netplug-ipam``: the addresses of containers that are not listed."""
-    kept, leaked = node.pods(2)
+    kept, leaked = node.make_pods(2)
     for pod in (kept, leaked):
         cni.add(newest(cni), pod, plugin="netplug-ipam")
 
     reply = cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": listed(kept)}), plugin="netplug-ipam")
-    assert reply.is_silent_success, reply
+    assert reply.is_success_without_output, reply
     assert set(node.store.held()) == {f"net1.{kept.name}"}
 
 
-def test_gc_while_the_store_is_away(node: Node, cni: Cni) -> None:
+def test_gc_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime) -> None:
     """Code 11: the runtime asks again."""
-    path = os.path.join(node.write("plain", ""), "netplug.db")
+    path = os.path.join(node.write_file("plain", ""), "netplug.db")
     conf = newest(cni, sqlite_path=path, **{"cni.dev/valid-attachments": []})
 
     assert cni.call("GC", conf).code == 11

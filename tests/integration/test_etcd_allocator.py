@@ -10,41 +10,41 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_core.clock import Clock
-from netplug_core.datastore.interface import Datastore
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.testing.allocator.machine import allocator_machine
-from tests.integration.effort import FEW
-from tests.integration.etcd_server import Etcd, client_of, opened_etcd, wipe
+from tests.harness.example_counts import ETCD_EXAMPLES
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, start_etcd
 
 pytestmark = pytest.mark.etcd
 
 
-class Cluster:
+class SharedEtcd:
     """The one that the stores are in: a machine is a class and takes no fixture."""
 
-    etcd: Etcd
+    etcd: EtcdCluster
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _served() -> Iterator[None]:
-    with opened_etcd() as etcd:
-        Cluster.etcd = etcd
+    with start_etcd() as etcd:
+        SharedEtcd.etcd = etcd
         yield
 
 
 @contextmanager
-def emptied(clock: Clock) -> Iterator[Datastore]:
+def open_empty_store(clock: Clock) -> Iterator[Datastore]:
     """A store in which nothing is."""
-    wipe(Cluster.etcd)
-    with closing(EtcdDatastore(client_of(Cluster.etcd, clock=clock))) as store:
+    delete_all_entries(SharedEtcd.etcd)
+    with closing(EtcdDatastore(make_client(SharedEtcd.etcd, clock=clock))) as store:
         yield store
 
 
-def cold(store: Datastore, clock: Clock) -> BlockIPAM:
+def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
 
-TestOnEtcd = allocator_machine(emptied, cold).TestCase
-TestOnEtcd.settings = FEW
+TestOnEtcd = allocator_machine(open_empty_store, open_ipam).TestCase
+TestOnEtcd.settings = ETCD_EXAMPLES

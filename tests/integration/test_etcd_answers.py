@@ -16,22 +16,22 @@ import grpc
 import pytest
 
 from netplug_backends.etcdv3.client import ClientClosed, EtcdClient
-from netplug_backends.etcdv3.datastore import OPERATIONS, EtcdDatastore
-from netplug_backends.etcdv3.endpoints import Chance, Endpoint, Listed, parse_endpoints
+from netplug_backends.etcdv3.datastore import MAX_TXN_OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.endpoints import EtcdEndpoint, RandomBelow, StaticMembers, parse_endpoints
 from netplug_backends.etcdv3.messages import CLASSES
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.netconf.model import DatastoreSettings
-from netplug_core.records import Change, Create, Get, Key, Kind, OutcomeUnknown, Revision, WatchExpired
+from netplug_core.records import Create, Get, Key, Kind, OutcomeUnknown, Revision, WatchEvent, WatchExpired
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.testing.bench import SAMPLE_CODEC
 from netplug_core.testing.clock import ManualClock
-from tests.integration.etcd_papers import issued
-from tests.integration.etcd_server import free_ports
-from tests.integration.etcd_stub import Message, Said, Stub, opened_stub, silence
-from tests.integration.node import eventually
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
+from tests.harness.node import is_eventually
+from tests.harness.servers.certificates import issue_certificates
+from tests.harness.servers.etcd import free_ports
+from tests.harness.servers.etcd_stub import EtcdStub, GrpcRefusal, Message, answer_late, open_etcd_stub
 
 Call = Callable[[EtcdDatastore, Deadline], None]
 
@@ -43,7 +43,7 @@ NOBODY = DatastoreSettings()
 SOMEBODY = DatastoreSettings(etcd_username="netplug", etcd_password="secret")  # noqa: S106  # of a member that asks none
 
 BUSY, LATE = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN
-NO_LEADER = Said(BUSY, "etcdserver: no leader")
+NO_LEADER = GrpcRefusal(BUSY, "etcdserver: no leader")
 
 
 def store_at(*urls: str, settings: DatastoreSettings = NOBODY, clock: Clock = CLOCK, first: int = 0) -> EtcdDatastore:
@@ -53,7 +53,7 @@ def store_at(*urls: str, settings: DatastoreSettings = NOBODY, clock: Clock = CL
         assert below == len(urls)
         return first
 
-    client = EtcdClient(Listed(parse_endpoints(urls)), Credentials(settings), clock=clock, chance=chance)
+    client = EtcdClient(StaticMembers(parse_endpoints(urls)), Credentials(settings), clock=clock, random_below=chance)
     return EtcdDatastore(client, codec=SAMPLE_CODEC)
 
 
@@ -76,35 +76,35 @@ def dead() -> str:
 
 
 @pytest.fixture
-def other() -> Iterator[Stub]:
+def other() -> Iterator[EtcdStub]:
     """A member that serves."""
-    with opened_stub() as stub:
+    with open_etcd_stub() as stub:
         yield stub
 
 
 # --- what an answer means --------------------------------------------------------------------------------------------
 
 UNSETTLED = [
-    Said(BUSY, "etcdserver: request timed out"),
-    Said(BUSY, "etcdserver: request timed out, possibly due to previous leader failure"),
-    Said(BUSY, "etcdserver: request timed out, possibly due to connection lost"),
-    Said(BUSY, "etcdserver: leader changed"),
-    Said(LATE, "etcdserver: something that no release of today says"),
-    Said(BUSY, "error reading from server: EOF"),
+    GrpcRefusal(BUSY, "etcdserver: request timed out"),
+    GrpcRefusal(BUSY, "etcdserver: request timed out, possibly due to previous leader failure"),
+    GrpcRefusal(BUSY, "etcdserver: request timed out, possibly due to connection lost"),
+    GrpcRefusal(BUSY, "etcdserver: leader changed"),
+    GrpcRefusal(LATE, "etcdserver: something that no release of today says"),
+    GrpcRefusal(BUSY, "error reading from server: EOF"),
 ]
-FULL = Said(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+FULL = GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
 FULL_TEXT = f"{FULL.text}; the store is full: compact and defragment it, then disarm its alarm"
 TURNED_AWAY = [
     NO_LEADER,
-    Said(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
-    Said(BUSY, "etcdserver: rpc not supported for learner"),
+    GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
+    GrpcRefusal(BUSY, "etcdserver: rpc not supported for learner"),
 ]
 
 
 @pytest.mark.parametrize("said", UNSETTLED, ids=lambda said: said.text)
-def test_a_write_whose_member_cannot_say_is_unknown_and_sent_once(said: Said, other: Stub) -> None:
+def test_a_write_whose_member_cannot_say_is_unknown_and_sent_once(said: GrpcRefusal, other: EtcdStub) -> None:
     """It may have been applied; a second one would meet its own effect, or undo another's."""
-    with opened_stub(lambda: said) as stub, closing(store_at(stub.url, other.url)) as store:
+    with open_etcd_stub(lambda: said) as stub, closing(store_at(stub.url, other.url)) as store:
         with pytest.raises(OutcomeUnknown) as caught:
             written(store)
         assert str(caught.value) == f"etcd: {stub.url}: {said.text}"
@@ -112,8 +112,8 @@ def test_a_write_whose_member_cannot_say_is_unknown_and_sent_once(said: Said, ot
 
 
 @pytest.mark.parametrize("said", UNSETTLED, ids=lambda said: said.text)
-def test_a_read_whose_member_cannot_say_is_asked_elsewhere(said: Said, other: Stub) -> None:
-    with opened_stub(lambda: said) as stub, closing(store_at(stub.url, other.url)) as store:
+def test_a_read_whose_member_cannot_say_is_asked_elsewhere(said: GrpcRefusal, other: EtcdStub) -> None:
+    with open_etcd_stub(lambda: said) as stub, closing(store_at(stub.url, other.url)) as store:
         read(store)
         assert (len(stub.txns), len(other.txns)) == (1, 1)
 
@@ -126,19 +126,19 @@ def stored_now(value: bytes) -> Message:
 
 
 @pytest.mark.parametrize("read_back", [stored_now(b'"a"'), FULL], ids=["it is there", "nobody says"])
-def test_a_write_that_filled_the_store_is_unknown(read_back: Message | Said) -> None:
+def test_a_write_that_filled_the_store_is_unknown(read_back: Message | GrpcRefusal) -> None:
     """A member makes it, and then answers that there is no room."""
     answers = [FULL, read_back]
-    with opened_stub(lambda: answers.pop(0)) as stub, closing(store_at(stub.url)) as store:
+    with open_etcd_stub(lambda: answers.pop(0)) as stub, closing(store_at(stub.url)) as store:
         with pytest.raises(OutcomeUnknown) as caught:
             written(store)
         assert str(caught.value) == f"etcd: {stub.url}: {FULL_TEXT}"
         assert (len(stub.writes), len(stub.txns)) == (1, 2)
 
 
-def test_a_write_of_which_nothing_is_there_was_refused_by_a_full_store(other: Stub) -> None:
+def test_a_write_of_which_nothing_is_there_was_refused_by_a_full_store(other: EtcdStub) -> None:
     answers = [FULL, None]
-    with opened_stub(lambda: answers.pop(0)) as stub, closing(store_at(stub.url, other.url)) as store:
+    with open_etcd_stub(lambda: answers.pop(0)) as stub, closing(store_at(stub.url, other.url)) as store:
         with pytest.raises(Unavailable) as caught:
             written(store)
         assert type(caught.value) is Unavailable
@@ -146,9 +146,9 @@ def test_a_write_of_which_nothing_is_there_was_refused_by_a_full_store(other: St
         assert (len(stub.writes), len(stub.txns), other.txns) == (1, 2, [])
 
 
-def test_a_read_that_a_full_store_refuses_fails_at_once(other: Stub) -> None:
+def test_a_read_that_a_full_store_refuses_fails_at_once(other: EtcdStub) -> None:
     """As etcd 3.5.1 does; the other members are as full."""
-    with opened_stub(lambda: FULL) as stub, closing(store_at(stub.url, other.url)) as store:
+    with open_etcd_stub(lambda: FULL) as stub, closing(store_at(stub.url, other.url)) as store:
         with pytest.raises(Unavailable) as caught:
             read(store)
         assert type(caught.value) is Unavailable
@@ -157,13 +157,15 @@ def test_a_read_that_a_full_store_refuses_fails_at_once(other: Stub) -> None:
 
 
 @pytest.mark.parametrize("said", TURNED_AWAY, ids=lambda said: said.text)
-def test_a_write_that_was_refused_before_anything_was_done_is_made_elsewhere(said: Said, other: Stub) -> None:
-    with opened_stub(lambda: said) as stub, closing(store_at(stub.url, other.url)) as store:
+def test_a_write_that_was_refused_before_anything_was_done_is_made_elsewhere(
+    said: GrpcRefusal, other: EtcdStub
+) -> None:
+    with open_etcd_stub(lambda: said) as stub, closing(store_at(stub.url, other.url)) as store:
         written(store)
         assert (len(stub.writes), len(other.writes)) == (1, 1)
 
 
-def test_a_write_that_was_never_sent_is_made_elsewhere(dead: str, other: Stub) -> None:
+def test_a_write_that_was_never_sent_is_made_elsewhere(dead: str, other: EtcdStub) -> None:
     with closing(store_at(dead, other.url)) as store:
         written(store)
     assert len(other.writes) == 1
@@ -177,7 +179,7 @@ def test_a_host_is_taken_as_it_is_written(host: str) -> None:
     assert "resolving" not in str(caught.value), "it was found, and nobody listens there"
 
 
-def test_a_host_that_nobody_knows_says_so(other: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_nobody_knows_says_so(other: EtcdStub, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_arguments: object, **_options: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -193,7 +195,7 @@ def test_a_host_that_nobody_knows_says_so(other: Stub, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("act", [read, written], ids=["read", "write"])
 def test_d14_silent_name_servers_cost_no_more_than_the_deadline(
-    act: Callable[..., object], other: Stub, monkeypatch: pytest.MonkeyPatch
+    act: Callable[..., object], other: EtcdStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many names wait for them: gRPC, which has few threads, is asked for none of these."""
     answer, names = Event(), [f"http://{name}.example:1" for name in ("one", "two", "three", "four")]
@@ -233,14 +235,14 @@ def test_a_short_deadline_on_a_dead_endpoint_says_that_the_connection_was_refuse
 @SHORT
 def test_a_short_deadline_on_a_member_without_a_leader_says_so(call: Call, seconds: float) -> None:
     started = time.monotonic()
-    with opened_stub(lambda: NO_LEADER) as stub, closing(store_at(stub.url)) as store:
+    with open_etcd_stub(lambda: NO_LEADER) as stub, closing(store_at(stub.url)) as store:
         with pytest.raises(Unavailable) as caught:
             call(store, within(seconds))
         assert time.monotonic() - started < seconds + MARGIN_S
         assert str(caught.value) == f"etcd: {stub.url}: etcdserver: no leader"
 
 
-def test_every_call_says_that_it_needs_a_leader(other: Stub) -> None:
+def test_every_call_says_that_it_needs_a_leader(other: EtcdStub) -> None:
     """Or a member that is cut off from the others would let it wait."""
     with closing(store_at(other.url, settings=SOMEBODY)) as store:
         written(store)
@@ -252,7 +254,11 @@ def test_every_call_says_that_it_needs_a_leader(other: Stub) -> None:
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0])
 def test_a_short_deadline_on_a_member_that_hangs_says_how_long_it_was_waited_for(seconds: float) -> None:
-    with opened_stub(silence) as stub, closing(store_at(stub.url)) as store, pytest.raises(Unavailable) as caught:
+    with (
+        open_etcd_stub(answer_late) as stub,
+        closing(store_at(stub.url)) as store,
+        pytest.raises(Unavailable) as caught,
+    ):
         read(store, within(seconds))
     assert str(caught.value) == f"etcd: {stub.url}: no answer within {seconds:.1f} s"
 
@@ -260,9 +266,9 @@ def test_a_short_deadline_on_a_member_that_hangs_says_how_long_it_was_waited_for
 # --- logins ----------------------------------------------------------------------------------------------------------
 
 
-def test_d14_a_lost_login_is_no_unknown_outcome(other: Stub) -> None:
+def test_d14_a_lost_login_is_no_unknown_outcome(other: EtcdStub) -> None:
     """The write that it was for was never sent, and so another member may log the user in and take it."""
-    with opened_stub(on_login=lambda: UNSETTLED[0]) as stub:
+    with open_etcd_stub(on_login=lambda: UNSETTLED[0]) as stub:
         with closing(store_at(stub.url, settings=SOMEBODY)) as store, pytest.raises(Unavailable) as caught:
             written(store, within(1))
         assert not isinstance(caught.value, OutcomeUnknown)
@@ -273,7 +279,7 @@ def test_d14_a_lost_login_is_no_unknown_outcome(other: Stub) -> None:
 
 
 def test_d14_a_login_that_is_not_answered_ends_by_the_deadline() -> None:
-    with opened_stub(on_login=silence) as stub, closing(store_at(stub.url, settings=SOMEBODY)) as store:
+    with open_etcd_stub(on_login=answer_late) as stub, closing(store_at(stub.url, settings=SOMEBODY)) as store:
         for call in (read, written):
             started = time.monotonic()
             with pytest.raises(Unavailable, match="no answer within") as caught:
@@ -288,33 +294,33 @@ def test_d14_a_login_that_is_not_answered_ends_by_the_deadline() -> None:
 
 def test_the_member_to_begin_with_is_drawn() -> None:
     with ExitStack() as stack:
-        stubs = [stack.enter_context(opened_stub()) for _ in range(3)]
+        stubs = [stack.enter_context(open_etcd_stub()) for _ in range(3)]
         with closing(store_at(*(stub.url for stub in stubs), first=1)) as store:
             read(store)
         assert [len(stub.txns) for stub in stubs] == [0, 1, 0]
 
 
-class Counted:
+class CountingDirectory:
     """A directory that takes its time to say who the members are, and counts how often it is asked."""
 
     location = "counted"
 
-    def __init__(self, members: tuple[Endpoint, ...], *, takes_s: float = 0.2) -> None:
+    def __init__(self, members: tuple[EtcdEndpoint, ...], *, takes_s: float = 0.2) -> None:
         self.members = members
         self.takes_s = takes_s
-        self.asked = 0
+        self.lookups = 0
 
-    def find_members(self, chance: Chance, *, deadline: Deadline) -> tuple[Endpoint, ...]:
-        self.asked += 1
+    def find_members(self, chance: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
+        self.lookups += 1
         chance(1)
         CLOCK.sleep(min(self.takes_s, deadline.remaining_s))
         return self.members
 
 
-def test_calls_that_begin_at_once_ask_for_the_members_once(other: Stub) -> None:
+def test_calls_that_begin_at_once_ask_for_the_members_once(other: EtcdStub) -> None:
     """And begin with one and the same member, as all that come later."""
-    directory, drawn = Counted(parse_endpoints([other.url])), list(range(4))
-    client = EtcdClient(directory, Credentials(NOBODY), clock=CLOCK, chance=lambda _below: drawn.pop())
+    directory, drawn = CountingDirectory(parse_endpoints([other.url])), list(range(4))
+    client = EtcdClient(directory, Credentials(NOBODY), clock=CLOCK, random_below=lambda _below: drawn.pop())
     start = Barrier(4)
     with closing(EtcdDatastore(client, codec=SAMPLE_CODEC)) as store:
 
@@ -327,29 +333,29 @@ def test_calls_that_begin_at_once_ask_for_the_members_once(other: Stub) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert (directory.asked, len(drawn), len(other.txns)) == (1, 3, 4)
+        assert (directory.lookups, len(drawn), len(other.txns)) == (1, 3, 4)
 
 
-def test_d14_a_call_waits_for_what_another_one_asks_no_longer_than_it_may(other: Stub) -> None:
-    directory = Counted(parse_endpoints([other.url]), takes_s=1.0)
-    client = EtcdClient(directory, Credentials(NOBODY), clock=CLOCK, chance=lambda _below: 0)
+def test_d14_a_call_waits_for_what_another_one_asks_no_longer_than_it_may(other: EtcdStub) -> None:
+    directory = CountingDirectory(parse_endpoints([other.url]), takes_s=1.0)
+    client = EtcdClient(directory, Credentials(NOBODY), clock=CLOCK, random_below=lambda _below: 0)
     with closing(EtcdDatastore(client, codec=SAMPLE_CODEC)) as store:
         first = Thread(target=read, args=(store,))
         first.start()
-        while not directory.asked:
+        while not directory.lookups:
             CLOCK.sleep(0.01)
         started = time.monotonic()
         with pytest.raises(Unavailable, match="the deadline passed before it could be asked"):
             read(store, within(0.2))
         assert time.monotonic() - started < 0.2 + MARGIN_S
         first.join()
-    assert directory.asked == 1
+    assert directory.lookups == 1
 
 
-def test_a_member_that_failed_rests_for_fifteen_seconds_and_is_asked_first_again(other: Stub) -> None:
+def test_a_member_that_failed_rests_for_fifteen_seconds_and_is_asked_first_again(other: EtcdStub) -> None:
     clock, answers = ManualClock(), [NO_LEADER]
     with (
-        opened_stub(lambda: answers.pop() if answers else None) as stub,
+        open_etcd_stub(lambda: answers.pop() if answers else None) as stub,
         closing(store_at(stub.url, other.url, clock=clock)) as store,
     ):
         asked: list[tuple[int, int]] = []
@@ -363,19 +369,19 @@ def test_a_member_that_failed_rests_for_fifteen_seconds_and_is_asked_first_again
 # --- closing ---------------------------------------------------------------------------------------------------------
 
 
-def watching(store: EtcdDatastore) -> tuple[Thread, list[Change[object]]]:
+def watching(store: EtcdDatastore) -> tuple[Thread, list[WatchEvent[object]]]:
     """A thread that follows until the watch ends; it has been told of one change."""
-    told: list[Change[object]] = []
+    told: list[WatchEvent[object]] = []
     thread = Thread(target=lambda: told.extend(store.watch({POOLS: Revision("7")}, deadline=within(20))), daemon=True)
     thread.start()
     return thread, told
 
 
-def test_closing_a_store_ends_its_watches_and_connects_to_nobody_again(other: Stub) -> None:
-    with opened_stub() as stub:
+def test_closing_a_store_ends_its_watches_and_connects_to_nobody_again(other: EtcdStub) -> None:
+    with open_etcd_stub() as stub:
         store = store_at(stub.url, other.url)
         thread, told = watching(store)
-        assert eventually(lambda: len(stub.metadata) == 1)
+        assert is_eventually(lambda: len(stub.metadata) == 1)
         CLOCK.sleep(0.6)  # a look at a channel delays its end
         store.close()
         thread.join(2)
@@ -386,8 +392,8 @@ def test_closing_a_store_ends_its_watches_and_connects_to_nobody_again(other: St
         assert (len(stub.txns), other.txns) == (1, []), "a later call connects again, and to the same member"
 
 
-def test_closing_a_store_ends_a_call_that_waits_and_asks_nobody_else(other: Stub) -> None:
-    with opened_stub(silence) as stub:
+def test_closing_a_store_ends_a_call_that_waits_and_asks_nobody_else(other: EtcdStub) -> None:
+    with open_etcd_stub(answer_late) as stub:
         for call, failure in ((read, ClientClosed), (written, OutcomeUnknown)):
             store, raised = store_at(stub.url, other.url), list[BaseException]()
 
@@ -408,13 +414,13 @@ def test_closing_a_store_ends_a_call_that_waits_and_asks_nobody_else(other: Stub
             assert ([type(each) for each in raised], other.txns) == ([failure], [])
 
 
-def test_closing_a_store_ends_a_watch_that_outlived_a_rotation(other: Stub, tmp_path: Path) -> None:
+def test_closing_a_store_ends_a_watch_that_outlived_a_rotation(other: EtcdStub, tmp_path: Path) -> None:
     """Its connection was made with other certificates, and no other call has used it for long."""
-    clock, roots = ManualClock(), issued(tmp_path)
+    clock, roots = ManualClock(), issue_certificates(tmp_path)
     settings = DatastoreSettings(etcd_ca_cert_file=str(roots.root))
     store = store_at(other.url, settings=settings, clock=clock)
     thread, _ = watching(store)
-    assert eventually(lambda: len(other.metadata) == 1)
+    assert is_eventually(lambda: len(other.metadata) == 1)
     roots.root.write_bytes(roots.root.read_bytes() + roots.other_root.read_bytes())
     for _ in range(2):
         read(store)
@@ -430,17 +436,17 @@ def test_closing_a_store_ends_a_watch_that_outlived_a_rotation(other: Stub, tmp_
 # --- one moment ------------------------------------------------------------------------------------------------------
 
 
-def test_the_parts_of_a_large_read_are_pinned_to_the_moment_of_the_first(other: Stub) -> None:
+def test_the_parts_of_a_large_read_are_pinned_to_the_moment_of_the_first(other: EtcdStub) -> None:
     """Whatever is written in between is not seen."""
     with closing(store_at(other.url)) as store:
-        snapshot = store.read([Get(POOLS.key(f"p-{n}")) for n in range(OPERATIONS + 1)], deadline=within(5))
+        snapshot = store.read([Get(POOLS.key(f"p-{n}")) for n in range(MAX_TXN_OPERATIONS + 1)], deadline=within(5))
     first, second = other.txns
     assert {each.request_range.revision for each in first.success} == {0}
     assert [each.request_range.revision for each in second.success] == [other.revision]
     assert snapshot.revision(POOLS) == str(other.revision)
 
 
-def test_a_watch_from_what_the_store_never_reached_has_expired(other: Stub) -> None:
+def test_a_watch_from_what_the_store_never_reached_has_expired(other: EtcdStub) -> None:
     """As after a backup was put back: the member would say nothing until the store comes so far."""
     with closing(store_at(other.url)) as store, pytest.raises(WatchExpired) as caught:
         list(store.watch({POOLS: Revision("12")}, deadline=within(5)))
@@ -449,12 +455,12 @@ def test_a_watch_from_what_the_store_never_reached_has_expired(other: Stub) -> N
     assert [each.HasField("request_range") for each in asked.success] == [True], "which the others are asked about"
 
 
-def test_a_watch_at_a_member_that_lags_behind_the_others_goes_on(other: Stub) -> None:
+def test_a_watch_at_a_member_that_lags_behind_the_others_goes_on(other: EtcdStub) -> None:
     other.watched_at, other.revision = 3, 12
     with closing(store_at(other.url)) as store:
-        assert next(store.watch({POOLS: Revision("12")}, deadline=within(5))) == Change(KEY, "a", Revision("13"))
+        assert next(store.watch({POOLS: Revision("12")}, deadline=within(5))) == WatchEvent(KEY, "a", Revision("13"))
     assert len(other.txns) == 1
     other.watched_at = 12
     with closing(store_at(other.url)) as store:
-        assert next(store.watch({POOLS: Revision("12")}, deadline=within(5))) == Change(KEY, "a", Revision("13"))
+        assert next(store.watch({POOLS: Revision("12")}, deadline=within(5))) == WatchEvent(KEY, "a", Revision("13"))
     assert len(other.txns) == 1, "one that has come so far is not asked"

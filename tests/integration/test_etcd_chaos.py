@@ -22,19 +22,19 @@ from threading import Event, Thread
 import pytest
 from attrs import define, field, frozen
 
-from netplug_backends.etcdv3.opening import open_etcd
+from netplug_backends.etcdv3.factory import datastore_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Datastore
-from netplug_core.datastore.loop import CALL_S as STORE_CALL_S
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S as STORE_CALL_S
 from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
-from netplug_core.testing.allocator.stored import Stored, look
-from tests.integration.etcd_proxy import Proxy, Wire, opened_proxy
-from tests.integration.etcd_server import Etcd, Member, opened_etcd
+from netplug_core.testing.allocator.state import StoredState, read_state
+from tests.harness.servers.etcd import EtcdCluster, EtcdMember, start_etcd
+from tests.harness.servers.tcp_proxy import ProxyMode, TCPProxy, open_proxy
 
 pytestmark = pytest.mark.etcd
 
@@ -53,7 +53,7 @@ ELECTIONS = ("--heartbeat-interval", "50", "--election-timeout", "500")
 
 
 @frozen(kw_only=True)
-class Call:
+class WorkerCall:
     """One line of a writer: ``assign`` and ``release``, and the ``read`` and ``commit`` of the store below them."""
 
     call: str
@@ -66,7 +66,7 @@ class Call:
 
 
 @frozen
-class Holding:
+class HeldInterval:
     """An address that a handle certainly had: from the end of its assignment to the beginning of its release."""
 
     address: str
@@ -76,81 +76,81 @@ class Holding:
 
 
 @define
-class Trouble:
+class FaultInjector:
     """One trouble after the other, with a little time between them; at the end all is well again."""
 
-    cluster: Etcd
-    proxies: Sequence[Proxy]
-    is_over: Event = field(factory=Event)
-    _silences: list[tuple[float, float]] = field(factory=list)
+    cluster: EtcdCluster
+    proxies: Sequence[TCPProxy]
+    stopped: Event = field(factory=Event)
+    _outages: list[tuple[float, float]] = field(factory=list)
 
-    def make(self) -> None:
+    def run(self) -> None:
         """Go on until the time is over."""
         for make in cycle((self._kill_leader, self._pause_all, self._lose_replies, self._pause_leader)):
-            if self.is_over.wait(0.7):
+            if self.stopped.wait(0.7):
                 return
             make()
 
-    def excuses(self, call: Call) -> bool:
+    def overlaps_outage(self, call: WorkerCall) -> bool:
         """Whether no member answered, or a leader was yet to be found, while a call was under way."""
-        return any(call.began < ended + RECOVERY_S and began < call.ended for began, ended in self._silences)
+        return any(call.began < ended + RECOVERY_S and began < call.ended for began, ended in self._outages)
 
-    def allowed_s(self, call: Call) -> float:
+    def allowed_s(self, call: WorkerCall) -> float:
         """How long a call of the allocator may take: it also takes back what came to nothing, once it can."""
-        return call.allowed_s + GRACE_S + (SILENCE_S + RECOVERY_S if self.excuses(call) else 0.0)
+        return call.allowed_s + GRACE_S + (SILENCE_S + RECOVERY_S if self.overlaps_outage(call) else 0.0)
 
     def _kill_leader(self) -> None:
         """For longer than a client looks for a member where it knows no other."""
         leader = self.cluster.leader()
         leader.kill()
-        self.is_over.wait(3.5)
+        self.stopped.wait(3.5)
         leader.start()
         leader.wait_until_accepting()
 
     def _lose_replies(self) -> None:
         for _ in range(3):
-            for wire, seconds in ((Wire.LOSES_REPLIES, 0.4), (Wire.PASSES, 0.4)):
+            for wire, seconds in ((ProxyMode.DROP_REPLIES, 0.4), (ProxyMode.FORWARD, 0.4)):
                 for proxy in self.proxies:
-                    proxy.wire = wire
-                self.is_over.wait(seconds)
+                    proxy.mode = wire
+                self.stopped.wait(seconds)
 
     def _pause_all(self) -> None:
         began = time.monotonic()
         self._pause(self.cluster.members, SILENCE_S)
-        self._silences.append((began, time.monotonic()))
+        self._outages.append((began, time.monotonic()))
 
     def _pause_leader(self) -> None:
         self._pause([self.cluster.leader()], 2.5)
 
-    def _pause(self, members: Sequence[Member], seconds: float) -> None:
+    def _pause(self, members: Sequence[EtcdMember], seconds: float) -> None:
         for member in members:
             member.signal(signal.SIGSTOP)
-        self.is_over.wait(seconds)
+        self.stopped.wait(seconds)
         for member in members:
             member.signal(signal.SIGCONT)
 
 
 def test_nothing_is_lost_and_nothing_is_given_twice() -> None:
     with ExitStack() as stack:
-        cluster = stack.enter_context(opened_etcd(size=3, extra=ELECTIONS))
-        proxies = [stack.enter_context(opened_proxy(member.port)) for member in cluster.members]
+        cluster = stack.enter_context(start_etcd(size=3, extra=ELECTIONS))
+        proxies = [stack.enter_context(open_proxy(member.port)) for member in cluster.members]
         settings = DatastoreSettings(etcd_endpoints=cluster.endpoints)
-        store = stack.enter_context(closing(open_etcd(settings, clock=CLOCK)))
+        store = stack.enter_context(closing(datastore_from_settings(settings, clock=CLOCK)))
         add_pool(store)
-        trouble = Trouble(cluster, proxies)
-        calls = written(stack, trouble)
+        trouble = FaultInjector(cluster, proxies)
+        calls = run_workers(stack, trouble)
         cluster.wait_until_ready()
-        left = look(store, Deadline.after(CLOCK, 30.0))
+        left = read_state(store, Deadline.after(CLOCK, 30.0))
     of_store = [call for call in calls if call.call in ("read", "commit")]
     of_allocator = [call for call in calls if call.call in ("assign", "release")]
-    holdings = list(held(of_allocator))
+    holdings = list(held_intervals(of_allocator))
     assert len(holdings) > 20, "there was something to judge"
     assert overlaps(holdings) == []
     assert leaks(left, holdings) == []
     assert [call for call in of_store if call.error.startswith("OutcomeUnknown")], "replies of commits were lost"
     assert [call for call in of_store if call.ended - call.began > call.allowed_s + MARGIN_S] == []
     assert [call for call in of_allocator if call.ended - call.began > trouble.allowed_s(call)] == []
-    assert [call for call in of_allocator if call.error and not trouble.excuses(call)] == []
+    assert [call for call in of_allocator if call.error and not trouble.overlaps_outage(call)] == []
 
 
 def add_pool(store: Datastore) -> None:
@@ -160,10 +160,10 @@ def add_pool(store: Datastore) -> None:
     store.commit([Create(IPPOOL.key("shared"), pool)], deadline=Deadline.after(CLOCK, 10.0))
 
 
-def written(stack: ExitStack, trouble: Trouble) -> list[Call]:
+def run_workers(stack: ExitStack, trouble: FaultInjector) -> list[WorkerCall]:
     """What the writers did, two to a node so that they share blocks, while everything around them failed."""
     endpoints = ",".join(proxy.url for proxy in trouble.proxies)
-    python = (sys.executable, "-m", "tests.integration.etcd_worker", endpoints)
+    python = (sys.executable, "-m", "tests.harness.processes.etcd_worker", endpoints)
     # Into files: a pipe that nobody reads meanwhile is full before the time is over, and holds up who writes.
     histories = [stack.enter_context(TemporaryFile("w+")) for _ in range(WRITERS)]  # noqa: SIM115  # the stack does
     writers = [
@@ -172,29 +172,29 @@ def written(stack: ExitStack, trouble: Trouble) -> list[Call]:
     ]
     for writer in writers:
         stack.callback(writer.kill)
-    thread = Thread(target=trouble.make)
+    thread = Thread(target=trouble.run)
     thread.start()
     time.sleep(SECONDS)
-    trouble.is_over.set()
+    trouble.stopped.set()
     thread.join()
     assert [writer.wait(timeout=120) for writer in writers] == [0] * WRITERS
     for history in histories:
         history.seek(0)
-    return [Call(**json.loads(line)) for history in histories for line in history]
+    return [WorkerCall(**json.loads(line)) for history in histories for line in history]
 
 
-def held(calls: Sequence[Call]) -> Iterator[Holding]:
+def held_intervals(calls: Sequence[WorkerCall]) -> Iterator[HeldInterval]:
     """What was certainly held; without an end what nobody began to release."""
     released = {call.handle: call.began for call in reversed(calls) if call.call == "release"}
     for call in calls:
         for address in call.addresses:
-            yield Holding(address, call.handle, call.ended, released.get(call.handle, float("inf")))
+            yield HeldInterval(address, call.handle, call.ended, released.get(call.handle, float("inf")))
 
 
-def overlaps(holdings: Sequence[Holding]) -> list[tuple[Holding, Holding]]:
+def overlaps(holdings: Sequence[HeldInterval]) -> list[tuple[HeldInterval, HeldInterval]]:
     """Pairs that had one address at one time."""
-    found: list[tuple[Holding, Holding]] = []
-    last: dict[str, Holding] = {}
+    found: list[tuple[HeldInterval, HeldInterval]] = []
+    last: dict[str, HeldInterval] = {}
     for holding in sorted(holdings, key=lambda each: each.since):
         before = last.get(holding.address)
         if before is not None and before.until > holding.since:
@@ -204,7 +204,7 @@ def overlaps(holdings: Sequence[Holding]) -> list[tuple[Holding, Holding]]:
     return found
 
 
-def leaks(left: Stored, holdings: Sequence[Holding]) -> list[str]:
+def leaks(left: StoredState, holdings: Sequence[HeldInterval]) -> list[str]:
     """Where the books and what the writers say at the end differ."""
     said = {(holding.address, holding.handle) for holding in holdings if holding.until == float("inf")}
     booked = {(str(address), str(allocation.attribute.handle)) for address, allocation in left.held.items()}

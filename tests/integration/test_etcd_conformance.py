@@ -15,18 +15,18 @@ from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.layout import LAYOUT, Layout
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock
-from netplug_core.datastore.interface import Datastore
-from netplug_core.ipam.affinity import AFFINITY
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.bench import FRUIT_AND_TOOLS, SAMPLE_CODEC, Make, Samples
-from netplug_core.testing.datastore import datastore_conformance
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
-from tests.integration.effort import FEW
-from tests.integration.etcd_server import Etcd, client_of, opened_etcd, wipe
+from netplug_core.testing.datastore_conformance import datastore_conformance
+from netplug_core.testing.datastore_harness import FRUIT_AND_TOOLS, SAMPLE_CODEC, OpenStore, Samples
+from tests.harness.example_counts import ETCD_EXAMPLES
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, start_etcd
 
 pytestmark = pytest.mark.etcd
 
@@ -54,18 +54,18 @@ OURS = Samples(
 )
 
 
-class Shelf:
+class SampleKeyLayout:
     """Where the suite's kinds stand: with a separator that sorts below what names are made of, as its pages want it."""
 
     def __init__(self, root: str) -> None:
         self._root = root
 
-    def place(self, path: tuple[str, ...]) -> str:
+    def key_of(self, path: tuple[str, ...]) -> str:
         return f"{self._root}/" + "\x1f".join(path)
 
-    def spans(self, within: tuple[str, ...]) -> tuple[str, str]:
+    def bounds(self, within: tuple[str, ...]) -> tuple[str, str]:
         return (
-            (f"{self.place(within)}\x1f", f"{self.place(within)}\x20")
+            (f"{self.key_of(within)}\x1f", f"{self.key_of(within)}\x20")
             if within
             else (f"{self._root}/", f"{self._root}0")
         )
@@ -75,28 +75,28 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Etcd]:
-    with opened_etcd() as etcd:
+def cluster() -> Iterator[EtcdCluster]:
+    with start_etcd() as etcd:
         yield etcd
 
 
-class Cluster:
+class SharedEtcd:
     """The one that the stores are in: a machine is a class and takes no fixture."""
 
-    etcd: Etcd
+    etcd: EtcdCluster
 
 
 @pytest.fixture(autouse=True)
-def _served(cluster: Etcd) -> None:
-    Cluster.etcd = cluster
+def _served(cluster: EtcdCluster) -> None:
+    SharedEtcd.etcd = cluster
 
 
 @contextmanager
 def of_samples(clock: Clock) -> Iterator[Datastore]:
     """A store with keys that no other one has."""
     root = f"/netplug/round-{next(ROUND)}"
-    layout = Layout({"Fruit": Shelf(f"{root}/fruit"), "Tool": Shelf(f"{root}/tool")})
-    client = client_of(Cluster.etcd, clock=clock)
+    layout = Layout({"Fruit": SampleKeyLayout(f"{root}/fruit"), "Tool": SampleKeyLayout(f"{root}/tool")})
+    client = make_client(SharedEtcd.etcd, clock=clock)
     with closing(EtcdDatastore(client, layout=layout, codec=SAMPLE_CODEC)) as store:
         yield store
 
@@ -104,19 +104,19 @@ def of_samples(clock: Clock) -> Iterator[Datastore]:
 @contextmanager
 def of_ours(clock: Clock) -> Iterator[Datastore]:
     """A store with netplug's keys, emptied before; the values are the suite's."""
-    wipe(Cluster.etcd)
-    with closing(EtcdDatastore(client_of(Cluster.etcd, clock=clock), layout=LAYOUT, codec=SAMPLE_CODEC)) as store:
+    delete_all_entries(SharedEtcd.etcd)
+    with closing(EtcdDatastore(make_client(SharedEtcd.etcd, clock=clock), layout=LAYOUT, codec=SAMPLE_CODEC)) as store:
         yield store
 
 
-TestSamples = datastore_conformance(of_samples, clock=SystemClock).TestCase
-TestOurs = datastore_conformance(of_ours, samples=OURS, clock=SystemClock).TestCase
-TestSamples.settings = TestOurs.settings = FEW
+TestSamples = datastore_conformance(of_samples, make_clock=SystemClock).TestCase
+TestOurs = datastore_conformance(of_ours, samples=OURS, make_clock=SystemClock).TestCase
+TestSamples.settings = TestOurs.settings = ETCD_EXAMPLES
 
 
 @pytest.mark.parametrize("check", DATASTORE_CHECKS)
 @pytest.mark.parametrize(
     "make,samples", [(of_samples, FRUIT_AND_TOOLS), (of_ours, OURS)], ids=["samples", "netplug's kinds"]
 )
-def test_d1_every_example_of_the_suite(make: Make, samples: Samples, check: DatastoreCheck) -> None:
-    check(make, samples=samples, clock=SystemClock)
+def test_d1_every_example_of_the_suite(make: OpenStore, samples: Samples, check: DatastoreCheck) -> None:
+    check(make, samples=samples, make_clock=SystemClock)

@@ -9,23 +9,22 @@ from threading import Barrier, Thread
 
 import pytest
 
-from netplug_backends.etcdv3.client import StoreIsFull
-from netplug_backends.etcdv3.datastore import OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.client import NoSpaceLeft
+from netplug_backends.etcdv3.datastore import MAX_TXN_OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.factory import datastore_from_settings
 from netplug_backends.etcdv3.layout import LAYOUT
-from netplug_backends.etcdv3.opening import open_etcd
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.loop import run
+from netplug_core.datastore.transaction import run
 from netplug_core.errors import Unavailable
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
-    Change,
     Conflict,
     Create,
     Decision,
@@ -41,6 +40,7 @@ from netplug_core.records import (
     RequireUnchanged,
     Revision,
     Update,
+    WatchEvent,
     WatchExpired,
     Written,
 )
@@ -53,9 +53,9 @@ from netplug_core.resources.ipamconfiguration import (
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.bench import SAMPLE_CODEC
-from tests.integration.etcd_gateway import calls_served, compact, key_names, put
-from tests.integration.etcd_server import Etcd, client_of, opened_etcd, stored, wipe
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, read_all_entries, start_etcd
+from tests.harness.servers.etcd_admin import calls_served, compact, put, stored_key_names
 
 pytestmark = pytest.mark.etcd
 
@@ -67,16 +67,16 @@ FULL = "etcdserver: mvcc: database space exceeded"
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[Etcd]:
-    with opened_etcd() as opened:
+def etcd() -> Iterator[EtcdCluster]:
+    with start_etcd() as opened:
         yield opened
 
 
 @pytest.fixture
-def store(etcd: Etcd) -> Iterator[EtcdDatastore]:
+def store(etcd: EtcdCluster) -> Iterator[EtcdDatastore]:
     """A store of texts, empty."""
-    wipe(etcd)
-    with closing(EtcdDatastore(client_of(etcd, clock=CLOCK), codec=SAMPLE_CODEC)) as opened:
+    delete_all_entries(etcd)
+    with closing(EtcdDatastore(make_client(etcd, clock=CLOCK), codec=SAMPLE_CODEC)) as opened:
         yield opened
 
 
@@ -90,14 +90,16 @@ def pools(count: int) -> list[Key[object]]:
 
 def made(store: EtcdDatastore, keys: list[Key[object]]) -> None:
     """Create records, as many at a time as a commit takes."""
-    for begin in range(0, len(keys), OPERATIONS):
-        store.commit([Create(key, str(key)) for key in keys[begin : begin + OPERATIONS]], deadline=soon())
+    for begin in range(0, len(keys), MAX_TXN_OPERATIONS):
+        store.commit([Create(key, str(key)) for key in keys[begin : begin + MAX_TXN_OPERATIONS]], deadline=soon())
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 
-def test_a_read_is_one_call_and_a_commit_is_one_call_also_when_it_is_refused(etcd: Etcd, store: EtcdDatastore) -> None:
+def test_a_read_is_one_call_and_a_commit_is_one_call_also_when_it_is_refused(
+    etcd: EtcdCluster, store: EtcdDatastore
+) -> None:
     """Counted at the server. The refusal names the write and brings what is stored there now."""
     store.commit([Create(POOL, "a")], deadline=soon())
     before = calls_served(etcd)
@@ -110,18 +112,18 @@ def test_a_read_is_one_call_and_a_commit_is_one_call_also_when_it_is_refused(etc
     assert (caught.value.subject, caught.value.index, caught.value.current) == (POOL, 1, snapshot.find(POOL))
 
 
-def test_a_kind_that_changed_is_named_in_the_same_call(etcd: Etcd, store: EtcdDatastore) -> None:
+def test_a_kind_that_changed_is_named_in_the_same_call(etcd: EtcdCluster, store: EtcdDatastore) -> None:
     listed = store.read([List(POOLS)], deadline=soon()).revision(POOLS)
     (revision,) = store.commit([Create(POOL, "a")], deadline=soon())
     with pytest.raises(Conflict) as caught:
         store.commit([Create(H, "h"), RequireUnchanged(POOLS, listed)], deadline=soon())
     assert (caught.value.subject, caught.value.index, caught.value.current) == (POOLS, 1, None)
-    assert [entry.key for entry in stored(etcd)] == [b"/netplug/resources/v3/projectnetplug.org/ippools/main"]
+    assert [entry.key for entry in read_all_entries(etcd)] == [b"/netplug/resources/v3/projectnetplug.org/ippools/main"]
     store.commit([Create(H, "h"), RequireUnchanged(POOLS, revision)], deadline=soon())
 
 
-def test_more_queries_than_a_call_takes_still_show_one_moment(etcd: Etcd, store: EtcdDatastore) -> None:
-    keys = pools(2 * OPERATIONS + 1)
+def test_more_queries_than_a_call_takes_still_show_one_moment(etcd: EtcdCluster, store: EtcdDatastore) -> None:
+    keys = pools(2 * MAX_TXN_OPERATIONS + 1)
     made(store, keys)
     before = calls_served(etcd)["Txn"]
     snapshot = store.read([Get(key) for key in keys], deadline=soon())
@@ -131,7 +133,7 @@ def test_more_queries_than_a_call_takes_still_show_one_moment(etcd: Etcd, store:
 
 
 def test_a_commit_may_have_as_many_writes_and_conditions_as_the_server_takes(store: EtcdDatastore) -> None:
-    keys = pools(OPERATIONS)
+    keys = pools(MAX_TXN_OPERATIONS)
     made(store, keys)
     snapshot = store.read([Get(key) for key in keys], deadline=soon())
     records = [record for key in keys if (record := snapshot.find(key)) is not None]
@@ -152,11 +154,11 @@ def test_what_many_writers_are_told_of_a_store_that_runs_full_is_true() -> None:
     An allocator that took such a write for one that was never made would lose addresses.
     """
     told: dict[Key[object], Unavailable | None] = {}
-    with opened_etcd(extra=("--quota-backend-bytes", "4000000")) as full:
+    with start_etcd(extra=("--quota-backend-bytes", "4000000")) as full:
 
         def fill(name: str) -> None:
             number = 0
-            with closing(EtcdDatastore(client_of(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store:
+            with closing(EtcdDatastore(make_client(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store:
                 while True:
                     key, number = POOLS.key(f"{name}-{number}"), number + 1
                     try:
@@ -171,18 +173,20 @@ def test_what_many_writers_are_told_of_a_store_that_runs_full_is_true() -> None:
             writer.start()
         for writer in writers:
             writer.join()
-        names = {name.removeprefix("/netplug/resources/v3/projectnetplug.org/ippools/") for name in key_names(full)}
+        names = {
+            name.removeprefix("/netplug/resources/v3/projectnetplug.org/ippools/") for name in stored_key_names(full)
+        }
     assert {key.name for key, failure in told.items() if failure is None} <= names
     assert not {key.name for key, failure in told.items() if type(failure) is Unavailable} & names
     failures = [failure for failure in told.values() if failure is not None]
-    assert {type(failure) for failure in failures} <= {Unavailable, StoreIsFull}
+    assert {type(failure) for failure in failures} <= {Unavailable, NoSpaceLeft}
     assert [str(failure) for failure in failures if FULL not in str(failure)] == []
 
 
 def test_the_allocator_says_at_once_that_the_store_is_full() -> None:
     """A rule is not tried again and again until its deadline; it is idempotent where the write was made after all."""
-    with opened_etcd(extra=("--quota-backend-bytes", "1000000")) as full:
-        with closing(EtcdDatastore(client_of(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store:
+    with start_etcd(extra=("--quota-backend-bytes", "1000000")) as full:
+        with closing(EtcdDatastore(make_client(full, clock=CLOCK), codec=SAMPLE_CODEC)) as store:
             for number in range(30):
                 with suppress(Unavailable):
                     store.commit([Create(POOLS.key(f"p-{number}"), "x" * 100_000)], deadline=soon())
@@ -192,7 +196,7 @@ def test_the_allocator_says_at_once_that_the_store_is_full() -> None:
             with pytest.raises(Unavailable, match=f"{FULL}; the store is full: compact and defragment it"):
                 run(store, [Get(H)], lambda _snapshot: Decision((Create(H, "h"),), None), pace=pace)
             assert CLOCK.monotonic() - started < 2.0
-        assert LAYOUT.key(H).decode() not in key_names(full)
+        assert LAYOUT.key(H).decode() not in stored_key_names(full)
 
 
 def test_d14_a_large_store_is_read_whole(store: EtcdDatastore) -> None:
@@ -205,7 +209,7 @@ def test_d14_a_large_store_is_read_whole(store: EtcdDatastore) -> None:
 # --- what it forgets -------------------------------------------------------------------------------------------------
 
 
-def test_pages_show_their_revision_until_it_is_forgotten(etcd: Etcd, store: EtcdDatastore) -> None:
+def test_pages_show_their_revision_until_it_is_forgotten(etcd: EtcdCluster, store: EtcdDatastore) -> None:
     keys = pools(5)
     made(store, keys)
     first = List(POOLS, limit=2)
@@ -223,7 +227,7 @@ def test_pages_show_their_revision_until_it_is_forgotten(etcd: Etcd, store: Etcd
         store.read([third], deadline=soon())
 
 
-def test_trap_20_a_watch_from_what_is_forgotten_says_so(etcd: Etcd, store: EtcdDatastore) -> None:
+def test_trap_20_a_watch_from_what_is_forgotten_says_so(etcd: EtcdCluster, store: EtcdDatastore) -> None:
     (revision,) = store.commit([Create(POOL, "a")], deadline=soon())
     for number in range(3):
         (revision,) = store.commit([Update(POOL, str(number), revision)], deadline=soon())
@@ -233,7 +237,7 @@ def test_trap_20_a_watch_from_what_is_forgotten_says_so(etcd: Etcd, store: EtcdD
         list(store.watch({POOLS: start, HANDLE: revision}, deadline=soon()))
     assert caught.value.revision == start
     (following,) = store.commit([Update(POOL, "last", revision)], deadline=soon())
-    assert next(store.watch({POOLS: revision}, deadline=soon())) == Change(POOL, "last", following)
+    assert next(store.watch({POOLS: revision}, deadline=soon())) == WatchEvent(POOL, "last", following)
 
 
 def test_trap_20_of_several_revisions_the_one_that_the_store_never_reached_is_named(store: EtcdDatastore) -> None:
@@ -248,7 +252,7 @@ def test_d5_a_watch_that_stops_inside_a_commit_goes_on_there(store: EtcdDatastor
     start = store.read([List(POOLS)], deadline=soon()).revision(POOLS)
     keys = pools(3)
     made(store, keys)
-    told: list[Change[object]] = []
+    told: list[WatchEvent[object]] = []
     for _ in keys:
         told.append(next(store.watch({POOLS: told[-1].revision if told else start}, deadline=soon())))
     assert [change.key for change in told] == keys
@@ -263,13 +267,13 @@ def test_d5_a_watch_that_stops_inside_a_commit_goes_on_there(store: EtcdDatastor
 # --- who wins --------------------------------------------------------------------------------------------------------
 
 
-def test_d2_of_many_writers_with_one_revision_one_succeeds(etcd: Etcd, store: EtcdDatastore) -> None:
+def test_d2_of_many_writers_with_one_revision_one_succeeds(etcd: EtcdCluster, store: EtcdDatastore) -> None:
     (revision,) = store.commit([Create(POOL, "0")], deadline=soon())
     outcomes: list[str] = []
     start = Barrier(8)
 
     def write(name: str) -> None:
-        with closing(EtcdDatastore(client_of(etcd, clock=CLOCK), codec=SAMPLE_CODEC)) as own:
+        with closing(EtcdDatastore(make_client(etcd, clock=CLOCK), codec=SAMPLE_CODEC)) as own:
             start.wait()
             try:
                 own.commit([Update(POOL, name, revision)], deadline=soon())
@@ -303,13 +307,13 @@ def test_the_key_that_failed_is_told_apart_from_those_that_hold(store: EtcdDatas
 # --- what stands where -----------------------------------------------------------------------------------------------
 
 
-def test_records_of_the_allocator_stand_in_the_documented_form(etcd: Etcd) -> None:
-    wipe(etcd)
+def test_records_of_the_allocator_stand_in_the_documented_form(etcd: EtcdCluster) -> None:
+    delete_all_entries(etcd)
     key = affinity_key("host:node-a", Prefix.parse("10.0.0.0/26"))
     configuration = IPAMConfiguration(
         metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True)
     )
-    with closing(open_etcd(DatastoreSettings(etcd_endpoints=etcd.endpoints), clock=CLOCK)) as store:
+    with closing(datastore_from_settings(DatastoreSettings(etcd_endpoints=etcd.endpoints), clock=CLOCK)) as store:
         store.commit(
             [
                 Create(key, Affinity(state=AffinityState.PENDING)),
@@ -320,14 +324,14 @@ def test_records_of_the_allocator_stand_in_the_documented_form(etcd: Etcd) -> No
         )
         listed = store.read([List(IPAM_CONFIGURATION)], deadline=soon()).list(List(IPAM_CONFIGURATION))
     assert [record.value for record in listed] == [configuration]
-    found = {entry.key.decode(): json.loads(entry.value) for entry in stored(etcd)}
+    found = {entry.key.decode(): json.loads(entry.value) for entry in read_all_entries(etcd)}
     assert found["/netplug/ipam/v2/host/node-a/ipv4/block/10.0.0.0-26"] == {"state": "confirmed"}
     assert found["/netplug/ipam/v2/config"]["strict_affinity"] is True
     assert len(found) == 2
 
 
 def test_a_mark_of_a_host_is_passed_over_and_a_record_that_makes_no_sense_is_named(
-    etcd: Etcd, store: EtcdDatastore
+    etcd: EtcdCluster, store: EtcdDatastore
 ) -> None:
     put(etcd, "/netplug/ipam/v2/host/node-a", "")
     made(store, [AFFINITY.key("host", "node-a", "ipv4", "10.0.0.0/26")])
@@ -354,7 +358,7 @@ AGED: list[Key[object]] = [AFFINITY.key("host", "a", "ipv4", "10.0.0.0/26"), BLO
 
 @pytest.mark.parametrize("key", AGED, ids=str)
 def test_a_record_of_old_is_read_changed_and_removed_where_it_stands(
-    etcd: Etcd, store: EtcdDatastore, key: Key[object]
+    etcd: EtcdCluster, store: EtcdDatastore, key: Key[object]
 ) -> None:
     """Its key goes on with an ``@``. Nothing is created beside it: addresses of a block would be given twice."""
     place = LAYOUT.key(key).decode()
@@ -372,20 +376,20 @@ def test_a_record_of_old_is_read_changed_and_removed_where_it_stands(
     assert store.read([Get(key)], deadline=soon()).find(key) == record
     (required, _) = store.commit([Require(key, record.revision), Create(POOL, "a")], deadline=soon())
     (updated,) = store.commit([Update(key, "new", required)], deadline=soon())
-    assert [(entry.key.decode(), entry.value) for entry in stored(etcd)][:2] == [
+    assert [(entry.key.decode(), entry.value) for entry in read_all_entries(etcd)][:2] == [
         (f"{place}0", b'"another\'s"'),
         (f"{place}@", b'"new"'),
     ]
     told = next(store.watch({key.kind: Revision(str(int(updated[:-1]) - 1))}, deadline=soon()))
-    assert told == Change(key, "new", updated)
+    assert told == WatchEvent(key, "new", updated)
     with pytest.raises(Conflict):
         store.commit([Delete(key, record.revision)], deadline=soon())
     store.commit([Delete(key, updated)], deadline=soon())
     assert store.read([Get(key)], deadline=soon()).find(key) is None
-    assert [entry.key.decode() for entry in stored(etcd)][:1] == [f"{place}0"]
+    assert [entry.key.decode() for entry in read_all_entries(etcd)][:1] == [f"{place}0"]
 
 
-def test_a_list_with_records_of_old_is_whole_and_has_none_twice(etcd: Etcd, store: EtcdDatastore) -> None:
+def test_a_list_with_records_of_old_is_whole_and_has_none_twice(etcd: EtcdCluster, store: EtcdDatastore) -> None:
     for key in AGED:
         put(etcd, f"{LAYOUT.key(key).decode()}@", '"old"')
     other = AFFINITY.key("host", "a", "ipv4", "10.0.0.64/26")

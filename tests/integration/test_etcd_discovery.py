@@ -10,17 +10,17 @@ from pathlib import Path
 import dns.resolver
 import pytest
 
-from netplug_backends.etcdv3.discovery import Discovered
-from netplug_backends.etcdv3.endpoints import Endpoint
-from netplug_backends.etcdv3.opening import open_etcd
+from netplug_backends.etcdv3.discovery import SrvMembers
+from netplug_backends.etcdv3.endpoints import EtcdEndpoint
+from netplug_backends.etcdv3.factory import datastore_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Delete, Get, OutcomeUnknown, Revision
 from netplug_core.resources.ippool import IPPOOL
-from tests.integration.etcd_dns import asked_here, opened_name_server
-from tests.integration.etcd_server import free_ports, opened_etcd
+from tests.harness.servers.dns import open_name_server, use_name_server
+from tests.harness.servers.etcd import free_ports, start_etcd
 
 CLOCK = SystemClock()
 SSL, PLAIN = "_etcd-client-ssl._tcp.etcd.local.", "_etcd-client._tcp.etcd.local."
@@ -30,8 +30,8 @@ FAILED = "failed to discover etcd endpoints through SRV discovery: domain 'etcd.
 
 def discover(
     domain: str = "etcd.local", *, chance: Callable[[int], int] = lambda _below: 0, seconds: float = 5.0
-) -> tuple[Endpoint, ...]:
-    return Discovered(domain).find_members(chance, deadline=Deadline.after(CLOCK, seconds))
+) -> tuple[EtcdEndpoint, ...]:
+    return SrvMembers(domain).find_members(chance, deadline=Deadline.after(CLOCK, seconds))
 
 
 def test_both_services_are_merged_those_with_tls_first() -> None:
@@ -40,14 +40,14 @@ def test_both_services_are_merged_those_with_tls_first() -> None:
         SSL: ("20 0 2379 c.etcd.local.", "10 1 2379 b.etcd.local.", "10 9 4001 a.etcd.local."),
         PLAIN: ("0 0 2379 a.etcd.local.", "0 0 2379 a.etcd.local."),
     }
-    with opened_name_server(records) as server:
+    with open_name_server(records) as server:
         assert discover() == (
-            Endpoint("https", "a.etcd.local", 4001),
-            Endpoint("https", "b.etcd.local", 2379),
-            Endpoint("https", "c.etcd.local", 2379),
-            Endpoint("http", "a.etcd.local", 2379),
+            EtcdEndpoint("https", "a.etcd.local", 4001),
+            EtcdEndpoint("https", "b.etcd.local", 2379),
+            EtcdEndpoint("https", "c.etcd.local", 2379),
+            EtcdEndpoint("http", "a.etcd.local", 2379),
         )
-        assert sorted(server.asked) == sorted([SSL, PLAIN])
+        assert sorted(server.queried_names) == sorted([SSL, PLAIN])
         assert discover("etcd.local.")[0].host == "a.etcd.local"
 
 
@@ -62,22 +62,22 @@ def test_the_first_member_is_drawn_by_weight_among_those_of_the_first_priority()
 
         return "".join(endpoint.host[0] for endpoint in discover(chance=chance))
 
-    with opened_name_server({SSL: (*first, "20 9 4 d.etcd.local."), PLAIN: ("0 9 5 e.etcd.local.",)}):
+    with open_name_server({SSL: (*first, "20 9 4 d.etcd.local."), PLAIN: ("0 9 5 e.etcd.local.",)}):
         drawn = {number: hosts(number) for number in (0, 200, 201, 301, 302)}
     assert drawn == {0: "abcde", 200: "abcde", 201: "bacde", 301: "bacde", 302: "cabde"}
 
 
 @pytest.mark.parametrize("service", [SSL, PLAIN])
 def test_one_service_is_enough(service: str) -> None:
-    with opened_name_server({service: ("0 0 2379 a.etcd.local.",)}):
+    with open_name_server({service: ("0 0 2379 a.etcd.local.",)}):
         assert [endpoint.host for endpoint in discover()] == ["a.etcd.local"]
 
 
 def test_a_target_that_is_a_dot_is_a_service_that_is_not_there() -> None:
     """RFC 2782."""
-    with opened_name_server({SSL: ("0 0 0 .",), PLAIN: ("0 0 2379 a.etcd.local.",)}):
-        assert discover() == (Endpoint("http", "a.etcd.local", 2379),)
-    with opened_name_server({SSL: ("0 0 0 .",), PLAIN: ("0 0 0 .",)}), pytest.raises(Unavailable) as caught:
+    with open_name_server({SSL: ("0 0 0 .",), PLAIN: ("0 0 2379 a.etcd.local.",)}):
+        assert discover() == (EtcdEndpoint("http", "a.etcd.local", 2379),)
+    with open_name_server({SSL: ("0 0 0 .",), PLAIN: ("0 0 0 .",)}), pytest.raises(Unavailable) as caught:
         discover()
     assert str(caught.value) == f"{FAILED}it says that there is no such service"
 
@@ -93,7 +93,7 @@ def test_a_target_that_is_a_dot_is_a_service_that_is_not_there() -> None:
 def test_s14_a_domain_without_records_fails_the_call_and_nothing_was_sent(
     records: dict[str, tuple[str, ...]], problem: str
 ) -> None:
-    with opened_name_server(records), closing(open_etcd(SETTINGS, clock=CLOCK)) as store:
+    with open_name_server(records), closing(datastore_from_settings(SETTINGS, clock=CLOCK)) as store:
         for call in (
             lambda: store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, 5.0)),
             lambda: store.commit([Delete(IPPOOL.key("main"), Revision("7"))], deadline=Deadline.after(CLOCK, 5.0)),
@@ -111,9 +111,9 @@ def test_d14_a_silent_name_server_costs_a_second_and_a_half_or_what_the_call_has
     """Both services are asked at once, and opening the store asks nobody: a DEL takes down its interface first."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
-        with asked_here(silent.getsockname()[1]):
+        with use_name_server(silent.getsockname()[1]):
             started = CLOCK.monotonic()
-            store = open_etcd(SETTINGS, clock=CLOCK)
+            store = datastore_from_settings(SETTINGS, clock=CLOCK)
             assert CLOCK.monotonic() - started < 0.3
             started = CLOCK.monotonic()
             with closing(store), pytest.raises(Unavailable) as caught:
@@ -147,7 +147,7 @@ def test_a_configuration_of_the_machine_that_makes_no_sense_is_named(
 
 def test_where_no_name_server_listens_the_call_fails_in_time() -> None:
     started = CLOCK.monotonic()
-    with asked_here(free_ports(1)[0]), pytest.raises(Unavailable, match="failed to discover etcd endpoints"):
+    with use_name_server(free_ports(1)[0]), pytest.raises(Unavailable, match="failed to discover etcd endpoints"):
         discover(seconds=1.0)
     assert CLOCK.monotonic() - started < 1.5
 
@@ -155,13 +155,13 @@ def test_where_no_name_server_listens_the_call_fails_in_time() -> None:
 @pytest.mark.etcd
 def test_s14_a_store_finds_its_members_once() -> None:
     """By its first call; one that nobody answered is asked again."""
-    with opened_etcd() as etcd:
+    with start_etcd() as etcd:
         target = f"0 0 {etcd.members[0].port} localhost."
-        with closing(open_etcd(SETTINGS, clock=CLOCK)) as store:
+        with closing(datastore_from_settings(SETTINGS, clock=CLOCK)) as store:
             assert store.description.location == "SRV records of etcd.local"
-            with opened_name_server({}), pytest.raises(Unavailable):
+            with open_name_server({}), pytest.raises(Unavailable):
                 store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, 5.0))
-            with opened_name_server({PLAIN: (target,)}) as server:
+            with open_name_server({PLAIN: (target,)}) as server:
                 for _ in range(3):
                     store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, 5.0))
-                assert sorted(server.asked) == sorted([SSL, PLAIN])
+                assert sorted(server.queried_names) == sorted([SSL, PLAIN])

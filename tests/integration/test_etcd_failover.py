@@ -14,11 +14,11 @@ from contextlib import closing
 
 import pytest
 
-from netplug_backends.etcdv3.calls import CallFailed, Failure, Txn
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_backends.etcdv3.endpoints import Listed, parse_endpoints
-from netplug_backends.etcdv3.rpc import Connection
+from netplug_backends.etcdv3.endpoints import StaticMembers, parse_endpoints
+from netplug_backends.etcdv3.operations import CallFailed, CallFailure, Txn
+from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
@@ -26,10 +26,10 @@ from netplug_core.errors import Unavailable
 from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.testing.bench import SAMPLE_CODEC
-from tests.integration.etcd_proxy import Wire, opened_proxy
-from tests.integration.etcd_server import Etcd, free_ports, opened_etcd, wipe
-from tests.integration.node import eventually
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
+from tests.harness.node import is_eventually
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, free_ports, start_etcd
+from tests.harness.servers.tcp_proxy import ProxyMode, open_proxy
 
 pytestmark = pytest.mark.etcd
 
@@ -41,7 +41,8 @@ MARGIN_S = 0.5
 def store_at(*urls: str) -> EtcdDatastore:
     """A store of texts whose client begins with the first URL."""
     client = EtcdClient(
-        Listed(parse_endpoints(urls)), Credentials(DatastoreSettings()), clock=CLOCK, chance=lambda _below: 0
+        StaticMembers(parse_endpoints(urls)), Credentials(DatastoreSettings()), clock=CLOCK,
+        random_below=lambda _below: 0,
     )  # fmt: skip
     return EtcdDatastore(client, codec=SAMPLE_CODEC)
 
@@ -56,18 +57,18 @@ def found(store: EtcdDatastore, seconds: float = 5.0) -> object:
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[Etcd]:
-    with opened_etcd() as opened:
+def etcd() -> Iterator[EtcdCluster]:
+    with start_etcd() as opened:
         yield opened
 
 
 @pytest.fixture(autouse=True)
-def _empty(etcd: Etcd) -> None:
-    wipe(etcd)
+def _empty(etcd: EtcdCluster) -> None:
+    delete_all_entries(etcd)
 
 
 @pytest.fixture
-def url(etcd: Etcd) -> str:
+def url(etcd: EtcdCluster) -> str:
     return etcd.endpoints[0]
 
 
@@ -109,19 +110,19 @@ def test_a_connection_that_is_given_up_early_says_nothing(url: str, dead: str, m
     monkeypatch.setattr(threading, "excepthook", lambda told: problems.append(told.exc_value))
     for _ in range(15):
         for endpoint in parse_endpoints([url, dead]):
-            connection = Connection(endpoint, TlsMaterial(), clock=CLOCK)
+            connection = MemberConnection(endpoint, TlsMaterial(), clock=CLOCK)
             with pytest.raises(CallFailed):
-                connection.reach(timeout_s=0.0)
+                connection.wait_until_connected(timeout_s=0.0)
             connection.close()
     time.sleep(0.2)
     assert problems == []
 
 
-def test_a_connection_that_is_given_up_is_closed_soon(etcd: Etcd) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy:
+def test_a_connection_that_is_given_up_is_closed_soon(etcd: EtcdCluster) -> None:
+    with open_proxy(etcd.members[0].port) as proxy:
         (endpoint,) = parse_endpoints([proxy.url])
-        connection = Connection(endpoint, TlsMaterial(), clock=CLOCK)
-        connection.reach(timeout_s=5.0)
+        connection = MemberConnection(endpoint, TlsMaterial(), clock=CLOCK)
+        connection.wait_until_connected(timeout_s=5.0)
         connection.txn(Txn(), token="", timeout_s=5.0)
         connection.close()
 
@@ -129,13 +130,13 @@ def test_a_connection_that_is_given_up_is_closed_soon(etcd: Etcd) -> None:
             try:
                 connection.txn(Txn(), token="", timeout_s=5.0)
             except CallFailed as error:
-                return error.failure is Failure.UNREACHABLE
+                return error.failure is CallFailure.UNREACHABLE
             return False
 
-        assert eventually(is_closed)
+        assert is_eventually(is_closed)
 
 
-def test_a_member_that_is_back_within_the_call_serves_it(etcd: Etcd, url: str) -> None:
+def test_a_member_that_is_back_within_the_call_serves_it(etcd: EtcdCluster, url: str) -> None:
     with closing(store_at(url)) as store:
         store.commit([Create(KEY, "a")], deadline=within(5))
         member = etcd.members[0]
@@ -144,7 +145,7 @@ def test_a_member_that_is_back_within_the_call_serves_it(etcd: Etcd, url: str) -
         assert found(store) == "a"
 
 
-def test_a_server_that_is_killed_between_two_calls_was_never_sent_the_second(etcd: Etcd, url: str) -> None:
+def test_a_server_that_is_killed_between_two_calls_was_never_sent_the_second(etcd: EtcdCluster, url: str) -> None:
     with closing(store_at(url)) as store:
         store.commit([Create(KEY, "a")], deadline=within(5))
         etcd.members[0].kill()
@@ -160,10 +161,10 @@ def test_a_server_that_is_killed_between_two_calls_was_never_sent_the_second(etc
 
 @pytest.mark.parametrize("seconds", [0.4, 1.5])
 def test_d14_an_endpoint_that_accepts_and_never_answers_costs_no_more_than_the_deadline(
-    etcd: Etcd, seconds: float
+    etcd: EtcdCluster, seconds: float
 ) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
-        proxy.wire = Wire.SWALLOWS
+    with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
+        proxy.mode = ProxyMode.DROP_DATA
         calls: tuple[Callable[[], object], ...] = (
             lambda: found(store, seconds),
             lambda: store.commit([Create(KEY, "a")], deadline=within(seconds)),
@@ -176,9 +177,9 @@ def test_d14_an_endpoint_that_accepts_and_never_answers_costs_no_more_than_the_d
             assert not isinstance(caught.value, OutcomeUnknown), "it was never sent"
 
 
-def test_a_silent_endpoint_costs_a_read_its_share_and_then_rests(etcd: Etcd, url: str) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
-        proxy.wire = Wire.SWALLOWS
+def test_a_silent_endpoint_costs_a_read_its_share_and_then_rests(etcd: EtcdCluster, url: str) -> None:
+    with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+        proxy.mode = ProxyMode.DROP_DATA
         started = time.monotonic()
         assert found(store, 2.0) is None
         assert 0.9 < time.monotonic() - started < 2.0
@@ -188,71 +189,71 @@ def test_a_silent_endpoint_costs_a_read_its_share_and_then_rests(etcd: Etcd, url
         assert time.monotonic() - started < 0.5, "the silent one is asked last"
 
 
-def test_an_endpoint_that_served_again_takes_its_place_again(etcd: Etcd) -> None:
+def test_an_endpoint_that_served_again_takes_its_place_again(etcd: EtcdCluster) -> None:
     port = etcd.members[0].port
-    with opened_proxy(port) as first, opened_proxy(port) as second, closing(store_at(first.url, second.url)) as store:
-        first.wire = Wire.REFUSES
+    with open_proxy(port) as first, open_proxy(port) as second, closing(store_at(first.url, second.url)) as store:
+        first.mode = ProxyMode.REFUSE
         assert found(store) is None
-        first.wire, second.wire = Wire.PASSES, Wire.REFUSES
-        second.cut()
+        first.mode, second.mode = ProxyMode.FORWARD, ProxyMode.REFUSE
+        second.close_connections()
         assert found(store) is None, "the first one was back"
-        second.wire = Wire.SWALLOWS
+        second.mode = ProxyMode.DROP_DATA
         store.commit([Create(KEY, "a")], deadline=within(2))
         assert found(store, 2.0) == "a", "and is asked first again"
 
 
-def test_a_connection_that_breaks_under_a_read_is_no_error(etcd: Etcd, url: str) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+def test_a_connection_that_breaks_under_a_read_is_no_error(etcd: EtcdCluster, url: str) -> None:
+    with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
         store.commit([Create(KEY, "a")], deadline=within(5))
-        proxy.wire = Wire.LOSES_REPLIES
+        proxy.mode = ProxyMode.DROP_REPLIES
         assert found(store) == "a"
 
 
-def test_a_lost_reply_is_an_unknown_outcome_and_the_write_is_not_made_twice(etcd: Etcd, url: str) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+def test_a_lost_reply_is_an_unknown_outcome_and_the_write_is_not_made_twice(etcd: EtcdCluster, url: str) -> None:
+    with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
         (revision,) = store.commit([Create(KEY, "a")], deadline=within(5))
-        proxy.wire = Wire.LOSES_REPLIES
+        proxy.mode = ProxyMode.DROP_REPLIES
         with pytest.raises(OutcomeUnknown) as caught:
             store.commit([Update(KEY, "b", revision)], deadline=within(5))
         assert str(caught.value).startswith(f"etcd: {proxy.url}: ")
-        assert eventually(lambda: found(store) == "b"), "it was applied"
+        assert is_eventually(lambda: found(store) == "b"), "it was applied"
         again = store.read([Get(KEY)], deadline=within(5)).find(KEY)
         assert again is not None
         assert int(again.revision) == int(revision) + 1, "and once"
 
 
-def test_a_member_that_has_answered_is_not_asked_whether_it_speaks_tls(etcd: Etcd) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
-        proxy.wire = Wire.REFUSES
+def test_a_member_that_has_answered_is_not_asked_whether_it_speaks_tls(etcd: EtcdCluster) -> None:
+    with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
+        proxy.mode = ProxyMode.REFUSE
         with pytest.raises(Unavailable, match=r"(closed|peer \(104\)); does the server speak TLS\? Then write https$"):
             found(store, 0.5)
-        proxy.wire = Wire.PASSES
+        proxy.mode = ProxyMode.FORWARD
         assert found(store) is None
-        proxy.wire = Wire.REFUSES
-        proxy.cut()
+        proxy.mode = ProxyMode.REFUSE
+        proxy.close_connections()
         with pytest.raises(Unavailable, match=r"(closed|peer \(104\))$"):
             found(store, 0.5)
 
 
-def test_a_reply_that_does_not_come_is_an_unknown_outcome_at_the_deadline(etcd: Etcd) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
+def test_a_reply_that_does_not_come_is_an_unknown_outcome_at_the_deadline(etcd: EtcdCluster) -> None:
+    with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url)) as store:
         (revision,) = store.commit([Create(KEY, "a")], deadline=within(5))
-        proxy.wire = Wire.SWALLOWS
+        proxy.mode = ProxyMode.DROP_DATA
         started = time.monotonic()
         with pytest.raises(OutcomeUnknown, match="no answer within"):
             store.commit([Update(KEY, "b", revision)], deadline=within(1))
         assert time.monotonic() - started < 1 + MARGIN_S
 
 
-def test_d5_a_watch_goes_on_at_another_member(etcd: Etcd, url: str) -> None:
-    with opened_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
+def test_d5_a_watch_goes_on_at_another_member(etcd: EtcdCluster, url: str) -> None:
+    with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
         start = dict(store.read([List(IPPOOL)], deadline=within(5)).revisions)
         watch = iter(store.watch(start, deadline=within(10)))
         with closing(store_at(url)) as writer:
             (revision,) = writer.commit([Create(KEY, "0")], deadline=within(5))
             told = [next(watch)]
-            proxy.wire = Wire.REFUSES
-            proxy.cut()
+            proxy.mode = ProxyMode.REFUSE
+            proxy.close_connections()
             for number in range(1, 4):
                 (revision,) = writer.commit([Update(KEY, str(number), revision)], deadline=within(5))
             told += [next(watch) for _ in range(3)]
@@ -260,18 +261,18 @@ def test_d5_a_watch_goes_on_at_another_member(etcd: Etcd, url: str) -> None:
     assert told[-1].revision == revision
 
 
-def test_a_watch_that_ends_at_its_deadline_is_no_fault_of_the_member(etcd: Etcd) -> None:
+def test_a_watch_that_ends_at_its_deadline_is_no_fault_of_the_member(etcd: EtcdCluster) -> None:
     port = etcd.members[0].port
-    with opened_proxy(port) as first, opened_proxy(port) as second, closing(store_at(first.url, second.url)) as store:
+    with open_proxy(port) as first, open_proxy(port) as second, closing(store_at(first.url, second.url)) as store:
         start = store.read([List(IPPOOL)], deadline=within(5)).revisions
         assert list(store.watch(start, deadline=within(0.3))) == []
-        second.wire = Wire.SWALLOWS
+        second.mode = ProxyMode.DROP_DATA
         assert found(store, 0.3) is None, "the first one is asked first, as before"
 
 
 def test_three_members_serve_while_one_is_killed_or_paused_and_refuse_without_a_leader() -> None:
     """The reply of a paused member is not waited for by a read; a write that it was sent is unknown."""
-    with opened_etcd(size=3) as cluster, closing(store_at(*cluster.endpoints)) as store:
+    with start_etcd(size=3) as cluster, closing(store_at(*cluster.endpoints)) as store:
         first, second, third = cluster.members
         (revision,) = store.commit([Create(KEY, "a")], deadline=within(10))
         first.kill()

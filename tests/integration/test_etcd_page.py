@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.integration.etcd_server import Etcd, Tls, opened_etcd
-from tests.integration.server_programs import etcd_program
+from tests.harness.servers.binaries import find_etcd_binary
+from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
 
 pytestmark = pytest.mark.etcd
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def followed(script: str, etcd: Etcd, folder: Path, **variables: str) -> str:
+def followed(script: str, etcd: EtcdCluster, folder: Path, **variables: str) -> str:
     """What a script of the page prints, with the addresses and the folder of the test."""
     here = script.replace("https://127.0.0.1:2379", etcd.endpoints[0]).replace("/etc/netplug", str(folder))
     ran = subprocess.run(
@@ -44,8 +44,8 @@ def followed(script: str, etcd: Etcd, folder: Path, **variables: str) -> str:
     return re.sub(r"\n+$", "\n", ran.stdout)
 
 
-def _environ(etcd: Etcd, variables: Mapping[str, str]) -> dict[str, str]:
-    programs = Path(etcd_program()).parent
+def _environ(etcd: EtcdCluster, variables: Mapping[str, str]) -> dict[str, str]:
+    programs = Path(find_etcd_binary()).parent
     control = programs / "etcdctl"
     if not control.exists():
         pytest.skip(f"etcdctl is missing beside {programs}/etcd")
@@ -56,7 +56,7 @@ def _environ(etcd: Etcd, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def test_the_page_leads_to_a_first_pool(folder: Path) -> None:
-    tls = Tls(
+    tls = ServerTLS(
         cert_file=str(folder / "server.pem"),
         key_file=str(folder / "server-key.pem"),
         client_ca_file=str(folder / "ca.pem"),
@@ -66,7 +66,7 @@ def test_the_page_leads_to_a_first_pool(folder: Path) -> None:
         "ETCDCTL_CERT": str(folder / "root.pem"),
         "ETCDCTL_KEY": str(folder / "root-key.pem"),
     }
-    with opened_etcd(tls=tls) as etcd:
+    with start_etcd(tls=tls) as etcd:
         assert followed(USERS, etcd, folder, **root) == USERS_SHOWN
         assert followed(POOL, etcd, folder, **root) == POOL_SHOWN
 
@@ -74,7 +74,7 @@ def test_the_page_leads_to_a_first_pool(folder: Path) -> None:
 def test_the_page_makes_room_in_a_full_etcd(folder: Path) -> None:
     fill = "for n in $(seq 60); do etcdctl put filler $(head -c 40000 /dev/zero | tr '\\0' x) || true; done"
     write = "etcdctl put /netplug/x 1"
-    with opened_etcd(extra=("--quota-backend-bytes", "200000")) as etcd:
+    with start_etcd(extra=("--quota-backend-bytes", "200000")) as etcd:
         followed(fill, etcd, folder)
         with pytest.raises(AssertionError, match="database space exceeded"):
             followed(write, etcd, folder)

@@ -13,8 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.node import Cni, Conf, Node, Pod, capable, eventually, opened_node
-from tests.integration.server_programs import etcd_program
+from tests.harness.node import (
+    CNIRuntime,
+    NetConfDict,
+    NetnsNode,
+    PodNamespace,
+    is_eventually,
+    missing_requirement,
+    open_node,
+)
+from tests.harness.servers.binaries import find_etcd_binary
 
 pytestmark = [pytest.mark.netns, pytest.mark.etcd]
 
@@ -40,41 +48,43 @@ HEALTH = 'import urllib.request; print(urllib.request.urlopen("http://127.0.0.1:
 
 
 @pytest.fixture
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NetnsNode]:
     """A node with an etcd, which gets a test's own arguments, and a pool in it."""
     extra: tuple[str, ...] = getattr(request, "param", ())
-    reason = capable()
+    reason = missing_requirement()
     if reason:
         pytest.skip(reason)
-    etcd = etcd_program()
-    with opened_node(str(tmp_path)) as opened:
-        opened.start(etcd, "--data-dir", opened.file("etcd"), "--log-level", "error", *extra)
-        assert eventually(lambda: "true" in opened.ended(sys.executable, "-c", HEALTH).stdout, within_s=30.0)
-        ctl(opened, "create", "-f", opened.write("pool.yaml", POOL))
+    etcd = find_etcd_binary()
+    with open_node(str(tmp_path)) as opened:
+        opened.start_process(etcd, "--data-dir", opened.file("etcd"), "--log-level", "error", *extra)
+        assert is_eventually(lambda: "true" in opened.run_unchecked(sys.executable, "-c", HEALTH).stdout, within_s=30.0)
+        ctl(opened, "create", "-f", opened.write_file("pool.yaml", POOL))
         yield opened
 
 
-def ctl(node: Node, *arguments: str) -> str:
+def ctl(node: NetnsNode, *arguments: str) -> str:
     """What ``netplugctl`` prints, configured by nothing at all."""
     return node.run(sys.executable, "-m", "netplug_cli.ctl.main", *arguments, env={"PATH": "/usr/bin:/bin"})
 
 
-def served(node: Node) -> dict[str, int]:
+def served(node: NetnsNode) -> dict[str, int]:
     counts: dict[str, int] = json.loads(node.run(sys.executable, "-c", SERVED))
     return counts
 
 
-def conf(cni: Cni, **changes: object) -> Conf:
+def conf(cni: CNIRuntime, **changes: object) -> NetConfDict:
     """The usual configuration without a word about a datastore."""
-    return cni.conf(**{"datastore_type": None, "sqlite_path": None, **changes})
+    return cni.make_netconf(**{"datastore_type": None, "sqlite_path": None, **changes})
 
 
-def test_a_configuration_that_names_no_store_uses_etcd_on_this_machine(cni: Cni, node: Node, pod: Pod) -> None:
+def test_a_configuration_that_names_no_store_uses_etcd_on_this_machine(
+    cni: CNIRuntime, node: NetnsNode, pod: PodNamespace
+) -> None:
     minimal = conf(cni)
     added = cni.add(minimal, pod)
-    assert cni.check(minimal, pod, added).is_silent_success
+    assert cni.check(minimal, pod, added).is_success_without_output
     assert added.addresses[0] in ctl(node, "get", "workloadendpoints", "-o", "yaml")
-    assert cni.call("STATUS", {**minimal, "cniVersion": "1.1.0"}).is_silent_success
+    assert cni.call("STATUS", {**minimal, "cniVersion": "1.1.0"}).is_success_without_output
     cni.delete(minimal, pod)
     assert added.addresses[0] not in ctl(node, "get", "workloadendpoints", "-o", "yaml")
 
@@ -87,15 +97,17 @@ def test_a_configuration_that_names_no_store_uses_etcd_on_this_machine(cni: Cni,
         {"etcd_authority": "localhost:2379", "etcd_scheme": "http"},
     ],
 )
-def test_check_25_endpoints_and_the_deprecated_pair(cni: Cni, pod: Pod, keys: dict[str, object]) -> None:
+def test_check_25_endpoints_and_the_deprecated_pair(
+    cni: CNIRuntime, pod: PodNamespace, keys: dict[str, object]
+) -> None:
     given = conf(cni, **keys)
     assert cni.add(given, pod).addresses
     cni.delete(given, pod)
 
 
-def test_a_cold_process_costs_at_most_two_reads_and_one_commit(cni: Cni, node: Node) -> None:
+def test_a_cold_process_costs_at_most_two_reads_and_one_commit(cni: CNIRuntime, node: NetnsNode) -> None:
     """Also the first ADD of a node, which claims a block."""
-    pods = [node.pod() for _ in range(2)]
+    pods = [node.make_pod() for _ in range(2)]
     for call in (cni.add, cni.delete):
         for pod in pods:
             before = served(node)
@@ -105,7 +117,9 @@ def test_a_cold_process_costs_at_most_two_reads_and_one_commit(cni: Cni, node: N
             assert (spent["Txn"] <= 3, spent["written"]) == (True, 1), (call, pod, spent)
 
 
-def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_code_11(cni: Cni, pod: Pod) -> None:
+def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_code_11(
+    cni: CNIRuntime, pod: PodNamespace
+) -> None:
     refused = cni.call("ADD", conf(cni, etcd_ca_cert_file="/nowhere"), pod)
     assert (refused.code, "/nowhere" in refused.text) == (7, True)
     refused = cni.call("ADD", conf(cni, etcd_endpoints="http://root:s3cret@127.0.0.1:2379"), pod)
@@ -117,8 +131,8 @@ def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_
 # Put as much as goes in; the server counts what it has on disk, which it writes ten times a second.
 FILL = """
 from contextlib import closing
-from netplug_backends.etcdv3.calls import Put, Txn
-from netplug_backends.etcdv3.opening import open_client
+from netplug_backends.etcdv3.operations import Put, Txn
+from netplug_backends.etcdv3.factory import open_client
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
@@ -136,9 +150,9 @@ with closing(open_client(DatastoreSettings(), clock=clock)) as client:
 
 
 @pytest.mark.parametrize("node", [("--quota-backend-bytes", "2000000")], indirect=True)
-def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(cni: Cni, node: Node) -> None:
+def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(cni: CNIRuntime, node: NetnsNode) -> None:
     """Neither its deadline nor the time to take back what a lost call has written is waited for."""
-    there, new = node.pods(2)
+    there, new = node.make_pods(2)
     cni.add(conf(cni), there)
     assert "database space exceeded" in node.run(sys.executable, "-c", FILL)
     for command, pod in (("ADD", new), ("DEL", there)):
@@ -151,8 +165,8 @@ def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(cni: Cni
 
 
 @pytest.mark.parametrize("host", ["unix", "dns", "ipv4", "xds"])
-def test_a_host_may_have_the_name_of_a_scheme_of_grpcs(node: Node, host: str) -> None:
-    node.run("mount", "--bind", node.write("hosts", f"127.0.0.1 localhost {host}\n::1 {host}\n"), "/etc/hosts")
+def test_a_host_may_have_the_name_of_a_scheme_of_grpcs(node: NetnsNode, host: str) -> None:
+    node.run("mount", "--bind", node.write_file("hosts", f"127.0.0.1 localhost {host}\n::1 {host}\n"), "/etc/hosts")
     environ = {"PATH": "/usr/bin:/bin", "ETCD_ENDPOINTS": f"http://{host}:2379"}
     assert "main" in node.run(sys.executable, "-m", "netplug_cli.ctl.main", "get", "ippools", env=environ)
 
@@ -169,19 +183,19 @@ while True:
 
 
 @pytest.fixture
-def silent(node: Node) -> str:
+def silent(node: NetnsNode) -> str:
     """Where somebody on the node takes connections and questions and never answers: its name server, for one."""
-    started = node.start(sys.executable, "-c", SILENT)
+    started = node.start_process(sys.executable, "-c", SILENT)
     assert started.stdout is not None
     assert started.stdout.readline() == "ready\n"
-    node.run("mount", "--bind", node.write("resolv.conf", "nameserver 127.0.0.1\n"), "/etc/resolv.conf")
+    node.run("mount", "--bind", node.write_file("resolv.conf", "nameserver 127.0.0.1\n"), "/etc/resolv.conf")
     return "127.0.0.1:53"
 
 
 DISCOVERY = "failed to discover etcd endpoints through SRV discovery: domain 'etcd.local': no name server answered"
 
 
-def test_a_status_that_fails_is_code_50_and_says_where_and_why(cni: Cni, silent: str) -> None:
+def test_a_status_that_fails_is_code_50_and_says_where_and_why(cni: CNIRuntime, silent: str) -> None:
     """And in time: the store's part of a STATUS is two seconds."""
     for keys, text in (
         ({"etcd_endpoints": "http://127.0.0.1:1"}, "http://127.0.0.1:1: Failed to connect to remote host: Conn"),
@@ -194,15 +208,15 @@ def test_a_status_that_fails_is_code_50_and_says_where_and_why(cni: Cni, silent:
         assert (refused.code, text in refused.text) == (50, True), refused
 
 
-def test_a_member_that_the_hosts_file_names_needs_no_name_server(cni: Cni, node: Node, silent: str) -> None:
+def test_a_member_that_the_hosts_file_names_needs_no_name_server(cni: CNIRuntime, node: NetnsNode, silent: str) -> None:
     del silent
-    node.run("mount", "--bind", node.write("hosts", "127.0.0.1 localhost etcd.local\n"), "/etc/hosts")
+    node.run("mount", "--bind", node.write_file("hosts", "127.0.0.1 localhost etcd.local\n"), "/etc/hosts")
     assert cni.call("STATUS", conf(cni, cniVersion="1.1.0", etcd_endpoints="http://etcd.local:2379")).status == 0
     environ = {"PATH": "/usr/bin:/bin", "ETCD_ENDPOINTS": "http://etcd.local:2379"}
     assert "main" in node.run(sys.executable, "-m", "netplug_cli.ctl.main", "get", "ippools", env=environ)
 
 
-def test_names_that_nobody_answers_for_keep_nobody_from_a_member_that_is_there(cni: Cni, silent: str) -> None:
+def test_names_that_nobody_answers_for_keep_nobody_from_a_member_that_is_there(cni: CNIRuntime, silent: str) -> None:
     del silent
     names = (f"http://{name}.etcd.local:2379" for name in ("one", "two", "three"))
     endpoints = ",".join((*names, "http://127.0.0.1:2379"))
@@ -210,7 +224,9 @@ def test_names_that_nobody_answers_for_keep_nobody_from_a_member_that_is_there(c
         assert cni.call("STATUS", conf(cni, cniVersion="1.1.0", etcd_endpoints=endpoints)).status == 0
 
 
-def test_a_silent_name_server_does_not_keep_a_del_from_the_pod(cni: Cni, node: Node, pod: Pod, silent: str) -> None:
+def test_a_silent_name_server_does_not_keep_a_del_from_the_pod(
+    cni: CNIRuntime, node: NetnsNode, pod: PodNamespace, silent: str
+) -> None:
     del silent
     cni.add(conf(cni), pod)
     started = time.monotonic()
@@ -220,7 +236,7 @@ def test_a_silent_name_server_does_not_keep_a_del_from_the_pod(cni: Cni, node: N
     cni.delete(conf(cni), pod)
 
 
-def test_the_deprecated_pair_is_named_where_it_makes_no_endpoint(cni: Cni, pod: Pod) -> None:
+def test_the_deprecated_pair_is_named_where_it_makes_no_endpoint(cni: CNIRuntime, pod: PodNamespace) -> None:
     refused = cni.call("ADD", conf(cni, etcd_authority="a b:1"), pod)
     assert (refused.code, "etcd_authority: 'http://a b:1' is not accepted" in refused.text) == (7, True), refused
     refused = cni.call("ADD", conf(cni, etcd_scheme="ftp", etcd_authority="a:1"), pod)

@@ -23,10 +23,10 @@ from netplug_core.errors import NetplugError, Unauthorized, Unavailable
 from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create, Get, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
-from netplug_core.testing.bench import SAMPLE_CODEC
-from tests.integration.etcd_gateway import enable_users
-from tests.integration.etcd_papers import Papers, issued
-from tests.integration.etcd_server import Etcd, Tls, client_of, opened_etcd
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC
+from tests.harness.servers.certificates import Certificates, issue_certificates
+from tests.harness.servers.etcd import EtcdCluster, ServerTLS, make_client, start_etcd
+from tests.harness.servers.etcd_admin import enable_users
 
 pytestmark = pytest.mark.etcd
 
@@ -37,8 +37,8 @@ REFUSED_US = "the server does not accept the client's certificate, or its absenc
 NOT_TRUSTED = "the server's certificate is not trusted: "
 
 
-def store_of(etcd: Etcd, settings: DatastoreSettings) -> EtcdDatastore:
-    return EtcdDatastore(client_of(etcd, clock=CLOCK, settings=settings), codec=SAMPLE_CODEC)
+def store_of(etcd: EtcdCluster, settings: DatastoreSettings) -> EtcdDatastore:
+    return EtcdDatastore(make_client(etcd, clock=CLOCK, settings=settings), codec=SAMPLE_CODEC)
 
 
 def used(store: EtcdDatastore) -> None:
@@ -48,7 +48,7 @@ def used(store: EtcdDatastore) -> None:
     store.commit([Create(KEY, "a") if record is None else Update(KEY, "b", record.revision)], deadline=deadline)
 
 
-def failures(etcd: Etcd, settings: DatastoreSettings) -> list[NetplugError]:
+def failures(etcd: EtcdCluster, settings: DatastoreSettings) -> list[NetplugError]:
     """What a read and a commit fail with; neither may have been sent."""
     caught: list[NetplugError] = []
     with closing(store_of(etcd, settings)) as store:
@@ -72,34 +72,34 @@ def shown(error: BaseException) -> str:
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    return issued(tmp_path_factory.mktemp("papers"))
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return issue_certificates(tmp_path_factory.mktemp("papers"))
 
 
 @pytest.fixture(scope="module")
-def guarded(papers: Papers) -> Iterator[Etcd]:
+def guarded(papers: Certificates) -> Iterator[EtcdCluster]:
     """A cluster that asks clients for certificates."""
-    tls = Tls(
+    tls = ServerTLS(
         cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
     )
-    with opened_etcd(tls=tls) as opened:
+    with start_etcd(tls=tls) as opened:
         yield opened
 
 
 @pytest.fixture
-def right(papers: Papers) -> DatastoreSettings:
+def right(papers: Certificates) -> DatastoreSettings:
     return DatastoreSettings(
         etcd_key_file=str(papers.key), etcd_cert_file=str(papers.certificate), etcd_ca_cert_file=str(papers.root)
     )
 
 
-def test_the_right_papers_are_accepted(guarded: Etcd, right: DatastoreSettings) -> None:
+def test_the_right_papers_are_accepted(guarded: EtcdCluster, right: DatastoreSettings) -> None:
     with closing(store_of(guarded, right)) as store:
         used(store)
         used(store)
 
 
-def test_s15_the_right_papers_inline_are_accepted(guarded: Etcd, papers: Papers) -> None:
+def test_s15_the_right_papers_inline_are_accepted(guarded: EtcdCluster, papers: Certificates) -> None:
     inline = DatastoreSettings(
         etcd_key=papers.key.read_text(), etcd_cert=papers.certificate.read_text(), etcd_ca_cert=papers.root.read_text()
     )
@@ -107,7 +107,9 @@ def test_s15_the_right_papers_inline_are_accepted(guarded: Etcd, papers: Papers)
         used(store)
 
 
-def test_trap_27_every_root_in_the_file_is_trusted(guarded: Etcd, right: DatastoreSettings, papers: Papers) -> None:
+def test_trap_27_every_root_in_the_file_is_trusted(
+    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates
+) -> None:
     for name, roots in (("a", (papers.other_root, papers.root)), ("b", (papers.root, papers.other_root))):
         both = papers.root.with_name(f"both-{name}.crt")
         both.write_bytes(b"".join(root.read_bytes() for root in roots))
@@ -115,27 +117,31 @@ def test_trap_27_every_root_in_the_file_is_trusted(guarded: Etcd, right: Datasto
             used(store)
 
 
-def test_a_server_of_another_root_is_not_trusted(guarded: Etcd, right: DatastoreSettings, papers: Papers) -> None:
+def test_a_server_of_another_root_is_not_trusted(
+    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates
+) -> None:
     for error in failures(guarded, evolve(right, etcd_ca_cert_file=str(papers.other_root))):
         assert str(error).startswith(f"etcd: {guarded.endpoints[0]}: {NOT_TRUSTED}"), error
         assert not isinstance(error, Unauthorized)
 
 
-def test_a_server_that_is_called_something_else_is_not_trusted(right: DatastoreSettings, papers: Papers) -> None:
+def test_a_server_that_is_called_something_else_is_not_trusted(right: DatastoreSettings, papers: Certificates) -> None:
     """Its certificate is of the right root, and not for 127.0.0.1."""
-    with opened_etcd(tls=Tls(cert_file=str(papers.certificate), key_file=str(papers.key))) as other:
+    with start_etcd(tls=ServerTLS(cert_file=str(papers.certificate), key_file=str(papers.key))) as other:
         for error in failures(other, right):
             assert f"{NOT_TRUSTED}it is not for this address" in str(error), error
 
 
-def test_without_a_root_this_machines_are_trusted_and_not_the_server(guarded: Etcd, right: DatastoreSettings) -> None:
+def test_without_a_root_this_machines_are_trusted_and_not_the_server(
+    guarded: EtcdCluster, right: DatastoreSettings
+) -> None:
     for error in failures(guarded, evolve(right, etcd_ca_cert_file="")):
         assert NOT_TRUSTED in str(error)
 
 
 @pytest.mark.parametrize("which", ["missing", "of another root", "expired"])
 def test_a_client_with_the_wrong_certificate_is_refused(
-    guarded: Etcd, right: DatastoreSettings, papers: Papers, which: str
+    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates, which: str
 ) -> None:
     key, certificate = {
         "missing": ("", ""),
@@ -149,20 +155,22 @@ def test_a_client_with_the_wrong_certificate_is_refused(
             assert Path(key).read_text().splitlines()[1] not in shown(error)
 
 
-def test_a_client_without_tls_is_told_where_the_connection_ended(guarded: Etcd) -> None:
-    plain = Etcd("http", guarded.host, guarded.members)
+def test_a_client_without_tls_is_told_where_the_connection_ended(guarded: EtcdCluster) -> None:
+    plain = EtcdCluster("http", guarded.host, guarded.members)
     for error in failures(plain, DatastoreSettings()):
         assert str(error).startswith(f"etcd: {plain.endpoints[0]}: ")
         assert str(error).endswith("; does the server speak TLS? Then write https")
 
 
 def test_a_client_with_tls_is_told_that_the_server_seems_to_have_none(right: DatastoreSettings) -> None:
-    with opened_etcd() as plain:
-        for error in failures(Etcd("https", plain.host, plain.members), right):
+    with start_etcd() as plain:
+        for error in failures(EtcdCluster("https", plain.host, plain.members), right):
             assert "the TLS handshake was not answered; does the server speak TLS?" in str(error)
 
 
-def test_trap_27_rotated_papers_are_used_without_a_restart(guarded: Etcd, papers: Papers, tmp_path: Path) -> None:
+def test_trap_27_rotated_papers_are_used_without_a_restart(
+    guarded: EtcdCluster, papers: Certificates, tmp_path: Path
+) -> None:
     """From expired to right ones under the eyes of one store; half of a rotation changes nothing."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     key.write_bytes(papers.expired_key.read_bytes())
@@ -181,7 +189,7 @@ def test_trap_27_rotated_papers_are_used_without_a_restart(guarded: Etcd, papers
 
 
 def test_many_rotations_under_writers_end_no_call_and_print_nothing(
-    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    papers: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread of gRPC's looks at a connection a little longer than the call that began with it lasts."""
     problems: list[object] = []
@@ -190,7 +198,7 @@ def test_many_rotations_under_writers_end_no_call_and_print_nothing(
     root.write_bytes(papers.root.read_bytes())
     is_over = threading.Event()
     with (
-        opened_etcd() as plain,
+        start_etcd() as plain,
         closing(store_of(plain, DatastoreSettings(etcd_ca_cert_file=str(root)))) as store,
         ThreadPoolExecutor(8) as writers,
     ):
@@ -214,7 +222,7 @@ def test_many_rotations_under_writers_end_no_call_and_print_nothing(
 
 
 def test_the_roots_of_the_file_are_trusted_and_no_others(
-    guarded: Etcd, right: DatastoreSettings, papers: Papers, monkeypatch: pytest.MonkeyPatch
+    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This machine's are for who names none."""
     monkeypatch.setenv("SSL_CERT_FILE", str(papers.root))
@@ -234,9 +242,9 @@ def rotate(path: Path, data: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def with_users() -> Iterator[Etcd]:
+def with_users() -> Iterator[EtcdCluster]:
     """A cluster with users whose tokens live for a second."""
-    with opened_etcd(extra=("--auth-token-ttl", "1")) as opened:
+    with start_etcd(extra=("--auth-token-ttl", "1")) as opened:
         enable_users(opened, PASSWORD)
         yield opened
 
@@ -245,12 +253,12 @@ def user(name: str, password: str = PASSWORD) -> DatastoreSettings:
     return DatastoreSettings(etcd_username=name, etcd_password=password)
 
 
-def test_a_user_with_its_rights_reads_and_writes(with_users: Etcd) -> None:
+def test_a_user_with_its_rights_reads_and_writes(with_users: EtcdCluster) -> None:
     with closing(store_of(with_users, user("netplug"))) as store:
         used(store)
 
 
-def test_a_token_that_ran_out_is_renewed(with_users: Etcd) -> None:
+def test_a_token_that_ran_out_is_renewed(with_users: EtcdCluster) -> None:
     with closing(store_of(with_users, user("netplug"))) as store:
         used(store)
         CLOCK.sleep(3.5)
@@ -259,7 +267,7 @@ def test_a_token_that_ran_out_is_renewed(with_users: Etcd) -> None:
         assert list(store.watch(start, deadline=Deadline.after(CLOCK, 0.5))) == []
 
 
-def test_a_user_who_may_not_write_is_told_so(with_users: Etcd) -> None:
+def test_a_user_who_may_not_write_is_told_so(with_users: EtcdCluster) -> None:
     with closing(store_of(with_users, user("reader"))) as store:
         store.read([Get(KEY)], deadline=Deadline.after(CLOCK, 5.0))
         with pytest.raises(Unauthorized, match="permission denied") as caught:
@@ -278,7 +286,7 @@ def test_a_user_who_may_not_write_is_told_so(with_users: Etcd) -> None:
     ],
 )
 def test_trap_25_whoever_is_not_known_is_told_so_at_once(
-    with_users: Etcd, settings: DatastoreSettings, text: str
+    with_users: EtcdCluster, settings: DatastoreSettings, text: str
 ) -> None:
     started = CLOCK.monotonic()
     for error in failures(with_users, settings):
@@ -288,13 +296,13 @@ def test_trap_25_whoever_is_not_known_is_told_so_at_once(
     assert CLOCK.monotonic() - started < 2.0
 
 
-def test_a_watch_without_the_right_to_read_is_refused(with_users: Etcd) -> None:
+def test_a_watch_without_the_right_to_read_is_refused(with_users: EtcdCluster) -> None:
     with closing(store_of(with_users, DatastoreSettings())) as store, pytest.raises(Unauthorized):
         list(store.watch({IPPOOL: Revision("1")}, deadline=Deadline.after(CLOCK, 5.0)))
 
 
 def test_a_user_where_the_cluster_knows_none_changes_nothing() -> None:
-    with opened_etcd() as plain, closing(store_of(plain, user("netplug"))) as store:
+    with start_etcd() as plain, closing(store_of(plain, user("netplug"))) as store:
         used(store)
         enable_users(plain, PASSWORD)
         used(store)

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.interface import Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
-from netplug_core.flows.resources import apply, replace
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.ipam.block import Block
-from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.flows.resources.changes import apply, replace
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import (
     AlreadyExists,
     Conflict,
@@ -47,9 +47,9 @@ from netplug_core.resources.kinds import key_of
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.testing.strategies import affinities, blocks, configurations, handles, names, pools, reservations
-from tests.integration.effort import FEWER
-from tests.integration.etcd_server import Etcd, opened_etcd
-from tests.integration.every_datastore import STORES, opened_empty
+from tests.harness.datastores import STORES, open_empty_store
+from tests.harness.example_counts import APISERVER_EXAMPLES
+from tests.harness.servers.etcd import EtcdCluster, start_etcd
 
 PREFIX = Prefix.parse("10.0.0.0/26")
 KEY = affinity_key("host:node-a", PREFIX)
@@ -58,29 +58,29 @@ V = TypeVar("V")
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[Etcd]:
+def etcd() -> Iterator[EtcdCluster]:
     """One member for the module; a store is emptied before each test."""
-    with opened_etcd() as cluster:
+    with start_etcd() as cluster:
         yield cluster
 
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Datastore]:
     """Each of the six in turn, empty."""
-    with opened_empty(request.param, request, tmp_path) as opened:
+    with open_empty_store(request.param, request, tmp_path) as opened:
         yield opened
 
 
-def soon(seconds: float = 10.0) -> Deadline:
+def deadline_in(seconds: float = 10.0) -> Deadline:
     return Deadline.after(SystemClock(), seconds)
 
 
 def commit(store: Datastore, write: Write) -> Revision:
-    return store.commit([write], deadline=soon())[0]
+    return store.commit([write], deadline=deadline_in())[0]
 
 
 def read(store: Datastore, key: Key[V]) -> Record[V] | None:
-    return store.read([Get(key)], deadline=soon()).find(key)
+    return store.read([Get(key)], deadline=deadline_in()).find(key)
 
 
 # --- one record ------------------------------------------------------------------------------------------------------
@@ -122,14 +122,14 @@ def test_s5_an_old_revision_deletes_nothing(store: Datastore) -> None:
 
 def test_s6_a_handle_is_listed_by_its_whole_id_and_handles_are_watched(store: Datastore) -> None:
     key, alike = handle_key("k8s-pod-network.abc"), handle_key("k8s-pod-network.abcd")
-    start = dict(store.read([List(HANDLE)], deadline=soon()).revisions)
+    start = dict(store.read([List(HANDLE)], deadline=deadline_in()).revisions)
     held = Handle(blocks=((PREFIX, 1),))
     revision = commit(store, Create(key, held))
     commit(store, Create(alike, held))
     query = List(HANDLE, key.path)
-    assert store.read([query], deadline=soon()).list(query) == (Record(key, held, revision),)
+    assert store.read([query], deadline=deadline_in()).list(query) == (Record(key, held, revision),)
     commit(store, Delete(key, revision))
-    told = [(change.key, change.value) for change in islice(store.watch(start, deadline=soon()), 3)]
+    told = [(change.key, change.value) for change in islice(store.watch(start, deadline=deadline_in()), 3)]
     assert told == [(key, held), (alike, held), (key, None)]
 
 
@@ -140,14 +140,14 @@ def test_the_claims_of_a_node_are_not_those_of_one_whose_name_goes_on(store: Dat
         commit(store, Create(key, CONFIRMED))
     for key in claims:
         query = List(AFFINITY, key.path[:2])
-        assert [record.key for record in store.read([query], deadline=soon()).list(query)] == [key]
+        assert [record.key for record in store.read([query], deadline=deadline_in()).list(query)] == [key]
 
 
 # --- D3 --------------------------------------------------------------------------------------------------------------
 
 
 @frozen
-class Stored:
+class StoredRecord:
     """Something to store, and where."""
 
     key: Key[object]
@@ -155,9 +155,9 @@ class Stored:
 
 
 @st.composite
-def claims(draw: st.DrawFn) -> Stored:
+def claims(draw: st.DrawFn) -> StoredRecord:
     owner = f"{draw(st.sampled_from(['host', 'virtual']))}:{draw(names())}"
-    return Stored(affinity_key(owner, draw(blocks()).prefix), draw(affinities()))
+    return StoredRecord(affinity_key(owner, draw(blocks()).prefix), draw(affinities()))
 
 
 def configured(spec: IPAMConfigurationSpec) -> IPAMConfiguration:
@@ -165,14 +165,14 @@ def configured(spec: IPAMConfigurationSpec) -> IPAMConfiguration:
 
 
 RECORDS = st.one_of(
-    blocks().map(lambda block: Stored(block.key, block)),
+    blocks().map(lambda block: StoredRecord(block.key, block)),
     claims(),
-    st.builds(lambda name, handle: Stored(handle_key(name), handle), names(), handles()),
-    (pools() | reservations() | configurations().map(configured)).map(lambda found: Stored(key_of(found), found)),
+    st.builds(lambda name, handle: StoredRecord(handle_key(name), handle), names(), handles()),
+    (pools() | reservations() | configurations().map(configured)).map(lambda found: StoredRecord(key_of(found), found)),
 )
 
 
-def without_birth(value: object) -> object:
+def without_object_metadata(value: object) -> object:
     """A resource without what an API server gives every object, its identity and birth, and with its defaults."""
     if isinstance(value, IPPool) and not value.spec.node_selector:
         value = evolve(value, spec=evolve(value.spec, node_selector="all()"))
@@ -182,15 +182,15 @@ def without_birth(value: object) -> object:
 
 
 def test_d3_what_was_stored_is_read(store: Datastore) -> None:
-    @FEWER
+    @APISERVER_EXAMPLES
     @given(RECORDS)
-    def law(stored: Stored) -> None:
+    def law(stored: StoredRecord) -> None:
         revision = commit(store, Create(stored.key, stored.value))
         record = read(store, stored.key)
         commit(store, Delete(stored.key, revision))  # whatever was found: the next example begins with nothing
         assert record is not None
         assert record.revision == revision
-        assert without_birth(record.value) == without_birth(stored.value)
+        assert without_object_metadata(record.value) == without_object_metadata(stored.value)
 
     law()
 
@@ -198,7 +198,9 @@ def test_d3_what_was_stored_is_read(store: Datastore) -> None:
 def test_d3_numbers_beyond_those_of_a_float_nulls_and_newer_members_are_read_as_they_were(store: Datastore) -> None:
     """Traps 10, 11 and 12."""
     block = evolve(
-        Block.new(PREFIX, owner="", now_ns=1), sequence=2**62 + 1, carried='{"newer":[null,{"deep":9007199254740993}]}'
+        Block.new(PREFIX, owner="", now_ns=1),
+        sequence=2**62 + 1,
+        unknown_json='{"newer":[null,{"deep":9007199254740993}]}',
     )
     commit(store, Create(block.key, block))
     record = read(store, block.key)
@@ -219,7 +221,7 @@ OWNER = OwnerReference(api_version="v1", kind="Node", name="n", uid="0f1e2d3c-4b
 
 def test_d6_what_people_change_leaves_identity_birth_finalizers_and_owners(store: Datastore) -> None:
     """D7 too: what is shown of the metadata is what was given, and stays the same from read to read."""
-    pool = IPPool.over(Prefix.parse("10.1.0.0/16"), name="main")
+    pool = IPPool.for_prefix(Prefix.parse("10.1.0.0/16"), name="main")
     born = evolve(
         pool.metadata,
         uid="7f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0",
@@ -238,7 +240,7 @@ def test_d6_what_people_change_leaves_identity_birth_finalizers_and_owners(store
     assert shown.uid
     assert shown.creation_time_ns
 
-    pace = Pace(clock=SystemClock(), deadline=soon(), chance=lambda: 0.5)
+    pace = Pace(clock=SystemClock(), deadline=deadline_in(), chance=lambda: 0.5)
     labelled = evolve(pool, metadata=evolve(pool.metadata, labels=(("c", "d"),), uid="another", finalizers=("z",)))
     apply(store, Manifest(resource=labelled), pace=pace, new_uid=lambda: "a-third")
     disabled = evolve(pool, spec=evolve(pool.spec, is_disabled=True))
@@ -255,7 +257,7 @@ def test_d6_what_people_change_leaves_identity_birth_finalizers_and_owners(store
 
 
 def test_d14_a_call_whose_time_is_over_does_nothing(store: Datastore) -> None:
-    over = soon(0.0)
+    over = deadline_in(0.0)
     with pytest.raises(Unavailable):
         store.read([Get(KEY)], deadline=over)
     with pytest.raises(Unavailable):
@@ -264,7 +266,7 @@ def test_d14_a_call_whose_time_is_over_does_nothing(store: Datastore) -> None:
 
 
 def test_d14_a_watch_that_is_told_nothing_ends_by_its_deadline(store: Datastore) -> None:
-    start = dict(store.read([List(AFFINITY)], deadline=soon()).revisions)
+    start = dict(store.read([List(AFFINITY)], deadline=deadline_in()).revisions)
     began = time.monotonic()
-    assert list(store.watch(start, deadline=soon(0.3))) == []
+    assert list(store.watch(start, deadline=deadline_in(0.3))) == []
     assert 0.2 < time.monotonic() - began < 2.0

@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 import pytest
 from attrs import frozen
 
-from tests.integration.node import Cni, Conf, Node, Pod
-from tests.integration.places import Place, everywhere
+from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
+from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
 
 pytestmark = pytest.mark.netns
 
@@ -57,7 +57,7 @@ sys.exit(status)
 
 
 @frozen
-class Loaded:
+class LoadedModules:
     """The modules of a process beyond those of an interpreter that does nothing."""
 
     modules: frozenset[str]
@@ -72,15 +72,15 @@ def is_ours(module: str) -> bool:
     return module.startswith("netplug_")
 
 
-def loaded(cni: Cni, conf: Conf, environ: dict[str, str], plugin: str = "netplug") -> Loaded:
+def loaded(cni: CNIRuntime, conf: NetConfDict, environ: dict[str, str], plugin: str = "netplug") -> LoadedModules:
     """What one successful call loads."""
     listed = cni.node.file("modules")
     python = (sys.executable, "-IS", "-c")
     cni.node.run(*python, "import sys; open(sys.argv[1], 'w').write('\\n'.join(sys.modules))", listed)
     bare = lines(listed)
-    done = cni.node.ended(*python, ASK, cni.executable(plugin), listed, stdin=json.dumps(conf), env=environ)
+    done = cni.node.run_unchecked(*python, ASK, cni.executable(plugin), listed, stdin=json.dumps(conf), env=environ)
     assert done.returncode == 0, done
-    return Loaded(frozenset(lines(listed) - bare))
+    return LoadedModules(frozenset(lines(listed) - bare))
 
 
 def lines(path: str) -> set[str]:
@@ -105,7 +105,7 @@ def expected(name: str) -> set[str]:
     return lists[name]
 
 
-def assert_is_as_listed(found: Loaded, name: str, heavy: AbstractSet[str] = frozenset()) -> None:
+def assert_is_as_listed(found: LoadedModules, name: str, heavy: AbstractSet[str] = frozenset()) -> None:
     """Exactly the listed modules; those of others differ from one version of Python to the next."""
     listed = expected(name)
     assert {module.partition(".")[0] for module in found.modules} & HEAVY == heavy
@@ -114,22 +114,22 @@ def assert_is_as_listed(found: Loaded, name: str, heavy: AbstractSet[str] = froz
         assert found.modules == listed
 
 
-def test_version(node: Node, cni: Cni) -> None:
+def test_version(node: NetnsNode, cni: CNIRuntime) -> None:
     """Podman asks for it twice a container."""
-    assert_is_as_listed(loaded(cni, cni.conf(), {"CNI_COMMAND": "VERSION"}), "VERSION")
+    assert_is_as_listed(loaded(cni, cni.make_netconf(), {"CNI_COMMAND": "VERSION"}), "VERSION")
 
 
 @pytest.mark.parametrize("plugin", ["netplug", "netplug-ipam"])
-def test_version_is_the_same_for_both(node: Node, cni: Cni, plugin: str) -> None:
+def test_version_is_the_same_for_both(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
     """The file's name makes no difference before there is something to do."""
-    assert_is_as_listed(loaded(cni, cni.conf(), {"CNI_COMMAND": "VERSION"}, plugin), "VERSION")
+    assert_is_as_listed(loaded(cni, cni.make_netconf(), {"CNI_COMMAND": "VERSION"}, plugin), "VERSION")
 
 
-@everywhere
-def test_add_and_del(cni: Cni, place: Place, pod: Pod) -> None:
+@on_every_datastore
+def test_add_and_del(cni: CNIRuntime, place: PluginDatastore, pod: PodNamespace) -> None:
     """Both families, in a process of its own."""
-    place.register([pod])
-    conf = cni.conf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **place.keys)
+    place.register_pods([pod])
+    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **place.netconf_keys)
     for command in ("ADD", "DEL"):
-        found = loaded(cni, conf, cni.environ(command, pod, CNI_ARGS=place.args(pod.name)))
+        found = loaded(cni, conf, cni.make_environ(command, pod, CNI_ARGS=place.make_cni_args(pod.name)))
         assert_is_as_listed(found, f"{command}-{place.name}", HEAVY_OF.get(place.name, set()))

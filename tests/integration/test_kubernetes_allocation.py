@@ -7,15 +7,22 @@ from collections import Counter
 import pytest
 from attrs import evolve
 
-from netplug_backends.blocks.ipam import BlockIPAM
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.block import block_key
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.model.block import block_key
 from netplug_core.records import Create, Get
 from netplug_core.resources.ippool import IPPool
-from tests.integration.kube_attaching import NAMESPACE, NODE, attach, detach, new_pod
-from tests.integration.kube_cluster import empty, install_definitions, make_namespace, make_node, open_store, soon
-from tests.integration.kube_server import ApiServer
+from tests.harness.kube_workloads import NAMESPACE, NODE, attach, detach, new_pod
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import (
+    deadline_in,
+    delete_custom_objects,
+    install_definitions,
+    make_namespace,
+    make_node,
+    open_store,
+)
 
 pytestmark = pytest.mark.apiserver
 
@@ -25,7 +32,7 @@ _AGENT = "netplug/"
 @pytest.fixture(scope="module")
 def cluster(api_server: ApiServer) -> ApiServer:
     """A server with definitions, a namespace and a node."""
-    install_definitions(api_server, Mode.V1)
+    install_definitions(api_server, CrdMode.V1)
     make_namespace(api_server, NAMESPACE)
     make_node(api_server, NODE, labels={"zone": "a"})
     return api_server
@@ -34,27 +41,27 @@ def cluster(api_server: ApiServer) -> ApiServer:
 @pytest.fixture
 def fresh(cluster: ApiServer) -> ApiServer:
     """The server with one pool, which selects nodes, and nothing else."""
-    empty(cluster, Mode.V1)
-    pool = IPPool.over(Prefix.parse("10.65.0.0/24"), name="main")
+    delete_custom_objects(cluster, CrdMode.V1)
+    pool = IPPool.for_prefix(Prefix.parse("10.65.0.0/24"), name="main")
     pool = evolve(pool, spec=evolve(pool.spec, node_selector="zone == 'a'"))
-    with open_store(cluster, Mode.V1) as store:
-        store.commit([Create(pool.key, pool)], deadline=soon())
+    with open_store(cluster, CrdMode.V1) as store:
+        store.commit([Create(pool.key, pool)], deadline=deadline_in())
     return cluster
 
 
 def test_a_cold_process_asks_no_more_than_it_must(fresh: ApiServer) -> None:
     """One family, the node's own block with room, the group configured: every call by its name."""
-    with open_store(fresh, Mode.V1) as store:
+    with open_store(fresh, CrdMode.V1) as store:
         attach(store, new_pod(fresh))
     pod = new_pod(fresh)
-    before = len(fresh.requests(_AGENT))
-    with open_store(fresh, Mode.V1) as store:
+    before = len(fresh.audited_requests(_AGENT))
+    with open_store(fresh, CrdMode.V1) as store:
         ipam, workload = attach(store, pod)
-    after = len(fresh.requests(_AGENT))
-    with open_store(fresh, Mode.V1) as store:
+    after = len(fresh.audited_requests(_AGENT))
+    with open_store(fresh, CrdMode.V1) as store:
         cold = BlockIPAM(datastore=store, clock=ipam.clock, chance=ipam.chance)
         detach(cold, workload)
-    requests = fresh.requests(_AGENT)
+    requests = fresh.audited_requests(_AGENT)
     assert Counter(requests[before:after]) == Counter(
         [
             ("get", "clusterinformations"),
@@ -87,11 +94,11 @@ def test_a_cold_process_asks_no_more_than_it_must(fresh: ApiServer) -> None:
 
 def test_both_modes_are_found_out(fresh: ApiServer) -> None:
     """S-17: both groups are there: v1."""
-    install_definitions(fresh, Mode.V3)
+    install_definitions(fresh, CrdMode.V3)
     key = block_key(Prefix.parse("10.65.0.0/26"))
-    before = len(fresh.requests(_AGENT))
+    before = len(fresh.audited_requests(_AGENT))
     with open_store(fresh, None) as store:
-        assert store.read([Get(key)], deadline=soon()).find(key) is None
-        store.read([Get(key)], deadline=soon())
-    asked = fresh.requests(_AGENT)[before:]
+        assert store.read([Get(key)], deadline=deadline_in()).find(key) is None
+        store.read([Get(key)], deadline=deadline_in())
+    asked = fresh.audited_requests(_AGENT)[before:]
     assert asked == [("get", "/apis"), ("get", "ipamblocks"), ("get", "ipamblocks")]

@@ -12,101 +12,101 @@ from contextlib import closing, contextmanager
 import pytest
 from attrs import evolve, frozen
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.commits import fold
-from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.write_set import fold_writes
+from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.records import (
-    Answer,
-    Change,
     CommitError,
     Delete,
     Kind,
     Query,
+    ReadResult,
     RequireUnchanged,
     Revision,
     Snapshot,
     Update,
+    WatchEvent,
     Write,
     Written,
 )
 from netplug_core.resources.node import NODE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.allocator.machine import allocator_machine
-from tests.integration.effort import FEWER
-from tests.integration.kube_cluster import empty, install_definitions, open_client
-from tests.integration.kube_server import ApiServer
+from tests.harness.example_counts import APISERVER_EXAMPLES
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, open_client
 
 pytestmark = pytest.mark.apiserver
 
 
 @frozen
-class Beside:
+class SplitDatastore:
     """An ordered store of two: nodes and endpoints in one, everything else on the server."""
 
     server: KubernetesDatastore
-    beside: MemoryDatastore
+    orchestrator_store: MemoryDatastore
 
     @property
     def description(self) -> DatastoreDescription:
         return self.server.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        answers: dict[Query, Answer] = {}
+        answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
-        for store in (self.beside, self.server):
+        for store in (self.orchestrator_store, self.server):
             own = [query for query in queries if self._store(query.kind) is store]
             found = store.read(own, deadline=deadline) if own else Snapshot.empty()
-            answers.update(found.answers)
+            answers.update(found.results)
             revisions.update(found.revisions)
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        fold(writes)
+        fold_writes(writes)
         made: list[Revision] = []
         for index, write in enumerate(writes):
             kind = write.kind if isinstance(write, RequireUnchanged) else write.key.kind
             try:
-                made += self._store(kind).commit([resolved(write, made)], deadline=deadline)
+                made += self._store(kind).commit([resolve_written(write, made)], deadline=deadline)
             except CommitError as error:
                 raise evolve(error, index=index, applied=index) from error
         return tuple(made)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         return self.server.watch(start, deadline=deadline)
 
     def close(self) -> None:
         self.server.close()
 
     def _store(self, kind: Kind[object]) -> Datastore:
-        return self.beside if kind in (NODE, WORKLOAD_ENDPOINT) else self.server
+        return self.orchestrator_store if kind in (NODE, WORKLOAD_ENDPOINT) else self.server
 
 
-def resolved(write: Write, made: Sequence[Revision]) -> Write:
+def resolve_written(write: Write, made: Sequence[Revision]) -> Write:
     """A write on what an earlier one of the same commit wrote, by the revision that this got."""
     if isinstance(write, Update | Delete) and isinstance(write.revision, Written):
         return evolve(write, revision=made[write.revision.index])
     return write
 
 
-@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name)
-def test_the_allocator_keeps_its_invariants(api_server: ApiServer, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CrdMode, ids=lambda mode: mode.name)
+def test_the_allocator_keeps_its_invariants(api_server: ApiServer, mode: CrdMode) -> None:
     install_definitions(api_server, mode)
 
     @contextmanager
     def emptied(clock: Clock) -> Iterator[Datastore]:
-        empty(api_server, mode)
+        delete_custom_objects(api_server, mode)
         server = KubernetesDatastore(open_client(api_server, clock=clock), mode=mode)
-        with closing(Beside(server, MemoryDatastore(Atomicity.ORDERED, clock=clock))) as store:
+        with closing(SplitDatastore(server, MemoryDatastore(Atomicity.ORDERED, clock=clock))) as store:
             yield store
 
     def cold(store: Datastore, clock: Clock) -> BlockIPAM:
         return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
     machine = allocator_machine(emptied, cold).TestCase
-    machine.settings = FEWER
+    machine.settings = APISERVER_EXAMPLES
     machine().runTest()
-    assert machine.settings is FEWER
+    assert machine.settings is APISERVER_EXAMPLES

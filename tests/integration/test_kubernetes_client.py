@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.access import AccessSource
-from netplug_backends.kubernetes.client import Client, Request
-from netplug_backends.kubernetes.datastore import KubernetesDatastore, detect
-from netplug_backends.kubernetes.layout import Mode
-from netplug_backends.kubernetes.limits import Limits
+from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest
+from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.datastore import KubernetesDatastore, find_crd_mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unauthorized, Unavailable
-from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import (
     Conflict,
@@ -48,18 +48,18 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import workload_endpoint_key
-from tests.integration.kube_stub import (
-    Act,
-    Drop,
-    Farewell,
-    Hang,
-    Heard,
-    Say,
-    Script,
-    Stream,
-    StubServer,
-    Trickle,
-    stub_server,
+from tests.harness.servers.http_stub import (
+    CloseConnection,
+    HTTPStubServer,
+    NeverReply,
+    ReceivedRequest,
+    SendReply,
+    SendReplyAndClose,
+    SendSlowly,
+    SendStream,
+    StubAction,
+    StubScript,
+    open_http_stub,
 )
 
 _CLOCK = SystemClock()
@@ -79,16 +79,16 @@ def handle_object(name: str = "h", version: str = "7", uid: str = "u") -> dict[s
     return {"kind": "IPAMHandle", "metadata": metadata, "spec": {"handleID": name, "block": {"10.0.0.0/26": 1}}}
 
 
-def status(code: int, reason: str = "", message: str = "", **details: object) -> Say:
+def status(code: int, reason: str = "", message: str = "", **details: object) -> SendReply:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
-    return Say(code, body)
+    return SendReply(code, body)
 
 
-def missing() -> Say:
+def missing() -> SendReply:
     return status(404, "NotFound", name="h")
 
 
-def in_turn(*acts: Act) -> Script:
+def in_turn(*acts: StubAction) -> StubScript:
     """One act for each request; the last one for all that follow."""
     left = list(acts)
     return lambda _heard: left.pop(0) if len(left) > 1 else left[0]
@@ -96,11 +96,11 @@ def in_turn(*acts: Act) -> Script:
 
 @contextmanager
 def store_on(
-    script: Script, access: Callable[[str], KubernetesAccess] | None = None, mode: Mode | None = Mode.V1
-) -> Iterator[tuple[KubernetesDatastore, StubServer]]:
-    with stub_server(script) as server:
+    script: StubScript, access: Callable[[str], KubernetesAccess] | None = None, mode: CrdMode | None = CrdMode.V1
+) -> Iterator[tuple[KubernetesDatastore, HTTPStubServer]]:
+    with open_http_stub(script) as server:
         settings = access(server.url) if access else KubernetesAccess(api_root=server.url, token=_SECRET)
-        client = Client(AccessSource(settings, {}), clock=_CLOCK, limits=Limits(clock=_CLOCK))
+        client = ApiClient(AccessSource(settings, {}), clock=_CLOCK, rate_limiter=RateLimiter(clock=_CLOCK))
         store = KubernetesDatastore(client, mode=mode)
         yield store, server
         store.close()
@@ -109,8 +109,8 @@ def store_on(
 WRITES: list[Write] = [Create(_KEY, _ONE), Delete(_KEY, Revision("u/7"))]
 
 
-@pytest.mark.parametrize("act", [Hang(), Trickle()])
-def test_d14_a_read_ends_by_its_deadline_whatever_the_server_does(act: Act) -> None:
+@pytest.mark.parametrize("act", [NeverReply(), SendSlowly()])
+def test_d14_a_read_ends_by_its_deadline_whatever_the_server_does(act: StubAction) -> None:
     with store_on(lambda _: act) as (store, _):
         began = time.monotonic()
         with pytest.raises(Unavailable, match="it did not answer by the deadline") as refusal:
@@ -120,7 +120,7 @@ def test_d14_a_read_ends_by_its_deadline_whatever_the_server_does(act: Act) -> N
 
 
 def test_a_reply_that_comes_after_its_head_is_read_though_the_server_closes() -> None:
-    reply = Say(200, handle_object(), (("Connection", "close"),), pause_s=0.1)
+    reply = SendReply(200, handle_object(), (("Connection", "close"),), pause_s=0.1)
     with store_on(lambda _: reply) as (store, _):
         for _ in range(2):
             assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
@@ -128,7 +128,7 @@ def test_a_reply_that_comes_after_its_head_is_read_though_the_server_closes() ->
 
 @pytest.mark.parametrize("body", ["<html>Log in</html>", "[]"])
 def test_an_answer_that_is_none_of_the_apis_is_not_taken_for_an_empty_one(body: str) -> None:
-    with store_on(lambda _: Say(200, body)) as (store, _):
+    with store_on(lambda _: SendReply(200, body)) as (store, _):
         with pytest.raises(Unavailable, match="the answer is none of the API's: ") as refusal:
             store.read([List(HANDLE)], deadline=soon(0.3))
         assert body in str(refusal.value)
@@ -137,8 +137,10 @@ def test_an_answer_that_is_none_of_the_apis_is_not_taken_for_an_empty_one(body: 
 
 
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("act", [Hang(), Trickle(), Drop(), status(500, message="etcd is away"), status(503)])
-def test_a_write_whose_reply_is_lost_is_unknown(act: Act, write: Write) -> None:
+@pytest.mark.parametrize(
+    "act", [NeverReply(), SendSlowly(), CloseConnection(), status(500, message="etcd is away"), status(503)]
+)
+def test_a_write_whose_reply_is_lost_is_unknown(act: StubAction, write: Write) -> None:
     with store_on(lambda _: act) as (store, server):
         with pytest.raises(OutcomeUnknown) as refusal:
             store.commit([write], deadline=soon(0.3))
@@ -148,24 +150,27 @@ def test_a_write_whose_reply_is_lost_is_unknown(act: Act, write: Write) -> None:
 
 
 def test_a_server_that_is_not_there_was_sent_nothing() -> None:
-    with store_on(lambda _: Drop(), lambda _: KubernetesAccess(api_root="http://127.0.0.1:1")) as (store, _):
+    with store_on(lambda _: CloseConnection(), lambda _: KubernetesAccess(api_root="http://127.0.0.1:1")) as (store, _):
         with pytest.raises(Unavailable, match="Connection refused") as refusal:
             store.commit([Create(_KEY, _ONE)], deadline=soon())
         assert not isinstance(refusal.value, OutcomeUnknown)
 
 
 def test_a_read_on_a_connection_that_was_given_up_is_sent_again() -> None:
-    with store_on(in_turn(Say(200, handle_object()), Drop(), Say(200, handle_object()))) as (store, server):
+    with store_on(in_turn(SendReply(200, handle_object()), CloseConnection(), SendReply(200, handle_object()))) as (
+        store,
+        server,
+    ):
         for _ in range(2):
             assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
         assert len(server.calls) == 3
 
 
 def test_a_write_does_not_use_a_connection_that_was_given_up() -> None:
-    closing = Say(200, handle_object(), (("Keep-Alive", "timeout=0"),))
-    made = Say(201, handle_object())
+    closing = SendReply(200, handle_object(), (("Keep-Alive", "timeout=0"),))
+    made = SendReply(201, handle_object())
 
-    def script(heard: Heard) -> Act:
+    def script(heard: ReceivedRequest) -> StubAction:
         return made if heard.method == "POST" else closing
 
     with store_on(script) as (store, server):
@@ -177,10 +182,10 @@ def test_a_write_does_not_use_a_connection_that_was_given_up() -> None:
 @pytest.mark.parametrize("write", WRITES)
 def test_a_write_does_not_go_where_nobody_is(write: Write) -> None:
     """A server may close an idle connection without having announced it; a write on that one would be lost."""
-    last = Farewell(Say(200, handle_object()))
+    last = SendReplyAndClose(SendReply(200, handle_object()))
 
-    def script(heard: Heard) -> Act:
-        return last if heard.method == "GET" else Say(200, handle_object())
+    def script(heard: ReceivedRequest) -> StubAction:
+        return last if heard.method == "GET" else SendReply(200, handle_object())
 
     with store_on(script) as (store, server):
         for _ in range(3):
@@ -193,9 +198,9 @@ def test_a_write_does_not_go_where_nobody_is(write: Write) -> None:
 def test_only_some_connections_are_kept_for_later() -> None:
     together = threading.Barrier(8)
 
-    def script(_heard: Heard) -> Act:
+    def script(_heard: ReceivedRequest) -> StubAction:
         together.wait(10)
-        return Say(200, handle_object())
+        return SendReply(200, handle_object())
 
     with store_on(script) as (store, server):
         for _ in range(2):
@@ -205,13 +210,13 @@ def test_only_some_connections_are_kept_for_later() -> None:
             for thread in threads:
                 thread.join()
         assert len(server.calls) == 16
-        assert len(server.clients) == 8 + 4, "four of the first eight served again"
+        assert len(server.client_addresses) == 8 + 4, "four of the first eight served again"
 
 
 def test_a_busy_server_is_asked_again_when_it_says() -> None:
     """429 says that nothing was done, so a write may be repeated too."""
-    busy = Say(429, {}, (("Retry-After", "1"),))
-    with store_on(in_turn(busy, Say(201, handle_object()))) as (store, server):
+    busy = SendReply(429, {}, (("Retry-After", "1"),))
+    with store_on(in_turn(busy, SendReply(201, handle_object()))) as (store, server):
         began = time.monotonic()
         store.commit([Create(_KEY, _ONE)], deadline=soon())
         assert time.monotonic() - began >= 1.0
@@ -219,7 +224,7 @@ def test_a_busy_server_is_asked_again_when_it_says() -> None:
 
 
 def test_a_server_that_is_busy_for_longer_than_there_is_time_is_not_waited_for() -> None:
-    with store_on(lambda _: Say(429, {"message": "too many"}, (("Retry-After", "60"),))) as (store, server):
+    with store_on(lambda _: SendReply(429, {"message": "too many"}, (("Retry-After", "60"),))) as (store, server):
         began = time.monotonic()
         with pytest.raises(Unavailable, match="come back in 60 s: too many"):
             store.read([Get(_KEY)], deadline=soon(2))
@@ -228,16 +233,16 @@ def test_a_server_that_is_busy_for_longer_than_there_is_time_is_not_waited_for()
 
 
 def test_a_server_that_starts_up_is_read_again_when_it_says() -> None:
-    starting = Say(503, {}, (("Retry-After", "0"),))
-    with store_on(in_turn(starting, Say(200, handle_object()))) as (store, _):
+    starting = SendReply(503, {}, (("Retry-After", "0"),))
+    with store_on(in_turn(starting, SendReply(200, handle_object()))) as (store, _):
         assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
 
 
 @pytest.mark.parametrize("write", WRITES)
 def test_a_write_that_meets_a_server_that_starts_up_is_sent_once(write: Write) -> None:
     """503 does not say that nothing was done, whenever it says to come back."""
-    starting = Say(503, {"message": "starting"}, (("Retry-After", "0"),))
-    with store_on(in_turn(starting, Say(200, handle_object()))) as (store, server):
+    starting = SendReply(503, {"message": "starting"}, (("Retry-After", "0"),))
+    with store_on(in_turn(starting, SendReply(200, handle_object()))) as (store, server):
         with pytest.raises(OutcomeUnknown, match="starting"):
             store.commit([write], deadline=soon())
         assert len(server.calls) == 1
@@ -252,9 +257,9 @@ def test_a_read_that_fails_in_the_server_says_so() -> None:
 
 
 def test_refused_credentials_are_tried_once_more() -> None:
-    with store_on(in_turn(status(401), Say(200, handle_object()))) as (store, server):
+    with store_on(in_turn(status(401), SendReply(200, handle_object()))) as (store, server):
         assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
-        assert {heard.authorization for heard in server.heard} == {f"Bearer {_SECRET}"}
+        assert {heard.authorization for heard in server.requests} == {f"Bearer {_SECRET}"}
     with store_on(lambda _: status(401, message="Unauthorized")) as (store, server):
         with pytest.raises(Unauthorized, match="does not accept the credentials of http://127"):
             store.commit([Create(_KEY, _ONE)], deadline=soon())
@@ -279,12 +284,12 @@ def test_refused_credentials_are_read_again_though_their_file_looks_the_same(ask
     token.write_text("old")
     seen = token.stat()
 
-    def script(heard: Heard) -> Act:
+    def script(heard: ReceivedRequest) -> StubAction:
         if heard.authorization == "Bearer old":
             token.write_text("new")
             os.utime(token, ns=(seen.st_atime_ns, seen.st_mtime_ns))
             return status(401)
-        return Stream([told("ADDED", "8")]) if "watch=1" in heard.path else Say(200, handle_object())
+        return SendStream([told("ADDED", "8")]) if "watch=1" in heard.path else SendReply(200, handle_object())
 
     def access(url: str) -> KubernetesAccess:
         kubeconfig.write_text(kubeconfig_text(url, {"tokenFile": "token"}))
@@ -295,7 +300,7 @@ def test_refused_credentials_are_read_again_though_their_file_looks_the_same(ask
             assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
         else:
             assert next(iter(store.watch({HANDLE: Revision("7")}, deadline=soon()))).revision == "u/8"
-        assert [heard.authorization for heard in server.heard[:2]] == ["Bearer old", "Bearer new"]
+        assert [heard.authorization for heard in server.requests[:2]] == ["Bearer old", "Bearer new"]
 
 
 def test_refused_credentials_are_renewed_once_for_all_who_asked_with_them(tmp_path: Path) -> None:
@@ -306,11 +311,11 @@ def test_refused_credentials_are_renewed_once_for_all_who_asked_with_them(tmp_pa
     login.chmod(0o700)
     places = count()
 
-    def script(heard: Heard) -> Act:
+    def script(heard: ReceivedRequest) -> StubAction:
         if heard.authorization == "Bearer 1":
             time.sleep(0.05 * next(places))
             return status(401)
-        return Say(200, handle_object())
+        return SendReply(200, handle_object())
 
     def access(url: str) -> KubernetesAccess:
         user = {"exec": {"apiVersion": _EXEC, "command": str(login)}}
@@ -320,22 +325,22 @@ def test_refused_credentials_are_renewed_once_for_all_who_asked_with_them(tmp_pa
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda _: store.read([Get(_KEY)], deadline=soon()).find(_KEY), range(8)))
         assert all(found)
-        assert {heard.authorization for heard in server.heard} == {"Bearer 1", "Bearer 2"}
+        assert {heard.authorization for heard in server.requests} == {"Bearer 1", "Bearer 2"}
     assert runs.read_text() == "\n\n"
 
 
 def test_connections_may_be_given_up_while_others_ask() -> None:
     """As happens where one thread finds that the credentials were renewed."""
-    found = Say(200, handle_object())
+    found = SendReply(200, handle_object())
     problems: list[BaseException] = []
-    with stub_server(lambda _: found) as server:
+    with open_http_stub(lambda _: found) as server:
         source = AccessSource(KubernetesAccess(api_root=server.url), {})
-        client = Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK, qps=100_000, burst=100_000))
+        client = ApiClient(source, clock=_CLOCK, rate_limiter=RateLimiter(clock=_CLOCK, qps=100_000, burst=100_000))
 
         def ask() -> None:
             try:
                 for _ in range(60):
-                    client.ask(Request("GET", "/any"), deadline=soon())
+                    client.send(ApiRequest("GET", "/any"), deadline=soon())
             except BaseException as error:  # noqa: BLE001  # for the test to see
                 problems.append(error)
 
@@ -349,7 +354,7 @@ def test_connections_may_be_given_up_while_others_ask() -> None:
 
 
 def test_definitions_that_are_not_installed_are_no_missing_objects() -> None:
-    nobody = Say(404, "404 page not found\n")
+    nobody = SendReply(404, "404 page not found\n")
     with store_on(lambda _: nobody) as (store, _):
         for query in (Get(_KEY), List(HANDLE)):
             with pytest.raises(Unavailable, match="are netplug's custom resource definitions installed"):
@@ -369,9 +374,9 @@ def test_what_the_schema_refuses_is_the_users_to_change() -> None:
 
 def test_a_forgotten_page_begins_the_list_anew() -> None:
     """Trap 38: a continue token expires."""
-    first = Say(200, {"metadata": {"resourceVersion": "8", "continue": "c"}, "items": [handle_object("a")]})
+    first = SendReply(200, {"metadata": {"resourceVersion": "8", "continue": "c"}, "items": [handle_object("a")]})
     both = [handle_object("b"), handle_object("a")]
-    whole = Say(200, {"metadata": {"resourceVersion": "9"}, "items": both})
+    whole = SendReply(200, {"metadata": {"resourceVersion": "9"}, "items": both})
     with store_on(in_turn(first, status(410, "Expired"), whole)) as (store, server):
         snapshot = store.read([List(HANDLE)], deadline=soon())
         assert [record.key.name for record in snapshot.list(List(HANDLE))] == ["a", "b"]
@@ -390,7 +395,7 @@ def test_a_list_that_cannot_be_had_at_all_says_so() -> None:
 
 def test_an_object_that_is_about_something_else_is_malformed() -> None:
     with (
-        store_on(lambda _: Say(200, handle_object("other"))) as (store, _),
+        store_on(lambda _: SendReply(200, handle_object("other"))) as (store, _),
         pytest.raises(Malformed, match=r"IPAMHandle\(h\).*IPAMHandle\(other\)"),
     ):
         store.read([Get(_KEY)], deadline=soon())
@@ -399,20 +404,20 @@ def test_an_object_that_is_about_something_else_is_malformed() -> None:
 @pytest.mark.parametrize(
     "groups,mode",
     [
-        (["apps", "projectnetplug.org", "crd.projectnetplug.org"], Mode.V1),
-        (["crd.projectnetplug.org"], Mode.V1),
-        (["apps", "projectnetplug.org"], Mode.V3),
+        (["apps", "projectnetplug.org", "crd.projectnetplug.org"], CrdMode.V1),
+        (["crd.projectnetplug.org"], CrdMode.V1),
+        (["apps", "projectnetplug.org"], CrdMode.V3),
         (["apps"], None),
         (None, None),
     ],
 )
-def test_s17_the_mode_is_what_the_cluster_has(groups: list[str] | None, mode: Mode | None) -> None:
+def test_s17_the_mode_is_what_the_cluster_has(groups: list[str] | None, mode: CrdMode | None) -> None:
     """Trap 29."""
     found = {"groups": None if groups is None else [{"name": name} for name in groups]}
-    with stub_server(lambda _: Say(200, found)) as server:
+    with open_http_stub(lambda _: SendReply(200, found)) as server:
         source = AccessSource(KubernetesAccess(api_root=server.url), {})
-        client = Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK))
-        assert detect(client, deadline=soon()) is mode
+        client = ApiClient(source, clock=_CLOCK, rate_limiter=RateLimiter(clock=_CLOCK))
+        assert find_crd_mode(client, deadline=soon()) is mode
         assert client.location == server.url
         client.close()
 
@@ -420,10 +425,10 @@ def test_s17_the_mode_is_what_the_cluster_has(groups: list[str] | None, mode: Mo
 def test_definitions_that_come_later_are_found() -> None:
     served: list[str] = []
 
-    def script(heard: Heard) -> Act:
+    def script(heard: ReceivedRequest) -> StubAction:
         if heard.path == "/apis":
-            return Say(200, {"groups": [{"name": name} for name in served]})
-        return missing() if heard.path.startswith("/apis/projectnetplug.org/") else Say(404, "404 page not found")
+            return SendReply(200, {"groups": [{"name": name} for name in served]})
+        return missing() if heard.path.startswith("/apis/projectnetplug.org/") else SendReply(404, "404 page not found")
 
     with store_on(script, mode=None) as (store, server):
         with pytest.raises(Unavailable, match="definitions installed"):
@@ -435,17 +440,17 @@ def test_definitions_that_come_later_are_found() -> None:
 
 
 def test_a_server_that_does_not_tell_its_groups_is_not_guessed_at() -> None:
-    with store_on(lambda _: Say(404, "nothing"), mode=None) as (store, server):
+    with store_on(lambda _: SendReply(404, "nothing"), mode=None) as (store, server):
         with pytest.raises(Unavailable):
             store.read([Get(_KEY)], deadline=soon())
         assert server.calls == ["GET /apis"]
 
 
 def test_s24_where_addresses_come_from_the_nodes_ranges_nothing_of_ours_is_kept() -> None:
-    with stub_server(lambda _: missing()) as server:
+    with open_http_stub(lambda _: missing()) as server:
         source = AccessSource(KubernetesAccess(api_root=server.url), {})
-        client = Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK))
-        store = KubernetesDatastore(client, mode=Mode.V1, uses_pod_cidr=True)
+        client = ApiClient(source, clock=_CLOCK, rate_limiter=RateLimiter(clock=_CLOCK))
+        store = KubernetesDatastore(client, mode=CrdMode.V1, uses_pod_cidr=True)
         for query in (Get(_KEY), List(HANDLE)):
             with pytest.raises(NotSupported, match="USE_POD_CIDR"):
                 store.read([query], deadline=soon())
@@ -458,15 +463,15 @@ def test_s24_where_addresses_come_from_the_nodes_ranges_nothing_of_ours_is_kept(
 
 
 def test_a_prefix_is_counted_whatever_stops_the_rest() -> None:
-    def refuse_second(act: Act) -> Script:
-        return in_turn(Say(201, handle_object()), act)
+    def refuse_second(act: StubAction) -> StubScript:
+        return in_turn(SendReply(201, handle_object()), act)
 
     other = handle_key("other")
     writes = [Create(_KEY, _ONE), Create(other, _ONE)]
-    with store_on(refuse_second(Drop())) as (store, _), pytest.raises(OutcomeUnknown) as unknown:
+    with store_on(refuse_second(CloseConnection())) as (store, _), pytest.raises(OutcomeUnknown) as unknown:
         store.commit(writes, deadline=soon())
     assert unknown.value.applied == 1
-    busy = Say(429, {}, (("Retry-After", "60"),))
+    busy = SendReply(429, {}, (("Retry-After", "60"),))
     with store_on(refuse_second(busy)) as (store, _), pytest.raises(OutcomeUnknown) as unsent:
         store.commit(writes, deadline=soon())
     assert unsent.value.applied == 1
@@ -478,7 +483,7 @@ def test_a_prefix_is_counted_whatever_stops_the_rest() -> None:
 
 
 def test_a_list_of_writes_that_makes_no_sense_is_not_begun() -> None:
-    with store_on(lambda _: Say(201, handle_object())) as (store, server):
+    with store_on(lambda _: SendReply(201, handle_object())) as (store, server):
         with pytest.raises(InvariantBroken):
             store.commit([Create(_KEY, _ONE), Create(_KEY, _ONE)], deadline=soon())
         assert server.calls == []
@@ -487,9 +492,9 @@ def test_a_list_of_writes_that_makes_no_sense_is_not_begun() -> None:
 def test_a_refused_write_tells_what_is_there_now() -> None:
     conflict = status(409, "Conflict", name="h")
     update = Update(_KEY, _ONE, Revision("u/7"))
-    now = Say(200, handle_object(version="8"))
+    now = SendReply(200, handle_object(version="8"))
 
-    def script(heard: Heard) -> Act:
+    def script(heard: ReceivedRequest) -> StubAction:
         return now if heard.method == "GET" else conflict
 
     with store_on(script) as (store, _):
@@ -506,7 +511,7 @@ def test_a_refused_write_tells_what_is_there_now() -> None:
 
 def test_a_create_that_meets_what_goes_meanwhile_is_tried_again() -> None:
     exists = status(409, "AlreadyExists", name="h")
-    with store_on(in_turn(exists, missing(), Say(201, handle_object()))) as (store, server):
+    with store_on(in_turn(exists, missing(), SendReply(201, handle_object()))) as (store, server):
         assert store.commit([Create(_KEY, _ONE)], deadline=soon()) == ("u/7",)
         assert server.calls == [f"POST {_PATH}", f"GET {_PATH}/h", f"POST {_PATH}"]
 
@@ -522,8 +527,8 @@ def test_a_kind_that_is_not_kept_is_refused() -> None:
 def test_a_node_that_changes_between_reading_and_writing_is_a_lost_race() -> None:
     """Trap 17."""
     metadata = {"name": "n", "uid": "u", "resourceVersion": "7"}
-    read = Say(200, {"metadata": metadata})
-    later = Say(200, {"metadata": {**metadata, "resourceVersion": "8"}})
+    read = SendReply(200, {"metadata": metadata})
+    later = SendReply(200, {"metadata": {**metadata, "resourceVersion": "8"}})
     node = Node(metadata=Metadata(name="n"))
     write = Update(node_key("n"), node, Revision("u/7"))
     with store_on(in_turn(read, status(409, "Conflict", name="n"), later)) as (store, _):
@@ -538,13 +543,13 @@ def test_a_node_that_changes_between_reading_and_writing_is_a_lost_race() -> Non
 
 
 def test_paths_that_nobody_serves_are_no_missing_pods_or_nodes() -> None:
-    nobody = Say(404, "404 page not found\n")
+    nobody = SendReply(404, "404 page not found\n")
     for key in (node_key("n"), workload_endpoint_key("shop", "n-k8s-web-eth0")):
         with store_on(lambda _: nobody) as (store, _), pytest.raises(Unavailable):
             store.read([Get(key)], deadline=soon())
-    with stub_server(lambda _: nobody) as server:
+    with open_http_stub(lambda _: nobody) as server:
         source = AccessSource(KubernetesAccess(api_root=server.url), {})
-        orchestrator = KubernetesOrchestrator(Client(source, clock=_CLOCK, limits=Limits(clock=_CLOCK)))
+        orchestrator = KubernetesOrchestrator(ApiClient(source, clock=_CLOCK, rate_limiter=RateLimiter(clock=_CLOCK)))
         with pytest.raises(Unavailable):
             orchestrator.find_pod("shop", "web", deadline=soon())
         orchestrator.close()
@@ -552,7 +557,7 @@ def test_paths_that_nobody_serves_are_no_missing_pods_or_nodes() -> None:
 
 def test_a_pod_that_is_not_listed_by_its_node_and_name_is_nobodys_endpoint() -> None:
     """Names that no pod has: too many parts, another orchestrator's, one that was cut."""
-    empty = Say(200, {"metadata": {"resourceVersion": "7"}, "items": []})
+    empty = SendReply(200, {"metadata": {"resourceVersion": "7"}, "items": []})
     names = {"a-b-c-d-e-f": 0, "n-cni-c0ffee-eth0": 0, "n" * 200 + "-0123456789abcdef": 1}
     for name, calls in names.items():
         key = workload_endpoint_key("shop", name)
@@ -584,9 +589,9 @@ def bookmark(version: str) -> dict[str, object]:
     return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
 
 
-def watched(streams: Sequence[Act], number: int) -> tuple[list[tuple[str, bool]], list[str]]:
+def watched(streams: Sequence[StubAction], number: int) -> tuple[list[tuple[str, bool]], list[str]]:
     """What a watch from revision 7 tells, and where its requests begin."""
-    with store_on(in_turn(*streams, Hang())) as (store, server):
+    with store_on(in_turn(*streams, NeverReply())) as (store, server):
         changes = list(islice(store.watch({HANDLE: Revision("7")}, deadline=soon(2)), number))
         starts = [call.partition("resourceVersion=")[2].partition("&")[0] for call in server.calls]
         return [(change.revision, change.value is None) for change in changes], starts
@@ -596,10 +601,10 @@ def test_d5_a_watch_that_ends_goes_on_where_it_stopped() -> None:
     """Trap 20: bookmarks are no events, and move it on."""
     changes, starts = watched(
         [
-            Stream([told("ADDED", "8"), told("MODIFIED", "9")]),
-            Stream([bookmark("20")]),
-            Stream([told("DELETED", "21")], is_cut=True),
-            Stream([told("ADDED", "22")]),
+            SendStream([told("ADDED", "8"), told("MODIFIED", "9")]),
+            SendStream([bookmark("20")]),
+            SendStream([told("DELETED", "21")], is_cut=True),
+            SendStream([told("ADDED", "22")]),
         ],
         4,
     )
@@ -609,21 +614,21 @@ def test_d5_a_watch_that_ends_goes_on_where_it_stopped() -> None:
 
 def test_a_watch_asks_for_bookmarks() -> None:
     """Without them one of a quiet collection would begin where the server has forgotten everything."""
-    with store_on(in_turn(Stream([told("ADDED", "8")]), Hang())) as (store, server):
+    with store_on(in_turn(SendStream([told("ADDED", "8")]), NeverReply())) as (store, server):
         next(iter(store.watch({HANDLE: Revision("7")}, deadline=soon())))
         assert "allowWatchBookmarks=true" in server.calls[0].partition("?")[2].split("&")
 
 
 def test_d8_a_record_that_is_marked_as_deleted_is_told_as_gone() -> None:
     marked = handle_object(version="8") | {"spec": {"handleID": "h", "block": {}, "deleted": True}}
-    changes, _ = watched([Stream([{"type": "MODIFIED", "object": marked}])], 1)
+    changes, _ = watched([SendStream([{"type": "MODIFIED", "object": marked}])], 1)
     assert changes == [("u/8", True)]
 
 
 @pytest.mark.parametrize(
-    "act", [status(410, "Expired"), Stream([{"type": "ERROR", "object": {"code": 410, "message": "too old"}}])]
+    "act", [status(410, "Expired"), SendStream([{"type": "ERROR", "object": {"code": 410, "message": "too old"}}])]
 )
-def test_a_forgotten_revision_ends_a_watch(act: Act) -> None:
+def test_a_forgotten_revision_ends_a_watch(act: StubAction) -> None:
     with store_on(lambda _: act) as (store, _), pytest.raises(WatchExpired) as refusal:
         list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
     assert refusal.value.revision == "7"
@@ -631,8 +636,8 @@ def test_a_forgotten_revision_ends_a_watch(act: Act) -> None:
 
 @pytest.mark.parametrize("forgetful", ["/api/v1/namespaces", "/api/v1/serviceaccounts"])
 def test_one_forgotten_collection_of_two_ends_a_watch(forgetful: str) -> None:
-    def script(heard: Heard) -> Act:
-        return status(410, "Expired") if heard.path.startswith(f"{forgetful}?") else Hang()
+    def script(heard: ReceivedRequest) -> StubAction:
+        return status(410, "Expired") if heard.path.startswith(f"{forgetful}?") else NeverReply()
 
     with store_on(script) as (store, _), pytest.raises(WatchExpired) as refusal:
         list(store.watch({PROFILE: Revision("7/8")}, deadline=soon()))
@@ -642,19 +647,19 @@ def test_one_forgotten_collection_of_two_ends_a_watch(forgetful: str) -> None:
 @pytest.mark.parametrize(
     "act,problem",
     [
-        (Stream([{"type": "ERROR", "object": {"code": 500, "message": "etcd is away"}}]), "etcd is away"),
+        (SendStream([{"type": "ERROR", "object": {"code": 500, "message": "etcd is away"}}]), "etcd is away"),
         (status(500, message="etcd is away"), "etcd is away"),
-        (Drop(), "Remote end closed"),
-        (Say(404, "nothing"), "are netplug's custom resource definitions installed"),
+        (CloseConnection(), "Remote end closed"),
+        (SendReply(404, "nothing"), "are netplug's custom resource definitions installed"),
     ],
 )
-def test_a_watch_that_fails_says_why(act: Act, problem: str) -> None:
+def test_a_watch_that_fails_says_why(act: StubAction, problem: str) -> None:
     with store_on(lambda _: act) as (store, _), pytest.raises(Unavailable, match=problem):
         list(store.watch({HANDLE: Revision("7")}, deadline=soon()))
 
 
-@pytest.mark.parametrize("act", [Trickle(), Stream([])])
-def test_a_watch_ends_by_its_deadline(act: Act) -> None:
+@pytest.mark.parametrize("act", [SendSlowly(), SendStream([])])
+def test_a_watch_ends_by_its_deadline(act: StubAction) -> None:
     with store_on(lambda _: act) as (store, server):
         began = time.monotonic()
         assert list(store.watch({HANDLE: Revision("7")}, deadline=soon(0.4))) == []
@@ -665,30 +670,30 @@ def test_a_watch_ends_by_its_deadline(act: Act) -> None:
 @pytest.mark.parametrize("code", [429, 503])
 def test_a_watch_comes_back_when_the_server_says(code: int) -> None:
     """As one that has just started up, and does not know yet what there is."""
-    busy = Say(code, {"message": "storage is (re)initializing"}, (("Retry-After", "1"),))
+    busy = SendReply(code, {"message": "storage is (re)initializing"}, (("Retry-After", "1"),))
     began = time.monotonic()
-    changes, _ = watched([busy, Stream([told("ADDED", "8")])], 1)
+    changes, _ = watched([busy, SendStream([told("ADDED", "8")])], 1)
     assert changes == [("u/8", False)]
     assert time.monotonic() - began > 0.9
 
 
 def test_a_watch_of_a_server_that_is_busy_for_too_long_says_so() -> None:
-    busy = Say(429, {"message": "too many"}, (("Retry-After", "9"),))
+    busy = SendReply(429, {"message": "too many"}, (("Retry-After", "9"),))
     with store_on(lambda _: busy) as (store, _), pytest.raises(Unavailable, match="to come back in 9 s: too many"):
         list(store.watch({HANDLE: Revision("7")}, deadline=soon(2)))
 
 
 def test_a_watch_that_nobody_answers_says_so_in_time() -> None:
     with (
-        store_on(lambda _: Hang()) as (store, _),
+        store_on(lambda _: NeverReply()) as (store, _),
         pytest.raises(Unavailable, match="it did not answer by the deadline"),
     ):
         list(store.watch({HANDLE: Revision("7")}, deadline=soon(0.4)))
 
 
 def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
-    def script(heard: Heard) -> Act:
-        return Stream([told("ADDED", "8")]) if "ipamhandles" in heard.path else Hang()
+    def script(heard: ReceivedRequest) -> StubAction:
+        return SendStream([told("ADDED", "8")]) if "ipamhandles" in heard.path else NeverReply()
 
     with store_on(script) as (store, _):
         kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
@@ -700,8 +705,8 @@ def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
 def test_a_watch_that_ends_leaves_nobody_waiting() -> None:
     """A collection that nobody answers for is given up with the one that ended the watch, long before the deadline."""
 
-    def script(heard: Heard) -> Act:
-        return status(410, "Expired", name="h") if "ipamhandles" in heard.path else Hang()
+    def script(heard: ReceivedRequest) -> StubAction:
+        return status(410, "Expired", name="h") if "ipamhandles" in heard.path else NeverReply()
 
     kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
     before = threading.active_count()

@@ -9,27 +9,27 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.clock import Clock
-from netplug_core.testing.bench import Make
-from netplug_core.testing.datastore import datastore_conformance
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
-from tests.integration.effort import FEWER
-from tests.integration.kube_cluster import SAMPLES, empty, install_definitions, open_store
-from tests.integration.kube_server import ApiServer
+from netplug_core.testing.datastore_conformance import datastore_conformance
+from netplug_core.testing.datastore_harness import OpenStore
+from tests.harness.example_counts import APISERVER_EXAMPLES
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import SAMPLES, delete_custom_objects, install_definitions, open_store
 
 pytestmark = pytest.mark.apiserver
 
 
-@pytest.fixture(scope="module", params=list(Mode), ids=lambda mode: mode.name)
-def make(request: pytest.FixtureRequest, api_server: ApiServer) -> Make:
+@pytest.fixture(scope="module", params=list(CrdMode), ids=lambda mode: mode.name)
+def make(request: pytest.FixtureRequest, api_server: ApiServer) -> OpenStore:
     """Opens an empty store."""
-    mode: Mode = request.param
+    mode: CrdMode = request.param
     install_definitions(api_server, mode)
 
     @contextmanager
     def opened(_clock: Clock) -> Iterator[KubernetesDatastore]:
-        empty(api_server, mode)
+        delete_custom_objects(api_server, mode)
         with open_store(api_server, mode) as store:
             yield store
 
@@ -37,13 +37,13 @@ def make(request: pytest.FixtureRequest, api_server: ApiServer) -> Make:
 
 
 @pytest.mark.parametrize("check", DATASTORE_CHECKS, ids=lambda check: check.__name__)
-def test_the_store_does_as_the_text_says(make: Make, check: DatastoreCheck) -> None:
-    check(make, samples=SAMPLES, clock=SystemClock)
+def test_the_store_does_as_the_text_says(make: OpenStore, check: DatastoreCheck) -> None:
+    check(make, samples=SAMPLES, make_clock=SystemClock)
     assert check.__name__
 
 
-def test_the_store_agrees_with_a_dictionary_whatever_is_done(make: Make) -> None:
-    machine = datastore_conformance(make, samples=SAMPLES, clock=SystemClock).TestCase
-    machine.settings = FEWER
+def test_the_store_agrees_with_a_dictionary_whatever_is_done(make: OpenStore) -> None:
+    machine = datastore_conformance(make, samples=SAMPLES, make_clock=SystemClock).TestCase
+    machine.settings = APISERVER_EXAMPLES
     machine().runTest()
-    assert machine.settings is FEWER
+    assert machine.settings is APISERVER_EXAMPLES

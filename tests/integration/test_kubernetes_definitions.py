@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping
 import pytest
 from attrs import evolve
 
-from netplug_backends.kubernetes.layout import SORTS, Mode
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.ipam.attributes import Attribute
-from netplug_core.ipam.block import BLOCK, Block
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model.attributes import Attribute
+from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.records import Create, Get, Kind, List, Malformed, Update
-from netplug_core.resources.codec import Origin, from_mapping
+from netplug_core.resources.codec import DocumentOrigin, from_mapping
 from netplug_core.resources.ippool import IPPOOL, IPPool, PoolCondition
-from netplug_core.resources.validation import check, check_pool_neighbours
-from tests.integration.kube_cluster import empty, install_definitions, open_store, soon
-from tests.integration.kube_server import ApiServer
+from netplug_core.resources.validation import validate_pool_overlaps, validate_resource
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import deadline_in, delete_custom_objects, install_definitions, open_store
 
 pytestmark = pytest.mark.apiserver
 
@@ -110,31 +110,33 @@ SERVER_ONLY: list[tuple[str, str, Mapping[str, object] | None]] = [
 NO_RANGES = ["nonsense", "", "10.9.0.0/33", "10.9.0.1/30", "fd80::1/122"]
 
 
-@pytest.fixture(scope="module", params=list(Mode), ids=lambda mode: mode.name)
-def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> Mode:
+@pytest.fixture(scope="module", params=list(CrdMode), ids=lambda mode: mode.name)
+def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> CrdMode:
     """A mode whose definitions are installed and whose objects are gone."""
-    chosen: Mode = request.param
+    chosen: CrdMode = request.param
     install_definitions(api_server, chosen)
-    empty(api_server, chosen)
+    delete_custom_objects(api_server, chosen)
     return chosen
 
 
 def core_accepts(kind: str, name: str, spec: Mapping[str, object] | None) -> bool:
     mapping = {"kind": kind, "apiVersion": "projectnetplug.org/v3", "metadata": {"name": name}, "spec": spec}
     try:
-        check(from_mapping(mapping, origin=Origin.PERSON))
+        validate_resource(from_mapping(mapping, origin=DocumentOrigin.USER))
     except ConfigurationError:
         return False
     return True
 
 
-def server_accepts(server: ApiServer, mode: Mode, kind: str, document: tuple[str, Mapping[str, object] | None]) -> bool:
-    sort = SORTS[kind]
+def server_accepts(
+    server: ApiServer, mode: CrdMode, kind: str, document: tuple[str, Mapping[str, object] | None]
+) -> bool:
+    sort = KIND_MAPPINGS[kind]
     name, spec = document
     body = {"kind": sort.object_kind[mode], "apiVersion": mode.value, "metadata": {"name": name}, "spec": spec}
     path = f"/apis/{mode.value}/{sort.plural[mode]}?dryRun=All&fieldValidation=Strict"
     try:
-        server.make(path, body)
+        server.create(path, body)
     except urllib.error.HTTPError as error:
         if error.code not in (400, 422):
             raise
@@ -144,7 +146,7 @@ def server_accepts(server: ApiServer, mode: Mode, kind: str, document: tuple[str
 
 @pytest.mark.parametrize("kind,name,spec", GOOD)
 def test_both_judges_accept(
-    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
+    api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
     assert core_accepts(kind, name, spec)
     assert server_accepts(api_server, mode, kind, (name, spec))
@@ -152,7 +154,7 @@ def test_both_judges_accept(
 
 @pytest.mark.parametrize("kind,name,spec", BAD)
 def test_both_judges_refuse(
-    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
+    api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
     assert not core_accepts(kind, name, spec)
     assert not server_accepts(api_server, mode, kind, (name, spec))
@@ -160,7 +162,7 @@ def test_both_judges_refuse(
 
 @pytest.mark.parametrize("kind,name,spec", CORE_ONLY)
 def test_selectors_and_fractions_are_the_cores_to_judge(
-    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object]
+    api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object]
 ) -> None:
     assert not core_accepts(kind, name, spec)
     assert server_accepts(api_server, mode, kind, (name, spec))
@@ -168,141 +170,145 @@ def test_selectors_and_fractions_are_the_cores_to_judge(
 
 @pytest.mark.parametrize("kind,name,spec", SERVER_ONLY)
 def test_bounds_and_spellings_are_the_servers(
-    api_server: ApiServer, mode: Mode, kind: str, name: str, spec: Mapping[str, object] | None
+    api_server: ApiServer, mode: CrdMode, kind: str, name: str, spec: Mapping[str, object] | None
 ) -> None:
     assert core_accepts(kind, name, spec)
     assert not server_accepts(api_server, mode, kind, (name, spec))
 
 
-def records_of_the_allocator(mode: Mode) -> Iterator[tuple[str, Mapping[str, object]]]:
+def records_of_the_allocator(mode: CrdMode) -> Iterator[tuple[str, Mapping[str, object]]]:
     """A block and a claim: the kind, and the spec that is stored."""
     prefix = Prefix.parse("10.9.0.0/30")
     block = Block.new(prefix, owner="host:node-a", now_ns=1)
     claim = affinity_key("host:node-a", prefix)
     for key, value in ((block.key, block), (claim, Affinity(state=AffinityState.CONFIRMED))):
-        yield key.kind.name, json.loads(json.dumps(SORTS[key.kind.name].encode(mode, key, value)["spec"]))
+        yield key.kind.name, json.loads(json.dumps(KIND_MAPPINGS[key.kind.name].encode(mode, key, value)["spec"]))
 
 
-def test_both_judges_accept_the_allocators_own_records(api_server: ApiServer, mode: Mode) -> None:
+def test_both_judges_accept_the_allocators_own_records(api_server: ApiServer, mode: CrdMode) -> None:
     for kind, spec in records_of_the_allocator(mode):
         assert server_accepts(api_server, mode, kind, ("some", spec))
         assert record_of(mode, kind, spec) is not None
 
 
 @pytest.mark.parametrize("cidr", NO_RANGES)
-def test_both_judges_refuse_a_range_that_is_none(api_server: ApiServer, mode: Mode, cidr: str) -> None:
+def test_both_judges_refuse_a_range_that_is_none(api_server: ApiServer, mode: CrdMode, cidr: str) -> None:
     for kind, spec in records_of_the_allocator(mode):
         assert not server_accepts(api_server, mode, kind, ("some", {**spec, "cidr": cidr}))
         with pytest.raises(Malformed, match=r"is not|has host bits set"):
             record_of(mode, kind, {**spec, "cidr": cidr})
 
 
-def record_of(mode: Mode, kind: str, spec: Mapping[str, object]) -> object:
+def record_of(mode: CrdMode, kind: str, spec: Mapping[str, object]) -> object:
     declared: Kind[object] = BLOCK if kind == BLOCK.name else AFFINITY
-    return SORTS[kind].decode(mode, declared, {"metadata": {"name": "some"}, "spec": spec})[1]
+    return KIND_MAPPINGS[kind].decode(mode, declared, {"metadata": {"name": "some"}, "spec": spec})[1]
 
 
-def test_pools_that_overlap_are_the_cores_to_judge(api_server: ApiServer, mode: Mode) -> None:
+def test_pools_that_overlap_are_the_cores_to_judge(api_server: ApiServer, mode: CrdMode) -> None:
     """A rule sees one object; the other pools are not in it."""
-    first, second = (IPPool.over(Prefix.parse("10.1.0.0/16"), name=name) for name in ("first", "second"))
+    first, second = (IPPool.for_prefix(Prefix.parse("10.1.0.0/16"), name=name) for name in ("first", "second"))
     with pytest.raises(ConfigurationError, match="CIDR overlaps"):
-        check_pool_neighbours(second, [first])
+        validate_pool_overlaps(second, [first])
     with open_store(api_server, mode) as store:
-        store.commit([Create(first.key, first), Create(second.key, second)], deadline=soon())
-        assert len(store.read([List(IPPOOL)], deadline=soon()).list(List(IPPOOL))) >= 2
-    empty(api_server, mode)
+        store.commit([Create(first.key, first), Create(second.key, second)], deadline=deadline_in())
+        assert len(store.read([List(IPPOOL)], deadline=deadline_in()).list(List(IPPOOL))) >= 2
+    delete_custom_objects(api_server, mode)
 
 
-def test_s30_a_pools_range_and_block_size_stay(api_server: ApiServer, mode: Mode) -> None:
+def test_s30_a_pools_range_and_block_size_stay(api_server: ApiServer, mode: CrdMode) -> None:
     """Trap 35: networks are compared, so another spelling of the same one is no change."""
-    pool = IPPool.over(Prefix.parse("1.2.3.0/24"), name="fixed")
+    pool = IPPool.for_prefix(Prefix.parse("1.2.3.0/24"), name="fixed")
     with open_store(api_server, mode) as store:
-        (revision,) = store.commit([Create(pool.key, pool)], deadline=soon())
+        (revision,) = store.commit([Create(pool.key, pool)], deadline=deadline_in())
         for spec in (
             evolve(pool.spec, prefix=Prefix.parse("1.2.4.0/24")),
             evolve(pool.spec, block_length=25),
         ):
             with pytest.raises(ConfigurationError, match="cannot be modified"):
-                store.commit([Update(pool.key, evolve(pool, spec=spec), revision)], deadline=soon())
+                store.commit([Update(pool.key, evolve(pool, spec=spec), revision)], deadline=deadline_in())
         changed = evolve(pool, spec=evolve(pool.spec, is_disabled=True))
-        store.commit([Update(pool.key, changed, revision)], deadline=soon())
+        store.commit([Update(pool.key, changed, revision)], deadline=deadline_in())
 
 
-def test_d3_a_record_comes_back_as_it_was_written(api_server: ApiServer, mode: Mode) -> None:
+def test_d3_a_record_comes_back_as_it_was_written(api_server: ApiServer, mode: CrdMode) -> None:
     """Trap 10: exact numbers beyond 2^53; trap 12: releasedAt; nulls, and members of a newer release."""
     prefix = Prefix.parse("10.9.0.0/30")
     block = Block.new(prefix, owner="host:node-a", now_ns=2**62 + 7)
-    attribute = Attribute(handle=None, owner=(), released_ns=1_755_684_000_000_000_000, carried='{"newer":[null,1.5]}')
+    attribute = Attribute(
+        handle=None, owner=(), released_ns=1_755_684_000_000_000_000, unknown_json='{"newer":[null,1.5]}'
+    )
     value = evolve(
         block,
         allocations=(None, 0, None, None),
         free=(Ordinal(2), Ordinal(3), Ordinal(0)),
         attributes=type(block.attributes).of((attribute,)),
         sequences=(0, 2**61 + 1, 0, 0),
-        carried='{"later":{"deep":null}}',
+        unknown_json='{"later":{"deep":null}}',
     )
     with open_store(api_server, mode) as store:
-        store.commit([Create(value.key, value)], deadline=soon())
-        record = store.read([Get(value.key)], deadline=soon()).find(value.key)
+        store.commit([Create(value.key, value)], deadline=deadline_in())
+        record = store.read([Get(value.key)], deadline=deadline_in()).find(value.key)
         assert record is not None
         assert record.value == value
         assert record.key.kind == BLOCK
 
 
 def test_s34_a_change_of_the_spec_keeps_the_status_and_the_metadata_of_others(
-    api_server: ApiServer, mode: Mode
+    api_server: ApiServer, mode: CrdMode
 ) -> None:
     """Traps 13 and 16; D6."""
-    pool = IPPool.over(Prefix.parse("1.3.0.0/24"), name="kept")
+    pool = IPPool.for_prefix(Prefix.parse("1.3.0.0/24"), name="kept")
     condition = PoolCondition(type="Allocatable", status="False", reason="Overlap", message="…")
     path = f"/apis/{mode.value}/ippools/kept"
     with open_store(api_server, mode) as store:
-        store.commit([Create(pool.key, pool)], deadline=soon())
+        store.commit([Create(pool.key, pool)], deadline=deadline_in())
         foreign = {"metadata": {"finalizers": ["a.example/x"], "annotations": {"a": "b"}, "labels": {"l": "m"}}}
-        api_server.ask("PATCH", path, foreign, content_type="application/merge-patch+json")
-        before = store.read([Get(pool.key)], deadline=soon()).find(pool.key)
+        api_server.request("PATCH", path, foreign, content_type="application/merge-patch+json")
+        before = store.read([Get(pool.key)], deadline=deadline_in()).find(pool.key)
         assert before is not None
         with_status = evolve(before.value, status=evolve(before.value.status, conditions=(condition,)))
-        (revision,) = store.commit([Update(pool.key, with_status, before.revision)], deadline=soon())
+        (revision,) = store.commit([Update(pool.key, with_status, before.revision)], deadline=deadline_in())
         changed = evolve(with_status, spec=evolve(with_status.spec, is_disabled=True))
-        store.commit([Update(pool.key, changed, revision)], deadline=soon())
-        after = store.read([Get(pool.key)], deadline=soon()).find(pool.key)
+        store.commit([Update(pool.key, changed, revision)], deadline=deadline_in())
+        after = store.read([Get(pool.key)], deadline=deadline_in()).find(pool.key)
         assert after is not None
         assert after.value == changed
-        api_server.ask("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+        api_server.request(
+            "PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json"
+        )
 
 
-def test_what_others_wrote_beside_a_record_of_the_allocator_stays(api_server: ApiServer, mode: Mode) -> None:
+def test_what_others_wrote_beside_a_record_of_the_allocator_stays(api_server: ApiServer, mode: CrdMode) -> None:
     """Trap 13, also for a process that has not read the object itself."""
     block = Block.new(Prefix.parse("10.9.1.0/30"), owner="host:node-a", now_ns=1)
     path = f"/apis/{mode.value}/ipamblocks/10-9-1-0-30"
     with open_store(api_server, mode) as store:
-        store.commit([Create(block.key, block)], deadline=soon())
+        store.commit([Create(block.key, block)], deadline=deadline_in())
     foreign = {"metadata": {"finalizers": ["a.example/x"], "annotations": {"a": "b"}, "labels": {"l": "m"}}}
-    api_server.ask("PATCH", path, foreign, content_type="application/merge-patch+json")
+    api_server.request("PATCH", path, foreign, content_type="application/merge-patch+json")
     with open_store(api_server, mode) as store:
-        record = store.read([Get(block.key)], deadline=soon()).find(block.key)
+        record = store.read([Get(block.key)], deadline=deadline_in()).find(block.key)
     assert record is not None
     changed = evolve(record.value, sequence=2)
     with open_store(api_server, mode) as store:
-        store.commit([Update(block.key, changed, record.revision)], deadline=soon())
+        store.commit([Update(block.key, changed, record.revision)], deadline=deadline_in())
     metadata = api_server.get(path)["metadata"]
     assert isinstance(metadata, dict)
     assert metadata["finalizers"] == ["a.example/x"]
     assert (metadata["annotations"], metadata["labels"]) == ({"a": "b"}, {"l": "m"})
-    api_server.ask("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+    api_server.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
 
 
-def test_d8_a_record_marked_as_deleted_is_gone_and_makes_room(api_server: ApiServer, mode: Mode) -> None:
+def test_d8_a_record_marked_as_deleted_is_gone_and_makes_room(api_server: ApiServer, mode: CrdMode) -> None:
     """Trap 2: other programs delete in two steps."""
     block = Block.new(Prefix.parse("10.9.2.0/30"), owner="host:node-a", now_ns=1)
     with open_store(api_server, mode) as store:
-        (revision,) = store.commit([Create(block.key, block)], deadline=soon())
+        (revision,) = store.commit([Create(block.key, block)], deadline=deadline_in())
         path = f"/apis/{mode.value}/ipamblocks/10-9-2-0-30"
-        api_server.ask("PATCH", path, {"spec": {"deleted": True}}, content_type="application/merge-patch+json")
-        assert store.read([Get(block.key)], deadline=soon()).find(block.key) is None
-        (again,) = store.commit([Create(block.key, block)], deadline=soon())
+        api_server.request("PATCH", path, {"spec": {"deleted": True}}, content_type="application/merge-patch+json")
+        assert store.read([Get(block.key)], deadline=deadline_in()).find(block.key) is None
+        (again,) = store.commit([Create(block.key, block)], deadline=deadline_in())
         assert again.partition("/")[0] != revision.partition("/")[0]
-        record = store.read([Get(block.key)], deadline=soon()).find(block.key)
+        record = store.read([Get(block.key)], deadline=deadline_in()).find(block.key)
         assert record is not None
         assert record.revision == again

@@ -18,14 +18,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.access import AccessSource
-from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import Mode
-from netplug_backends.kubernetes.limits import Limits
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized, Unavailable
-from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import (
     CommitError,
@@ -39,15 +39,15 @@ from netplug_core.records import (
     Update,
     WatchExpired,
 )
-from tests.integration.kube_cluster import (
-    empty,
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import (
+    deadline_in,
+    delete_custom_objects,
     install_definitions,
     install_role,
     make_namespace,
     open_store,
-    soon,
 )
-from tests.integration.kube_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
 
@@ -60,29 +60,31 @@ _SECRET = "s3cret-token"  # noqa: S105  # planted, and searched for
 @pytest.fixture(scope="module")
 def server(api_server: ApiServer) -> ApiServer:
     """A server with definitions."""
-    install_definitions(api_server, Mode.V1)
-    empty(api_server, Mode.V1)
+    install_definitions(api_server, CrdMode.V1)
+    delete_custom_objects(api_server, CrdMode.V1)
     return api_server
 
 
 def opened(access: KubernetesAccess) -> KubernetesDatastore:
     clock = SystemClock()
-    client = Client(AccessSource(access, {}), clock=clock, limits=Limits(clock=clock, qps=1000, burst=1000))
-    return KubernetesDatastore(client, mode=Mode.V1)
+    client = ApiClient(
+        AccessSource(access, {}), clock=clock, rate_limiter=RateLimiter(clock=clock, qps=1000, burst=1000)
+    )
+    return KubernetesDatastore(client, mode=CrdMode.V1)
 
 
 def account_token(server: ApiServer, name: str) -> str:
     """The token of a fresh account that may do what the administrator may."""
     namespace = make_namespace(server, "accounts")
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    server.make(path, {"metadata": {"name": name}})
+    server.create(path, {"metadata": {"name": name}})
     binding = {
         "metadata": {"name": f"test-{name}"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     }
-    server.make("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-    made = server.make(f"{path}/{name}/token", {"spec": {}})["status"]
+    server.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    made = server.create(f"{path}/{name}/token", {"spec": {}})["status"]
     assert isinstance(made, dict)
     return str(made["token"])
 
@@ -92,20 +94,20 @@ def test_a_token_that_stops_being_good_is_read_again_and_once(server: ApiServer,
     token_file = tmp_path / "token"
     token_file.write_text(first)
     kubeconfig = tmp_path / "kubeconfig"
-    document = json.loads(Path(server.kubeconfig(name="pattern")).read_text())
+    document = json.loads(Path(server.write_kubeconfig(name="pattern")).read_text())
     document["users"] = [{"name": "test", "user": {"tokenFile": "token"}}]
     kubeconfig.write_text(json.dumps(document))
     store = opened(KubernetesAccess(kubeconfig=str(kubeconfig)))
     query = List(HANDLE)
-    store.read([query], deadline=soon())
+    store.read([query], deadline=deadline_in())
     account = json.loads(_payload(first))["kubernetes.io"]["serviceaccount"]["name"]
-    server.ask("DELETE", f"/api/v1/namespaces/accounts/serviceaccounts/{account}")
+    server.request("DELETE", f"/api/v1/namespaces/accounts/serviceaccounts/{account}")
     with pytest.raises(Unauthorized) as refusal:
         _until_refused(store)
     assert str(kubeconfig) in str(refusal.value)
     assert first not in f"{refusal.value} {refusal.value!r}"
     token_file.write_text(second)
-    assert store.read([query], deadline=soon()).list(query) == ()
+    assert store.read([query], deadline=deadline_in()).list(query) == ()
     store.close()
 
 
@@ -119,15 +121,15 @@ def test_a_token_that_expires_in_mid_run_ends_it_unless_its_file_was_renewed(ser
         stores.append(opened(KubernetesAccess(kubeconfig=str(kubeconfig_of(server, tmp_path, file)))))
     lucky, unlucky = stores
     key, number = handle_key(f"net.rotated{next(_NUMBERS)}"), 1
-    (revision,) = lucky.commit([Create(key, Handle(blocks=((_BLOCK, number),)))], deadline=soon())
+    (revision,) = lucky.commit([Create(key, Handle(blocks=((_BLOCK, number),)))], deadline=deadline_in())
     renewed.write_text(lasting)
     refused: Unauthorized | None = None
-    patience = soon(30)  # the server remembers for some seconds that a token was good
+    patience = deadline_in(30)  # the server remembers for some seconds that a token was good
     while refused is None and not patience.has_passed:
         number += 1
-        (revision,) = lucky.commit([Update(key, Handle(blocks=((_BLOCK, number),)), revision)], deadline=soon())
+        (revision,) = lucky.commit([Update(key, Handle(blocks=((_BLOCK, number),)), revision)], deadline=deadline_in())
         try:
-            unlucky.commit([Update(key, Handle(blocks=((_BLOCK, number),)), Revision("u/1"))], deadline=soon())
+            unlucky.commit([Update(key, Handle(blocks=((_BLOCK, number),)), Revision("u/1"))], deadline=deadline_in())
         except CommitError:
             threading.Event().wait(0.1)
         except Unauthorized as error:
@@ -136,8 +138,10 @@ def test_a_token_that_expires_in_mid_run_ends_it_unless_its_file_was_renewed(ser
     assert f"credentials of {tmp_path / 'kubeconfig-forgotten'}" in str(refused)
     assert forgotten.read_text() not in f"{refused} {refused!r}"
     forgotten.write_text(lasting)
-    (revision,) = unlucky.commit([Update(key, Handle(blocks=((_BLOCK, number + 1),)), revision)], deadline=soon())
-    lucky.commit([Delete(key, revision)], deadline=soon())
+    (revision,) = unlucky.commit(
+        [Update(key, Handle(blocks=((_BLOCK, number + 1),)), revision)], deadline=deadline_in()
+    )
+    lucky.commit([Delete(key, revision)], deadline=deadline_in())
     for store in stores:
         store.close()
 
@@ -145,7 +149,7 @@ def test_a_token_that_expires_in_mid_run_ends_it_unless_its_file_was_renewed(ser
 def kubeconfig_of(server: ApiServer, folder: Path, token_file: Path) -> Path:
     """A kubeconfig whose token is in a file."""
     path = folder / f"kubeconfig-{token_file.name}"
-    document = json.loads(Path(server.kubeconfig(name="pattern")).read_text())
+    document = json.loads(Path(server.write_kubeconfig(name="pattern")).read_text())
     document["users"] = [{"name": "test", "user": {"tokenFile": str(token_file)}}]
     path.write_text(json.dumps(document))
     return path
@@ -173,9 +177,9 @@ def _payload(token: str) -> str:
 
 def _until_refused(store: KubernetesDatastore) -> None:
     # The server remembers for some seconds that a token was good.
-    deadline = soon(20)
+    deadline = deadline_in(20)
     while not deadline.has_passed:
-        store.read([List(HANDLE)], deadline=soon())
+        store.read([List(HANDLE)], deadline=deadline_in())
 
 
 def test_a_client_certificate_is_a_credential_too(server: ApiServer, tmp_path: Path) -> None:
@@ -187,11 +191,11 @@ def test_a_client_certificate_is_a_credential_too(server: ApiServer, tmp_path: P
         api_root=server.url, certificate=str(certificate), key=str(key), certificate_authority=server.ca_file
     )
     store = opened(access)
-    assert store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)) == ()
+    assert store.read([List(HANDLE)], deadline=deadline_in()).list(List(HANDLE)) == ()
     store.close()
     nobody = opened(evolve(access, certificate="", key=""))
     with pytest.raises(Unauthorized):
-        nobody.read([List(HANDLE)], deadline=soon())
+        nobody.read([List(HANDLE)], deadline=deadline_in())
     nobody.close()
 
 
@@ -207,14 +211,14 @@ def test_a_client_certificate_may_be_a_programs(
     head = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
     (tmp_path / "answer").write_text(json.dumps({**head, "status": status}))
     program = {"apiVersion": head["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}
-    document = json.loads(Path(server.kubeconfig(name="program")).read_text())
+    document = json.loads(Path(server.write_kubeconfig(name="program")).read_text())
     document["users"][0]["user"] = {"exec": program}
     (tmp_path / "kubeconfig").write_text(json.dumps(document))
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     store = opened(KubernetesAccess(kubeconfig=str(tmp_path / "kubeconfig")))
-    assert store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)) == ()
+    assert store.read([List(HANDLE)], deadline=deadline_in()).list(List(HANDLE)) == ()
     assert list(folder.iterdir()) == []
     store.close()
 
@@ -230,7 +234,7 @@ def test_a_certificate_that_is_half_renewed_does_not_stop_calls(server: ApiServe
         return server.authority.issue_cert("a.example", common_name="somebody", organization_name="system:masters")
 
     def ask(store: KubernetesDatastore) -> None:
-        assert store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)) == ()
+        assert store.read([List(HANDLE)], deadline=deadline_in()).list(List(HANDLE)) == ()
 
     first, second = issued(), issued()
     first.cert_chain_pems[0].write_to_path(str(certificate))
@@ -253,36 +257,36 @@ def test_a_server_that_nobody_vouches_for_is_not_trusted(server: ApiServer, tmp_
     type(server.authority)().cert_pem.write_to_path(str(stranger))
     store = opened(KubernetesAccess(api_root=server.url, certificate_authority=str(stranger), token=_SECRET))
     with pytest.raises(Unavailable, match="its certificate is not trusted") as refusal:
-        store.read([List(HANDLE)], deadline=soon())
+        store.read([List(HANDLE)], deadline=deadline_in())
     assert _SECRET not in f"{refusal.value} {refusal.value!r} {store!r}"
     # Two roots in one file are both trusted.
     both = tmp_path / "both.pem"
     both.write_text(stranger.read_text() + Path(server.ca_file).read_text())
     store = opened(KubernetesAccess(api_root=server.url, certificate_authority=str(both)))
     with pytest.raises(Unauthorized):
-        store.read([List(HANDLE)], deadline=soon())
+        store.read([List(HANDLE)], deadline=deadline_in())
     store.close()
 
 
 def test_a_watch_without_the_right_names_it(server: ApiServer) -> None:
-    kubeconfig = server.kubeconfig(install_role(server), name="plugin")
-    with open_store(server, Mode.V1, kubeconfig=kubeconfig) as store:
+    kubeconfig = server.write_kubeconfig(install_role(server), name="plugin")
+    with open_store(server, CrdMode.V1, kubeconfig=kubeconfig) as store:
         with pytest.raises(Unauthorized, match='cannot watch resource "ipamhandles"'):
-            list(store.watch({HANDLE: Revision("1")}, deadline=soon(2)))
-        assert store.read([Get(handle_key("h"))], deadline=soon()).find(handle_key("h")) is None
+            list(store.watch({HANDLE: Revision("1")}, deadline=deadline_in(2)))
+        assert store.read([Get(handle_key("h"))], deadline=deadline_in()).find(handle_key("h")) is None
 
 
 @pytest.fixture
 def crowd(server: ApiServer) -> Iterator[int]:
     """Very many handles."""
-    empty(server, Mode.V1)
+    delete_custom_objects(server, CrdMode.V1)
     number = 5000
-    stores = [opened(KubernetesAccess(kubeconfig=server.kubeconfig())) for _ in range(4)]
+    stores = [opened(KubernetesAccess(kubeconfig=server.write_kubeconfig())) for _ in range(4)]
 
     def make(store: KubernetesDatastore, first: int) -> None:
         for place in range(first, number, len(stores)):
             write = Create(handle_key(f"net.c{place:05}"), Handle(blocks=((_BLOCK, place + 1),)))
-            store.commit([write], deadline=soon(60))
+            store.commit([write], deadline=deadline_in(60))
 
     threads = [threading.Thread(target=make, args=(store, place)) for place, store in enumerate(stores)]
     for thread in threads:
@@ -292,44 +296,44 @@ def crowd(server: ApiServer) -> Iterator[int]:
     yield number
     for store in stores:
         store.close()
-    empty(server, Mode.V1)
+    delete_custom_objects(server, CrdMode.V1)
 
 
 def test_five_thousand_objects_are_paged(server: ApiServer, crowd: int) -> None:
-    before = len(server.requests("netplug/"))
-    with open_store(server, Mode.V1) as store:
-        snapshot = store.read([List(HANDLE)], deadline=soon(30))
+    before = len(server.audited_requests("netplug/"))
+    with open_store(server, CrdMode.V1) as store:
+        snapshot = store.read([List(HANDLE)], deadline=deadline_in(30))
     found = snapshot.list(List(HANDLE))
     assert [record.value.blocks[0][1] for record in found] == list(range(1, crowd + 1))
-    assert server.requests("netplug/")[before:] == [("list", "ipamhandles")] * (crowd // 500)
+    assert server.audited_requests("netplug/")[before:] == [("list", "ipamhandles")] * (crowd // 500)
 
 
 def test_a_watch_from_a_forgotten_revision_says_so(server: ApiServer) -> None:
     """Trap 20: 410 is an explicit restart."""
-    with open_store(server, Mode.V1) as store:
+    with open_store(server, CrdMode.V1) as store:
         for revision in (Revision("1"), Revision("")):
             with pytest.raises(WatchExpired) as refusal:
-                list(store.watch({HANDLE: revision}, deadline=soon(5)))
+                list(store.watch({HANDLE: revision}, deadline=deadline_in(5)))
             assert refusal.value.revision == revision
 
 
 def test_a_server_that_dies_under_load_loses_nothing_and_does_nothing_twice(server: ApiServer) -> None:
     """Four writers count in one record; every answer is a success, a lost race, or unknown and settled by reading."""
     key = handle_key(f"net.counter{next(_NUMBERS)}")
-    with open_store(server, Mode.V1) as store:
-        store.commit([Create(key, Handle(blocks=((_BLOCK, 1),)))], deadline=soon())
+    with open_store(server, CrdMode.V1) as store:
+        store.commit([Create(key, Handle(blocks=((_BLOCK, 1),)))], deadline=deadline_in())
     stop = threading.Event()
     tallies: list[tuple[int, int, int]] = []
 
     def write() -> None:
         sure = doubtful = refused = 0
-        writer = opened(KubernetesAccess(kubeconfig=server.kubeconfig()))
+        writer = opened(KubernetesAccess(kubeconfig=server.write_kubeconfig()))
         while not stop.is_set():
             try:
-                record = writer.read([Get(key)], deadline=soon(1)).find(key)
+                record = writer.read([Get(key)], deadline=deadline_in(1)).find(key)
                 assert record is not None
                 value = record.value.with_count(_BLOCK, record.value.count(_BLOCK) + 1)
-                writer.commit([Update(key, value, record.revision)], deadline=soon(1))
+                writer.commit([Update(key, value, record.revision)], deadline=deadline_in(1))
                 sure += 1
             except OutcomeUnknown:
                 doubtful += 1
@@ -351,8 +355,8 @@ def test_a_server_that_dies_under_load_loses_nothing_and_does_nothing_twice(serv
     for thread in threads:
         thread.join()
     sure, doubtful, refused = (sum(column) for column in zip(*tallies, strict=True))
-    with open_store(server, Mode.V1) as store:
-        record = store.read([Get(key)], deadline=soon()).find(key)
+    with open_store(server, CrdMode.V1) as store:
+        record = store.read([Get(key)], deadline=deadline_in()).find(key)
     assert record is not None
     counted = record.value.count(_BLOCK) - 1
     assert sure <= counted <= sure + doubtful
@@ -366,7 +370,7 @@ def test_plain_words_to_a_server_that_speaks_tls_are_told_so(server: ApiServer, 
     store = opened(KubernetesAccess(api_root=server.url.replace("https:", "http:")))
     large = Handle(blocks=tuple((Prefix.parse(f"10.{n // 250}.{n % 250}.0/26"), 1) for n in range(number)))
     with pytest.raises(NetplugError, match=r"HTTP request to an HTTPS server|Then write https"):
-        store.commit([Create(handle_key("net.plain"), large)], deadline=soon())
+        store.commit([Create(handle_key("net.plain"), large)], deadline=deadline_in())
     store.close()
 
 
@@ -374,19 +378,19 @@ def test_a_deleted_record_that_finalizers_hold_is_gone_and_makes_room_once_they_
     key, path = handle_key("net.held"), "/apis/crd.projectnetplug.org/v1/ipamhandles/net.held"
     merge = "application/merge-patch+json"
     one, two = (Handle(blocks=((_BLOCK, number),)) for number in (1, 2))
-    with open_store(server, Mode.V1) as store:
-        store.commit([Create(key, one)], deadline=soon())
-        server.ask("PATCH", path, {"metadata": {"finalizers": ["a.example/x"]}}, content_type=merge)
-        record = store.read([Get(key)], deadline=soon()).find(key)
+    with open_store(server, CrdMode.V1) as store:
+        store.commit([Create(key, one)], deadline=deadline_in())
+        server.request("PATCH", path, {"metadata": {"finalizers": ["a.example/x"]}}, content_type=merge)
+        record = store.read([Get(key)], deadline=deadline_in()).find(key)
         assert record is not None
-        start = dict(store.read([List(HANDLE)], deadline=soon()).revisions)
-        store.commit([Delete(key, record.revision)], deadline=soon())
-        assert store.read([Get(key)], deadline=soon()).find(key) is None
-        assert key not in {found.key for found in store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE))}
-        change = next(change for change in store.watch(start, deadline=soon()) if change.key == key)
+        start = dict(store.read([List(HANDLE)], deadline=deadline_in()).revisions)
+        store.commit([Delete(key, record.revision)], deadline=deadline_in())
+        assert store.read([Get(key)], deadline=deadline_in()).find(key) is None
+        assert key not in {found.key for found in store.read([List(HANDLE)], deadline=deadline_in()).list(List(HANDLE))}
+        change = next(change for change in store.watch(start, deadline=deadline_in()) if change.key == key)
         assert change.value is None
         with pytest.raises(Unavailable, match=r"net\.held was deleted, and finalizers hold it: a\.example/x"):
-            store.commit([Create(key, two)], deadline=soon())
-        server.ask("PATCH", path, {"metadata": {"finalizers": None}}, content_type=merge)
-        (revision,) = store.commit([Create(key, two)], deadline=soon())
-        assert store.read([Get(key)], deadline=soon()).find(key) == Record(key, two, revision)
+            store.commit([Create(key, two)], deadline=deadline_in())
+        server.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=merge)
+        (revision,) = store.commit([Create(key, two)], deadline=deadline_in())
+        assert store.read([Get(key)], deadline=deadline_in()).find(key) == Record(key, two, revision)

@@ -8,15 +8,22 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.labcluster import LabCluster, ObjectRefused, api_place
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.lab import LabCluster, ObjectRefused, get_api_address
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.errors import ConfigurationError
 from netplug_core.netconf.model import KubernetesAccess
-from tests.integration.kube_bridge import bridged
-from tests.integration.kube_cluster import empty, install_definitions, make_namespace, make_node, make_pod, open_client
-from tests.integration.kube_server import ApiServer
-from tests.integration.kube_server import api_server as started_api_server
-from tests.integration.node import Node
+from tests.harness.node import NetnsNode
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_apiserver import start_api_server as started_api_server
+from tests.harness.servers.kube_objects import (
+    delete_custom_objects,
+    install_definitions,
+    make_namespace,
+    make_node,
+    make_pod,
+    open_client,
+)
+from tests.harness.servers.port_forward import forward_port
 from tests.integration.test_lab import CTL, environment
 
 pytestmark = pytest.mark.apiserver
@@ -73,12 +80,12 @@ def test_a_name_that_somebody_else_has_is_refused(api_server: ApiServer, lab: La
         lab.make_node("No Name")
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_definitions_of_the_group_that_the_cluster_has_are_used(bare_server: ApiServer, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(CrdMode))
+def test_definitions_of_the_group_that_the_cluster_has_are_used(bare_server: ApiServer, mode: CrdMode) -> None:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    bare_server.empty(definitions)
+    bare_server.delete_collection(definitions)
     fresh = LabCluster(open_client(bare_server), clock=SystemClock(), owner="test-2")
-    if mode is Mode.V3:
+    if mode is CrdMode.V3:
         install_definitions(bare_server, mode)
         assert fresh.install_definitions() == 0
     else:
@@ -90,13 +97,13 @@ def test_definitions_of_the_group_that_the_cluster_has_are_used(bare_server: Api
 
 @pytest.mark.parametrize("root,place", [("https://10.0.0.1", ("10.0.0.1", 443)), ("https://[::1]:6443", ("::1", 6443))])
 def test_where_a_server_is(root: str, place: tuple[str, int]) -> None:
-    assert api_place(KubernetesAccess(api_root=root)) == place
+    assert get_api_address(KubernetesAccess(api_root=root)) == place
 
 
 @pytest.mark.parametrize("root", ["10.0.0.1:6443", "https://", "https://x:y", "ftp://x"])
 def test_what_is_no_place(root: str) -> None:
     with pytest.raises(ConfigurationError, match="a URL such as https"):
-        api_place(KubernetesAccess(api_root=root))
+        get_api_address(KubernetesAccess(api_root=root))
 
 
 KEPT = ("ippools", "ipamblocks", "ipamhandles", "blockaffinities")
@@ -105,35 +112,35 @@ KEPT = ("ippools", "ipamblocks", "ipamhandles", "blockaffinities")
 def finish_namespace(server: ApiServer, name: str) -> None:
     """Let a namespace that was deleted go, as the controllers of a whole cluster do."""
     path = f"/api/v1/namespaces/{name}"
-    server.ask("PUT", f"{path}/finalize", {**server.get(path), "spec": {"finalizers": []}})
+    server.request("PUT", f"{path}/finalize", {**server.get(path), "spec": {"finalizers": []}})
 
 
 @pytest.mark.netns
 @pytest.mark.parametrize("lost", ["", "*"])
 def test_a_lab_on_a_cluster_that_runs_leaves_nothing_there(
-    api_server: ApiServer, node: Node, tmp_path: Path, lost: str
+    api_server: ApiServer, node: NetnsNode, tmp_path: Path, lost: str
 ) -> None:
     """Neither when its namespaces are gone, so that no plugin can be called."""
-    install_definitions(api_server, Mode.V1)
-    empty(api_server, Mode.V1)
+    install_definitions(api_server, CrdMode.V1)
+    delete_custom_objects(api_server, CrdMode.V1)
     before = names(api_server, "/api/v1/nodes")
-    told = {**environment(), "KUBECONFIG": api_server.kubeconfig(), "DATASTORE_TYPE": "kubernetes"}
+    told = {**environment(), "KUBECONFIG": api_server.write_kubeconfig(), "DATASTORE_TYPE": "kubernetes"}
     ctl = (*CTL, "lab")
     where = ("--dir", str(tmp_path / "lab"))
-    with bridged(node, api_server.port):
-        made = node.ended(*ctl, "up", "--pods", "2", "--datastore", "kubernetes", *where, env=told)
+    with forward_port(node, api_server.port):
+        made = node.run_unchecked(*ctl, "up", "--pods", "2", "--datastore", "kubernetes", *where, env=told)
         assert (made.returncode, made.stderr) == (0, ""), made
         assert names(api_server, "/api/v1/namespaces/lab/pods") == {"pod-1", "pod-2"}
-        shown = node.ended(*ctl, "status", *where, env=environment())
+        shown = node.run_unchecked(*ctl, "status", *where, env=environment())
         assert (shown.returncode, shown.stderr) == (0, ""), shown
         assert "lab-ipv4" in node.run(*CTL, "get", "ippools", env=told)
-        assert all(names(api_server, f"/apis/{Mode.V1.value}/{plural}") for plural in KEPT)
+        assert all(names(api_server, f"/apis/{CrdMode.V1.value}/{plural}") for plural in KEPT)
         if lost:
             node.run("sh", "-c", f"umount -n {tmp_path}/lab/netns/{lost}")
         # Whoever takes it down need not know where the server is.
-        removed = node.ended(*ctl, "down", *where, env=environment())
+        removed = node.run_unchecked(*ctl, "down", *where, env=environment())
         assert (removed.returncode, removed.stderr) == (0, ""), removed
         assert "4 objects removed; the definitions stay, others may use them" in removed.stdout
-        assert not any(names(api_server, f"/apis/{Mode.V1.value}/{plural}") for plural in KEPT)
+        assert not any(names(api_server, f"/apis/{CrdMode.V1.value}/{plural}") for plural in KEPT)
     finish_namespace(api_server, "lab")
     assert names(api_server, "/api/v1/nodes") == before

@@ -1,4 +1,4 @@
-"""The orchestrator of a real API server tells what every orchestrator tells (``netplug_core.testing.orchestrator``)."""
+"""The orchestrator of a real API server, held to ``netplug_core.testing.orchestrator_checks``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from attrs import define
 
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.clock import Deadline
-from netplug_core.orchestrator.interface import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
-from netplug_core.testing.orchestrator import ORCHESTRATOR_CASES, OrchestratorCase
-from tests.integration.kube_cluster import open_client, soon
-from tests.integration.kube_server import ApiServer
+from netplug_core.orchestrator.protocol import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
+from netplug_core.testing.orchestrator_checks import ORCHESTRATOR_CHECKS, OrchestratorCheck
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import deadline_in, open_client
 
 pytestmark = pytest.mark.apiserver
 
@@ -24,14 +24,14 @@ _CONFLICT = 409
 
 
 @define
-class Bench:
+class KubernetesOrchestratorHarness:
     """An orchestrator, and the administrator's hands on its server."""
 
     server: ApiServer
     orchestrator: KubernetesOrchestrator
 
     def deadline(self, seconds: float = 10.0) -> Deadline:
-        return soon(seconds)
+        return deadline_in(seconds)
 
     def new_name(self) -> str:
         return f"told-{next(_NUMBERS)}"
@@ -51,27 +51,27 @@ class Bench:
             "phase": pod.phase.value,
             **({"podIP": addresses[0], "podIPs": [{"ip": address} for address in addresses]} if addresses else {}),
         }
-        self.server.ask("PATCH", f"{path}/{pod.name}/status", {"status": status}, content_type=_MERGE)
+        self.server.request("PATCH", f"{path}/{pod.name}/status", {"status": status}, content_type=_MERGE)
 
     def put_namespace(self, namespace: NamespaceFacts) -> None:
         self._put("/api/v1/namespaces", {"metadata": metadata_of(namespace)})
 
     def put_node(self, node: NodeFacts) -> None:
-        ranges = [str(prefix) for prefix in node.pod_prefixes]
+        ranges = [str(prefix) for prefix in node.pod_cidrs]
         spec = {"podCIDR": ranges[0], "podCIDRs": ranges} if ranges else {}
         self._put("/api/v1/nodes", {"metadata": metadata_of(node), "spec": spec})
 
     def delete_pod(self, namespace: str, name: str) -> None:
-        self.server.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
+        self.server.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
 
     def _put(self, path: str, body: Mapping[str, Mapping[str, object]]) -> None:
         try:
-            self.server.make(path, body)
+            self.server.create(path, body)
         except urllib.error.HTTPError as error:
             if error.code != _CONFLICT:
                 raise
             name = body["metadata"]["name"]
-            self.server.ask("PATCH", f"{path}/{name}", {"metadata": body["metadata"]}, content_type=_MERGE)
+            self.server.request("PATCH", f"{path}/{name}", {"metadata": body["metadata"]}, content_type=_MERGE)
 
 
 def metadata_of(facts: PodFacts | NamespaceFacts | NodeFacts) -> Mapping[str, object]:
@@ -88,13 +88,13 @@ def port_of(port: ContainerPort) -> Mapping[str, object]:
 
 
 @pytest.fixture
-def bench(api_server: ApiServer) -> Iterator[Bench]:
+def bench(api_server: ApiServer) -> Iterator[KubernetesOrchestratorHarness]:
     orchestrator = KubernetesOrchestrator(open_client(api_server))
-    yield Bench(api_server, orchestrator)
+    yield KubernetesOrchestratorHarness(api_server, orchestrator)
     orchestrator.close()
 
 
-@pytest.mark.parametrize("case", ORCHESTRATOR_CASES, ids=lambda case: case.__name__)
-def test_it_tells_what_every_orchestrator_tells(case: OrchestratorCase, bench: Bench) -> None:
+@pytest.mark.parametrize("case", ORCHESTRATOR_CHECKS, ids=lambda case: case.__name__)
+def test_it_tells_what_every_orchestrator_tells(case: OrchestratorCheck, bench: KubernetesOrchestratorHarness) -> None:
     case(bench)
     assert case.__doc__

@@ -9,26 +9,26 @@ from itertools import count
 
 import pytest
 
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.affinity import AFFINITY, owner_node
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
+from netplug_core.ipam.model.affinity import AFFINITY, owner_node
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
-from tests.integration.kube_bridge import bridged
-from tests.integration.kube_cluster import (
-    empty,
+from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import (
+    deadline_in,
+    delete_custom_objects,
     install_definitions,
     install_role,
     make_namespace,
     make_node,
     make_pod,
     open_store,
-    soon,
 )
-from tests.integration.kube_server import ApiServer
-from tests.integration.node import Cni, Conf, Node, Pod
+from tests.harness.servers.port_forward import forward_port
 from tests.integration.test_imports import loaded
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
@@ -38,23 +38,23 @@ _NAMESPACE = "plugin"
 
 
 @pytest.fixture
-def cluster(api_server: ApiServer, node: Node) -> Iterator[ApiServer]:
+def cluster(api_server: ApiServer, node: NetnsNode) -> Iterator[ApiServer]:
     """A server that the node reaches, with one pool."""
-    install_definitions(api_server, Mode.V1)
-    empty(api_server, Mode.V1)
+    install_definitions(api_server, CrdMode.V1)
+    delete_custom_objects(api_server, CrdMode.V1)
     make_namespace(api_server, _NAMESPACE)
     make_node(api_server, "node-1")
-    pool = IPPool.over(Prefix.parse("10.66.0.0/24"), name="main")
-    with open_store(api_server, Mode.V1) as store:
-        store.commit([Create(pool.key, pool)], deadline=soon())
-    with bridged(node, api_server.port):
+    pool = IPPool.for_prefix(Prefix.parse("10.66.0.0/24"), name="main")
+    with open_store(api_server, CrdMode.V1) as store:
+        store.commit([Create(pool.key, pool)], deadline=deadline_in())
+    with forward_port(node, api_server.port):
         yield api_server
 
 
-def conf(cni: Cni, cluster: ApiServer, **changes: object) -> Conf:
-    kubeconfig = cluster.kubeconfig(install_role(cluster), name="plugin")
+def conf(cni: CNIRuntime, cluster: ApiServer, **changes: object) -> NetConfDict:
+    kubeconfig = cluster.write_kubeconfig(install_role(cluster), name="plugin")
     own = {"datastore_type": "kubernetes", "sqlite_path": None, "kubernetes": {"kubeconfig": kubeconfig}}
-    return cni.conf(**{**own, **changes})
+    return cni.make_netconf(**{**own, **changes})
 
 
 def named(pod: str) -> str:
@@ -74,27 +74,29 @@ def annotation(cluster: ApiServer, pod: str, name: str) -> str:
 
 
 def handles(cluster: ApiServer) -> int:
-    with open_store(cluster, Mode.V1) as store:
-        return len(store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)))
+    with open_store(cluster, CrdMode.V1) as store:
+        return len(store.read([List(HANDLE)], deadline=deadline_in()).list(List(HANDLE)))
 
 
-def test_a_pod_is_attached_checked_and_detached(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+def test_a_pod_is_attached_checked_and_detached(cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:
     given, name = conf(cni, cluster), new_pod(cluster)
     added = cni.add(given, pod, CNI_ARGS=named(name))
     (address,) = added.addresses
     assert annotation(cluster, name, "podIP") == f"{address}/32"
     assert annotation(cluster, name, "containerID") == pod.name
-    assert cni.check(given, pod, added, CNI_ARGS=named(name)).is_silent_success
-    assert cni.call("STATUS", {**given, "cniVersion": "1.1.0"}).is_silent_success
+    assert cni.check(given, pod, added, CNI_ARGS=named(name)).is_success_without_output
+    assert cni.call("STATUS", {**given, "cniVersion": "1.1.0"}).is_success_without_output
     cni.delete(given, pod, CNI_ARGS=named(name))
     assert annotation(cluster, name, "podIP") == ""
     assert handles(cluster) == 0
     cni.delete(given, pod, CNI_ARGS=named(name))
-    cluster.ask("DELETE", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
+    cluster.request("DELETE", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
     cni.delete(given, pod, CNI_ARGS=named(name))
 
 
-def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(
+    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+) -> None:
     """Trap 18."""
     began = time.monotonic()
     refused = cni.call("ADD", conf(cni, cluster), pod, CNI_ARGS=named("gone"))
@@ -104,7 +106,7 @@ def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(cni: Cni, clus
     assert handles(cluster) == 0
 
 
-def test_a_container_without_a_pod_cannot_be_kept(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+def test_a_container_without_a_pod_cannot_be_kept(cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:
     refused = cni.call("ADD", conf(cni, cluster), pod)
     assert refused.code == 7
     assert "K8S_POD_NAMESPACE and K8S_POD_NAME" in refused.text
@@ -112,50 +114,56 @@ def test_a_container_without_a_pod_cannot_be_kept(cni: Cni, cluster: ApiServer, 
 
 
 def test_a_refused_endpoint_leaves_no_block_to_a_node_that_nobody_will_ever_remove(
-    cni: Cni, cluster: ApiServer, pod: Pod
+    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
 ) -> None:
     refused = cni.call("ADD", conf(cni, cluster, nodename="no-node"), pod, CNI_ARGS=named(new_pod(cluster)))
     assert (refused.code, "is on node 'node-1': nodename must be that" in refused.text) == (7, True)
     sick = cni.call("STATUS", {**conf(cni, cluster, nodename="no-node"), "cniVersion": "1.1.0"})
     assert (sick.code, "the cluster has no node 'no-node'" in sick.text) == (50, True)
-    with open_store(cluster, Mode.V1) as store:
-        snapshot = store.read([List(AFFINITY), List(BLOCK), List(HANDLE)], deadline=soon())
+    with open_store(cluster, CrdMode.V1) as store:
+        snapshot = store.read([List(AFFINITY), List(BLOCK), List(HANDLE)], deadline=deadline_in())
     claimants = {record.key.path[1] for record in snapshot.list(List(AFFINITY))}
     owners = {record.value.owner for record in snapshot.list(List(BLOCK))}
     assert "no-node" not in claimants | {owner_node(owner) for owner in owners}
     assert snapshot.list(List(HANDLE)) == ()
 
 
-def test_a_server_that_is_away_and_a_token_that_is_refused_are_code_11(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+def test_a_server_that_is_away_and_a_token_that_is_refused_are_code_11(
+    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+) -> None:
     secret = "s3cret-token"  # noqa: S105  # planted, and searched for
     away = conf(cni, cluster, kubernetes={"k8s_api_root": "https://127.0.0.1:1"})
     refused = cni.call("ADD", away, pod, CNI_ARGS=named("web"))
     assert (refused.code, "https://127.0.0.1:1" in refused.text) == (11, True)
-    bad = conf(cni, cluster, kubernetes={"kubeconfig": cluster.kubeconfig(secret, name="bad")})
+    bad = conf(cni, cluster, kubernetes={"kubeconfig": cluster.write_kubeconfig(secret, name="bad")})
     refused = cni.call("ADD", bad, pod, CNI_ARGS=named("web"))
     assert (refused.code, "does not accept the credentials" in refused.text) == (11, True)
     assert secret not in refused.text + refused.stderr
 
 
-def test_a_cold_process_asks_the_server_no_more_than_it_must(cni: Cni, cluster: ApiServer, node: Node) -> None:
+def test_a_cold_process_asks_the_server_no_more_than_it_must(
+    cni: CNIRuntime, cluster: ApiServer, node: NetnsNode
+) -> None:
     """Counted at the server; the group is named, and no pool selects nodes: then they are not read either."""
     given = conf(cni, cluster, netplug_api_group="crd.projectnetplug.org")
-    first, second = (node.pod() for _ in range(2))
+    first, second = (node.make_pod() for _ in range(2))
     names = {first: new_pod(cluster), second: new_pod(cluster)}
     cni.add(given, first, CNI_ARGS=named(names[first]))  # the node has a block of its own now
     for command, reads in (("ADD", 8), ("DEL", 5)):
-        before = len(cluster.requests("netplug/"))
+        before = len(cluster.audited_requests("netplug/"))
         assert cni.call(command, given, second, CNI_ARGS=named(names[second])).status == 0
-        verbs = [verb for verb, _ in cluster.requests("netplug/")[before:]]
+        verbs = [verb for verb, _ in cluster.audited_requests("netplug/")[before:]]
         asked = [verb for verb in verbs if verb in ("get", "list")]
-        assert (len(asked), len(verbs) - len(asked)) == (reads, 3), cluster.requests("netplug/")[before:]
+        assert (len(asked), len(verbs) - len(asked)) == (reads, 3), cluster.audited_requests("netplug/")[before:]
     cni.delete(given, first, CNI_ARGS=named(names[first]))
 
 
-def test_a_call_loads_the_standard_librarys_http_and_no_client(cni: Cni, cluster: ApiServer, pod: Pod) -> None:
+def test_a_call_loads_the_standard_librarys_http_and_no_client(
+    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+) -> None:
     given, name = conf(cni, cluster, netplug_api_group="crd.projectnetplug.org"), new_pod(cluster)
     for command in ("ADD", "DEL"):
-        modules = loaded(cni, given, cni.environ(command, pod, CNI_ARGS=named(name))).modules
+        modules = loaded(cni, given, cni.make_environ(command, pod, CNI_ARGS=named(name))).modules
         assert modules & {"kubernetes", "urllib3", "requests", "yaml", "asyncio", "grpc", "sqlite3"} == set()
         assert {"http.client", "ssl"} <= modules
     assert json.dumps(given)

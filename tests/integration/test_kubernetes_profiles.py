@@ -8,10 +8,9 @@ from itertools import count, islice
 import pytest
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.errors import Unauthorized
 from netplug_core.records import (
-    Change,
     Create,
     Delete,
     Get,
@@ -20,13 +19,14 @@ from netplug_core.records import (
     NotSupported,
     Revision,
     Update,
+    WatchEvent,
     WatchExpired,
     Write,
 )
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.profile import ALLOW_ALL, PROFILE, Action, Profile, profile_key
-from tests.integration.kube_cluster import install_role, make_namespace, open_store, soon
-from tests.integration.kube_server import ApiServer
+from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile, RuleAction, profile_key
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import deadline_in, install_role, make_namespace, open_store
 
 pytestmark = pytest.mark.apiserver
 
@@ -36,7 +36,7 @@ _NUMBERS = count()
 @pytest.fixture
 def store(api_server: ApiServer) -> Iterator[KubernetesDatastore]:
     """A store on the server; namespaces and service accounts need no definitions."""
-    with open_store(api_server, Mode.V1) as opened:
+    with open_store(api_server, CrdMode.V1) as opened:
         yield opened
 
 
@@ -47,25 +47,25 @@ def namespace(api_server: ApiServer) -> str:
 
 
 def make_account(server: ApiServer, namespace: str, name: str, **metadata: object) -> None:
-    server.make(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name, **metadata}})
+    server.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name, **metadata}})
 
 
 def label(server: ApiServer, path: str, **labels: str) -> None:
     body = {"metadata": {"labels": labels}}
-    server.ask("PATCH", path, body, content_type="application/merge-patch+json")
+    server.request("PATCH", path, body, content_type="application/merge-patch+json")
 
 
 def now(store: KubernetesDatastore) -> Revision:
-    return store.read([List(PROFILE)], deadline=soon()).revision(PROFILE)
+    return store.read([List(PROFILE)], deadline=deadline_in()).revision(PROFILE)
 
 
-def told(store: KubernetesDatastore, start: Revision, number: int) -> list[Change[object]]:
+def told(store: KubernetesDatastore, start: Revision, number: int) -> list[WatchEvent[object]]:
     """The first changes that a watch tells; fewer where no more come."""
     kinds: dict[Kind[object], Revision] = {PROFILE: start}
-    return list(islice(store.watch(kinds, deadline=soon(2)), number))
+    return list(islice(store.watch(kinds, deadline=deadline_in(2)), number))
 
 
-def summary(changes: list[Change[object]]) -> set[tuple[str, bool]]:
+def summary(changes: list[WatchEvent[object]]) -> set[tuple[str, bool]]:
     return {(change.key.name, change.value is None) for change in changes}
 
 
@@ -74,19 +74,19 @@ def test_each_namespace_and_each_account_is_a_profile(
 ) -> None:
     make_account(api_server, namespace, "web.front", labels={"tier": "one"})
     space, account = profile_key(f"kns.{namespace}"), profile_key(f"ksa.{namespace}.web.front")
-    listed = {record.key: record for record in store.read([List(PROFILE)], deadline=soon()).list(List(PROFILE))}
+    listed = {record.key: record for record in store.read([List(PROFILE)], deadline=deadline_in()).list(List(PROFILE))}
     assert list(listed) == sorted(listed)
-    assert listed[ALLOW_ALL.key] == ALLOW_ALL
-    for key in (space, account, ALLOW_ALL.key):
-        assert store.read([Get(key)], deadline=soon()).find(key) == listed[key]
+    assert listed[DEFAULT_ALLOW_PROFILE.key] == DEFAULT_ALLOW_PROFILE
+    for key in (space, account, DEFAULT_ALLOW_PROFILE.key):
+        assert store.read([Get(key)], deadline=deadline_in()).find(key) == listed[key]
         one = List(PROFILE, key.path)
-        assert store.read([one], deadline=soon()).list(one) == (listed[key],)
+        assert store.read([one], deadline=deadline_in()).list(one) == (listed[key],)
     assert dict(listed[space].value.spec.labels_to_apply) == {
         "pcns.team": "a",
         "pcns.kubernetes.io/metadata.name": namespace,
         "pcns.projectnetplug.org/name": namespace,
     }
-    assert [rule.action for rule in listed[space].value.spec.egress] == [Action.ALLOW]
+    assert [rule.action for rule in listed[space].value.spec.egress] == [RuleAction.ALLOW]
     assert dict(listed[account].value.spec.labels_to_apply) == {
         "pcsa.tier": "one",
         "pcsa.projectnetplug.org/name": "web.front",
@@ -94,22 +94,22 @@ def test_each_namespace_and_each_account_is_a_profile(
 
 
 def test_a_name_that_no_object_can_have_is_asked_nobody(api_server: ApiServer, store: KubernetesDatastore) -> None:
-    before = len(api_server.requests("netplug/"))
+    before = len(api_server.audited_requests("netplug/"))
     for name in ("kns.", "ksa.shop", "ksa.shop.", "ksa..web", "mine"):
         key = profile_key(name)
-        assert store.read([Get(key)], deadline=soon()).find(key) is None
-    assert len(api_server.requests("netplug/")) == before
+        assert store.read([Get(key)], deadline=deadline_in()).find(key) is None
+    assert len(api_server.audited_requests("netplug/")) == before
     gone = profile_key("kns.nobody-s")
-    assert store.read([Get(gone)], deadline=soon()).find(gone) is None
+    assert store.read([Get(gone)], deadline=deadline_in()).find(gone) is None
 
 
 def test_profiles_are_not_written(store: KubernetesDatastore, namespace: str) -> None:
     value = Profile(metadata=Metadata(name="mine"))
-    for key in (profile_key("mine"), profile_key(f"kns.{namespace}"), ALLOW_ALL.key):
+    for key in (profile_key("mine"), profile_key(f"kns.{namespace}"), DEFAULT_ALLOW_PROFILE.key):
         writes: list[Write] = [Create(key, value), Update(key, value, Revision("u/7")), Delete(key, Revision("u/7"))]
         for write in writes:
             with pytest.raises(NotSupported, match="own namespaces and service accounts"):
-                store.commit([write], deadline=soon())
+                store.commit([write], deadline=deadline_in())
 
 
 def test_d5_a_watch_tells_every_change_in_both_collections_once_and_can_be_taken_up_after_each(
@@ -119,7 +119,7 @@ def test_d5_a_watch_tells_every_change_in_both_collections_once_and_can_be_taken
     make_account(api_server, namespace, "one")
     label(api_server, f"/api/v1/namespaces/{namespace}", team="b")
     make_account(api_server, namespace, "two")
-    api_server.ask("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/one")
+    api_server.request("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/one")
     changes = told(store, start, 4)
     accounts = [change for change in changes if change.key.name.startswith("ksa.")]
     assert [(change.key.name, change.value is None) for change in accounts] == [
@@ -142,9 +142,9 @@ def test_a_watch_from_one_profile_begins_the_other_collection_with_all_there_is(
     """Half of a revision: nothing is known of the other half."""
     make_account(api_server, namespace, "web")
     space = profile_key(f"kns.{namespace}")
-    start = store.read([Get(space)], deadline=soon()).revision(PROFILE)
+    start = store.read([Get(space)], deadline=deadline_in()).revision(PROFILE)
     assert start.endswith("/")
-    known = {record.key.name for record in store.read([List(PROFILE)], deadline=soon()).list(List(PROFILE))}
+    known = {record.key.name for record in store.read([List(PROFILE)], deadline=deadline_in()).list(List(PROFILE))}
     accounts = {name for name in known if name.startswith("ksa.")}
     label(api_server, f"/api/v1/namespaces/{namespace}", team="c")
     changes = told(store, start, len(accounts) + 1)
@@ -153,13 +153,13 @@ def test_a_watch_from_one_profile_begins_the_other_collection_with_all_there_is(
     # One that was left before it had begun begins again.
     assert changes[0].revision == start
     account = profile_key(f"ksa.{namespace}.web")
-    other = store.read([Get(account)], deadline=soon()).revision(PROFILE)
+    other = store.read([Get(account)], deadline=deadline_in()).revision(PROFILE)
     assert other.startswith("/")
     assert (f"kns.{namespace}", False) in summary(told(store, other, 1000))
 
 
 def test_a_watch_from_nowhere_is_expired(store: KubernetesDatastore) -> None:
-    nobody = store.read([Get(profile_key("kns.nobody-s"))], deadline=soon()).revision(PROFILE)
+    nobody = store.read([Get(profile_key("kns.nobody-s"))], deadline=deadline_in()).revision(PROFILE)
     with pytest.raises(WatchExpired) as refusal:
         told(store, nobody, 1)
     assert refusal.value.revision == nobody == ""
@@ -167,9 +167,9 @@ def test_a_watch_from_nowhere_is_expired(store: KubernetesDatastore) -> None:
 
 def test_the_plugins_account_reads_no_profiles(api_server: ApiServer) -> None:
     """It needs none; who lists them needs to list and watch namespaces and service accounts."""
-    kubeconfig = api_server.kubeconfig(install_role(api_server), name="plugin")
+    kubeconfig = api_server.write_kubeconfig(install_role(api_server), name="plugin")
     with (
-        open_store(api_server, Mode.V1, kubeconfig=kubeconfig) as store,
+        open_store(api_server, CrdMode.V1, kubeconfig=kubeconfig) as store,
         pytest.raises(Unauthorized, match='cannot list resource "namespaces"'),
     ):
-        store.read([List(PROFILE)], deadline=soon())
+        store.read([List(PROFILE)], deadline=deadline_in())

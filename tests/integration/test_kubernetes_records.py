@@ -9,22 +9,29 @@ import pytest
 from attrs import frozen
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.access import AccessSource
-from netplug_backends.kubernetes.client import Client
+from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import Mode
-from netplug_backends.kubernetes.limits import Limits
-from netplug_backends.kubernetes.names import host_hash
+from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import host_hash_label
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.ipam.block import Block
-from netplug_core.ipam.handle import Handle, handle_key
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import Create, Delete, Get, Key, List, Record
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from tests.integration.kube_cluster import empty, install_definitions, make_namespace, make_pod, open_store, soon
-from tests.integration.kube_server import ApiServer
-from tests.integration.kube_stub import Say, stub_server
+from tests.harness.servers.http_stub import SendReply, open_http_stub
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import (
+    deadline_in,
+    delete_custom_objects,
+    install_definitions,
+    make_namespace,
+    make_pod,
+    open_store,
+)
 
 pytestmark = pytest.mark.apiserver
 
@@ -39,18 +46,18 @@ RECORDS: list[tuple[Key[object], object, str]] = [
 
 
 @frozen
-class Cluster:
+class KubernetesStoreFixture:
     """A server with the definitions of one mode, and an empty store in it."""
 
     server: ApiServer
     store: KubernetesDatastore
-    mode: Mode
+    mode: CrdMode
 
     def find(self, key: Key[object]) -> Record[object] | None:
-        return self.store.read([Get(key)], deadline=soon()).find(key)
+        return self.store.read([Get(key)], deadline=deadline_in()).find(key)
 
     def listed(self, query: List[object]) -> list[Key[object]]:
-        return [record.key for record in self.store.read([query], deadline=soon()).list(query)]
+        return [record.key for record in self.store.read([query], deadline=deadline_in()).list(query)]
 
     def path(self, rest: str) -> str:
         return f"/apis/{self.mode.value}/{rest}"
@@ -60,72 +67,72 @@ class Cluster:
         assert isinstance(found, dict)
         return found
 
-    def mark(self, rest: str) -> None:
+    def mark_deleted(self, rest: str) -> None:
         """Do the first step of those that delete in two, and then die."""
-        deleted: object = "true" if self.mode is Mode.V1 and rest.startswith("blockaffinities") else True
+        deleted: object = "true" if self.mode is CrdMode.V1 and rest.startswith("blockaffinities") else True
         flag = {"spec": {"deleted": deleted}}
-        self.server.ask("PATCH", self.path(rest), flag, content_type="application/merge-patch+json")
+        self.server.request("PATCH", self.path(rest), flag, content_type="application/merge-patch+json")
 
 
-@pytest.fixture(params=list(Mode), ids=lambda mode: mode.name)
-def cluster(request: pytest.FixtureRequest, api_server: ApiServer) -> Iterator[Cluster]:
+@pytest.fixture(params=list(CrdMode), ids=lambda mode: mode.name)
+def cluster(request: pytest.FixtureRequest, api_server: ApiServer) -> Iterator[KubernetesStoreFixture]:
     """Each mode in turn."""
-    mode: Mode = request.param
+    mode: CrdMode = request.param
     install_definitions(api_server, mode)
-    empty(api_server, mode)
+    delete_custom_objects(api_server, mode)
     with open_store(api_server, mode) as store:
-        yield Cluster(api_server, store, mode)
+        yield KubernetesStoreFixture(api_server, store, mode)
 
 
-def test_s7_the_object_of_a_claim_is_labelled(cluster: Cluster) -> None:
-    cluster.store.commit([Create(affinity_key("host:my-host", PREFIX), CONFIRMED)], deadline=soon())
+def test_s7_the_object_of_a_claim_is_labelled(cluster: KubernetesStoreFixture) -> None:
+    cluster.store.commit([Create(affinity_key("host:my-host", PREFIX), CONFIRMED)], deadline=deadline_in())
     assert cluster.metadata("blockaffinities/my-host-192-168-1-0-24")["labels"] == {
-        "projectnetplug.org/hostname-hash": host_hash("my-host"),
+        "projectnetplug.org/hostname-hash": host_hash_label("my-host"),
         "projectnetplug.org/affinity-type": "host",
         "projectnetplug.org/ip-version": "4",
     }
 
 
-def test_s10_hosts_with_long_names_that_begin_alike_have_a_claim_each(cluster: Cluster) -> None:
+def test_s10_hosts_with_long_names_that_begin_alike_have_a_claim_each(cluster: KubernetesStoreFixture) -> None:
     hosts = ["h" * 240 + letter * 12 for letter in "ab"]
     keys = [affinity_key(f"host:{host}", PREFIX) for host in hosts]
-    cluster.store.commit([Create(key, CONFIRMED) for key in keys], deadline=soon())
+    cluster.store.commit([Create(key, CONFIRMED) for key in keys], deadline=deadline_in())
     assert cluster.listed(List(AFFINITY)) == keys
     for key in keys:
         assert cluster.listed(List(AFFINITY, key.path[:2])) == [key]
 
 
-def test_s11_a_claim_without_type_is_a_hosts_and_can_be_deleted(cluster: Cluster) -> None:
+def test_s11_a_claim_without_type_is_a_hosts_and_can_be_deleted(cluster: KubernetesStoreFixture) -> None:
     """Trap 7: it has no labels either, as those of the oldest writers; a list of all finds it."""
     name = "node-a-192-168-1-0-24"
     spec: dict[str, object] = {"state": "confirmed", "node": "node-a", "cidr": "192.168.1.0/24"}
-    spec["deleted"] = "false" if cluster.mode is Mode.V1 else False
+    spec["deleted"] = "false" if cluster.mode is CrdMode.V1 else False
     body = {"apiVersion": cluster.mode.value, "kind": "BlockAffinity", "metadata": {"name": name}, "spec": spec}
-    cluster.server.make(cluster.path("blockaffinities"), body)
+    cluster.server.create(cluster.path("blockaffinities"), body)
     key = affinity_key("host:node-a", PREFIX)
     assert cluster.listed(List(AFFINITY)) == [key]
     record = cluster.find(key)
     assert record is not None
     assert record.value == CONFIRMED
-    cluster.store.commit([Delete(key, record.revision)], deadline=soon())
+    cluster.store.commit([Delete(key, record.revision)], deadline=deadline_in())
     assert cluster.find(key) is None
 
 
 @pytest.mark.parametrize("key,value,path", RECORDS, ids=["block", "claim", "handle"])
 def test_d8_a_record_that_was_marked_and_not_deleted_is_seen_by_nobody(
-    cluster: Cluster, key: Key[object], value: object, path: str
+    cluster: KubernetesStoreFixture, key: Key[object], value: object, path: str
 ) -> None:
     """Trap 2: get, list, page and watch; whoever comes next finds room."""
-    (revision,) = cluster.store.commit([Create(key, value)], deadline=soon())
-    start = dict(cluster.store.read([List(key.kind)], deadline=soon()).revisions)
-    cluster.mark(path)
+    (revision,) = cluster.store.commit([Create(key, value)], deadline=deadline_in())
+    start = dict(cluster.store.read([List(key.kind)], deadline=deadline_in()).revisions)
+    cluster.mark_deleted(path)
     assert cluster.find(key) is None
     assert cluster.listed(List(key.kind)) == []
     assert cluster.listed(List(key.kind, key.path)) == []
     assert cluster.listed(List(key.kind, limit=1)) == []
-    told = list(islice(cluster.store.watch(start, deadline=soon()), 1))
+    told = list(islice(cluster.store.watch(start, deadline=deadline_in()), 1))
     assert [(change.key, change.value) for change in told] == [(key, None)]
-    (again,) = cluster.store.commit([Create(key, value)], deadline=soon())
+    (again,) = cluster.store.commit([Create(key, value)], deadline=deadline_in())
     assert again != revision
     assert cluster.find(key) == Record(key, value, again)
 
@@ -136,25 +143,25 @@ def test_s25_a_pod_that_has_no_address_is_not_written_to(api_server: ApiServer) 
     make_pod(api_server, namespace, "web-0", node="node-1")
     path = f"/api/v1/namespaces/{namespace}/pods/web-0"
     before = api_server.get(path)
-    with open_store(api_server, Mode.V1) as store:
+    with open_store(api_server, CrdMode.V1) as store:
         query = List(WORKLOAD_ENDPOINT, (namespace,))
-        (record,) = store.read([query], deadline=soon()).list(query)
+        (record,) = store.read([query], deadline=deadline_in()).list(query)
     assert record.value.spec.addresses == ()
     assert api_server.get(path) == before
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_s9_a_nodes_claims_are_asked_for_by_label_and_not_by_name(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(CrdMode))
+def test_s9_a_nodes_claims_are_asked_for_by_label_and_not_by_name(mode: CrdMode) -> None:
     clock = SystemClock()
-    empty_list = Say(200, {"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})
-    with stub_server(lambda _heard: empty_list) as server:
+    empty_list = SendReply(200, {"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})
+    with open_http_stub(lambda _heard: empty_list) as server:
         access = AccessSource(KubernetesAccess(api_root=server.url), {})
-        store = KubernetesDatastore(Client(access, clock=clock, limits=Limits(clock=clock)), mode=mode)
-        store.read([List(AFFINITY, ("host", "my-host"))], deadline=soon())
+        store = KubernetesDatastore(ApiClient(access, clock=clock, rate_limiter=RateLimiter(clock=clock)), mode=mode)
+        store.read([List(AFFINITY, ("host", "my-host"))], deadline=deadline_in())
         store.close()
     listed = [call for call in server.calls if "blockaffinities" in call]
     assert listed
     assert all(f"/apis/{mode.value}/blockaffinities?" in call for call in listed)
     assert "labelSelector=" in listed[0]
-    assert host_hash("my-host") in listed[0]
+    assert host_hash_label("my-host") in listed[0]
     assert not any("metadata.name" in call for call in listed)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.kubernetes.layout import Mode
-from tests.integration.kube_cluster import empty, install_definitions, make_namespace, make_node
-from tests.integration.kube_server import ApiServer
+from netplug_backends.kubernetes.layout import CrdMode
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_namespace, make_node
 
 pytestmark = pytest.mark.apiserver
 
@@ -24,14 +24,14 @@ spec: {cidr: 10.68.0.0/16, nodeSelector: "zone == 'a'"}
 """
 
 
-class Tool:
+class ToolProcess:
     """The tool with a configuration."""
 
-    def __init__(self, server: ApiServer, mode: Mode) -> None:
+    def __init__(self, server: ApiServer, mode: CrdMode) -> None:
         self._environ = {
             **os.environ,
             "DATASTORE_TYPE": "kubernetes",
-            "KUBECONFIG": server.kubeconfig(),
+            "KUBECONFIG": server.write_kubeconfig(),
             "NETPLUG_API_GROUP": mode.value,
         }
 
@@ -45,16 +45,16 @@ class Tool:
         return done.stdout + done.stderr
 
 
-@pytest.fixture(params=list(Mode), ids=lambda mode: mode.name)
-def tool(request: pytest.FixtureRequest, api_server: ApiServer) -> Tool:
+@pytest.fixture(params=list(CrdMode), ids=lambda mode: mode.name)
+def tool(request: pytest.FixtureRequest, api_server: ApiServer) -> ToolProcess:
     """The tool on an empty store."""
-    mode: Mode = request.param
+    mode: CrdMode = request.param
     install_definitions(api_server, mode)
-    empty(api_server, mode)
-    return Tool(api_server, mode)
+    delete_custom_objects(api_server, mode)
+    return ToolProcess(api_server, mode)
 
 
-def test_pools_are_created_applied_shown_and_deleted(tool: Tool) -> None:
+def test_pools_are_created_applied_shown_and_deleted(tool: ToolProcess) -> None:
     tool("create", "-f", "-", stdin=_POOL)
     assert "already exists" in tool("create", "-f", "-", stdin=_POOL, status=1)
     assert "10.68.0.0/16" in tool("get", "pools")
@@ -72,7 +72,7 @@ def test_pools_are_created_applied_shown_and_deleted(tool: Tool) -> None:
     assert "main" not in tool("get", "pools")
 
 
-def test_the_configuration_is_set_and_nodes_are_the_clusters(tool: Tool, api_server: ApiServer) -> None:
+def test_the_configuration_is_set_and_nodes_are_the_clusters(tool: ToolProcess, api_server: ApiServer) -> None:
     tool("ipam", "configure", "--strictaffinity", "true")
     assert "strictAffinity: true" in tool("get", "ipamconfig", "default", "-o", "yaml")
     make_node(api_server, "tooled", labels={"zone": "a"})
@@ -83,7 +83,7 @@ def test_the_configuration_is_set_and_nodes_are_the_clusters(tool: Tool, api_ser
     assert tool("ipam", "show")
 
 
-def test_profiles_are_the_clusters_namespaces_and_accounts(tool: Tool, api_server: ApiServer) -> None:
+def test_profiles_are_the_clusters_namespaces_and_accounts(tool: ToolProcess, api_server: ApiServer) -> None:
     make_namespace(api_server, "tooled", labels={"team": "a"})
     assert "kns.tooled" in tool("get", "profiles")
     assert "pcns.team=a" in tool("get", "profile", "kns.tooled", "-o", "wide")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.node import Node, capable, eventually, opened_node
-from tests.integration.server_programs import apiserver_program, etcd_program
+from tests.harness.node import NetnsNode, is_eventually, missing_requirement, open_node
+from tests.harness.servers.binaries import find_apiserver_binary, find_etcd_binary
 
 pytestmark = pytest.mark.netns
 
@@ -23,25 +23,25 @@ EVERY = re.compile(r"IPv4\+IPv6")
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Node]:
+def machine(tmp_path: Path) -> Iterator[NetnsNode]:
     """A machine of the test's own, with a /run of its own; what a lab leaves there, it leaves nowhere else."""
-    reason = capable()
+    reason = missing_requirement()
     if reason:
         pytest.skip(reason)
-    with opened_node(str(tmp_path)) as opened:
+    with open_node(str(tmp_path)) as opened:
         yield opened
 
 
-def lab(machine: Node, *argv: str) -> subprocess.CompletedProcess[str]:
+def lab(machine: NetnsNode, *argv: str) -> subprocess.CompletedProcess[str]:
     """One command line of ``netplugctl lab``."""
-    return machine.ended(*CTL, "lab", *argv, env=environment())
+    return machine.run_unchecked(*CTL, "lab", *argv, env=environment())
 
 
 def environment() -> dict[str, str]:
     return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": str(HERE.parent.parent)}
 
 
-def what_shows(machine: Node) -> list[str]:
+def what_shows(machine: NetnsNode) -> list[str]:
     """What a lab could leave on a machine: links, routes, namespaces, mounts, files, and the number of processes.
 
     Processes are those of this machine's mount namespace: others may run tests, and labs, beside us.
@@ -55,12 +55,12 @@ def what_shows(machine: Node) -> list[str]:
     return machine.run("sh", "-c", script).splitlines()
 
 
-def everything(machine: Node) -> list[str]:
+def everything(machine: NetnsNode) -> list[str]:
     """The same, and the settings and packet filters that workloads could leave."""
-    return [*machine.traces(), *what_shows(machine)]
+    return [*machine.leftovers(), *what_shows(machine)]
 
 
-def test_a_lab_is_made_shown_and_removed(machine: Node) -> None:
+def test_a_lab_is_made_shown_and_removed(machine: NetnsNode) -> None:
     before = everything(machine)
     made = lab(machine, "up", "--pods", "3")
     assert made.returncode == 0, made
@@ -91,7 +91,7 @@ def test_a_lab_is_made_shown_and_removed(machine: Node) -> None:
     assert everything(machine) == before
 
 
-def test_its_pods_reach_each_other_for_others_too(machine: Node) -> None:
+def test_its_pods_reach_each_other_for_others_too(machine: NetnsNode) -> None:
     """What the status says about packets, ping says too."""
     lab(machine, "up", "--pods", "2")
     shown = lab(machine, "status").stdout
@@ -101,7 +101,7 @@ def test_its_pods_reach_each_other_for_others_too(machine: Node) -> None:
     assert lab(machine, "down").returncode == 0
 
 
-def test_what_does_not_reach_is_said_and_fails(machine: Node) -> None:
+def test_what_does_not_reach_is_said_and_fails(machine: NetnsNode) -> None:
     lab(machine, "up", "--pods", "2")
     machine.run("nsenter", f"--net={FOLDER}/netns/node", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward")
     shown = lab(machine, "status")
@@ -113,7 +113,7 @@ def test_what_does_not_reach_is_said_and_fails(machine: Node) -> None:
     assert lab(machine, "down").returncode == 0
 
 
-def test_a_pod_without_its_interface_is_unreachable_and_still_removed(machine: Node) -> None:
+def test_a_pod_without_its_interface_is_unreachable_and_still_removed(machine: NetnsNode) -> None:
     before = everything(machine)
     lab(machine, "up", "--pods", "2")
     machine.run("nsenter", f"--net={FOLDER}/netns/pod-1", "ip", "link", "delete", "eth0")
@@ -122,7 +122,7 @@ def test_a_pod_without_its_interface_is_unreachable_and_still_removed(machine: N
     assert everything(machine) == before
 
 
-def test_nothing_there(machine: Node) -> None:
+def test_nothing_there(machine: NetnsNode) -> None:
     gone = lab(machine, "down")
     assert (gone.returncode, gone.stdout) == (0, f"no lab in {FOLDER}: nothing to remove\n")
     shown = lab(machine, "status")
@@ -130,7 +130,7 @@ def test_nothing_there(machine: Node) -> None:
     assert f"no lab is up in {FOLDER}" in shown.stderr
 
 
-def test_up_again_replaces_the_lab(machine: Node) -> None:
+def test_up_again_replaces_the_lab(machine: NetnsNode) -> None:
     before = everything(machine)
     lab(machine, "up", "--pods", "3")
     again = lab(machine, "up", "--pods", "1")
@@ -141,7 +141,7 @@ def test_up_again_replaces_the_lab(machine: Node) -> None:
     assert everything(machine) == before
 
 
-def test_two_labs_at_once(machine: Node, tmp_path: Path) -> None:
+def test_two_labs_at_once(machine: NetnsNode, tmp_path: Path) -> None:
     before = everything(machine)
     other = ("--dir", str(tmp_path / "an other"))
     assert lab(machine, "up", "--pods", "1").returncode == 0
@@ -153,10 +153,10 @@ def test_two_labs_at_once(machine: Node, tmp_path: Path) -> None:
     assert everything(machine) == before
 
 
-def killed_at(machine: Node, number: int, log: Path, *argv: str) -> list[str]:
+def killed_at(machine: NetnsNode, number: int, log: Path, *argv: str) -> list[str]:
     """Run a command that dies at its n-th effect; the effects until then."""
     driver = (sys.executable, "-P", str(HERE / "lab_killed_at.py"), str(number), str(log))
-    machine.ended(*driver, "lab", *argv, env=environment())
+    machine.run_unchecked(*driver, "lab", *argv, env=environment())
     return log.read_text().splitlines()
 
 
@@ -176,7 +176,7 @@ def last_of_each_place(effects: list[str]) -> list[int]:
 )
 @pytest.mark.parametrize("victim", ["up", "down"])
 def test_killed_after_every_kind_of_effect(
-    machine: Node, tmp_path: Path, victim: str, datastore: str, step: int
+    machine: NetnsNode, tmp_path: Path, victim: str, datastore: str, step: int
 ) -> None:
     """Whatever it was doing, ``down`` leaves nothing, servers included, and ``up`` works.
 
@@ -211,9 +211,9 @@ def on(datastore: str, folder: Path) -> tuple[str, ...]:
         return ()
     programs = folder / "servers"
     programs.mkdir()
-    (programs / "etcd").symlink_to(etcd_program())
+    (programs / "etcd").symlink_to(find_etcd_binary())
     if datastore == "kubernetes":
-        (programs / "kube-apiserver").symlink_to(apiserver_program())
+        (programs / "kube-apiserver").symlink_to(find_apiserver_binary())
     return ("--datastore", datastore, "--servers", str(programs))
 
 
@@ -225,7 +225,7 @@ SERVERS = [
 
 @pytest.mark.parametrize("datastore,servers", SERVERS)
 def test_a_lab_has_the_servers_of_its_datastore_inside(
-    machine: Node, tmp_path: Path, datastore: str, servers: str
+    machine: NetnsNode, tmp_path: Path, datastore: str, servers: str
 ) -> None:
     before, options = everything(machine), on(datastore, tmp_path)
     listening = machine.run("ss", "-Hltn")
@@ -251,7 +251,7 @@ def test_a_lab_has_the_servers_of_its_datastore_inside(
 
 
 @pytest.mark.apiserver
-def test_on_kubernetes_its_node_and_pods_are_objects(machine: Node, tmp_path: Path) -> None:
+def test_on_kubernetes_its_node_and_pods_are_objects(machine: NetnsNode, tmp_path: Path) -> None:
     options = on("kubernetes", tmp_path)
     made = lab(machine, "up", "--pods", "2", *options)
     assert made.returncode == 0, made
@@ -273,11 +273,11 @@ for item in json.load(urllib.request.urlopen(asked, context=context))["items"]:
 
 
 @pytest.mark.etcd
-def test_a_server_that_has_ended_is_told_and_the_lab_is_still_removed(machine: Node, tmp_path: Path) -> None:
+def test_a_server_that_has_ended_is_told_and_the_lab_is_still_removed(machine: NetnsNode, tmp_path: Path) -> None:
     before = everything(machine)
     lab(machine, "up", "--pods", "1", *on("etcdv3", tmp_path))
     machine.run("sh", "-c", f"kill -9 $(cat {FOLDER}/run/etcd.pid)")
-    assert eventually(lambda: "etcd: it is not running any more" in lab(machine, "status").stderr)
+    assert is_eventually(lambda: "etcd: it is not running any more" in lab(machine, "status").stderr)
     removed = lab(machine, "down")
     assert removed.returncode == 1
     assert re.search(r"^netplugctl: pod-1: DEL of plugin netplug failed: etcd: ", removed.stderr, re.MULTILINE)
@@ -285,7 +285,9 @@ def test_a_server_that_has_ended_is_told_and_the_lab_is_still_removed(machine: N
 
 
 @pytest.mark.etcd
-def test_a_server_that_cannot_start_is_told_with_its_reason_and_leaves_nothing(machine: Node, tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_is_told_with_its_reason_and_leaves_nothing(
+    machine: NetnsNode, tmp_path: Path
+) -> None:
     before = everything(machine)
     programs = tmp_path / "servers"
     programs.mkdir()
@@ -315,20 +317,20 @@ for pair in json.load(urllib.request.urlopen(asked)).get("kvs", ()):
 """
 
 
-def outside_etcd(machine: Node, folder: Path) -> subprocess.Popen[str]:
+def outside_etcd(machine: NetnsNode, folder: Path) -> subprocess.Popen[str]:
     """An etcd that runs on the machine, and is no lab's; again over the same data after it has ended."""
-    started = machine.start("sh", "-c", RUNNING.format(etcd=etcd_program(), folder=folder / "etcd"))
-    assert eventually(lambda: "192.0.2.1:12379" in machine.run("ss", "-Hltn"), within_s=30.0)
+    started = machine.start_process("sh", "-c", RUNNING.format(etcd=find_etcd_binary(), folder=folder / "etcd"))
+    assert is_eventually(lambda: "192.0.2.1:12379" in machine.run("ss", "-Hltn"), within_s=30.0)
     return started
 
 
-def keys(machine: Node) -> list[str]:
+def keys(machine: NetnsNode) -> list[str]:
     """Every key in it."""
     return machine.run(sys.executable, "-c", KEYS).split()
 
 
 @pytest.mark.etcd
-def test_a_lab_on_an_etcd_that_runs_leaves_nothing_there(machine: Node, tmp_path: Path) -> None:
+def test_a_lab_on_an_etcd_that_runs_leaves_nothing_there(machine: NetnsNode, tmp_path: Path) -> None:
     """Its node has no way to anywhere, and reaches that one address all the same."""
     outside_etcd(machine, tmp_path)
     before = everything(machine)
@@ -350,7 +352,7 @@ def test_a_lab_on_an_etcd_that_runs_leaves_nothing_there(machine: Node, tmp_path
 @pytest.mark.etcd
 @pytest.mark.parametrize("lost", ["*", "node", "pod-1"])
 def test_addresses_on_an_etcd_that_runs_are_released_when_namespaces_are_gone(
-    machine: Node, tmp_path: Path, lost: str
+    machine: NetnsNode, tmp_path: Path, lost: str
 ) -> None:
     """As after a restart of the machine: plugins cannot be called where there is no node."""
     outside_etcd(machine, tmp_path)
@@ -365,7 +367,7 @@ def test_addresses_on_an_etcd_that_runs_are_released_when_namespaces_are_gone(
 
 
 @pytest.mark.etcd
-def test_down_goes_on_when_an_etcd_that_was_away_is_back(machine: Node, tmp_path: Path) -> None:
+def test_down_goes_on_when_an_etcd_that_was_away_is_back(machine: NetnsNode, tmp_path: Path) -> None:
     server = outside_etcd(machine, tmp_path)
     before = everything(machine)
     lab(machine, "up", "--pods", "1", *ON_ETCD)
@@ -384,7 +386,7 @@ def test_down_goes_on_when_an_etcd_that_was_away_is_back(machine: Node, tmp_path
     assert everything(machine) == before
 
 
-def test_an_etcd_that_does_not_run_is_all_that_up_speaks_of(machine: Node) -> None:
+def test_an_etcd_that_does_not_run_is_all_that_up_speaks_of(machine: NetnsNode) -> None:
     before = everything(machine)
     refused = lab(machine, "up", "--datastore", "etcdv3", "--server", "http://127.0.0.1:1")
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -392,12 +394,12 @@ def test_an_etcd_that_does_not_run_is_all_that_up_speaks_of(machine: Node) -> No
     assert everything(machine) == before
 
 
-def unprivileged(machine: Node, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
+def unprivileged(machine: NetnsNode, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """A shell without any right over the machine: in a user namespace of its own."""
-    return machine.ended("unshare", "--user", *flags, "sh", "-c", script, env=environment())
+    return machine.run_unchecked("unshare", "--user", *flags, "sh", "-c", script, env=environment())
 
 
-def test_without_root_in_a_user_namespace(machine: Node) -> None:
+def test_without_root_in_a_user_namespace(machine: NetnsNode) -> None:
     """As ``make demo`` does it for a user, where the kernel lets users have namespaces."""
     machine.run("mkdir", "-p", "/run/mount")  # the program mount makes it
     before = everything(machine)
@@ -411,7 +413,7 @@ def test_without_root_in_a_user_namespace(machine: Node) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("--map-root-user",), ("--map-root-user", "--net")])
-def test_without_the_rights_it_says_what_is_needed(machine: Node, tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_without_the_rights_it_says_what_is_needed(machine: NetnsNode, tmp_path: Path, flags: tuple[str, ...]) -> None:
     folder = tmp_path / "lab"
     done = unprivileged(machine, f"{' '.join(CTL)} lab up --dir {folder}", *flags)
     assert done.returncode == 1, done

@@ -20,28 +20,28 @@ from attrs import define, evolve, field
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux import netlink, netns
-from netplug_backends.linux.channel import Channel
 from netplug_backends.linux.dataplane import LinuxDataplane
-from netplug_backends.linux.lookups import interface_name
+from netplug_backends.linux.links import interface_name
+from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.interface import (
+from netplug_core.dataplane.plan import plan
+from netplug_core.dataplane.protocol import (
     AttachmentPlan,
-    EndPlan,
+    DataplaneTimeout,
     Forwarding,
     InterfaceAddress,
-    KernelRefused,
+    InterfacePlan,
+    InterfacePresence,
+    KernelError,
     Link,
-    Need,
-    Presence,
-    RouteTaken,
+    RouteConflict,
     Sysctl,
-    TimedOut,
+    SysctlRequirement,
 )
-from netplug_core.dataplane.plan import plan
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.dataplane import DATAPLANE_CASES, DataplaneCase
-from netplug_core.testing.dataplane_bench import endpoint, link_to
+from netplug_core.testing.dataplane_checks import DATAPLANE_CHECKS, DataplaneCheck
+from netplug_core.testing.dataplane_harness import endpoint, link_to
 
 pytestmark = pytest.mark.netns
 
@@ -60,7 +60,7 @@ def run(*command: str) -> str:
 
 
 @define
-class LinuxBench:
+class LinuxDataplaneHarness:
     """The bench of the conformance suite over the kernel. Whatever runs here runs in the test's host namespace."""
 
     folder: Path
@@ -184,11 +184,11 @@ def switch(libc: ctypes.CDLL, outcome: int) -> None:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[LinuxBench]:
+def bench(tmp_path: Path) -> Iterator[LinuxDataplaneHarness]:
     """A host of its own, which the thread of the test is in: with an address, forwarding, and no default route."""
     libc = ctypes.CDLL(None, use_errno=True)
-    home = os.open(netns.OWN, os.O_RDONLY | os.O_CLOEXEC)
-    made = LinuxBench(tmp_path)
+    home = os.open(netns.OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+    made = LinuxDataplaneHarness(tmp_path)
     try:
         try:
             switch(libc, libc.unshare(CLONE_NEWNET))
@@ -205,8 +205,8 @@ def bench(tmp_path: Path) -> Iterator[LinuxBench]:
         made.close()
 
 
-@pytest.mark.parametrize("case", DATAPLANE_CASES, ids=lambda case: case.__name__)
-def test_conformance(case: DataplaneCase, bench: LinuxBench) -> None:
+@pytest.mark.parametrize("case", DATAPLANE_CHECKS, ids=lambda case: case.__name__)
+def test_conformance(case: DataplaneCheck, bench: LinuxDataplaneHarness) -> None:
     case(bench)
 
 
@@ -214,7 +214,7 @@ def test_conformance(case: DataplaneCase, bench: LinuxBench) -> None:
 
 
 @pytest.mark.parametrize("mtu", [0, 1280, 3000, 9000])
-def test_check_29_both_ends_have_the_mtu(bench: LinuxBench, mtu: int) -> None:
+def test_check_29_both_ends_have_the_mtu(bench: LinuxDataplaneHarness, mtu: int) -> None:
     link = evolve(link_to(bench.make_namespace()), mtu=mtu)
     bench.attach(link, "10.65.0.5")
     inside = {str(found["ifname"]): found["mtu"] for found in bench.show("link", link.namespace)}
@@ -223,7 +223,7 @@ def test_check_29_both_ends_have_the_mtu(bench: LinuxBench, mtu: int) -> None:
 
 
 @pytest.mark.parametrize("queues", [1, 4])
-def test_check_30_both_ends_have_the_queues(bench: LinuxBench, queues: int) -> None:
+def test_check_30_both_ends_have_the_queues(bench: LinuxDataplaneHarness, queues: int) -> None:
     link = evolve(link_to(bench.make_namespace()), queues=queues)
     bench.attach(link, "10.65.0.5")
     found = [*bench.show("link", link.namespace), *bench.show("link")]
@@ -231,7 +231,7 @@ def test_check_30_both_ends_have_the_queues(bench: LinuxBench, queues: int) -> N
     assert ends == [(queues, queues)] * 2
 
 
-def test_check_41_host_end(bench: LinuxBench) -> None:
+def test_check_41_host_end(bench: LinuxDataplaneHarness) -> None:
     bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
     found = {
         name: bench.setting(f"ipv4/{path}")
@@ -253,7 +253,7 @@ def test_check_41_host_end(bench: LinuxBench) -> None:
     assert int(str(end["txqlen"])) > 0
 
 
-def test_the_host_end_counts_as_named_by_us(bench: LinuxBench) -> None:
+def test_the_host_end_counts_as_named_by_us(bench: LinuxDataplaneHarness) -> None:
     """A MAC that the kernel made up would be replaced by the device manager of many distributions."""
     link = link_to(bench.make_namespace())
     bench.attach(link, *DUAL)
@@ -265,7 +265,7 @@ def test_the_host_end_counts_as_named_by_us(bench: LinuxBench) -> None:
     assert int(shown) == given
 
 
-def test_ipv6_host_end(bench: LinuxBench) -> None:
+def test_ipv6_host_end(bench: LinuxDataplaneHarness) -> None:
     bench.attach(link_to(bench.make_namespace()), "fd65::5")
     names = ("accept_dad", "disable_ipv6", "proxy_ndp", "forwarding", "accept_ra")
     found = [bench.setting(f"ipv6/conf/{HOST_NAME}/{name}") for name in names]
@@ -275,7 +275,7 @@ def test_ipv6_host_end(bench: LinuxBench) -> None:
     assert bench.setting(f"ipv4/conf/{HOST_NAME}/proxy_arp") == "0"
 
 
-def test_check_42_routes_of_the_container(bench: LinuxBench) -> None:
+def test_check_42_routes_of_the_container(bench: LinuxDataplaneHarness) -> None:
     link = link_to(bench.make_namespace())
     bench.attach(link, "10.65.0.5")
     routes = bench.ip("-d", "route", "show", namespace=link.namespace).splitlines()
@@ -289,7 +289,7 @@ def test_check_42_routes_of_the_container(bench: LinuxBench) -> None:
     assert bench.setting("ipv4/ip_forward", link.namespace) == "0"
 
 
-def test_ipv6_routes_of_the_container_and_no_wait_for_duplicates(bench: LinuxBench) -> None:
+def test_ipv6_routes_of_the_container_and_no_wait_for_duplicates(bench: LinuxDataplaneHarness) -> None:
     """In a namespace that would switch IPv6 off and look for duplicates."""
     link = link_to(bench.make_namespace())
     for path in ("all/disable_ipv6", "default/disable_ipv6", "lo/disable_ipv6", "default/accept_dad"):
@@ -311,7 +311,7 @@ def test_ipv6_routes_of_the_container_and_no_wait_for_duplicates(bench: LinuxBen
 
 
 @pytest.mark.parametrize("forwarding,value", [(Forwarding.ENABLED, "1"), (Forwarding.DISABLED, "0")])
-def test_check_45_forwarding_in_the_container(bench: LinuxBench, forwarding: Forwarding, value: str) -> None:
+def test_check_45_forwarding_in_the_container(bench: LinuxDataplaneHarness, forwarding: Forwarding, value: str) -> None:
     link = evolve(link_to(bench.make_namespace()), forwarding=forwarding)
     preset = "0" if value == "1" else "1"
     for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
@@ -321,7 +321,7 @@ def test_check_45_forwarding_in_the_container(bench: LinuxBench, forwarding: For
     assert found == [value, value]
 
 
-def test_check_46_a_leftover_veth_of_the_host_name_is_replaced(bench: LinuxBench) -> None:
+def test_check_46_a_leftover_veth_of_the_host_name_is_replaced(bench: LinuxDataplaneHarness) -> None:
     bench.ip("link", "add", HOST_NAME, "type", "veth", "peer", "name", "leftover")
     wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
     assert bench.links() == {HOST_NAME}
@@ -332,7 +332,7 @@ def test_check_46_a_leftover_veth_of_the_host_name_is_replaced(bench: LinuxBench
 
 
 @pytest.mark.parametrize("strange", ["", "default/addr_gen_mode=3", "default/addr_gen_mode=1", "all/accept_dad=1"])
-def test_workloads_and_host_reach_each_other_at_once(bench: LinuxBench, strange: str) -> None:
+def test_workloads_and_host_reach_each_other_at_once(bench: LinuxDataplaneHarness, strange: str) -> None:
     """Also where the machine makes other link-local addresses, or none, or waits for duplicates."""
     if strange:
         path, _, value = strange.partition("=")
@@ -351,7 +351,7 @@ def test_workloads_and_host_reach_each_other_at_once(bench: LinuxBench, strange:
 # --- the rest of what only a kernel can answer ---------------------------------------------------------------------
 
 
-def test_applying_again_tells_nobody_of_any_change(bench: LinuxBench) -> None:
+def test_applying_again_tells_nobody_of_any_change(bench: LinuxDataplaneHarness) -> None:
     """Two attachments of one container, each made true twice: not one index, route or address is new."""
     first = link_to(bench.make_namespace())
     second = link_to(first.namespace, "eth1", "netpbcdefabcdef")
@@ -368,7 +368,7 @@ def test_applying_again_tells_nobody_of_any_change(bench: LinuxBench) -> None:
     assert everything() == before
 
 
-def test_the_first_interface_keeps_the_default_route(bench: LinuxBench) -> None:
+def test_the_first_interface_keeps_the_default_route(bench: LinuxDataplaneHarness) -> None:
     first = link_to(bench.make_namespace())
     bench.attach(first, *DUAL)
     bench.attach(link_to(first.namespace, "eth1", "netpbcdefabcdef"), "10.65.0.6", "fd65::6")
@@ -379,7 +379,7 @@ def test_the_first_interface_keeps_the_default_route(bench: LinuxBench) -> None:
         assert " dev eth1 " in bench.ip("route", "get", target, namespace=first.namespace)
 
 
-def test_a_learned_route_with_a_worse_metric_is_no_obstacle(bench: LinuxBench) -> None:
+def test_a_learned_route_with_a_worse_metric_is_no_obstacle(bench: LinuxDataplaneHarness) -> None:
     bench.make_link("uplink")
     bench.ip("route", "add", "10.65.0.5/32", "dev", "uplink", "metric", "32")
     bench.ip("route", "add", "fd65::5/128", "dev", "uplink")
@@ -387,30 +387,30 @@ def test_a_learned_route_with_a_worse_metric_is_no_obstacle(bench: LinuxBench) -
     assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
 
 
-def test_a_route_of_our_own_metric_over_another_interface_is_named(bench: LinuxBench) -> None:
+def test_a_route_of_our_own_metric_over_another_interface_is_named(bench: LinuxDataplaneHarness) -> None:
     bench.make_link("uplink")
     bench.ip("route", "add", "fd65::5/128", "dev", "uplink", "metric", "10")
-    with pytest.raises(RouteTaken, match=r"fd65::5/128.*'netp0123456789a'.*'uplink'"):
+    with pytest.raises(RouteConflict, match=r"fd65::5/128.*'netp0123456789a'.*'uplink'"):
         bench.attach(link_to(bench.make_namespace()), *DUAL)
     assert bench.links() == {"uplink"}
 
 
-def test_an_address_of_the_host_itself_is_taken(bench: LinuxBench) -> None:
-    with pytest.raises(RouteTaken, match="'lo'"):
+def test_an_address_of_the_host_itself_is_taken(bench: LinuxDataplaneHarness) -> None:
+    with pytest.raises(RouteConflict, match="'lo'"):
         bench.attach(link_to(bench.make_namespace()), "10.240.0.1")
 
 
-def test_routes_over_several_interfaces_have_no_one_owner(bench: LinuxBench) -> None:
+def test_routes_over_several_interfaces_have_no_one_owner(bench: LinuxDataplaneHarness) -> None:
     for name, address in (("one", "192.0.2.1/30"), ("two", "192.0.2.5/30")):
         bench.make_link(name)
         bench.ip("address", "add", address, "dev", name)
     hops = ("nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.2.6")
     bench.ip("route", "add", "10.65.0.5/32", *hops)
-    with pytest.raises(RouteTaken, match=interface_name(0)):
+    with pytest.raises(RouteConflict, match=interface_name(0)):
         bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
 
 
-def test_a_host_without_ipv6_forwarding_is_told_once_and_only_for_ipv6(bench: LinuxBench) -> None:
+def test_a_host_without_ipv6_forwarding_is_told_once_and_only_for_ipv6(bench: LinuxDataplaneHarness) -> None:
     bench.write_setting("net/ipv6/conf/all/forwarding", "0")
     bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
     assert bench.warnings == []
@@ -419,134 +419,136 @@ def test_a_host_without_ipv6_forwarding_is_told_once_and_only_for_ipv6(bench: Li
     assert "net.ipv6.conf.all.forwarding is 0" in warning
 
 
-def with_setting(wanted: AttachmentPlan, end: EndPlan, setting: Sysctl) -> AttachmentPlan:
+def with_setting(wanted: AttachmentPlan, end: InterfacePlan, setting: Sysctl) -> AttachmentPlan:
     changed = evolve(end, sysctls=(*end.sysctls, setting))
     return evolve(wanted, host=changed) if end is wanted.host else evolve(wanted, container=changed)
 
 
 @pytest.mark.parametrize("side", ["host", "container"])
-def test_a_setting_that_must_be_made_fails_the_attachment(bench: LinuxBench, side: str) -> None:
+def test_a_setting_that_must_be_made_fails_the_attachment(bench: LinuxDataplaneHarness, side: str) -> None:
     wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
     end = wanted.host if side == "host" else wanted.container
     with pytest.raises(
-        KernelRefused, match=r"setting net/ipv4/no_such = 1 (on the host|in /proc/.*): No such file or directory"
+        KernelError, match=r"setting net/ipv4/no_such = 1 (on the host|in /proc/.*): No such file or directory"
     ):
         bench.apply(with_setting(wanted, end, Sysctl(path="net/ipv4/no_such", value="1")))
     assert bench.links() == frozenset()
-    assert bench.dataplane.find(wanted.link) is Presence.ABSENT
+    assert bench.dataplane.find(wanted.link) is InterfacePresence.ABSENT
 
 
-def test_a_setting_that_is_only_wanted_warns(bench: LinuxBench) -> None:
+def test_a_setting_that_is_only_wanted_warns(bench: LinuxDataplaneHarness) -> None:
     wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
-    setting = Sysctl(path="net/ipv4/no_such", value="1", need=Need.WANTED)
+    setting = Sysctl(path="net/ipv4/no_such", value="1", requirement=SysctlRequirement.OPTIONAL)
     bench.apply(with_setting(wanted, wanted.host, setting))
     assert bench.warnings == ["setting net/ipv4/no_such = 1 on the host: No such file or directory"]
     assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
 
 
 @define
-class Meddler(SystemClock):
+class InterfaceReplacingClock(SystemClock):
     """A clock that replaces the interface, as soon as it is there, by one that cannot be removed; then time is up."""
 
-    bench: LinuxBench
+    harness: LinuxDataplaneHarness
     namespace: str
 
     def monotonic(self) -> float:
-        if "eth0" not in self.bench.links(self.namespace):
+        if "eth0" not in self.harness.links(self.namespace):
             return 0
         for change in (("del", "eth0"), ("set", "lo", "name", "eth0")):
-            self.bench.ip("link", *change, namespace=self.namespace)
+            self.harness.ip("link", *change, namespace=self.namespace)
         return 1
 
 
-def test_a_taking_back_that_fails_is_a_warning_and_the_reason_stays(bench: LinuxBench) -> None:
+def test_a_taking_back_that_fails_is_a_warning_and_the_reason_stays(bench: LinuxDataplaneHarness) -> None:
     wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
-    with pytest.raises(TimedOut, match="timed out attaching 'eth0'"):
-        bench.dataplane.apply(wanted, deadline=Deadline(Meddler(bench, wanted.link.namespace), 1))
+    with pytest.raises(DataplaneTimeout, match="timed out attaching 'eth0'"):
+        bench.dataplane.apply(wanted, deadline=Deadline(InterfaceReplacingClock(bench, wanted.link.namespace), 1))
     assert bench.warnings == [
         "the attachment failed and could not be taken back: removing 'eth0': Operation not supported"
     ]
 
 
 @define
-class Renamer(SystemClock):
+class MACChangingClock(SystemClock):
     """A clock that gives the host end another MAC as soon as it is there: a device manager with rules of its own."""
 
-    bench: LinuxBench
+    harness: LinuxDataplaneHarness
 
     def monotonic(self) -> float:
-        if HOST_NAME in self.bench.links():
-            self.bench.ip("link", "set", HOST_NAME, "address", "02:00:00:00:00:09")
+        if HOST_NAME in self.harness.links():
+            self.harness.ip("link", "set", HOST_NAME, "address", "02:00:00:00:00:09")
         return 0
 
 
-def test_a_mac_that_did_not_stay_fails_the_attachment(bench: LinuxBench) -> None:
+def test_a_mac_that_did_not_stay_fails_the_attachment(bench: LinuxDataplaneHarness) -> None:
     wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
-    with pytest.raises(KernelRefused, match=r"giving 'netp.*' the MAC ee:.*: another program changed it to 02:00:00:"):
-        bench.dataplane.apply(wanted, deadline=Deadline(Renamer(bench), 1))
+    with pytest.raises(KernelError, match=r"giving 'netp.*' the MAC ee:.*: another program changed it to 02:00:00:"):
+        bench.dataplane.apply(wanted, deadline=Deadline(MACChangingClock(bench), 1))
     assert bench.links() == frozenset()
 
 
-def test_the_kernels_own_words_reach_the_reader(bench: LinuxBench) -> None:
+def test_the_kernels_own_words_reach_the_reader(bench: LinuxDataplaneHarness) -> None:
     wanted = plan(endpoint("10.65.0.5"), link_to(bench.make_namespace()))
     wrong = InterfaceAddress(Address.parse("10.65.0.5"), 64)
     with pytest.raises(
-        KernelRefused, match=r"10\.65\.0\.5/64 to 'eth0': Invalid argument \(ipv4: Invalid prefix length\)"
+        KernelError, match=r"10\.65\.0\.5/64 to 'eth0': Invalid argument \(ipv4: Invalid prefix length\)"
     ):
         bench.apply(evolve(wanted, container=evolve(wanted.container, addresses=(wrong,))))
     assert bench.links() == frozenset()
 
 
-def test_an_interface_that_cannot_be_removed_is_an_error(bench: LinuxBench) -> None:
-    with pytest.raises(KernelRefused, match="removing 'lo': Operation not supported"):
+def test_an_interface_that_cannot_be_removed_is_an_error(bench: LinuxDataplaneHarness) -> None:
+    with pytest.raises(KernelError, match="removing 'lo': Operation not supported"):
         bench.dataplane.remove(link_to(bench.make_namespace(), "lo"), deadline=bench.deadline())
 
 
-def test_a_path_that_may_not_be_opened_is_an_error_and_not_a_namespace_that_is_gone(bench: LinuxBench) -> None:
+def test_a_path_that_may_not_be_opened_is_an_error_and_not_a_namespace_that_is_gone(
+    bench: LinuxDataplaneHarness,
+) -> None:
     loop = bench.folder / "loop"
     loop.symlink_to(loop)
-    with pytest.raises(KernelRefused, match=r"entering the namespace .*: Too many levels of symbolic links"):
+    with pytest.raises(KernelError, match=r"entering the namespace .*: Too many levels of symbolic links"):
         bench.dataplane.find(link_to(str(loop)))
 
 
-def test_listing_and_asking_on_one_channel(bench: LinuxBench) -> None:
+def test_listing_and_asking_on_one_channel(bench: LinuxDataplaneHarness) -> None:
     """A listing is many replies and one end."""
     for number in range(200):
         bench.ip("route", "add", f"fd00:{number:x}::/64", "dev", "lo")
-    with Channel.open() as channel:
-        listed = channel.ask(netlink.list_routes(Family.IPV6)).accept().replies
-        found = {netlink.route_facts(reply).destination for reply in listed}
+    with NetlinkSocket.open() as channel:
+        listed = channel.send_one(netlink.query_routes(Family.IPV6)).require_success().replies
+        found = {netlink.decode_route(reply).destination for reply in listed}
         assert {Prefix.parse(f"fd00:{number:x}::/64") for number in range(200)} <= found
-        assert channel.ask(netlink.find_link("lo")).accept().replies
+        assert channel.send_one(netlink.query_link("lo")).require_success().replies
 
 
-def test_errors_of_a_batch_belong_to_their_messages(bench: LinuxBench) -> None:
+def test_errors_of_a_batch_belong_to_their_messages(bench: LinuxDataplaneHarness) -> None:
     bench.make_link("here")
     names = ("lo", "absent", "here", "gone")
-    with Channel.open() as channel:
-        outcomes = channel.send([netlink.find_link(name) for name in names])
+    with NetlinkSocket.open() as channel:
+        outcomes = channel.send([netlink.query_link(name) for name in names])
     assert [os.strerror(outcome.error) for outcome in outcomes] == [
         "Success",
         "No such device",
         "Success",
         "No such device",
     ]
-    assert [netlink.link_facts(outcomes[n].reply).name for n in (0, 2)] == ["lo", "here"]
-    with pytest.raises(KernelRefused, match="looking for 'absent': No such device"):
-        outcomes[1].accept()
+    assert [netlink.decode_link(outcomes[n].reply).name for n in (0, 2)] == ["lo", "here"]
+    with pytest.raises(KernelError, match="looking for 'absent': No such device"):
+        outcomes[1].require_success()
 
 
-def test_the_thread_is_back_where_it_was_whatever_happens(bench: LinuxBench) -> None:
+def test_the_thread_is_back_where_it_was_whatever_happens(bench: LinuxDataplaneHarness) -> None:
     link = link_to(bench.make_namespace())
-    own = os.stat(netns.OWN).st_ino
+    own = os.stat(netns.OWN_NAMESPACE).st_ino
     wanted = plan(endpoint(*DUAL), link)
     bench.apply(wanted)
     bench.dataplane.verify(wanted, deadline=bench.deadline())
     bench.dataplane.find(link)
-    with suppress(RuntimeError), netns.entered(link.namespace):
-        assert os.stat(netns.OWN).st_ino != own
+    with suppress(RuntimeError), netns.entered_namespace(link.namespace):
+        assert os.stat(netns.OWN_NAMESPACE).st_ino != own
         raise RuntimeError
-    assert os.stat(netns.OWN).st_ino == own
+    assert os.stat(netns.OWN_NAMESPACE).st_ino == own
 
 
 LOST = """
@@ -558,7 +560,7 @@ print("went on")
 """
 
 
-def test_a_process_that_cannot_return_ends(bench: LinuxBench) -> None:
+def test_a_process_that_cannot_return_ends(bench: LinuxDataplaneHarness) -> None:
     command = (*python(LOST), bench.make_namespace())
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout) == (-6, "")
@@ -571,7 +573,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
-from netplug_core.testing.dataplane_bench import endpoint, link_to
+from netplug_core.testing.dataplane_harness import endpoint, link_to
 clock, link = SystemClock(), link_to(sys.argv[1])
 dataplane = LinuxDataplane(clock=clock, warn=print)
 dataplane.find(link)
@@ -581,7 +583,7 @@ print([name for name in ("pyroute2", "socket", "asyncio", "logging", "re") if na
 """
 
 
-def test_attaching_and_detaching_load_no_netlink_library(bench: LinuxBench) -> None:
+def test_attaching_and_detaching_load_no_netlink_library(bench: LinuxDataplaneHarness) -> None:
     shown = run(*python(IMPORTS), bench.make_namespace())
     assert "pyroute2" not in shown
     assert "asyncio" not in shown
@@ -591,18 +593,18 @@ NO_RIGHT = """
 import sys
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
-from netplug_core.dataplane.interface import KernelRefused
-from netplug_core.testing.dataplane_bench import link_to
+from netplug_core.dataplane.protocol import KernelError
+from netplug_core.testing.dataplane_harness import link_to
 dataplane = LinuxDataplane(clock=SystemClock(), warn=print)
 print(dataplane.find(link_to("/etc/hostname")).value)
 try:
     dataplane.find(link_to(sys.argv[1]))
-except KernelRefused as refused:
+except KernelError as refused:
     print(refused)
 """
 
 
-def test_without_the_right_to_enter_there_is_an_error_and_the_process_goes_on(bench: LinuxBench) -> None:
+def test_without_the_right_to_enter_there_is_an_error_and_the_process_goes_on(bench: LinuxDataplaneHarness) -> None:
     """Whoever may not enter may not return either; that must not be taken for being lost."""
     path = bench.make_namespace()
     unprivileged = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
@@ -616,7 +618,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
-from netplug_core.testing.dataplane_bench import endpoint, link_to
+from netplug_core.testing.dataplane_harness import endpoint, link_to
 clock = SystemClock()
 dataplane = LinuxDataplane(clock=clock, warn=lambda text: print("warning:", text))
 for addresses in (("10.65.0.5",), ("10.65.0.5", "fd65::5")):
@@ -630,7 +632,7 @@ for addresses in (("10.65.0.5",), ("10.65.0.5", "fd65::5")):
 """
 
 
-def test_a_kernel_without_ipv6_attaches_ipv4_in_silence(bench: LinuxBench) -> None:
+def test_a_kernel_without_ipv6_attaches_ipv4_in_silence(bench: LinuxDataplaneHarness) -> None:
     """Such a kernel has no settings of IPv6: here others are mounted in their place."""
     settings = [f"conf/{HOST_NAME}/{name}" for name in ("route_localnet", "proxy_arp", "forwarding")]
     for setting in (*settings, f"neigh/{HOST_NAME}/proxy_delay", "ip_forward"):
@@ -639,10 +641,10 @@ def test_a_kernel_without_ipv6_attaches_ipv4_in_silence(bench: LinuxBench) -> No
         file.touch()
     mount = f'mount --bind {bench.folder}/net /proc/sys/net && exec "$@"'
     shown = run("unshare", "--mount", "sh", "-c", mount, "sh", *python(NO_IPV6), bench.make_namespace())
-    assert shown.splitlines() == ["()", "KernelRefused setting net/ipv6/conf/eth0/accept_dad = 0"]
+    assert shown.splitlines() == ["()", "KernelError setting net/ipv6/conf/eth0/accept_dad = 0"]
 
 
-def test_verifying_waits_for_what_settles(bench: LinuxBench) -> None:
+def test_verifying_waits_for_what_settles(bench: LinuxDataplaneHarness) -> None:
     """And no longer than a second; the clock is moved by hand."""
     wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_cli.release import RELEASE
-from tests.integration.etcd_gateway import enable_users
-from tests.integration.etcd_papers import issued
-from tests.integration.etcd_server import Etcd, Tls, opened_etcd
-from tests.integration.kube_cluster import install_definitions, install_role
-from tests.integration.kube_server import ApiServer
-from tests.integration.tool_person import Person, Said, document
+from tests.harness.servers.certificates import issue_certificates
+from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
+from tests.harness.servers.etcd_admin import enable_users
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import install_definitions, install_role
+from tests.harness.tool_user import CommandResult, ToolUser, document
 
 SECRET = "not-to-be-seen"  # noqa: S105  # planted, to be searched for
 POOL = document("IPPool", "main", "cidr: 10.68.0.0/16")
@@ -25,13 +25,13 @@ NOBODY = "127.0.0.1:1"
 
 def complaint(folder: Path, spec: Mapping[str, object], *argv: str) -> str:
     """What the one line says that a command fails with."""
-    said: Said = Person(folder, spec).types(*(argv or ("get", "pools")), stdin=POOL)
+    said: CommandResult = ToolUser(folder, spec).run_command(*(argv or ("get", "pools")), stdin=POOL)
     assert said.status == 1, said
     assert said.out == ""
     assert said.err.startswith("netplugctl: ")
     assert said.err.count("\n") == 1
-    assert SECRET not in said.everything
-    assert base64.b64encode(SECRET.encode()).decode() not in said.everything
+    assert SECRET not in said.all_output
+    assert base64.b64encode(SECRET.encode()).decode() not in said.all_output
     return said.err
 
 
@@ -44,7 +44,7 @@ def complaint(folder: Path, spec: Mapping[str, object], *argv: str) -> str:
 )
 def test_the_version_of_a_cluster_that_does_not_answer(tmp_path: Path, spec: Mapping[str, object]) -> None:
     """S-56: the client's part first, then what failed."""
-    said = Person(tmp_path, spec).types("version")
+    said = ToolUser(tmp_path, spec).run_command("version")
     assert (said.status, said.out) == (1, f"Client Version: v{RELEASE}\n")
     assert NOBODY in said.err
     assert said.err.count("\n") == 1
@@ -70,9 +70,9 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Etcd]:
+def guarded() -> Iterator[EtcdCluster]:
     """A member with users."""
-    with opened_etcd() as opened:
+    with start_etcd() as opened:
         enable_users(opened, SECRET)
         yield opened
 
@@ -104,30 +104,30 @@ def test_settings_of_etcd_that_cannot_be_used(tmp_path: Path, spec: Mapping[str,
 
 
 @pytest.mark.etcd
-def test_etcd_refuses_a_password_and_a_right(guarded: Etcd, tmp_path: Path) -> None:
+def test_etcd_refuses_a_password_and_a_right(guarded: EtcdCluster, tmp_path: Path) -> None:
     spec = {"etcdEndpoints": guarded.endpoints[0], "etcdUsername": "netplug"}
-    assert Person(tmp_path, {**spec, "etcdPassword": SECRET}).types("create", "-f", "-", stdin=POOL).status == 0
+    assert ToolUser(tmp_path, {**spec, "etcdPassword": SECRET}).run_command("create", "-f", "-", stdin=POOL).status == 0
     assert "authentication failed" in complaint(tmp_path, {**spec, "etcdPassword": f"{SECRET}!"})
     reader = {**spec, "etcdUsername": "reader", "etcdPassword": SECRET}
-    assert Person(tmp_path, reader).types("get", "pools").status == 0
+    assert ToolUser(tmp_path, reader).run_command("get", "pools").status == 0
     assert "permission denied" in complaint(tmp_path, reader, "delete", "pool", "main")
 
 
 @pytest.mark.etcd
 def test_certificates_stand_in_the_file_itself(tmp_path: Path) -> None:
     """The inline keys of 6.1, with the right papers and with those of others."""
-    papers = issued(tmp_path)
-    tls = Tls(
+    papers = issue_certificates(tmp_path)
+    tls = ServerTLS(
         cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
     )
-    with opened_etcd(tls=tls) as etcd:
+    with start_etcd(tls=tls) as etcd:
         spec = {
             "etcdEndpoints": etcd.endpoints[0],
             "etcdCACert": papers.root.read_text(),
             "etcdCert": papers.certificate.read_text(),
             "etcdKey": papers.key.read_text(),
         }
-        assert Person(tmp_path, spec).types("create", "-f", "-", stdin=POOL).status == 0
+        assert ToolUser(tmp_path, spec).run_command("create", "-f", "-", stdin=POOL).status == 0
         others = {"etcdCert": papers.other_certificate.read_text(), "etcdKey": papers.other_key.read_text()}
         for change in (others, {"etcdCACert": papers.other_root.read_text()}):
             assert "certificate" in complaint(tmp_path, {**spec, **change})
@@ -137,10 +137,10 @@ def test_certificates_stand_in_the_file_itself(tmp_path: Path) -> None:
 # --- Kubernetes ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=list(Mode), ids=lambda mode: mode.name)
-def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> Mode:
+@pytest.fixture(params=list(CrdMode), ids=lambda mode: mode.name)
+def mode(request: pytest.FixtureRequest, api_server: ApiServer) -> CrdMode:
     """A group whose definitions are installed."""
-    found: Mode = request.param
+    found: CrdMode = request.param
     install_definitions(api_server, found)
     return found
 
@@ -169,7 +169,7 @@ def kubeconfig(server: str, **user: object) -> dict[str, object]:
 def test_a_kubeconfig_that_leads_nowhere(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    said = complaint(tmp_path, {"kubeconfig": str(path), "netplugAPIGroup": Mode.V1.value})
+    said = complaint(tmp_path, {"kubeconfig": str(path), "netplugAPIGroup": CrdMode.V1.value})
     assert words in said
 
 
@@ -188,38 +188,40 @@ def test_settings_of_kubernetes_that_cannot_be_used(tmp_path: Path, spec: Mappin
 
 
 @pytest.mark.apiserver
-def test_an_api_server_refuses_a_token_and_a_right(api_server: ApiServer, mode: Mode, tmp_path: Path) -> None:
+def test_an_api_server_refuses_a_token_and_a_right(api_server: ApiServer, mode: CrdMode, tmp_path: Path) -> None:
     group = {"netplugAPIGroup": mode.value}
-    wrong = api_server.kubeconfig(SECRET, name="wrong")
+    wrong = api_server.write_kubeconfig(SECRET, name="wrong")
     assert "Unauthorized" in complaint(tmp_path, {**group, "kubeconfig": wrong})
     # The plugin's account may read pools, and nothing that a person does.
     token = install_role(api_server)
     spec = {**group, "k8sAPIEndpoint": api_server.url, "k8sAPIToken": token, "k8sCAFile": api_server.ca_file}
-    assert Person(tmp_path, spec).types("get", "pools").status == 0
-    said = Person(tmp_path, spec).types("create", "-f", "-", stdin=document("IPPool", "mine", "cidr: 10.99.0.0/16"))
+    assert ToolUser(tmp_path, spec).run_command("get", "pools").status == 0
+    said = ToolUser(tmp_path, spec).run_command(
+        "create", "-f", "-", stdin=document("IPPool", "mine", "cidr: 10.99.0.0/16")
+    )
     assert (said.status, said.out) == (1, "")
     assert "forbidden" in said.err
-    assert token not in said.everything
+    assert token not in said.all_output
 
 
 @pytest.mark.apiserver
-def test_a_kubeconfig_stands_in_the_file_itself(api_server: ApiServer, mode: Mode, tmp_path: Path) -> None:
+def test_a_kubeconfig_stands_in_the_file_itself(api_server: ApiServer, mode: CrdMode, tmp_path: Path) -> None:
     """The inline kubeconfig of 6.1."""
     group = {"netplugAPIGroup": mode.value}
-    text = Path(api_server.kubeconfig(name="inlined")).read_text()
-    assert Person(tmp_path, {**group, "kubeconfigInline": text}).types("get", "pools").status == 0
-    wrong = Path(api_server.kubeconfig(SECRET, name="wrong")).read_text()
+    text = Path(api_server.write_kubeconfig(name="inlined")).read_text()
+    assert ToolUser(tmp_path, {**group, "kubeconfigInline": text}).run_command("get", "pools").status == 0
+    wrong = Path(api_server.write_kubeconfig(SECRET, name="wrong")).read_text()
     for words, inline in (("Unauthorized", wrong), ("kubeconfig", f"users: [{SECRET}"), ("current-context", "{}")):
         assert words in complaint(tmp_path, {**group, "kubeconfigInline": inline})
 
 
 @pytest.mark.apiserver
-def test_a_context_is_chosen(api_server: ApiServer, mode: Mode, tmp_path: Path) -> None:
-    path = Path(api_server.kubeconfig(name="contexts"))
+def test_a_context_is_chosen(api_server: ApiServer, mode: CrdMode, tmp_path: Path) -> None:
+    path = Path(api_server.write_kubeconfig(name="contexts"))
     found = json.loads(path.read_text())
     found["contexts"].append({"name": "other", "context": {"cluster": "test", "user": "nobody"}})
     path.write_text(json.dumps(found))
     spec = {"kubeconfig": str(path), "netplugAPIGroup": mode.value}
-    assert Person(tmp_path, spec).types("get", "pools", "--context", "test").status == 0
+    assert ToolUser(tmp_path, spec).run_command("get", "pools", "--context", "test").status == 0
     assert "'nobody'" in complaint(tmp_path, spec, "--context", "other", "get", "pools")
     assert "'third'" in complaint(tmp_path, spec, "get", "pools", "--context=third")

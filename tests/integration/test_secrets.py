@@ -18,14 +18,20 @@ import yaml
 from attrs import evolve
 from cryptography.hazmat.primitives import serialization
 
-from netplug_backends.kubernetes.layout import Mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
-from tests.integration.etcd_gateway import enable_users
-from tests.integration.etcd_papers import Papers, issued
-from tests.integration.etcd_server import Etcd, Tls, opened_etcd
-from tests.integration.kube_cluster import install_definitions, make_namespace
-from tests.integration.kube_server import ApiServer
-from tests.integration.planted import Case, key_lines, said_by_the_plugin, said_by_the_tool, told_in_process
+from tests.harness.planted_secrets import (
+    FailingSettings,
+    key_lines,
+    output_in_process,
+    output_of_plugin,
+    output_of_tool,
+)
+from tests.harness.servers.certificates import Certificates, issue_certificates
+from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
+from tests.harness.servers.etcd_admin import enable_users
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import install_definitions, make_namespace
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.etcd]
 
@@ -37,8 +43,8 @@ _PASSWORD = "planted-passw0rd"  # noqa: S105  # likewise
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    return issued(tmp_path_factory.mktemp("papers"))
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return issue_certificates(tmp_path_factory.mktemp("papers"))
 
 
 def kubernetes(**access: str) -> DatastoreSettings:
@@ -53,8 +59,8 @@ def poor_token(server: ApiServer) -> str:
     """A token that the server knows, of an account without any right."""
     namespace = make_namespace(server, "poor")
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    server.make(path, {"metadata": {"name": "poor"}})
-    made = server.make(f"{path}/poor/token", {"spec": {}})["status"]
+    server.create(path, {"metadata": {"name": "poor"}})
+    made = server.create(f"{path}/poor/token", {"spec": {}})["status"]
     assert isinstance(made, dict)
     return str(made["token"])
 
@@ -63,7 +69,7 @@ class Kubeconfigs:
     """Kubeconfigs that lead to a server with one thing or another wrong."""
 
     def __init__(self, server: ApiServer, folder: Path) -> None:
-        self._pattern = json.loads(Path(server.kubeconfig(name="secrets")).read_text())
+        self._pattern = json.loads(Path(server.write_kubeconfig(name="secrets")).read_text())
         self._folder = folder
         self._count = 0
 
@@ -83,7 +89,7 @@ class Kubeconfigs:
         return str(path)
 
 
-def of_tokens(server: ApiServer, folder: Path) -> Iterator[Case]:
+def of_tokens(server: ApiServer, folder: Path) -> Iterator[FailingSettings]:
     files = Kubeconfigs(server, folder)
     known = poor_token(server)
     (folder / "lines").write_text(f"{_TOKEN}\nX-Other: {_PASSWORD}")
@@ -124,12 +130,12 @@ def of_tokens(server: ApiServer, folder: Path) -> Iterator[Case]:
         "provider whose command fails": kubernetes(kubeconfig=files.file({"auth-provider": provider})),
     }
     for name, settings in texts.items():
-        yield Case(name=name, settings=settings, secrets=(_TOKEN, _PASSWORD))
+        yield FailingSettings(name=name, settings=settings, secrets=(_TOKEN, _PASSWORD))
     settings = kubernetes(kubeconfig=files.file({"token": known}))
-    yield Case(name="token without a right", settings=settings, secrets=(known,))
+    yield FailingSettings(name="token without a right", settings=settings, secrets=(known,))
 
 
-def of_client_certificates(server: ApiServer, papers: Papers, folder: Path) -> Iterator[Case]:
+def of_client_certificates(server: ApiServer, papers: Certificates, folder: Path) -> Iterator[FailingSettings]:
     files = Kubeconfigs(server, folder)
     right = server.authority.issue_cert("somebody", organization_name="system:masters")
     good = folder / "good.crt"
@@ -150,7 +156,7 @@ def of_client_certificates(server: ApiServer, papers: Papers, folder: Path) -> I
         settings = kubernetes(
             api_root=server.url, certificate_authority=server.ca_file, certificate=str(certificate), key=str(secret)
         )
-        yield Case(name=f"certificate {name}", settings=settings, secrets=key_lines(secret.read_text()))
+        yield FailingSettings(name=f"certificate {name}", settings=settings, secrets=key_lines(secret.read_text()))
     users: dict[str, dict[str, object]] = {
         "key without a certificate": {"client-key-data": data},
         "key that is no base64": {"client-certificate": str(good), "client-key-data": f"{data}!"},
@@ -159,32 +165,34 @@ def of_client_certificates(server: ApiServer, papers: Papers, folder: Path) -> I
     }
     for name, user in users.items():
         secrets = (*key_lines(key), data)
-        yield Case(name=name, settings=kubernetes(kubeconfig=files.file(user)), secrets=secrets)
-        yield Case(name=f"{name}, in a text", settings=kubernetes(kubeconfig_inline=files.text(user)), secrets=secrets)
+        yield FailingSettings(name=name, settings=kubernetes(kubeconfig=files.file(user)), secrets=secrets)
+        yield FailingSettings(
+            name=f"{name}, in a text", settings=kubernetes(kubeconfig_inline=files.text(user)), secrets=secrets
+        )
 
 
 # --- etcd ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def guarded(papers: Papers) -> Iterator[Etcd]:
+def guarded(papers: Certificates) -> Iterator[EtcdCluster]:
     """A cluster that asks clients for certificates."""
-    tls = Tls(
+    tls = ServerTLS(
         cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
     )
-    with opened_etcd(tls=tls) as opened:
+    with start_etcd(tls=tls) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def with_users() -> Iterator[Etcd]:
+def with_users() -> Iterator[EtcdCluster]:
     """A cluster with users."""
-    with opened_etcd() as opened:
+    with start_etcd() as opened:
         enable_users(opened, _PASSWORD)
         yield opened
 
 
-def of_users(etcd: Etcd) -> Iterator[Case]:
+def of_users(etcd: EtcdCluster) -> Iterator[FailingSettings]:
     wrong = f"wrong-{_PASSWORD}"
     plain = DatastoreSettings(etcd_endpoints=etcd.endpoints)
     url = etcd.endpoints[0].replace("://", f"://root:{_PASSWORD}@")
@@ -199,10 +207,10 @@ def of_users(etcd: Etcd) -> Iterator[Case]:
         ),
     }
     for name, settings in texts.items():
-        yield Case(name=name, settings=settings, secrets=(wrong, _PASSWORD))
+        yield FailingSettings(name=name, settings=settings, secrets=(wrong, _PASSWORD))
 
 
-def of_papers(etcd: Etcd, papers: Papers, folder: Path) -> Iterator[Case]:
+def of_papers(etcd: EtcdCluster, papers: Certificates, folder: Path) -> Iterator[FailingSettings]:
     right = DatastoreSettings(
         etcd_endpoints=etcd.endpoints,
         etcd_key_file=str(papers.key),
@@ -239,7 +247,7 @@ def of_papers(etcd: Etcd, papers: Papers, folder: Path) -> Iterator[Case]:
     lines = (path.read_text() for path in (papers.key, papers.other_key, papers.expired_key, locked))
     secrets = tuple(line for text in lines for line in key_lines(text))
     for name, settings in texts.items():
-        yield Case(name=name, settings=settings, secrets=secrets)
+        yield FailingSettings(name=name, settings=settings, secrets=secrets)
 
 
 def encrypted(path: Path) -> bytes:
@@ -253,9 +261,11 @@ def encrypted(path: Path) -> bytes:
 
 
 @pytest.fixture
-def cases(api_server: ApiServer, guarded: Etcd, with_users: Etcd, papers: Papers, tmp_path: Path) -> tuple[Case, ...]:
+def cases(
+    api_server: ApiServer, guarded: EtcdCluster, with_users: EtcdCluster, papers: Certificates, tmp_path: Path
+) -> tuple[FailingSettings, ...]:
     """Every failing case of both stores."""
-    install_definitions(api_server, Mode.V1)
+    install_definitions(api_server, CrdMode.V1)
     return (
         *of_tokens(api_server, tmp_path),
         *of_client_certificates(api_server, papers, tmp_path),
@@ -267,19 +277,22 @@ def cases(api_server: ApiServer, guarded: Etcd, with_users: Etcd, papers: Papers
 # grpc's own thread may find its channel closed, and says so where nobody asked it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_d14_no_failing_case_of_either_store_tells_a_secret(
-    cases: tuple[Case, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    cases: tuple[FailingSettings, ...],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
     for case in cases:
-        errors, told = told_in_process(case)
+        errors, told = output_in_process(case)
         assert errors, f"{case.name}: it works"
         printed = capfd.readouterr()
         told += caplog.text + printed.out + printed.err
         caplog.clear()
-        tool_said, plugin_said = said_by_the_tool(case), said_by_the_plugin(case, tmp_path)
+        tool_said, plugin_said = output_of_tool(case), output_of_plugin(case, tmp_path)
         assert tool_said, case.name
         assert plugin_said, case.name
         for text in (told, tool_said, plugin_said):
-            assert not case.seen(text), f"{case.name}: {text}"
+            assert not case.find_leaked_secrets(text), f"{case.name}: {text}"
         assert "Traceback" not in tool_said + plugin_said, case.name
     assert len(cases) > 40

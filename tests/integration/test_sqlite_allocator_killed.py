@@ -10,22 +10,26 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.flows.affinities import relinquish_node
-from netplug_core.ipam.affinity import AFFINITY
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
-from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.relinquish import Emptiness
-from netplug_core.ipam.request import ReleaseRequest
+from netplug_core.flows.ipam.affinities import relinquish_node
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
-from netplug_core.testing.allocator.laws import blocks_are_sound, handles_count_enough, owners_have_claims
-from netplug_core.testing.allocator.stored import look
+from netplug_core.testing.allocator.invariants import (
+    block_owners_have_affinities,
+    blocks_are_consistent,
+    handle_counts_are_not_too_low,
+)
+from netplug_core.testing.allocator.state import read_state
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WRITERS = 4
@@ -35,7 +39,7 @@ _LIVES = 16
 def writer(path: Path, folder: Path, number: int, life: int) -> subprocess.Popen[str]:
     """One process; two of them share a node, and all of them the pools."""
     arguments = (str(path), f"node-{number % 2}", str(folder), f"w{number}x{life}")
-    command = (sys.executable, "-m", "tests.integration.sqlite_allocating", *arguments)
+    command = (sys.executable, "-m", "tests.harness.processes.sqlite_worker", *arguments)
     return subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True)
 
 
@@ -50,7 +54,7 @@ def test_what_killed_processes_leave_is_sound_and_is_freed_by_their_handles(tmp_
     folder.mkdir()
     with closing(SqliteDatastore(str(path), clock=clock)) as store:
         for name, cidr in (("four", "10.67.0.0/26"), ("six", "fd67::/122")):
-            pool = IPPool.over(Prefix.parse(cidr), name=name)
+            pool = IPPool.for_prefix(Prefix.parse(cidr), name=name)
             store.commit([Create(pool.key, pool)], deadline=Deadline.after(clock, 5))
     chance = random.Random(7)  # noqa: S311  # which one is killed when
     running = {number: writer(path, folder, number, 0) for number in range(_WRITERS)}
@@ -68,10 +72,10 @@ def test_what_killed_processes_leave_is_sound_and_is_freed_by_their_handles(tmp_
     used = [name.removeprefix("handle-") for name in names if name.startswith("handle-")]
     assert len(used) > _LIVES
     with closing(SqliteDatastore(str(path), clock=clock)) as store:
-        left = look(store, deadline=Deadline.after(clock, 5))
-        blocks_are_sound(left)
-        handles_count_enough(left)
-        owners_have_claims(left)
+        left = read_state(store, deadline=Deadline.after(clock, 5))
+        blocks_are_consistent(left)
+        handle_counts_are_not_too_low(left)
+        block_owners_have_affinities(left)
         ipam = BlockIPAM(datastore=store, clock=clock, chance=random.random)
         for handle in used:
             ipam.release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=Deadline.after(clock, 30))

@@ -15,8 +15,8 @@ import pytest
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Get, List, Revision
-from netplug_core.testing.bench import TOOL
-from tests.integration.sqlite_worker import CLOCK, opened_store
+from netplug_core.testing.datastore_harness import TOOL
+from tests.harness.processes.sqlite_counter import CLOCK, open_store
 
 Worker = subprocess.Popen[str]
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 @contextmanager
 def workers(path: Path, job: str, *arguments: str) -> Iterator[list[Worker]]:
     """A process for each argument, all told to begin at once."""
-    command = [sys.executable, "-m", "tests.integration.sqlite_worker", str(path), job]
+    command = [sys.executable, "-m", "tests.harness.processes.sqlite_counter", str(path), job]
     started = [
         subprocess.Popen(
             [*command, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -59,7 +59,7 @@ def results(started: list[Worker]) -> list[tuple[int | None, str, str]]:
 
 
 def stored(path: Path) -> dict[str, str]:
-    with closing(opened_store(str(path))) as store:
+    with closing(open_store(str(path))) as store:
         records = store.read((List(TOOL),), deadline=Deadline.after(CLOCK, 5.0)).list(List(TOOL))
     return {record.key.name: record.value for record in records}
 
@@ -114,7 +114,7 @@ def last_number_told(worker: Worker, *, after: int) -> int:
 
 
 def test_a_watch_tells_the_writes_of_other_processes(path: Path) -> None:
-    with closing(opened_store(str(path))) as store:
+    with closing(open_store(str(path))) as store:
         store.read((List(TOOL),), deadline=Deadline.after(CLOCK, 5.0))
         with workers(path, "count", "9", "9") as started:
             watch = store.watch({TOOL: Revision("0")}, deadline=Deadline.after(CLOCK, 30.0))
@@ -126,7 +126,7 @@ def test_a_watch_tells_the_writes_of_other_processes(path: Path) -> None:
 
 
 def test_a_process_that_stays_in_a_write_makes_others_give_up_at_their_deadline(path: Path) -> None:
-    with closing(opened_store(str(path))) as store:
+    with closing(open_store(str(path))) as store:
         store.commit((Create(TOOL.key("saw"), "1"),), deadline=Deadline.after(CLOCK, 5.0))
         with holding_the_write_lock(path):
             begun = CLOCK.monotonic()

@@ -74,16 +74,16 @@ def test_overlapping_is_covering_one_way_or_the_other(one: Prefix, other: Prefix
 @given(prefixes(), st.data())
 def test_the_parts_of_a_prefix_are_the_prefix(prefix: Prefix, data: st.DataObject) -> None:
     length = data.draw(st.integers(prefix.length, prefix.family.width))
-    count = prefix.part_count(length)
+    count = prefix.subprefix_count(length)
     index = data.draw(st.integers(0, count - 1))
-    part = prefix.part(index, length)
+    part = prefix.subprefix(index, length)
     assert prefix.covers(part)
     assert part == Prefix.at(part.first, length)
     assert count * part.size == prefix.size
-    assert prefix.part(0, length).first == prefix.first
-    assert prefix.part(count - 1, length).last == prefix.last
+    assert prefix.subprefix(0, length).first == prefix.first
+    assert prefix.subprefix(count - 1, length).last == prefix.last
     if index + 1 < count:
-        assert prefix.part(index + 1, length).first.value == part.last.value + 1
+        assert prefix.subprefix(index + 1, length).first.value == part.last.value + 1
 
 
 @given(prefixes())

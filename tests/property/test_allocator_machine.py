@@ -10,50 +10,53 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import settings
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
-from netplug_core.datastore.interface import Atomicity, Datastore
-from netplug_core.datastore.warm import Warm
-from netplug_core.ipam.handle import HANDLE
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.allocator.machine import allocator_machine
 
-PASSING = frozenset((HANDLE, WORKLOAD_ENDPOINT))
+UNCACHED_KINDS = frozenset((HANDLE, WORKLOAD_ENDPOINT))
 
 
-def memory(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:
+def open_memory_store(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:
     return nullcontext(MemoryDatastore(atomicity, clock=clock))
 
 
 @contextmanager
-def sqlite(clock: Clock) -> Iterator[Datastore]:
+def open_sqlite_store(clock: Clock) -> Iterator[Datastore]:
     with TemporaryDirectory() as folder, closing(SqliteDatastore(f"{folder}/store.db", clock=clock)) as store:
         yield store
 
 
-def cold(store: Datastore, clock: Clock) -> BlockIPAM:
+def open_standalone_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
 
-def warm(store: Datastore, clock: Clock) -> BlockIPAM:
+def open_resident_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     return BlockIPAM(
-        datastore=store, clock=clock, chance=lambda: 0.5, warm=Warm.over(store, clock=clock, passing=PASSING)
+        datastore=store,
+        clock=clock,
+        chance=lambda: 0.5,
+        cache=DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=UNCACHED_KINDS),
     )
 
 
-atomic = partial(memory, atomicity=Atomicity.ATOMIC)
-ordered = partial(memory, atomicity=Atomicity.ORDERED)
+open_atomic_store = partial(open_memory_store, atomicity=Atomicity.ATOMIC)
+open_ordered_store = partial(open_memory_store, atomicity=Atomicity.ORDERED)
 
-TestOnAnAtomicStore = allocator_machine(atomic, cold).TestCase
-TestOnAnOrderedStore = allocator_machine(ordered, cold).TestCase
-TestResidentOnAnAtomicStore = allocator_machine(atomic, warm).TestCase
-TestResidentOnAnOrderedStore = allocator_machine(ordered, warm).TestCase
-TestOnSqlite = allocator_machine(sqlite, cold).TestCase
+TestOnAnAtomicStore = allocator_machine(open_atomic_store, open_standalone_ipam).TestCase
+TestOnAnOrderedStore = allocator_machine(open_ordered_store, open_standalone_ipam).TestCase
+TestResidentOnAnAtomicStore = allocator_machine(open_atomic_store, open_resident_ipam).TestCase
+TestResidentOnAnOrderedStore = allocator_machine(open_ordered_store, open_resident_ipam).TestCase
+TestOnSqlite = allocator_machine(open_sqlite_store, open_standalone_ipam).TestCase
 
 # A step is many calls, each of them judged: fewer examples than for other laws keep a run short; `nightly` has plenty.
-FEW = settings(max_examples=max(20, settings().max_examples // 2))
-TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = FEW
-TestResidentOnAnAtomicStore.settings = TestResidentOnAnOrderedStore.settings = FEW
-TestOnSqlite.settings = settings(FEW, max_examples=FEW.max_examples // 4)
+ALLOCATOR_EXAMPLES = settings(max_examples=max(20, settings().max_examples // 2))
+TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = ALLOCATOR_EXAMPLES
+TestResidentOnAnAtomicStore.settings = TestResidentOnAnOrderedStore.settings = ALLOCATOR_EXAMPLES
+TestOnSqlite.settings = settings(ALLOCATOR_EXAMPLES, max_examples=ALLOCATOR_EXAMPLES.max_examples // 4)

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Prefix
-from netplug_core.datastore.interface import Atomicity
-from netplug_core.flows.outcome import Effect
+from netplug_core.datastore.protocol import Atomicity
+from netplug_core.flows.resources.outcome import Effect
 from netplug_core.records import Create
-from netplug_core.resources.codec import Origin, from_mapping, to_mapping
+from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, key_of
 from netplug_core.resources.metadata import Labels, Metadata
-from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.testing.faults import Fault, LostRace, LostReply
 from netplug_core.testing.strategies import labels, names, prefixes
-from tests.resource_bench import Bench
+from tests.harness.resources import ResourceHarness
 
 FAULTS: st.SearchStrategy[Fault | None] = st.sampled_from([None, LostRace(), LostReply()])
 RANGES = st.sampled_from(["10.0.0.0/16", "192.168.1.0/24", "fd00::/64", "fd00:0:0:1::/118"]).map(Prefix.parse)
@@ -60,9 +60,9 @@ NODES = st.builds(
     metadata=metadata_of(names()),
     spec=st.builds(
         NodeSpec,
-        orchestrator_names=st.lists(st.builds(OrchestratorName, orchestrator=names(), name=names()), max_size=2).map(
-            tuple
-        ),
+        orchestrator_references=st.lists(
+            st.builds(OrchestratorReference, orchestrator=names(), node_name=names()), max_size=2
+        ).map(tuple),
     ),
 )
 RESERVATIONS = st.builds(
@@ -76,10 +76,10 @@ CONFIGURATIONS = st.builds(
     spec=st.builds(
         IPAMConfigurationSpec,
         is_affinity_strict=st.sampled_from([True]),
-        claims_blocks=st.booleans(),
-        max_blocks=st.integers(0, 40),
+        may_auto_allocate_blocks=st.booleans(),
+        max_blocks_per_host=st.integers(0, 40),
         cooldown_s=st.integers(0, 600),
-        vm_persistence=st.sampled_from(["", "Enabled", "Disabled"]),
+        vm_address_persistence=st.sampled_from(["", "Enabled", "Disabled"]),
     ),
 )
 # Two of one kind that may follow each other: a pool keeps its range.
@@ -91,8 +91,8 @@ PAIRS = st.one_of(
 )
 
 
-def stored_in(bench: Bench, resource: Resource) -> Resource:
-    found = bench.find(key_of(resource))
+def stored_in(harness: ResourceHarness, resource: Resource) -> Resource:
+    found = harness.find(key_of(resource))
     assert found is not None
     return found.value
 
@@ -106,9 +106,9 @@ def test_what_is_applied_is_stored_and_applying_again_changes_nothing(
     pair: tuple[Resource, Resource], fault: Fault | None
 ) -> None:
     """Laws 1, 2, 4 and 5."""
-    bench = Bench.over(Atomicity.ATOMIC)
+    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
     for wanted in pair:
-        bench.apply(wanted, store=bench.faulty(**unlucky(fault)))
+        bench.apply(wanted, store=bench.with_faults(**unlucky(fault)))
         stored = stored_in(bench, wanted)
         assert stored.spec == wanted.spec
         assert (stored.metadata.labels, stored.metadata.annotations) == (
@@ -116,7 +116,7 @@ def test_what_is_applied_is_stored_and_applying_again_changes_nothing(
             wanted.metadata.annotations,
         )
         commits = bench.store.calls.commits
-        shown = from_mapping(to_mapping(stored, revision="5"), origin=Origin.PERSON)
+        shown = from_mapping(to_mapping(stored, revision="5"), origin=DocumentOrigin.USER)
         for again in (wanted, shown):
             assert bench.apply(again).effect is Effect.UNCHANGED
             assert bench.replace(again).effect is Effect.UNCHANGED
@@ -128,15 +128,15 @@ def test_whoever_was_there_first_keeps_what_is_not_a_persons_to_write(
     pair: tuple[Resource, Resource], fault: Fault | None
 ) -> None:
     """Laws 2, 3 and 4."""
-    bench = Bench.over(Atomicity.ATOMIC)
+    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
     first, second = pair
     kept = evolve(
-        first.metadata, uid="theirs", creation_time_ns=7_000_000_000, finalizers=("f",), carried='{"later":1}'
+        first.metadata, uid="theirs", creation_time_ns=7_000_000_000, finalizers=("f",), unknown_json='{"later":1}'
     )
-    bench.put(Create(key_of(first), evolve(first, metadata=kept, carried='{"later":2}')))
+    bench.put(Create(key_of(first), evolve(first, metadata=kept, unknown_json='{"later":2}')))
     wanted = evolve(second, metadata=evolve(second.metadata, name=first.metadata.name, uid="mine"))
-    bench.apply(wanted, store=bench.faulty(**unlucky(fault)))
+    bench.apply(wanted, store=bench.with_faults(**unlucky(fault)))
     stored = stored_in(bench, first)
     assert stored.metadata == evolve(kept, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations)
-    assert stored.carried == '{"later":2}'
+    assert stored.unknown_json == '{"later":2}'
     assert stored.spec == wanted.spec

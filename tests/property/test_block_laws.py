@@ -20,10 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState
-from netplug_core.ipam.block import BLOCK, RESERVED_HANDLE, Attribute, Block
-from netplug_core.ipam.codec import from_mapping, to_mapping
-from netplug_core.ipam.handle import HANDLE, Handle
+from netplug_core.encoding.ipam import from_mapping, to_mapping
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
+from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Attribute, Block
+from netplug_core.ipam.model.handle import HANDLE, Handle
 from netplug_core.records import Kind
 from netplug_core.testing.strategies import names, prefixes
 
@@ -61,7 +61,7 @@ class BlockLaws(RuleBasedStateMachine):
     @initialize(prefix=small_prefixes, now_ns=st.integers(1, 2**62), kept_back=st.tuples(ends, ends))
     def create(self, prefix: Prefix, now_ns: int, kept_back: tuple[int, int]) -> None:
         self.now_ns = now_ns
-        self.block = Block.new(prefix, owner="host:n", now_ns=now_ns, kept_back=kept_back)
+        self.block = Block.new(prefix, owner="host:n", now_ns=now_ns, host_reserved=kept_back)
         self.queue = list(self.block.free)
         self.keep_back(kept_back)
 
@@ -74,8 +74,8 @@ class BlockLaws(RuleBasedStateMachine):
 
     @rule(handle=st.sampled_from(HANDLES), count=st.integers(0, 5), pod=st.sampled_from(["", "p"]))
     def assign(self, handle: str | None, count: int, pod: str) -> None:
-        ordinals = self.block.available(count, None)
-        assert ordinals == self.block.available(count, lambda _address: True)
+        ordinals = self.block.find_free(count, None)
+        assert ordinals == self.block.find_free(count, lambda _address: True)
         for ordinal in ordinals:
             assert self.given >= self.not_before.get(ordinal, 0)
             self.given += 1
@@ -128,7 +128,7 @@ class BlockLaws(RuleBasedStateMachine):
                 over.add(ordinal)
             elif stamp_ns > self.now_ns:
                 late.add(ordinal)
-        before, self.block = self.block, self.block.collected(self.now_ns, cooldown_s * SECOND_NS)
+        before, self.block = self.block, self.block.expire_cooldown(self.now_ns, cooldown_s * SECOND_NS)
         assert self.block.sequence == before.sequence
         assert (self.block is before) is (not (over or late))
         assert self.block.problem(self.now_ns) == ""
@@ -163,7 +163,7 @@ class BlockLaws(RuleBasedStateMachine):
     @precondition(lambda self: self.block.is_empty)
     @rule(kept_back=st.tuples(ends, ends))
     def take_over(self, kept_back: tuple[int, int]) -> None:
-        self.change(self.block.refilled("host:o", self.now_ns, kept_back))
+        self.change(self.block.taken_over("host:o", self.now_ns, kept_back))
         assert self.block.owner == "host:o"
         freed = set(self.holders)
         self.holders.clear()
@@ -174,7 +174,7 @@ class BlockLaws(RuleBasedStateMachine):
 
     def change(self, block: Block) -> None:
         assert block.sequence == self.block.sequence + 1
-        assert (block.prefix, block.carried) == (self.block.prefix, self.block.carried)
+        assert (block.prefix, block.unknown_json) == (self.block.prefix, self.block.unknown_json)
         self.block = block
 
     # --- what always holds
@@ -213,13 +213,13 @@ TestBlockLaws = BlockLaws.TestCase
 
 @given(blocks=st.dictionaries(small_prefixes, st.integers(1, 2**70)), extra=carried)
 def test_json_keeps_a_handle(blocks: dict[Prefix, int], extra: dict[str, object]) -> None:
-    handle = Handle(blocks=tuple(sorted(blocks.items())), carried=as_carried(extra))
+    handle = Handle(blocks=tuple(sorted(blocks.items())), unknown_json=as_carried(extra))
     assert from_mapping(HANDLE, json.loads(json.dumps(to_mapping(handle)))) == handle
 
 
 @given(state=st.sampled_from(AffinityState), extra=carried)
 def test_json_keeps_a_claim(state: AffinityState, extra: dict[str, object]) -> None:
-    affinity = Affinity(state=state, carried=as_carried(extra))
+    affinity = Affinity(state=state, unknown_json=as_carried(extra))
     assert from_mapping(AFFINITY, json.loads(json.dumps(to_mapping(affinity)))) == affinity
 
 
@@ -229,7 +229,7 @@ def test_json_keeps_a_claim(state: AffinityState, extra: dict[str, object]) -> N
     owner=st.dictionaries(names(), names(), max_size=3).map(lambda pairs: tuple(sorted(pairs.items()))),
     alternate=st.dictionaries(names(), names(), max_size=2).map(lambda pairs: tuple(sorted(pairs.items()))),
     released_ns=st.none() | st.integers(0, 2**33).map(lambda seconds: seconds * SECOND_NS),
-    carried=carried.map(as_carried),
+    unknown_json=carried.map(as_carried),
 ), extra=carried)  # fmt: skip
 def test_json_keeps_who_holds_an_address(attribute: Attribute, extra: dict[str, object]) -> None:
     block = Block.new(Prefix.parse("10.0.0.0/30"), owner="", now_ns=2**63).assign((Ordinal(2),), attribute)

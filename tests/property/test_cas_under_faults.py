@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.interface import Atomicity, Datastore
-from netplug_core.datastore.loop import run
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.transaction import run
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Decision, Get, Key, Kind, Query, Snapshot, Update, Write
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import (
-    Death,
     Fault,
     FaultyDatastore,
     LostRace,
     LostReply,
     LostRequest,
-    Meanwhile,
+    ProcessDeath,
     ProcessDied,
+    RunBefore,
 )
 
 LEDGER: Kind[tuple[str, ...]] = Kind("Ledger", ("name",))
@@ -35,8 +35,8 @@ BOOK = LEDGER.key("book")
 WORKERS = ("ann", "bob", "cyd")
 
 # Of the faults, those that need an ordered store stop after the receipt, before the ledger.
-ANYWHERE: tuple[Fault, ...] = (LostRace(), LostRequest(), LostReply(), Death(0), Death(None))
-IN_ORDER: tuple[Fault, ...] = (*ANYWHERE, LostRace(1), LostRequest(1), LostReply(1), Death(1))
+ANYWHERE: tuple[Fault, ...] = (LostRace(), LostRequest(), LostReply(), ProcessDeath(0), ProcessDeath(None))
+IN_ORDER: tuple[Fault, ...] = (*ANYWHERE, LostRace(1), LostRequest(1), LostReply(1), ProcessDeath(1))
 MEANWHILE = "another actor"
 
 
@@ -84,8 +84,8 @@ def test_every_line_is_entered_once(atomicity: Atomicity, faults: tuple[Fault, .
     drawn = data.draw(st.dictionaries(st.integers(1, 8), st.sampled_from((*faults, MEANWHILE)), max_size=6))
     others = {number: f"other-{number}" for number, fault in drawn.items() if fault == MEANWHILE}
 
-    def interrupt(worker: str) -> Meanwhile:
-        return Meanwhile(lambda: work(inner, clock, worker))
+    def interrupt(worker: str) -> RunBefore:
+        return RunBefore(lambda: work(inner, clock, worker))
 
     script = {number: fault for number, fault in drawn.items() if not isinstance(fault, str)}
     store = FaultyDatastore(inner, {**script, **{number: interrupt(name) for number, name in others.items()}})

@@ -20,24 +20,32 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.errors import AllocationError, Unavailable
-from netplug_core.ipam.affinity import AffinityState, affinity_key, owner_node
-from netplug_core.ipam.block import Pairs
-from netplug_core.ipam.collection import Memory, View
-from netplug_core.ipam.handle import Handle, handle_key
-from netplug_core.ipam.holdings import holdings
-from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseRequest
-from netplug_core.ipam.witness import PodName
-from netplug_core.records import Change, Kind, Query, Revision, Snapshot, Write
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
+from netplug_core.ipam.gc.candidates import allocation_owners
+from netplug_core.ipam.gc.lookup import PodName
+from netplug_core.ipam.gc.model import ScanHistory, StoreView
+from netplug_core.ipam.model.affinity import AffinityState, affinity_key, owner_node
+from netplug_core.ipam.model.block import Pairs
+from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.testing.faults import Death, Fault, FaultyDatastore, LostRace, LostReply, LostRequest, ProcessDied
-from tests.collector_bench import GRACE_S, CollectorBench
+from netplug_core.testing.faults import (
+    Fault,
+    FaultyDatastore,
+    LostRace,
+    LostReply,
+    LostRequest,
+    ProcessDeath,
+    ProcessDied,
+)
+from tests.harness.collector import GRACE_S, CollectorHarness
 
 NODES = ("node-a", "node-b", "node-c")
 PODS = ("p0", "p1", "p2", "p3")
@@ -48,20 +56,20 @@ families = st.sampled_from([(Family.IPV4,), (Family.IPV4, Family.IPV6), (Family.
 pauses = st.sampled_from([1.0, 61.0, GRACE_S / 2, GRACE_S])
 
 
-class Sort(enum.Enum):
+class CommitFaultKind(enum.Enum):
     """What may happen to a commit."""
 
-    RACE = enum.auto()
-    REQUEST = enum.auto()
-    REPLY = enum.auto()
-    DEATH = enum.auto()
+    LOST_RACE = enum.auto()
+    LOST_REQUEST = enum.auto()
+    LOST_REPLY = enum.auto()
+    PROCESS_DEATH = enum.auto()
 
 
 @frozen
-class Mishap:
+class CommitFault:
     """What happens to one commit of a call, after a share of its writes."""
 
-    sort: Sort
+    kind: CommitFaultKind
     at: int
     share: float
 
@@ -69,28 +77,28 @@ class Mishap:
         """The fault that it is for so many writes; an atomic store has applied none or all of them."""
         is_ordered = atomicity is Atomicity.ORDERED
         applied = round(self.share * count) if is_ordered else round(self.share) * count
-        match self.sort:
-            case Sort.RACE:
+        match self.kind:
+            case CommitFaultKind.LOST_RACE:
                 return LostRace(min(applied, count - 1) if is_ordered else 0)
-            case Sort.REQUEST:
+            case CommitFaultKind.LOST_REQUEST:
                 return LostRequest(applied if applied < count else 0)
-            case Sort.REPLY:
+            case CommitFaultKind.LOST_REPLY:
                 return LostReply(applied)
-            case Sort.DEATH:
-                return Death(applied)
+            case CommitFaultKind.PROCESS_DEATH:
+                return ProcessDeath(applied)
 
 
-mishaps = st.none() | st.builds(Mishap, st.sampled_from(Sort), st.integers(1, 4), st.floats(0, 1))
+mishaps = st.none() | st.builds(CommitFault, st.sampled_from(CommitFaultKind), st.integers(1, 4), st.floats(0, 1))
 
 
 @define
-class Troubled:
+class FaultyCollectorDatastore:
     """A store in which a mishap comes to one commit, and another actor acts just before one."""
 
     inner: MemoryDatastore
-    mishap: Mishap | None = None
-    act_at: int = 0
-    act: Callable[[], object] = lambda: None
+    fault: CommitFault | None = None
+    operation_at: int = 0
+    operation: Callable[[], object] = lambda: None
     commits: int = 0
 
     @property
@@ -102,18 +110,18 @@ class Troubled:
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         self.commits += 1
-        if self.commits == self.act_at:
-            self.act()
+        if self.commits == self.operation_at:
+            self.operation()
         script: dict[int, Fault] = {}
-        if self.mishap is not None and self.mishap.at == self.commits:
-            script[1] = self.mishap.fault(len(writes), self.description.atomicity)
+        if self.fault is not None and self.fault.at == self.commits:
+            script[1] = self.fault.fault(len(writes), self.description.atomicity)
         return FaultyDatastore(self.inner, script).commit(writes, deadline=deadline)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         return self.inner.watch(start, deadline=deadline)
 
 
-class Act(enum.Enum):
+class ConcurrentAction(enum.Enum):
     """What another actor may do: a pod starts, stops, is attached once more; a node is there again."""
 
     START = enum.auto()
@@ -123,20 +131,20 @@ class Act(enum.Enum):
 
 
 @frozen
-class Rival:
+class ConcurrentActor:
     """Another actor in the middle of a tick, before its n-th commit."""
 
     at: int
-    act: Act
+    action: ConcurrentAction
     pod: str
     node: str
 
 
-rivals = st.none() | st.builds(Rival, st.integers(1, 4), st.sampled_from(Act), pods, nodes)
+rivals = st.none() | st.builds(ConcurrentActor, st.integers(1, 4), st.sampled_from(ConcurrentAction), pods, nodes)
 
 
 @frozen(kw_only=True)
-class Living:
+class LiveOwner:
     """Somebody who uses addresses: a pod, a node as the end of a tunnel, or a plain container."""
 
     addresses: frozenset[Address] = frozenset()
@@ -158,56 +166,56 @@ class CollectorMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        bench = CollectorBench()
+        bench = CollectorHarness()
         bench.inner = MemoryDatastore(self.atomicity, clock=bench.clock)
         bench.store = bench.inner
         bench.orchestrator.nodes = set(NODES)
         bench.add_pool("four", "10.0.0.0/28")
         bench.add_pool("six", "fd00::/125")
-        self.bench = bench
-        self.living: dict[str, Living] = {}
-        self.old: View = bench.view()
+        self.harness = bench
+        self.live_owners: dict[str, LiveOwner] = {}
+        self.old_view: StoreView = bench.view()
         self.containers = 0
 
     # --- who comes ---------------------------------------------------------------------------------------------------
 
     @rule(pod=pods, node=nodes, wanted=families, mishap=mishaps)
-    def start(self, pod: str, node: str, wanted: tuple[Family, ...], mishap: Mishap | None) -> None:
+    def start(self, pod: str, node: str, wanted: tuple[Family, ...], mishap: CommitFault | None) -> None:
         self.attach(pod, node, wanted, mishap)
 
-    def attach(self, pod: str, node: str, wanted: tuple[Family, ...], mishap: Mishap | None = None) -> None:
+    def attach(self, pod: str, node: str, wanted: tuple[Family, ...], mishap: CommitFault | None = None) -> None:
         """A pod's container is attached, unless one is; the pod reports its addresses from then on."""
-        known = self.bench.orchestrator.pods.get(PodName("default", pod))
+        known = self.harness.orchestrator.pods.get(PodName("default", pod))
         node = known.node if known else node
         is_over = self.handles_of(pod) or (known is not None and known.is_finished)
-        if is_over or node not in self.bench.orchestrator.nodes:
+        if is_over or node not in self.harness.orchestrator.nodes:
             return
-        self.bench.orchestrator.run_pod(pod, node)
+        self.harness.orchestrator.run_pod(pod, node)
         self.containers += 1
         handle = f"net.c{self.containers}"
-        living = Living(owner=owner_of(f"c{self.containers}", pod), wanted=wanted, pod=pod, node=node)
+        living = LiveOwner(owner=owner_of(f"c{self.containers}", pod), wanted=wanted, pod=pod, node=node)
         addresses = self.assign(handle, living, mishap)
         if addresses:
-            self.living[handle] = evolve(living, addresses=addresses)
-            self.bench.orchestrator.run_pod(pod, node, *map(str, addresses))
+            self.live_owners[handle] = evolve(living, addresses=addresses)
+            self.harness.orchestrator.run_pod(pod, node, *map(str, addresses))
 
     @rule(node=nodes, mishap=mishaps)
-    def open_tunnel(self, node: str, mishap: Mishap | None) -> None:
-        if node in self.bench.orchestrator.nodes:
-            living = Living(owner=(("type", "vxlanTunnelAddress"),), node=node, use=AllowedUse.TUNNEL)
+    def open_tunnel(self, node: str, mishap: CommitFault | None) -> None:
+        if node in self.harness.orchestrator.nodes:
+            living = LiveOwner(owner=(("type", "vxlanTunnelAddress"),), node=node, use=AllowedUse.TUNNEL)
             self.keep(f"tunnel-{node}", living, mishap)
 
     @rule(number=st.integers(0, 1), node=nodes, mishap=mishaps)
-    def start_without_a_pod(self, number: int, node: str, mishap: Mishap | None) -> None:
+    def start_without_a_pod(self, number: int, node: str, mishap: CommitFault | None) -> None:
         """A plain container: nobody can ever say whether it still runs."""
-        self.keep(f"net.bare{number}", Living(owner=owner_of(f"bare{number}"), node=node), mishap)
+        self.keep(f"net.bare{number}", LiveOwner(owner=owner_of(f"bare{number}"), node=node), mishap)
 
-    def keep(self, handle: str, living: Living, mishap: Mishap | None) -> None:
+    def keep(self, handle: str, living: LiveOwner, mishap: CommitFault | None) -> None:
         addresses = self.assign(handle, living, mishap)
         if addresses:
-            self.living[handle] = evolve(living, addresses=addresses)
+            self.live_owners[handle] = evolve(living, addresses=addresses)
 
-    def assign(self, handle: str, living: Living, mishap: Mishap | None = None) -> frozenset[Address]:
+    def assign(self, handle: str, living: LiveOwner, mishap: CommitFault | None = None) -> frozenset[Address]:
         """The addresses that a call got; none where it failed or died."""
         request = AssignRequest(
             handle=handle,
@@ -217,23 +225,23 @@ class CollectorMachine(RuleBasedStateMachine):
             use=living.use,
         )
         with suppress(AllocationError, ProcessDied, Unavailable):
-            got = self.ipam(mishap).assign(request, NO_ENDPOINT, deadline=self.bench.deadline)
+            got = self.ipam(mishap).assign(request, NO_ENDPOINT, deadline=self.harness.deadline)
             return frozenset(assigned.address for assigned in got.addresses)
         return frozenset()
 
     # --- who goes ----------------------------------------------------------------------------------------------------
 
     @rule(pod=pods, mishap=mishaps)
-    def stop(self, pod: str, mishap: Mishap | None) -> None:
+    def stop(self, pod: str, mishap: CommitFault | None) -> None:
         self.detach(pod, mishap)
 
-    def detach(self, pod: str, mishap: Mishap | None = None) -> None:
+    def detach(self, pod: str, mishap: CommitFault | None = None) -> None:
         """A pod's container is detached as it should be, and the pod deleted."""
         for handle in self.handles_of(pod):
-            del self.living[handle]
+            del self.live_owners[handle]
             with suppress(ProcessDied, Unavailable):
-                self.ipam(mishap).release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=self.bench.deadline)
-        self.bench.orchestrator.pods.pop(PodName("default", pod), None)
+                self.ipam(mishap).release(ReleaseRequest(handle=handle), NO_ENDPOINT, deadline=self.harness.deadline)
+        self.harness.orchestrator.pods.pop(PodName("default", pod), None)
 
     @rule(pod=pods)
     def vanish(self, pod: str) -> None:
@@ -242,113 +250,117 @@ class CollectorMachine(RuleBasedStateMachine):
     def lose(self, pod: str) -> None:
         """A pod is deleted, and nobody detaches its container."""
         for handle in self.handles_of(pod):
-            del self.living[handle]
-        self.bench.orchestrator.pods.pop(PodName("default", pod), None)
+            del self.live_owners[handle]
+        self.harness.orchestrator.pods.pop(PodName("default", pod), None)
 
     @rule(pod=pods)
     def finish(self, pod: str) -> None:
         """A pod is evicted; it goes on reporting its addresses."""
         name = PodName("default", pod)
-        if name in self.bench.orchestrator.pods:
+        if name in self.harness.orchestrator.pods:
             for handle in self.handles_of(pod):
-                del self.living[handle]
-            self.bench.orchestrator.pods[name] = evolve(self.bench.orchestrator.pods[name], is_finished=True)
+                del self.live_owners[handle]
+            self.harness.orchestrator.pods[name] = evolve(self.harness.orchestrator.pods[name], is_finished=True)
 
     @rule(node=nodes, takes_pods=st.booleans())
     def remove_node(self, node: str, *, takes_pods: bool) -> None:
         """A node is gone, and perhaps its pods; those that stay are there until somebody deletes them."""
-        self.bench.orchestrator.nodes.discard(node)
-        self.living.pop(f"tunnel-{node}", None)
+        self.harness.orchestrator.nodes.discard(node)
+        self.live_owners.pop(f"tunnel-{node}", None)
         if takes_pods:
-            for name in [name for name, facts in self.bench.orchestrator.pods.items() if facts.node == node]:
+            for name in [name for name, facts in self.harness.orchestrator.pods.items() if facts.node == node]:
                 self.lose(name.name)
 
     @rule(node=nodes)
     def add_node(self, node: str) -> None:
-        self.bench.orchestrator.nodes.add(node)
+        self.harness.orchestrator.nodes.add(node)
 
     def handles_of(self, pod: str) -> list[str]:
-        return [handle for handle, living in self.living.items() if living.pod == pod]
+        return [handle for handle, living in self.live_owners.items() if living.pod == pod]
 
     # --- what else happens -------------------------------------------------------------------------------------------
 
     @rule(seconds=pauses)
     def time_passes(self, seconds: float) -> None:
-        self.bench.clock.sleep(seconds)
+        self.harness.clock.sleep(seconds)
 
     @rule(seconds=st.sampled_from([0, 60]))
     def change_cooldown(self, seconds: int) -> None:
-        self.bench.set_cooldown(seconds)
+        self.harness.set_cooldown(seconds)
 
     @rule(node=nodes, index=st.integers(0, 3), state=st.sampled_from(AffinityState))
     def leave_a_claim(self, node: str, index: int, state: AffinityState) -> None:
         """A node died between its claim and its block, or after it gave up the block."""
-        prefix = Prefix.parse("10.0.0.0/28").part(index, 30)
-        if state is AffinityState.CONFIRMED or self.bench.find(affinity_key(f"host:{node}", prefix)) is not None:
+        prefix = Prefix.parse("10.0.0.0/28").subprefix(index, 30)
+        if state is AffinityState.CONFIRMED or self.harness.find(affinity_key(f"host:{node}", prefix)) is not None:
             return
-        self.bench.claim(str(prefix), f"host:{node}", state)
+        self.harness.put_affinity(str(prefix), f"host:{node}", state)
 
     @rule(index=st.integers(0, 3), count=st.integers(1, 2))
     def leave_a_handle(self, index: int, count: int) -> None:
         """A call died between the handle and the block."""
-        if self.bench.find(handle_key("net.dead")) is None:
-            self.bench.put(
-                handle_key("net.dead"), Handle(blocks=((Prefix.parse("10.0.0.0/28").part(index, 30), count),))
+        if self.harness.find(handle_key("net.dead")) is None:
+            self.harness.put(
+                handle_key("net.dead"), Handle(blocks=((Prefix.parse("10.0.0.0/28").subprefix(index, 30), count),))
             )
 
     @rule()
     def remember_the_view(self) -> None:
-        self.old = self.bench.view()
+        self.old_view = self.harness.view()
 
     # --- the collector -----------------------------------------------------------------------------------------------
 
     @rule(is_old=st.booleans(), is_away=st.booleans(), bound=st.integers(1, 4), mishap=mishaps, rival=rivals)
-    def tick(self, *, is_old: bool, is_away: bool, bound: int, mishap: Mishap | None, rival: Rival | None) -> None:
+    def tick(
+        self, *, is_old: bool, is_away: bool, bound: int, mishap: CommitFault | None, rival: ConcurrentActor | None
+    ) -> None:
         act_at = rival.at if rival else 0
-        self.bench.store = Troubled(self.bench.inner, mishap, act_at, lambda: self.act(rival) if rival else None)
-        self.bench.settings = evolve(self.bench.settings, most=3 * bound, batch=bound)
-        self.bench.orchestrator.is_away = is_away
+        self.harness.store = FaultyCollectorDatastore(
+            self.harness.inner, mishap, act_at, lambda: self.act(rival) if rival else None
+        )
+        self.harness.settings = evolve(self.harness.settings, max_actions=3 * bound, batch_size=bound)
+        self.harness.orchestrator.is_unavailable = is_away
         owners = self.owners_of_what_is_used()
         try:
-            self.bench.tick(self.old if is_old else None)
+            self.harness.tick(self.old_view if is_old else None)
         except ProcessDied:
-            self.bench.memory = Memory()  # the next process remembers nothing
+            self.harness.memory = ScanHistory()  # the next process remembers nothing
         finally:
-            self.bench.store = self.bench.inner
-            self.bench.orchestrator.is_away = False
+            self.harness.store = self.harness.inner
+            self.harness.orchestrator.is_unavailable = False
         left = self.owners_of_what_is_used()
         assert all(left[address] == owner for address, owner in owners.items() if address in left)
 
     def owners_of_what_is_used(self) -> dict[Address, str]:
         """Every address that somebody who lives uses, and the owner of its block."""
-        owners = {record.value.prefix: record.value.owner for record in self.bench.view().blocks}
-        used = {address for living in self.living.values() for address in living.addresses}
+        owners = {record.value.prefix: record.value.owner for record in self.harness.view().blocks}
+        used = {address for living in self.live_owners.values() for address in living.addresses}
         return {address: owner for prefix, owner in owners.items() for address in used if prefix.contains(address)}
 
-    def act(self, rival: Rival) -> None:
+    def act(self, rival: ConcurrentActor) -> None:
         """What a rival does, undisturbed."""
-        match rival.act:
-            case Act.START:
+        match rival.action:
+            case ConcurrentAction.START:
                 self.attach(rival.pod, rival.node, (Family.IPV4,))
-            case Act.STOP:
+            case ConcurrentAction.STOP:
                 self.detach(rival.pod)
-            case Act.AGAIN:
+            case ConcurrentAction.AGAIN:
                 for handle in self.handles_of(rival.pod):
-                    assert self.assign(handle, self.living[handle]) == self.living[handle].addresses
-            case Act.RETURN:
-                self.bench.orchestrator.nodes.add(rival.node)
+                    assert self.assign(handle, self.live_owners[handle]) == self.live_owners[handle].addresses
+            case ConcurrentAction.RETURN:
+                self.harness.orchestrator.nodes.add(rival.node)
 
     # --- laws --------------------------------------------------------------------------------------------------------
 
     @invariant()
     def who_lives_keeps_its_addresses(self) -> None:
         held = self.held()
-        for handle, living in self.living.items():
+        for handle, living in self.live_owners.items():
             assert dict.fromkeys(living.addresses, handle).items() <= held.items()
 
     @invariant()
     def the_books_are_sound(self) -> None:
-        view = self.bench.view()
+        view = self.harness.view()
         claims = {record.key for record in view.affinities}
         handles = {record.key.name: record.value for record in view.handles}
         for record in view.blocks:
@@ -360,33 +372,33 @@ class CollectorMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """When things are quiet, what leaked is free in time, and in time the books are exact."""
-        for name, facts in list(self.bench.orchestrator.pods.items()):
+        for name, facts in list(self.harness.orchestrator.pods.items()):
             if not facts.addresses and not facts.is_finished:  # what a starting pod was given may still be its own
                 self.lose(name.name)
-        self.bench.set_cooldown(0)
-        self.bench.settings = evolve(self.bench.settings, most=1000, batch=16)
-        self.bench.tick()
-        self.bench.clock.sleep(GRACE_S)
-        self.bench.tick()
-        self.bench.tick()
-        used = {address: handle for handle, living in self.living.items() for address in living.addresses}
+        self.harness.set_cooldown(0)
+        self.harness.settings = evolve(self.harness.settings, max_actions=1000, batch_size=16)
+        self.harness.tick()
+        self.harness.clock.sleep(GRACE_S)
+        self.harness.tick()
+        self.harness.tick()
+        used = {address: handle for handle, living in self.live_owners.items() for address in living.addresses}
         held = self.held()
         assert used.items() <= held.items()
         assert all(self.may_be_held(handle or "") for address, handle in held.items() if address not in used)
-        self.bench.clock.sleep(GRACE_S)
-        self.bench.tick()
-        self.bench.clock.sleep(GRACE_S)
-        report = self.bench.tick()
+        self.harness.clock.sleep(GRACE_S)
+        self.harness.tick()
+        self.harness.clock.sleep(GRACE_S)
+        report = self.harness.tick()
         assert report.is_settled
         self.judge_what_is_left()
 
     def may_be_held(self, handle: str) -> bool:
         """What a plain container, or a node that is there, got by a call that died: nobody can judge it."""
-        tunnels = {f"tunnel-{node}" for node in self.bench.orchestrator.nodes}
+        tunnels = {f"tunnel-{node}" for node in self.harness.orchestrator.nodes}
         return handle.startswith("net.bare") or handle in tunnels
 
     def judge_what_is_left(self) -> None:
-        view = self.bench.view()
+        view = self.harness.view()
         blocks = {record.value.prefix: record.value for record in view.blocks}
         counts = {
             handle: tuple(
@@ -403,22 +415,22 @@ class CollectorMachine(RuleBasedStateMachine):
         for block in blocks.values():
             assert block.owner or not block.is_empty
             node = owner_node(block.owner)
-            assert node in self.bench.orchestrator.nodes or not block.is_empty or self.is_kept(node)
+            assert node in self.harness.orchestrator.nodes or not block.is_empty or self.is_kept(node)
 
     def is_kept(self, node: str) -> bool:
         """Whether a gone node holds something that may be used, which keeps all its claims."""
-        view = self.bench.view()
-        return any(holding.node == node for record in view.blocks for holding in holdings(record.value))
+        view = self.harness.view()
+        return any(holding.node == node for record in view.blocks for holding in allocation_owners(record.value))
 
     # --- means -------------------------------------------------------------------------------------------------------
 
-    def ipam(self, mishap: Mishap | None) -> BlockIPAM:
-        store = Troubled(self.bench.inner, mishap)
-        return BlockIPAM(datastore=store, clock=self.bench.clock, chance=lambda: 0.5)
+    def ipam(self, mishap: CommitFault | None) -> BlockIPAM:
+        store = FaultyCollectorDatastore(self.harness.inner, mishap)
+        return BlockIPAM(datastore=store, clock=self.harness.clock, chance=lambda: 0.5)
 
     def held(self) -> dict[Address, str | None]:
         """Every address that somebody holds, and the handle."""
-        found = (holding for record in self.bench.view().blocks for holding in holdings(record.value))
+        found = (holding for record in self.harness.view().blocks for holding in allocation_owners(record.value))
         return {holding.address: holding.handle for holding in found}
 
 

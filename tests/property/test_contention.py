@@ -22,19 +22,19 @@ from attrs import define, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
-from netplug_core.datastore.warm import Warm
-from netplug_core.ipam.affinity import AFFINITY
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
-from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.request import AssignRequest, Automatic, Shortfall
-from netplug_core.ipam.search import BlockOrder, hashed_start
-from netplug_core.records import Change, Create, Kind, List, Query, Revision, Snapshot, Write
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.records import Create, Kind, List, Query, Revision, Snapshot, WatchEvent, Write
 from netplug_core.resources.ippool import AllowedUse, IPPool
 from netplug_core.testing.clock import ManualClock
 
@@ -43,28 +43,28 @@ POOL = Prefix.parse("10.0.0.0/22")
 LATENCY_S = 0.001
 DEADLINE_S = 60.0
 ROUNDS = 3
-MOST_CALLS = 50
+MAX_CALLS_PER_ADDRESS = 50
 """What one node may ask of the store for one address; the worst of 480 runs asked 32 times."""
 
 # A run takes a tenth of a second.
-FEWER = settings(max_examples=max(5, settings().max_examples // 6))
+CONTENTION_EXAMPLES = settings(max_examples=max(5, settings().max_examples // 6))
 
 
 @define
-class Turns:
+class SimulatedTime:
     """Simulated time: everybody has a clock, and who is furthest behind goes on while all others stand still."""
 
-    times: dict[int, float]
+    elapsed_s: dict[int, float]
     _may_go: dict[int, Event] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._may_go = {who: Event() for who in self.times}
+        self._may_go = {who: Event() for who in self.elapsed_s}
 
     def run(self, threads: Sequence[Thread]) -> None:
         """Let everybody begin, and wait until all are done."""
         for thread in threads:
             thread.start()
-        self._pass_on()
+        self._wake_next()
         for thread in threads:
             thread.join()
 
@@ -75,43 +75,43 @@ class Turns:
 
     def wait(self, who: int, seconds: float) -> None:
         """Let time pass for one of them."""
-        self.times[who] += seconds
-        self._pass_on()
+        self.elapsed_s[who] += seconds
+        self._wake_next()
         self.begin(who)
 
-    def leave(self, who: int) -> None:
+    def finish(self, who: int) -> None:
         """One of them is done."""
-        del self.times[who]
-        self._pass_on()
+        del self.elapsed_s[who]
+        self._wake_next()
 
-    def _pass_on(self) -> None:
-        if self.times:
-            self._may_go[min(self.times, key=lambda who: (self.times[who], who))].set()
+    def _wake_next(self) -> None:
+        if self.elapsed_s:
+            self._may_go[min(self.elapsed_s, key=lambda who: (self.elapsed_s[who], who))].set()
 
 
 @frozen
-class NodeClock:
+class SimulatedNodeClock:
     """The clock of one node; sleeping on it lets others go first."""
 
-    turns: Turns
-    who: int
+    time: SimulatedTime
+    node_index: int
 
     def now_ns(self) -> int:
         return ManualClock().wall_ns + int(self.monotonic() * 1_000_000_000)
 
     def monotonic(self) -> float:
-        return self.turns.times[self.who]
+        return self.time.elapsed_s[self.node_index]
 
     def sleep(self, seconds: float) -> None:
-        self.turns.wait(self.who, seconds)
+        self.time.wait(self.node_index, seconds)
 
 
 @define
-class Remote:
+class RemoteDatastore:
     """A store at the other end of a wire: each call takes time, and is counted."""
 
     inner: Datastore
-    clock: NodeClock
+    clock: SimulatedNodeClock
     calls: int = 0
 
     @property
@@ -126,7 +126,7 @@ class Remote:
         self._take_time()
         return self.inner.commit(writes, deadline=deadline)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         return self.inner.watch(start, deadline=deadline)
 
     def _take_time(self) -> None:
@@ -135,20 +135,20 @@ class Remote:
 
 
 @define
-class Crush:
+class ContentionRun:
     """One run: what each node was given, how often it asked the store, and how long it took."""
 
     store: MemoryDatastore
-    given: dict[int, tuple[str, ...]] = field(factory=dict)
+    addresses: dict[int, tuple[str, ...]] = field(factory=dict)
     calls: dict[int, int] = field(factory=dict)
-    took_s: dict[int, float] = field(factory=dict)
+    elapsed_s: dict[int, float] = field(factory=dict)
     problems: list[BaseException] = field(factory=list)
 
-    def tell(self, title: str) -> None:
+    def print_summary(self, title: str) -> None:
         calls = sorted(self.calls.values())
         print(  # noqa: T201 # the numbers are what this test is run for
             f"{title}: calls per node {calls[0]} to {calls[-1]}, median {median(calls):g}, {sum(calls)} in all; "
-            f"the last node was served after {max(self.took_s.values()) * 1000:.0f} ms of simulated time"
+            f"the last node was served after {max(self.elapsed_s.values()) * 1000:.0f} ms of simulated time"
         )
 
     def owners(self) -> list[str]:
@@ -156,36 +156,38 @@ class Crush:
         blocks = self.store.read((query,), deadline=Deadline.after(ManualClock(), 1)).list(query)
         return [record.value.owner for record in blocks]
 
-    def claims(self) -> list[tuple[str, str]]:
+    def affinities(self) -> list[tuple[str, str]]:
         query = List(AFFINITY)
         records = self.store.read((query,), deadline=Deadline.after(ManualClock(), 1)).list(query)
         return [(record.key.path[1], record.value.state.value) for record in records]
 
 
-def chances(seed: int, who: int) -> Iterator[float]:
+def chance_sequence(seed: int, who: int) -> Iterator[float]:
     """Numbers in [0, 1) that follow from seed and node."""
     for number in count():
         digest = hashlib.sha256(f"{seed} {who} {number}".encode()).digest()
         yield int.from_bytes(digest[:6], "big") / 2**48
 
 
-def all_at_the_first(node: str, pool: Prefix, blocks: int) -> int:
+def always_first_block(node: str, pool: Prefix, blocks: int) -> int:
     """The worst order there is: every node looks at the same block."""
     return 0
 
 
-def crush(seed: int, atomicity: Atomicity, order: BlockOrder, *, rounds: int = 1, is_warm: bool = False) -> Crush:
+def run_contention(
+    seed: int, atomicity: Atomicity, order: BlockOrder, *, rounds: int = 1, is_warm: bool = False
+) -> ContentionRun:
     """Every node assigns ``rounds`` addresses, one after the other, beginning in the same moment."""
-    run = Crush(MemoryDatastore(atomicity, clock=ManualClock()))
-    pool = IPPool.over(POOL, name="main")
+    run = ContentionRun(MemoryDatastore(atomicity, clock=ManualClock()))
+    pool = IPPool.for_prefix(POOL, name="main")
     run.store.commit((Create(pool.key, pool),), deadline=Deadline.after(ManualClock(), 1))
-    turns = Turns(dict.fromkeys(range(NODES), 0.0))
+    turns = SimulatedTime(dict.fromkeys(range(NODES), 0.0))
 
     def act(who: int) -> None:
-        clock, chance = NodeClock(turns, who), chances(seed, who)
-        store = Remote(run.store, clock)
-        warm = Warm.over(store, clock=clock, passing=frozenset({HANDLE})) if is_warm else None
-        ipam = BlockIPAM(datastore=store, clock=clock, chance=lambda: next(chance), order=order, warm=warm)
+        clock, chance = SimulatedNodeClock(turns, who), chance_sequence(seed, who)
+        store = RemoteDatastore(run.store, clock)
+        warm = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset({HANDLE})) if is_warm else None
+        ipam = BlockIPAM(datastore=store, clock=clock, chance=lambda: next(chance), order=order, cache=warm)
         turns.begin(who)
         try:
             for number in range(rounds):
@@ -197,60 +199,63 @@ def crush(seed: int, atomicity: Atomicity, order: BlockOrder, *, rounds: int = 1
                     shortfall=Shortfall.REFUSE,
                 )
                 made = ipam.assign(wish, NO_ENDPOINT, deadline=Deadline.after(clock, DEADLINE_S))
-                run.given[who] = (*run.given.get(who, ()), *(str(assigned.address) for assigned in made.addresses))
-            run.calls[who], run.took_s[who] = store.calls, clock.monotonic()
+                run.addresses[who] = (
+                    *run.addresses.get(who, ()),
+                    *(str(assigned.address) for assigned in made.addresses),
+                )
+            run.calls[who], run.elapsed_s[who] = store.calls, clock.monotonic()
         except BaseException as problem:  # noqa: BLE001 # it is told in the thread of the test
             run.problems.append(problem)
         finally:
-            turns.leave(who)
+            turns.finish(who)
 
     turns.run([Thread(target=act, args=(who,)) for who in range(NODES)])
     return run
 
 
-def judge(run: Crush, rounds: int = 1) -> None:
+def check_run(run: ContentionRun, rounds: int = 1) -> None:
     """Everyone is served, once, and each block has one owner."""
     assert run.problems == []
-    addresses = [address for given in run.given.values() for address in given]
+    addresses = [address for given in run.addresses.values() for address in given]
     assert len(addresses) == len(set(addresses)) == NODES * rounds
     owners = run.owners()
     assert len(owners) == len(set(owners)) == BLOCKS
-    confirmed = [f"host:{node}" for node, state in run.claims() if state == "confirmed"]
+    confirmed = [f"host:{node}" for node, state in run.affinities() if state == "confirmed"]
     assert sorted(confirmed) == sorted(owners)
 
 
 @pytest.mark.parametrize("atomicity", Atomicity)
-@pytest.mark.parametrize("order", [hashed_start, all_at_the_first])
-@FEWER
+@pytest.mark.parametrize("order", [hashed_start, always_first_block])
+@CONTENTION_EXAMPLES
 @given(seed=st.integers(0, 2**32))
 def test_everyone_is_served_with_few_calls(atomicity: Atomicity, order: BlockOrder, seed: int) -> None:
-    run = crush(seed, atomicity, order)
-    judge(run)
-    assert max(run.calls.values()) <= MOST_CALLS
-    assert max(run.took_s.values()) < DEADLINE_S / 10
+    run = run_contention(seed, atomicity, order)
+    check_run(run)
+    assert max(run.calls.values()) <= MAX_CALLS_PER_ADDRESS
+    assert max(run.elapsed_s.values()) < DEADLINE_S / 10
 
 
 @pytest.mark.parametrize("atomicity", Atomicity)
 @pytest.mark.parametrize("is_warm", [False, True])
-@FEWER
+@CONTENTION_EXAMPLES
 @given(seed=st.integers(0, 2**32))
 def test_so_it_is_when_each_wants_one_after_the_other(atomicity: Atomicity, *, is_warm: bool, seed: int) -> None:
     """Also for resident processes, whose memory the others make stale at every turn."""
-    run = crush(seed, atomicity, hashed_start, rounds=ROUNDS, is_warm=is_warm)
-    judge(run, ROUNDS)
-    assert max(run.calls.values()) <= ROUNDS * MOST_CALLS
+    run = run_contention(seed, atomicity, hashed_start, rounds=ROUNDS, is_warm=is_warm)
+    check_run(run, ROUNDS)
+    assert max(run.calls.values()) <= ROUNDS * MAX_CALLS_PER_ADDRESS
 
 
 def test_how_often_the_store_is_asked() -> None:
     """Trap 41: in place of the thousands of calls that loops without back-off make of this."""
     for atomicity in Atomicity:
-        for order in (hashed_start, all_at_the_first):
-            run = crush(0, atomicity, order)
-            judge(run)
-            run.tell(f"{NODES} nodes, {BLOCKS} blocks, {atomicity.value} store, {order.__name__}")
+        for order in (hashed_start, always_first_block):
+            run = run_contention(0, atomicity, order)
+            check_run(run)
+            run.print_summary(f"{NODES} nodes, {BLOCKS} blocks, {atomicity.value} store, {order.__name__}")
             assert sum(run.calls.values()) <= 20 * NODES
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    first, second = (crush(7, Atomicity.ATOMIC, hashed_start) for _ in range(2))
-    assert (first.given, first.calls, first.took_s) == (second.given, second.calls, second.took_s)
+    first, second = (run_contention(7, Atomicity.ATOMIC, hashed_start) for _ in range(2))
+    assert (first.addresses, first.calls, first.elapsed_s) == (second.addresses, second.calls, second.elapsed_s)

@@ -15,23 +15,23 @@ import pytest
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
-from netplug_core.datastore.interface import Atomicity, Datastore
-from netplug_core.testing.bench import SAMPLE_CODEC, Make
-from netplug_core.testing.datastore import datastore_conformance
+from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
+from netplug_core.testing.datastore_conformance import datastore_conformance
+from netplug_core.testing.datastore_harness import SAMPLE_CODEC, OpenStore
 from netplug_core.testing.faults import FaultyDatastore
 
 
-def memory(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:
+def open_memory_store(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:
     return nullcontext(MemoryDatastore(atomicity, clock=clock))
 
 
-def faultless(clock: Clock) -> AbstractContextManager[Datastore]:
+def open_store_without_faults(clock: Clock) -> AbstractContextManager[Datastore]:
     return nullcontext(FaultyDatastore(MemoryDatastore(clock=clock), {}))
 
 
 @contextmanager
-def sqlite(clock: Clock) -> Iterator[Datastore]:
+def open_sqlite_store(clock: Clock) -> Iterator[Datastore]:
     with (
         TemporaryDirectory() as folder,
         closing(SqliteDatastore(f"{folder}/store.db", clock=clock, codec=SAMPLE_CODEC)) as store,
@@ -39,19 +39,19 @@ def sqlite(clock: Clock) -> Iterator[Datastore]:
         yield store
 
 
-STORES: dict[str, Make] = {
-    "memory-atomic": partial(memory, atomicity=Atomicity.ATOMIC),
-    "memory-ordered": partial(memory, atomicity=Atomicity.ORDERED),
-    "memory-faultless": faultless,
-    "sqlite": sqlite,
+STORES: dict[str, OpenStore] = {
+    "memory-atomic": partial(open_memory_store, atomicity=Atomicity.ATOMIC),
+    "memory-ordered": partial(open_memory_store, atomicity=Atomicity.ORDERED),
+    "memory-faultless": open_store_without_faults,
+    "sqlite": open_sqlite_store,
 }
 
 TestMemoryAtomic = datastore_conformance(STORES["memory-atomic"]).TestCase
 TestMemoryOrdered = datastore_conformance(STORES["memory-ordered"]).TestCase
-TestSqlite = datastore_conformance(sqlite).TestCase
+TestSqlite = datastore_conformance(open_sqlite_store).TestCase
 
 
 @pytest.mark.parametrize("check", DATASTORE_CHECKS)
 @pytest.mark.parametrize("make", STORES.values(), ids=STORES.keys())
-def test_d1_every_example_of_the_suite(make: Make, check: DatastoreCheck) -> None:
+def test_d1_every_example_of_the_suite(make: OpenStore, check: DatastoreCheck) -> None:
     check(make)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.etcdv3.calls import Span
 from netplug_backends.etcdv3.layout import LAYOUT
+from netplug_backends.etcdv3.operations import KeyRange
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.affinity import AFFINITY
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Key, Kind
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
@@ -57,7 +57,7 @@ KEYS: st.SearchStrategy[Key[object]] = st.one_of(
 )
 
 
-def holds(span: Span, raw: bytes) -> bool:
+def holds(span: KeyRange, raw: bytes) -> bool:
     """Whether a range over the span finds a key."""
     return span.start <= raw < span.end if span.end else raw == span.start
 
@@ -74,11 +74,11 @@ def test_d4_a_span_holds_what_begins_so_and_nothing_else(
     key: Key[object], other: Key[object], data: st.DataObject
 ) -> None:
     within = other.path[: data.draw(st.integers(0, len(other.path)))]
-    span = LAYOUT.span(other.kind, within)
+    span = LAYOUT.list_range(other.kind, within)
     assert holds(span, LAYOUT.key(other))
     assert holds(span, LAYOUT.key(key)) == (key.kind == other.kind and key.path[: len(within)] == within)
 
 
 @given(KEYS)
 def test_each_kind_has_a_span_of_its_own(key: Key[object]) -> None:
-    assert [kind for kind in KINDS if holds(LAYOUT.span(kind), LAYOUT.key(key))] == [key.kind]
+    assert [kind for kind in KINDS if holds(LAYOUT.list_range(kind), LAYOUT.key(key))] == [key.kind]

@@ -22,15 +22,15 @@ from hypothesis import strategies as st
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.cni.result import Result
-from netplug_core.dataplane.interface import LinkExists
-from netplug_core.datastore.interface import Atomicity, Datastore, DatastoreDescription
-from netplug_core.records import Change, Kind, Query, Revision, Snapshot, Write
+from netplug_core.cni.result import CNIResult
+from netplug_core.dataplane.protocol import LinkExists
+from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.faults import Death, FaultyDatastore, ProcessDied
-from tests.flow_bench import C1, DUAL_STACK, POD, Container, FlowBench
+from netplug_core.testing.faults import FaultyDatastore, ProcessDeath, ProcessDied
+from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, POD, CNINodeHarness, ContainerInterface
 
-OTHER = Container(id="other", netns="/run/netns/other")
+OTHER = ContainerInterface(id="other", netns="/run/netns/other")
 BRIDGE = {"type": "bridge", "nodename": "node-1"}
 IPAMS: tuple[dict[str, object], ...] = (
     {"type": "netplug-ipam"},
@@ -43,22 +43,22 @@ IPAMS: tuple[dict[str, object], ...] = (
 
 
 @define
-class Life:
+class ProcessLifetime:
     """How many effects a process survives. A dead one has no effects, not even those of its handlers."""
 
     effects: int
-    is_over: bool = False
+    is_dead: bool = False
 
     def ends_here(self) -> bool:
         """Count one effect; true if the process dies instead of having it."""
-        self.look()
-        self.is_over = self.effects == 0
+        self.require_alive()
+        self.is_dead = self.effects == 0
         self.effects -= 1
-        return self.is_over
+        return self.is_dead
 
-    def look(self) -> None:
+    def require_alive(self) -> None:
         """Whatever a living process may do and a dead one does not."""
-        if self.is_over:
+        if self.is_dead:
             raise ProcessDied
 
     def effect(self, _what: str = "") -> None:
@@ -68,28 +68,28 @@ class Life:
 
 
 @define
-class MortalDatastore:
+class DyingDatastore:
     """A store as one process sees it that may die before, within (ordered stores) and after any commit."""
 
     inner: Datastore
-    life: Life
+    lifetime: ProcessLifetime
 
     @property
     def description(self) -> DatastoreDescription:
         return self.inner.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        self.life.look()
+        self.lifetime.require_alive()
         return self.inner.read(queries, deadline=deadline)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[Change[object]]:
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         return self.inner.watch(start, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         is_atomic = self.description.atomicity is Atomicity.ATOMIC
         for applied in (0, len(writes)) if is_atomic else range(len(writes) + 1):
-            if self.life.ends_here():
-                FaultyDatastore(self.inner, {1: Death(applied)}).commit(writes, deadline=deadline)
+            if self.lifetime.ends_here():
+                FaultyDatastore(self.inner, {1: ProcessDeath(applied)}).commit(writes, deadline=deadline)
         return self.inner.commit(writes, deadline=deadline)
 
 
@@ -97,73 +97,73 @@ class MortalDatastore:
 
 
 @frozen(kw_only=True)
-class Scenario:
+class KilledFlowScenario:
     """Who is attached how, on which sort of store, and whether it was attached before in another namespace."""
 
-    container: Container = C1
+    container: ContainerInterface = DEFAULT_CONTAINER
     ipam: dict[str, object] = DUAL_STACK
     atomicity: Atomicity = Atomicity.ATOMIC
     is_repetition: bool = False
 
 
 SCENARIOS = st.builds(
-    Scenario,
-    container=st.builds(Container, ifname=st.sampled_from(("eth0", "net0")), args=st.sampled_from(("", POD))),
+    KilledFlowScenario,
+    container=st.builds(ContainerInterface, ifname=st.sampled_from(("eth0", "net0")), args=st.sampled_from(("", POD))),
     ipam=st.sampled_from(IPAMS),
     atomicity=st.sampled_from(Atomicity),
     is_repetition=st.booleans(),
 )
 # Every effect of every scenario has a number below this; a longer life sees the end of the flow.
-LIVES = st.integers(0, 60)
+LIFETIMES = st.integers(0, 60)
 STORES = pytest.mark.parametrize("atomicity", list(Atomicity))
 
 
 @define
-class Node:
+class KilledFlowNode:
     """A node with one container attached for good, and the scenario's in some state."""
 
-    scenario: Scenario
-    bench: FlowBench = field(init=False)
-    kept: Result = field(init=False)
+    scenario: KilledFlowScenario
+    harness: CNINodeHarness = field(init=False)
+    unaffected_result: CNIResult = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         clock = ManualClock()
-        self.bench = FlowBench(clock=clock, memory=MemoryDatastore(self.scenario.atomicity, clock=clock))
-        self.bench.add_pool("four", "10.65.0.0/28")
-        self.bench.add_pool("six", "fd00:65::/124")
-        self.kept = self.bench.add(OTHER, ipam=DUAL_STACK)
+        self.harness = CNINodeHarness(clock=clock, memory=MemoryDatastore(self.scenario.atomicity, clock=clock))
+        self.harness.add_pool("four", "10.65.0.0/28")
+        self.harness.add_pool("six", "fd00:65::/124")
+        self.unaffected_result = self.harness.add(OTHER, ipam=DUAL_STACK)
         if self.scenario.is_repetition:
             self.add()
-            self.bench.dataplane.remove_namespace(self.container.netns)
+            self.harness.dataplane.remove_namespace(self.container.netns)
 
     @property
-    def container(self) -> Container:
+    def container(self) -> ContainerInterface:
         return self.scenario.container
 
-    def add(self) -> Result:
-        return self.bench.add(self.container, ipam=self.scenario.ipam)
+    def add(self) -> CNIResult:
+        return self.harness.add(self.container, ipam=self.scenario.ipam)
 
     def delete(self) -> None:
-        self.bench.run("DEL", self.container)
+        self.harness.run("DEL", self.container)
 
     def collect(self) -> None:
         valid = {"containerID": OTHER.id, "ifname": OTHER.ifname}
-        self.bench.run("GC", OTHER, Plugin.MAIN, **{"cni.dev/valid-attachments": [valid]})
+        self.harness.run("GC", OTHER, Plugin.MAIN, **{"cni.dev/valid-attachments": [valid]})
 
     def finish_collection(self) -> None:
         """What GC left where it may leave anything: one handle, without an address and without an endpoint."""
         if self.scenario.atomicity is Atomicity.ORDERED:
-            assert len(self.bench.allocations()) == len(self.kept.ips)
-            assert len(self.bench.endpoints()) == 1
+            assert len(self.harness.allocations()) == len(self.unaffected_result.ips)
+            assert len(self.harness.endpoints()) == 1
             self.delete()
 
-    def dies(self, life: Life, flow: Callable[[], object]) -> bool:
+    def dies(self, life: ProcessLifetime, flow: Callable[[], object]) -> bool:
         """Run a flow in a process of its own; whether it died in it."""
-        bench = self.bench
-        bench.store, bench.dataplane.before, bench.host.lock_wait = (
-            MortalDatastore(bench.memory, life),
+        bench = self.harness
+        bench.store, bench.dataplane.before_effect, bench.host.lock_wait = (
+            DyingDatastore(bench.memory, life),
             life.effect,
-            life.look,
+            life.require_alive,
         )
         try:
             flow()
@@ -171,27 +171,35 @@ class Node:
         except ProcessDied:
             return True
         finally:
-            bench.store, bench.dataplane.before, bench.host.lock_wait = bench.memory, lambda _: None, lambda: None
+            bench.store, bench.dataplane.before_effect, bench.host.lock_wait = (
+                bench.memory,
+                lambda _: None,
+                lambda: None,
+            )
             bench.host.held.clear()  # the kernel drops the lock with the process
         return False
 
     def assert_only_the_other_is_left(self) -> None:
         """The other container's attachment is as it was, and there is no trace of the scenario's."""
-        bench = self.bench
-        bench.check(OTHER, self.kept, ipam=DUAL_STACK)
-        assert bench.allocations() == {ip.address: "net1.other" for ip in self.kept.ips}
+        bench = self.harness
+        bench.check(OTHER, self.unaffected_result, ipam=DUAL_STACK)
+        assert bench.allocations() == {ip.address: "net1.other" for ip in self.unaffected_result.ips}
         assert bench.handles() == ["net1.other"]
         assert [endpoint.spec.container_id for endpoint in bench.endpoints()] == ["other"]
-        assert bench.dataplane.names() == (self.kept.interfaces[0].name,)
-        assert len(bench.dataplane.host_routes()) == len(self.kept.ips)
+        assert bench.dataplane.names() == (self.unaffected_result.interfaces[0].name,)
+        assert len(bench.dataplane.host_routes()) == len(self.unaffected_result.ips)
         assert bench.dataplane.names(self.container.netns) == ()
 
 
-def every_death(prepare: Callable[[], Node], flow: Callable[[Node], object], heal: Callable[[Node], object]) -> int:
+def every_death(
+    prepare: Callable[[], KilledFlowNode],
+    flow: Callable[[KilledFlowNode], object],
+    heal: Callable[[KilledFlowNode], object],
+) -> int:
     """Let a flow die at each of its effects, heal, and see nothing left; how many effects there were."""
     for effects in range(1000):
         node = prepare()
-        died = node.dies(Life(effects), lambda node=node: flow(node))  # type: ignore[misc]  # bound at once
+        died = node.dies(ProcessLifetime(effects), lambda node=node: flow(node))  # type: ignore[misc]  # bound at once
         heal(node)
         node.assert_only_the_other_is_left()
         heal(node)
@@ -201,8 +209,8 @@ def every_death(prepare: Callable[[], Node], flow: Callable[[Node], object], hea
     raise AssertionError("the flow never ends")
 
 
-def attached(scenario: Scenario) -> Node:
-    node = Node(scenario)
+def attached_node(scenario: KilledFlowScenario) -> KilledFlowNode:
+    node = KilledFlowNode(scenario)
     node.add()
     return node
 
@@ -211,90 +219,97 @@ def attached(scenario: Scenario) -> Node:
 
 
 @pytest.mark.parametrize(
-    "scenario", [Scenario(), Scenario(atomicity=Atomicity.ORDERED, is_repetition=True)], ids=["first", "repetition"]
+    "scenario",
+    [KilledFlowScenario(), KilledFlowScenario(atomicity=Atomicity.ORDERED, is_repetition=True)],
+    ids=["first", "repetition"],
 )
-def test_add_dies_at_each_effect_then_del(scenario: Scenario) -> None:
-    assert every_death(lambda: Node(scenario), Node.add, Node.delete) > 20
+def test_add_dies_at_each_effect_then_del(scenario: KilledFlowScenario) -> None:
+    assert every_death(lambda: KilledFlowNode(scenario), KilledFlowNode.add, KilledFlowNode.delete) > 20
 
 
 @STORES
 def test_del_dies_at_each_effect_then_del(atomicity: Atomicity) -> None:
-    assert every_death(lambda: attached(Scenario(atomicity=atomicity)), Node.delete, Node.delete) >= 3
+    assert (
+        every_death(
+            lambda: attached_node(KilledFlowScenario(atomicity=atomicity)), KilledFlowNode.delete, KilledFlowNode.delete
+        )
+        >= 3
+    )
 
 
-@given(SCENARIOS, LIVES)
-def test_add_dies_then_del(scenario: Scenario, effects: int) -> None:
-    node = Node(scenario)
-    node.dies(Life(effects), node.add)
+@given(SCENARIOS, LIFETIMES)
+def test_add_dies_then_del(scenario: KilledFlowScenario, effects: int) -> None:
+    node = KilledFlowNode(scenario)
+    node.dies(ProcessLifetime(effects), node.add)
     node.delete()
     node.assert_only_the_other_is_left()
 
 
-@given(SCENARIOS, LIVES)
-def test_add_dies_then_gc(scenario: Scenario, effects: int) -> None:
-    node = Node(scenario)
-    node.dies(Life(effects), node.add)
-    node.bench.dataplane.remove_namespace(node.container.netns)
+@given(SCENARIOS, LIFETIMES)
+def test_add_dies_then_gc(scenario: KilledFlowScenario, effects: int) -> None:
+    node = KilledFlowNode(scenario)
+    node.dies(ProcessLifetime(effects), node.add)
+    node.harness.dataplane.remove_namespace(node.container.netns)
     node.collect()
     node.finish_collection()
     node.assert_only_the_other_is_left()
 
 
-@given(SCENARIOS, LIVES)
-def test_add_dies_then_add(scenario: Scenario, effects: int) -> None:
-    node = Node(scenario)
-    node.dies(Life(effects), node.add)
+@given(SCENARIOS, LIFETIMES)
+def test_add_dies_then_add(scenario: KilledFlowScenario, effects: int) -> None:
+    node = KilledFlowNode(scenario)
+    node.dies(ProcessLifetime(effects), node.add)
     try:
         result = node.add()
     except LinkExists:
-        assert node.container.ifname in node.bench.dataplane.names(node.container.netns)
+        assert node.container.ifname in node.harness.dataplane.names(node.container.netns)
     else:
-        node.bench.check(node.container, result, ipam=scenario.ipam)
-        assert len(node.bench.allocations()) == len(node.kept.ips) + len(result.ips)
+        node.harness.check(node.container, result, ipam=scenario.ipam)
+        assert len(node.harness.allocations()) == len(node.unaffected_result.ips) + len(result.ips)
         assert len({ip.address.family for ip in result.ips}) == len(result.ips)
     node.delete()
     node.assert_only_the_other_is_left()
 
 
-@given(SCENARIOS, LIVES)
-def test_add_and_del_both_die(scenario: Scenario, effects: int) -> None:
-    node = Node(scenario)
-    node.dies(Life(effects), node.add)
-    node.dies(Life(effects % 7), node.delete)
+@given(SCENARIOS, LIFETIMES)
+def test_add_and_del_both_die(scenario: KilledFlowScenario, effects: int) -> None:
+    node = KilledFlowNode(scenario)
+    node.dies(ProcessLifetime(effects), node.add)
+    node.dies(ProcessLifetime(effects % 7), node.delete)
     node.delete()
     node.assert_only_the_other_is_left()
 
 
 @given(SCENARIOS, st.integers(0, 12))
-def test_gc_dies_then_gc(scenario: Scenario, effects: int) -> None:
-    node = attached(scenario)
-    node.bench.dataplane.remove_namespace(node.container.netns)
-    node.dies(Life(effects), node.collect)
+def test_gc_dies_then_gc(scenario: KilledFlowScenario, effects: int) -> None:
+    node = attached_node(scenario)
+    node.harness.dataplane.remove_namespace(node.container.netns)
+    node.dies(ProcessLifetime(effects), node.collect)
     node.collect()
     node.finish_collection()
     node.assert_only_the_other_is_left()
 
 
 @given(SCENARIOS, st.integers(0, 12))
-def test_netplug_ipam_dies_then_del(scenario: Scenario, effects: int) -> None:
-    node = Node(scenario)
+def test_netplug_ipam_dies_then_del(scenario: KilledFlowScenario, effects: int) -> None:
+    node = KilledFlowNode(scenario)
 
     def assign() -> object:
-        return node.bench.run("ADD", node.container, Plugin.IPAM, **BRIDGE, ipam=scenario.ipam)
+        return node.harness.run("ADD", node.container, Plugin.IPAM, **BRIDGE, ipam=scenario.ipam)
 
-    node.dies(Life(effects), assign)
+    node.dies(ProcessLifetime(effects), assign)
     first = assign()
     assert assign() == first
-    node.dies(Life(effects % 5), lambda: node.bench.run("DEL", node.container, Plugin.IPAM, **BRIDGE))
-    node.bench.run("DEL", node.container, Plugin.IPAM, **BRIDGE)
-    assert node.bench.allocations() == {ip.address: "net1.other" for ip in node.kept.ips}
-    assert node.bench.handles() == ["net1.other"]
+    node.dies(ProcessLifetime(effects % 5), lambda: node.harness.run("DEL", node.container, Plugin.IPAM, **BRIDGE))
+    node.harness.run("DEL", node.container, Plugin.IPAM, **BRIDGE)
+    assert node.harness.allocations() == {ip.address: "net1.other" for ip in node.unaffected_result.ips}
+    assert node.harness.handles() == ["net1.other"]
 
 
 @given(SCENARIOS)
-def test_every_flow_runs_twice(scenario: Scenario) -> None:
-    node = Node(scenario)
-    bench, result = node.bench, node.add()
+def test_every_flow_runs_twice(scenario: KilledFlowScenario) -> None:
+    node = KilledFlowNode(scenario)
+    bench, result = node.harness, node.add()
     for _ in range(2):
         stored = (bench.allocations(), bench.handles(), bench.endpoints(), bench.affinities())
         with pytest.raises(LinkExists):

@@ -14,16 +14,16 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from netplug_core.names import (
-    LONGEST_NAME,
-    EndpointIdentity,
+    MAX_NAME_LENGTH,
+    WorkloadEndpointIdentifiers,
     container_mac,
-    encoded_segment,
+    encode_segment,
     endpoint_name,
     endpoint_name_prefix,
+    endpoint_status_file_name,
     handle_id,
     matches_endpoint_name,
     parse_endpoint_name,
-    status_file_name,
     workload_endpoint_name,
 )
 
@@ -40,10 +40,10 @@ INTERFACES = st.text(
 
 
 @st.composite
-def identities(draw: st.DrawFn) -> EndpointIdentity:
+def identities(draw: st.DrawFn) -> WorkloadEndpointIdentifiers:
     orchestrator = draw(st.sampled_from(("k8s", "cni", "libnetwork")) | PARTS)
     third = "libnetwork" if orchestrator == "libnetwork" else draw(PARTS)
-    return EndpointIdentity(
+    return WorkloadEndpointIdentifiers(
         node=draw(PARTS),
         orchestrator=orchestrator,
         pod=third if orchestrator == "k8s" else "",
@@ -54,14 +54,14 @@ def identities(draw: st.DrawFn) -> EndpointIdentity:
 
 
 @given(identities())
-def test_a_name_is_read_back(identity: EndpointIdentity) -> None:
+def test_a_name_is_read_back(identity: WorkloadEndpointIdentifiers) -> None:
     assert parse_endpoint_name(endpoint_name(identity)) == identity
 
 
 @given(identities(), st.integers(0, 3))
-def test_a_name_begins_with_its_prefixes_and_matches(identity: EndpointIdentity, known: int) -> None:
+def test_a_name_begins_with_its_prefixes_and_matches(identity: WorkloadEndpointIdentifiers, known: int) -> None:
     parts = [text for _field, text in identity.segments]
-    partial = EndpointIdentity(
+    partial = WorkloadEndpointIdentifiers(
         node=parts[0],
         orchestrator=parts[1] if known > 0 else "",
         pod=identity.pod if known > 1 else "",
@@ -75,14 +75,14 @@ def test_a_name_begins_with_its_prefixes_and_matches(identity: EndpointIdentity,
 
 
 @given(identities(), identities())
-def test_a_match_is_equality_of_all_parts(one: EndpointIdentity, other: EndpointIdentity) -> None:
+def test_a_match_is_equality_of_all_parts(one: WorkloadEndpointIdentifiers, other: WorkloadEndpointIdentifiers) -> None:
     assert matches_endpoint_name(one, endpoint_name(other)) is (one == other)
 
 
 def _is_resource_name(name: str) -> bool:
     labels = name.split(".")
     letters = set(ascii_lowercase + digits)
-    return len(name) <= LONGEST_NAME and all(
+    return len(name) <= MAX_NAME_LENGTH and all(
         label and set(label) <= letters | {"-"} and label[0] in letters and label[-1] in letters for label in labels
     )
 
@@ -93,15 +93,15 @@ def _is_resource_name(name: str) -> bool:
 @example("abc-", "abc")
 def test_encoded_parts_are_valid_and_different(one: str, other: str) -> None:
     assume(one != other)
-    assert _is_resource_name(encoded_segment(one))
-    assert encoded_segment(one) != encoded_segment(other)
+    assert _is_resource_name(encode_segment(one))
+    assert encode_segment(one) != encode_segment(other)
 
 
 @given(st.tuples(PARTS, CNI_NAMES, INTERFACES), st.tuples(PARTS, CNI_NAMES, INTERFACES))
 def test_whatever_cni_allows_has_a_name_of_its_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
     names = [
         workload_endpoint_name(
-            EndpointIdentity(node=node, orchestrator="cni", container_id=container, endpoint=interface)
+            WorkloadEndpointIdentifiers(node=node, orchestrator="cni", container_id=container, endpoint=interface)
         )
         for node, container, interface in (one, other)
     ]
@@ -112,7 +112,7 @@ def test_whatever_cni_allows_has_a_name_of_its_own(one: tuple[str, str, str], ot
 @given(st.text("ab-.", min_size=1, max_size=300).map(lambda text: f"p{text}p"))
 def test_long_names_stay_valid(pod: str) -> None:
     assert _is_resource_name(
-        workload_endpoint_name(EndpointIdentity(node="n", orchestrator="k8s", pod=pod, endpoint="eth0"))
+        workload_endpoint_name(WorkloadEndpointIdentifiers(node="n", orchestrator="k8s", pod=pod, endpoint="eth0"))
     )
 
 
@@ -136,7 +136,7 @@ def test_a_mac_is_unicast_and_locally_administered(triple: tuple[str, str, str])
 
 @given(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=8)] * 3))
 def test_a_status_file_is_read_back(parts: tuple[str, str, str]) -> None:
-    name = status_file_name(*parts)
+    name = endpoint_status_file_name(*parts)
     assert "/" not in name
     assert "\0" not in name
     assert tuple(unquote_to_bytes(part).decode() for part in name.split(" ")) == parts

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 
 from netplug_cli.ctl.documents import render_json, render_yaml
-from netplug_cli.ctl.tables import Width, resource_table
-from netplug_core.resources.codec import Origin, from_mapping, to_mapping
+from netplug_cli.ctl.tables import Width, format_resources
+from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
 from netplug_core.resources.kinds import Resource, kind_of
 from tests.property.test_resource_codec_laws import RESOURCES
 
@@ -20,7 +20,7 @@ from tests.property.test_resource_codec_laws import RESOURCES
 def test_d13_every_resource_has_a_row_in_every_table(resource: Resource) -> None:
     """Law 1."""
     for width in Width:
-        header, row = resource_table(kind_of(resource), [resource], width)
+        header, row = format_resources(kind_of(resource), [resource], width)
         assert header.startswith("NAME ") or "WORKLOAD" in header
         assert len(row) == len(header)
 
@@ -32,4 +32,4 @@ def test_d13_every_resource_is_yaml_and_json(resource: Resource) -> None:
     said = json.loads(render_json(shown))
     assert yaml.load(render_yaml(shown), Loader=yaml.BaseLoader)["metadata"]["name"] == resource.metadata.name  # noqa: S506 # it guesses nothing
     del said["metadata"]["resourceVersion"]
-    assert from_mapping(said, origin=Origin.STORE) == resource
+    assert from_mapping(said, origin=DocumentOrigin.DATASTORE) == resource

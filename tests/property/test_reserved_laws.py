@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.reservations import Reserved
+from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.testing.strategies import addresses, prefixes
 
 # Small neighbourhoods at both ends of both families, where prefixes meet and addresses can be listed.
@@ -71,4 +71,4 @@ def test_counting_is_additive(entries: list[Prefix], asked: Prefix) -> None:
 
 def _halves(prefix: Prefix) -> list[Prefix]:
     longer = prefix.length + 1
-    return [prefix] if longer > prefix.family.width else [prefix.part(0, longer), prefix.part(1, longer)]
+    return [prefix] if longer > prefix.family.width else [prefix.subprefix(0, longer), prefix.subprefix(1, longer)]

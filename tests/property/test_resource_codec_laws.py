@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from netplug_core.addressing import Prefix
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
-from netplug_core.resources.codec import API_VERSION, Origin, from_mapping, to_mapping
+from netplug_core.resources.codec import API_VERSION, DocumentOrigin, from_mapping, to_mapping
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import (
     AllowedUse,
@@ -29,10 +29,10 @@ from netplug_core.resources.ippool import (
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata, OwnerReference
-from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
-from netplug_core.resources.profile import Action, Profile, ProfileSpec, Rule
+from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
+from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
 from netplug_core.resources.workloadendpoint import (
-    AddressMapping,
+    IPNAT,
     EndpointPort,
     WorkloadEndpoint,
     WorkloadEndpointSpec,
@@ -55,7 +55,7 @@ VALUES = st.recursive(
 UNKNOWN = st.dictionaries(TEXTS.map("later{}".format), VALUES, max_size=2)
 CARRIED = UNKNOWN.map(lambda members: json.dumps(members, sort_keys=True, separators=(",", ":")) if members else "")
 
-OWNERS = st.builds(OwnerReference, api_version=TEXTS, kind=TEXTS, name=TEXTS, uid=TEXTS, carried=CARRIED)
+OWNERS = st.builds(OwnerReference, api_version=TEXTS, kind=TEXTS, name=TEXTS, uid=TEXTS, unknown_json=CARRIED)
 METADATA = st.builds(
     Metadata,
     name=names(),
@@ -68,7 +68,7 @@ METADATA = st.builds(
     annotations=labels(),
     finalizers=st.lists(TEXTS, max_size=2).map(tuple),
     owner_references=st.lists(OWNERS, max_size=1).map(tuple),
-    carried=CARRIED,
+    unknown_json=CARRIED,
 )
 
 
@@ -86,35 +86,39 @@ def pool_specs(prefix: Prefix) -> st.SearchStrategy[IPPoolSpec]:
         vxlan_mode=MODES,
         has_outgoing_nat=st.booleans(),
         is_bgp_export_disabled=st.booleans(),
-        carried=CARRIED,
+        unknown_json=CARRIED,
     )
 
 
-CONDITIONS = st.builds(PoolCondition, type=TEXTS, status=TEXTS, reason=TEXTS, message=TEXTS, carried=CARRIED)
+CONDITIONS = st.builds(PoolCondition, type=TEXTS, status=TEXTS, reason=TEXTS, message=TEXTS, unknown_json=CARRIED)
 POOLS = st.builds(
     IPPool,
     metadata=METADATA,
     spec=prefixes().flatmap(pool_specs),
-    status=st.builds(IPPoolStatus, conditions=st.lists(CONDITIONS, max_size=1).map(tuple), carried=CARRIED),
-    carried=CARRIED,
+    status=st.builds(IPPoolStatus, conditions=st.lists(CONDITIONS, max_size=1).map(tuple), unknown_json=CARRIED),
+    unknown_json=CARRIED,
 )
-ORCHESTRATOR_NAMES = st.builds(OrchestratorName, orchestrator=TEXTS, name=TEXTS, carried=CARRIED)
+ORCHESTRATOR_NAMES = st.builds(OrchestratorReference, orchestrator=TEXTS, node_name=TEXTS, unknown_json=CARRIED)
 NODES = st.builds(
     Node,
     metadata=METADATA,
-    spec=st.builds(NodeSpec, orchestrator_names=st.lists(ORCHESTRATOR_NAMES, max_size=2).map(tuple), carried=CARRIED),
-    carried=CARRIED,
+    spec=st.builds(
+        NodeSpec, orchestrator_references=st.lists(ORCHESTRATOR_NAMES, max_size=2).map(tuple), unknown_json=CARRIED
+    ),
+    unknown_json=CARRIED,
 )
-RULES = st.lists(st.builds(Rule, action=st.sampled_from(Action), carried=CARRIED), max_size=2).map(tuple)
+RULES = st.lists(st.builds(ProfileRule, action=st.sampled_from(RuleAction), unknown_json=CARRIED), max_size=2).map(
+    tuple
+)
 PROFILES = st.builds(
     Profile,
     metadata=METADATA,
-    spec=st.builds(ProfileSpec, labels_to_apply=labels(), ingress=RULES, egress=RULES, carried=CARRIED),
-    carried=CARRIED,
+    spec=st.builds(ProfileSpec, labels_to_apply=labels(), ingress=RULES, egress=RULES, unknown_json=CARRIED),
+    unknown_json=CARRIED,
 )
-MAPPINGS = st.builds(AddressMapping, internal=addresses(), external=addresses(), carried=CARRIED)
+MAPPINGS = st.builds(IPNAT, internal=addresses(), external=addresses(), unknown_json=CARRIED)
 PORTS = st.builds(
-    EndpointPort, name=TEXTS, protocol=TEXTS, port=NUMBERS, host_port=NUMBERS, host_ip=TEXTS, carried=CARRIED
+    EndpointPort, name=TEXTS, protocol=TEXTS, port=NUMBERS, host_port=NUMBERS, host_ip=TEXTS, unknown_json=CARRIED
 )
 ENDPOINTS = st.builds(
     WorkloadEndpoint,
@@ -129,15 +133,15 @@ ENDPOINTS = st.builds(
         endpoint=TEXTS,
         service_account=TEXTS,
         addresses=st.lists(addresses(), max_size=2).map(tuple),
-        address_mappings=st.lists(MAPPINGS, max_size=1).map(tuple),
+        ip_nats=st.lists(MAPPINGS, max_size=1).map(tuple),
         profiles=st.lists(TEXTS, max_size=2).map(tuple),
         interface_name=TEXTS,
         mac=TEXTS,
         ports=st.lists(PORTS, max_size=1).map(tuple),
-        spoofable_prefixes=st.lists(TEXTS, max_size=1).map(tuple),
-        carried=CARRIED,
+        allowed_source_prefixes=st.lists(TEXTS, max_size=1).map(tuple),
+        unknown_json=CARRIED,
     ),
-    carried=CARRIED,
+    unknown_json=CARRIED,
 )
 CLUSTERS = st.builds(
     ClusterInformation,
@@ -148,9 +152,9 @@ CLUSTERS = st.builds(
         cluster_type=TEXTS,
         version=TEXTS,
         is_datastore_ready=st.none() | st.booleans(),
-        carried=CARRIED,
+        unknown_json=CARRIED,
     ),
-    carried=CARRIED,
+    unknown_json=CARRIED,
 )
 UNREADABLE = VALUES.filter(lambda value: not isinstance(value, str)) | TEXTS.map("not {}".format)
 UNREAD = UNREADABLE.map(lambda value: json.dumps(value, sort_keys=True, separators=(",", ":")))
@@ -160,10 +164,10 @@ RESERVATIONS = st.builds(
     spec=st.builds(
         IPReservationSpec,
         reserved=st.lists(prefixes(), max_size=3).map(tuple),
-        unread=st.lists(UNREAD, max_size=2).map(tuple),
-        carried=CARRIED,
+        unparsed=st.lists(UNREAD, max_size=2).map(tuple),
+        unknown_json=CARRIED,
     ),
-    carried=CARRIED,
+    unknown_json=CARRIED,
 )
 CONFIGURATIONS = st.builds(
     IPAMConfiguration,
@@ -171,13 +175,13 @@ CONFIGURATIONS = st.builds(
     spec=st.builds(
         IPAMConfigurationSpec,
         is_affinity_strict=st.booleans(),
-        claims_blocks=st.booleans(),
-        max_blocks=NUMBERS,
+        may_auto_allocate_blocks=st.booleans(),
+        max_blocks_per_host=NUMBERS,
         cooldown_s=NUMBERS,
-        vm_persistence=TEXTS,
-        carried=CARRIED,
+        vm_address_persistence=TEXTS,
+        unknown_json=CARRIED,
     ),
-    carried=CARRIED,
+    unknown_json=CARRIED,
 )
 RESOURCES = st.one_of(POOLS, NODES, PROFILES, ENDPOINTS, CLUSTERS, RESERVATIONS, CONFIGURATIONS)
 
@@ -206,7 +210,7 @@ def through_json(mapping: object) -> Json:
 
 
 def stored(mapping: Json) -> Resource:
-    return from_mapping(mapping, origin=Origin.STORE)
+    return from_mapping(mapping, origin=DocumentOrigin.DATASTORE)
 
 
 @given(RESOURCES)
@@ -232,10 +236,10 @@ def test_a_person_may_hand_in_what_was_written(pool: IPPool) -> None:
     """Law 4."""
     plain = evolve(
         pool,
-        metadata=evolve(pool.metadata, carried=""),
-        spec=evolve(pool.spec, carried=""),
+        metadata=evolve(pool.metadata, unknown_json=""),
+        spec=evolve(pool.spec, unknown_json=""),
         status=IPPoolStatus(),
-        carried="",
+        unknown_json="",
     )
     shown = through_json(to_mapping(plain, revision="5"))
-    assert from_mapping(shown, origin=Origin.PERSON, source="pool.yaml#1") == plain
+    assert from_mapping(shown, origin=DocumentOrigin.USER, source="pool.yaml#1") == plain

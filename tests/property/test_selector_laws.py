@@ -13,8 +13,8 @@ from attrs import frozen
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netplug_core.selectors.canonical import canonical, identity
-from netplug_core.selectors.evaluate import matches
+from netplug_core.selectors.canonical import canonical_text, selector_uid
+from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import Selector, SelectorError, parse
 from netplug_core.testing.strategies import label_sets, selectors
 
@@ -51,18 +51,18 @@ any_text = st.one_of(st.text(), st.text(st.characters()), pieces, damaged())
 @given(text=selectors(), labels=label_sets())
 def test_the_canonical_text_is_the_same_selector(text: str, labels: Labels) -> None:
     selector = parse(text)
-    again = parse(canonical(selector))
+    again = parse(canonical_text(selector))
     assert again == selector
-    assert canonical(again) == canonical(selector)
-    assert identity(again) == identity(selector)
+    assert canonical_text(again) == canonical_text(selector)
+    assert selector_uid(again) == selector_uid(selector)
     assert matches(again, labels) is matches(selector, labels)
 
 
 @given(one=selectors(), other=selectors())
 def test_the_canonical_text_tells_apart_what_differs(one: str, other: str) -> None:
-    are_same = canonical(parse(one)) == canonical(parse(other))
+    are_same = canonical_text(parse(one)) == canonical_text(parse(other))
     assert are_same is (parse(one) == parse(other))
-    assert are_same is (identity(parse(one)) == identity(parse(other)))
+    assert are_same is (selector_uid(parse(one)) == selector_uid(parse(other)))
 
 
 @given(one=selectors(), other=selectors(), labels=label_sets())
@@ -88,7 +88,7 @@ def test_any_text_is_read_or_refused(text: str, labels: Labels) -> None:
         assert 1 <= int(where[1]) <= len(text) + 1
     else:
         assert matches(outcome, labels) in (True, False)
-        assert parse(canonical(outcome)) == outcome
+        assert parse(canonical_text(outcome)) == outcome
 
 
 @given(
@@ -112,7 +112,7 @@ def test_what_is_accepted_near_the_limit_has_a_canonical_text_that_is(
     if isinstance(outcome, str):
         assert outcome.endswith("expected at most 64 groups inside one another")
     else:
-        assert parse(canonical(outcome)) == outcome
+        assert parse(canonical_text(outcome)) == outcome
         assert matches(outcome, labels) in (True, False)
 
 

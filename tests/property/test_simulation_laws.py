@@ -11,47 +11,47 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
-from netplug_core.datastore.warm import Warm
+from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.errors import AllocationError
-from netplug_core.flows.population import Chance
-from netplug_core.flows.simulate import SimulatedClock, simulate
-from netplug_core.flows.study import Call, Placement, Process, Study, Workload
-from netplug_core.ipam.affinity import AFFINITY
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
-from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.request import Assignment, AssignRequest, Released
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
+from netplug_core.simulation.pod_generator import SeededRandom
+from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario, SimulatedCall
+from netplug_core.simulation.simulator import SimulatedClock, simulate
 from netplug_core.testing.clock import ManualClock
-from tests.unit.netplug_core.flows.study_bench import pool, run, stored
+from tests.harness.simulation import make_pool, run_scenario, stored_records
 
 POOLS = (
-    pool("10.0.0.0/26", 29, "a"),
-    pool("10.0.1.0/27", 28, "b", node_selector="zone == 'x'"),
-    pool("10.0.2.0/29", 32, "c"),
-    pool("fd00::/122", 125, "d"),
+    make_pool("10.0.0.0/26", 29, "a"),
+    make_pool("10.0.1.0/27", 28, "b", node_selector="zone == 'x'"),
+    make_pool("10.0.2.0/29", 32, "c"),
+    make_pool("fd00::/122", 125, "d"),
 )
 RULES = (
     None,
     IPAMConfigurationSpec(is_affinity_strict=True),
-    IPAMConfigurationSpec(is_affinity_strict=True, max_blocks=1),
+    IPAMConfigurationSpec(is_affinity_strict=True, max_blocks_per_host=1),
     IPAMConfigurationSpec(cooldown_s=30),
 )
 
 
 @st.composite
-def workloads(draw: st.DrawFn, families: tuple[Family, ...]) -> Workload:
+def workloads(draw: st.DrawFn, families: tuple[Family, ...]) -> PodLoad:
     pods = draw(st.integers(1, 20))
-    return Workload(
+    return PodLoad(
         pods_per_node=pods,
-        most_per_node=draw(st.sampled_from((None, pods + 5))),
+        max_per_node=draw(st.sampled_from((None, pods + 5))),
         arrivals_per_s=draw(st.sampled_from((None, 0.3))),
         churn=draw(st.sampled_from((0.0, 0.1, 0.5, 1.0))),
         lifetime_s=draw(st.sampled_from((None, 70.0))),
@@ -61,23 +61,23 @@ def workloads(draw: st.DrawFn, families: tuple[Family, ...]) -> Workload:
 
 
 @st.composite
-def studies(draw: st.DrawFn) -> Study:
+def studies(draw: st.DrawFn) -> Scenario:
     pools = draw(st.lists(st.sampled_from(POOLS), min_size=1, unique=True))
     families = tuple(sorted({chosen.spec.prefix.family for chosen in pools}))
     labels = draw(st.lists(st.sampled_from(((), (("zone", "x"),))), min_size=1, max_size=4))
     rules = draw(st.sampled_from(RULES))
     reserved = draw(st.sampled_from(((), ("10.0.0.4/30", "10.0.0.64/28"))))
-    prefixes = tuple(pool(cidr, 32).spec.prefix for cidr in reserved)
-    return Study(
+    prefixes = tuple(make_pool(cidr, 32).spec.prefix for cidr in reserved)
+    return Scenario(
         nodes=tuple(Node(metadata=Metadata(name=f"node-{n}", labels=some)) for n, some in enumerate(labels)),
         pools=tuple(pools),
         reservations=(IPReservation(metadata=Metadata(name="r"), spec=IPReservationSpec(reserved=prefixes)),),
         configuration=None if rules is None else IPAMConfiguration(metadata=Metadata(name="default"), spec=rules),
-        workload=draw(workloads(families)),
+        load=draw(workloads(families)),
         steps=draw(st.integers(1, 4)),
         step_s=draw(st.sampled_from((1, 60))),
         seed=draw(st.integers(0, 99)),
-        process=draw(st.sampled_from(Process)),
+        process_model=draw(st.sampled_from(ProcessModel)),
     )
 
 
@@ -86,13 +86,16 @@ def told(result: Assignment | Released | AllocationError) -> object:
     return (type(result), str(result)) if isinstance(result, AllocationError) else result
 
 
-def made_again(study: Study, calls: list[Call]) -> tuple[list[object], MemoryDatastore]:
+def made_again(study: Scenario, calls: list[SimulatedCall]) -> tuple[list[object], MemoryDatastore]:
     """The results of some calls, made of the block IPAM over a fresh store at the same times, and that store."""
-    clock, chance = ManualClock(), Chance(f"{study.seed} waits")
+    clock, chance = ManualClock(), SeededRandom(f"{study.seed} waits")
     store = MemoryDatastore(clock=clock)
-    nobody = Workload(pods_per_node=1, arrivals_per_s=1e-9)  # so that the resources are created, and no more
-    simulate(evolve(study, steps=1, workload=nobody), store, SimulatedClock())
-    memories = {node.metadata.name: Warm.over(store, clock=clock, passing=frozenset((HANDLE,))) for node in study.nodes}
+    nobody = PodLoad(pods_per_node=1, arrivals_per_s=1e-9)  # so that the resources are created, and no more
+    simulate(evolve(study, steps=1, load=nobody), store, SimulatedClock())
+    memories = {
+        node.metadata.name: DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset((HANDLE,)))
+        for node in study.nodes
+    }
     nodes: dict[str | None, str] = {}
     results: list[object] = []
     for call in calls:
@@ -100,8 +103,8 @@ def made_again(study: Study, calls: list[Call]) -> tuple[list[object], MemoryDat
         request, deadline = call.request, Deadline.after(clock, 60)
         node = request.node if isinstance(request, AssignRequest) else nodes[request.handle]
         nodes[request.handle] = node
-        warm = memories[node] if study.process is Process.RESIDENT else None
-        ipam = BlockIPAM(datastore=store, clock=clock, chance=chance, warm=warm)
+        warm = memories[node] if study.process_model is ProcessModel.RESIDENT else None
+        ipam = BlockIPAM(datastore=store, clock=clock, chance=chance, cache=warm)
         try:
             if isinstance(request, AssignRequest):
                 results.append(ipam.assign(request, NO_ENDPOINT, deadline=deadline))
@@ -113,19 +116,19 @@ def made_again(study: Study, calls: list[Call]) -> tuple[list[object], MemoryDat
 
 
 @given(studies())
-def test_its_result_is_that_of_the_allocator_over_a_store_in_memory(study: Study) -> None:
+def test_its_result_is_that_of_the_allocator_over_a_store_in_memory(study: Scenario) -> None:
     """Law 1."""
-    _, calls, store = run(study)
+    _, calls, store = run_scenario(study)
     results, other = made_again(study, calls)
     assert results == [told(call.result) for call in calls]
     for kind in (BLOCK, AFFINITY, HANDLE):
-        assert stored(other, kind) == stored(store, kind)
+        assert stored_records(other, kind) == stored_records(store, kind)
 
 
 @given(studies())
-def test_the_same_study_has_the_same_findings(study: Study) -> None:
+def test_the_same_study_has_the_same_findings(study: Scenario) -> None:
     """Law 2."""
-    (found, calls, _), (again, calls_again, _) = run(study), run(study)
+    (found, calls, _), (again, calls_again, _) = run_scenario(study), run_scenario(study)
     assert found == again
     assert [(call.at_ns, call.request, told(call.result)) for call in calls] == [
         (call.at_ns, call.request, told(call.result)) for call in calls_again
@@ -133,20 +136,20 @@ def test_the_same_study_has_the_same_findings(study: Study) -> None:
 
 
 @given(studies())
-def test_no_address_is_held_twice_and_the_samples_count_what_happened(study: Study) -> None:
+def test_no_address_is_held_twice_and_the_samples_count_what_happened(study: Scenario) -> None:
     """Law 3."""
-    found, calls, _ = run(study)
+    found, calls, _ = run_scenario(study)
     held: dict[Address, str] = {}
     for call in calls:
         if isinstance(call.result, Assignment):
             for assigned in call.result.addresses:
                 assert assigned.address not in held
                 held[assigned.address] = call.request.handle or ""
-            assert len(call.result.addresses) == len(study.workload.families)
+            assert len(call.result.addresses) == len(study.load.families)
         elif isinstance(call.result, Released):
             assert {held.pop(address) for address in call.result.addresses} == {call.request.handle}
     last, samples = found.last, found.samples
-    assert last.held == len(held) == last.running * len(study.workload.families)
+    assert last.held == len(held) == last.running * len(study.load.families)
     assert last.running == sum(sample.started - sample.ended for sample in samples)
     assert last.running + last.waiting <= study.pod_count
     refused = [call.result for call in calls if isinstance(call.result, AllocationError)]
@@ -156,17 +159,17 @@ def test_no_address_is_held_twice_and_the_samples_count_what_happened(study: Stu
         assert found.first_refusal is not None
         assert (found.first_refusal.identifier, found.first_refusal.text) == (refused[0].identifier, str(refused[0]))
     for sample in samples:
-        assert (sample.borrowed == 0) or found.first_loan_s is not None
+        assert (sample.borrowed == 0) or found.first_borrowed_s is not None
         for seen in sample.pools:
             assert 0 <= seen.borrowed <= seen.in_use - seen.cooling
-            assert 0 <= seen.unowned <= seen.blocks <= seen.most_blocks
+            assert 0 <= seen.unaffined_blocks <= seen.blocks <= seen.max_blocks
 
 
 @given(studies())
-def test_a_pod_waits_only_where_there_is_nothing_for_it(study: Study) -> None:
+def test_a_pod_waits_only_where_there_is_nothing_for_it(study: Scenario) -> None:
     """Law 4."""
-    still = evolve(study, workload=evolve(study.workload, churn=0.0, lifetime_s=None))
-    found, calls, store = run(still)
+    still = evolve(study, load=evolve(study.load, churn=0.0, lifetime_s=None))
+    found, calls, store = run_scenario(still)
     clock = ManualClock(wall_ns=calls[-1].at_ns) if calls else ManualClock()
     ipam = BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
     waiting = {

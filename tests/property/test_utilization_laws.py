@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.ipam.block import Attribute, Block
-from netplug_core.ipam.reservations import Reserved
-from netplug_core.ipam.utilization import utilization
+from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.reporting.utilization import utilization
 from netplug_core.resources.ippool import IPPool
 from netplug_core.testing.strategies import prefixes
 
@@ -32,7 +32,7 @@ def block_values(draw: st.DrawFn, cidr: str) -> Block:
 
 
 POOLS = st.sets(st.sampled_from(RANGES)).map(
-    lambda cidrs: [IPPool.over(Prefix.parse(cidr), name=f"p{n}") for n, cidr in enumerate(sorted(cidrs))]
+    lambda cidrs: [IPPool.for_prefix(Prefix.parse(cidr), name=f"p{n}") for n, cidr in enumerate(sorted(cidrs))]
 )
 STORED = st.sets(st.sampled_from(BLOCKS)).flatmap(
     lambda cidrs: st.tuples(*(block_values(cidr) for cidr in sorted(cidrs)))

@@ -8,12 +8,12 @@ from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.commands.resources import DEFAULT_NAMESPACE, kind_called, named
-from netplug_cli.ctl.report import Report, Verb
+from netplug_cli.ctl.commands.resources import DEFAULT_NAMESPACE, parse_keys, parse_kind
+from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import session_of
-from netplug_core.flows import resources as flows
-from netplug_core.flows.labels import Overwriting, remove_label, set_label
-from netplug_core.resources.edits import patched
+from netplug_core.flows.resources import changes as flows
+from netplug_core.flows.resources.labels import Overwriting, remove_label, set_label
+from netplug_core.resources.patch import apply_merge_patch
 
 __all__ = ["label", "patch"]
 
@@ -22,7 +22,7 @@ _NAMESPACE = click.option(
 )
 
 
-class _Labelling(TypedDict):
+class _LabelOptions(TypedDict):
     """What the options of ``label`` say."""
 
     namespace: str
@@ -33,22 +33,22 @@ class _Labelling(TypedDict):
 @click.command()
 @click.argument("kind")
 @click.argument("name")
-@click.argument("what", metavar="LABEL=TEXT|LABEL")
+@click.argument("what", metavar="LAB_LABEL=TEXT|LAB_LABEL")
 @_NAMESPACE
 @click.option("--overwrite", "may_overwrite", is_flag=True, help="Give a label that is there another text.")
-@click.option("--remove", "is_removal", is_flag=True, help="Remove the LABEL.")
+@click.option("--remove", "is_removal", is_flag=True, help="Remove the LAB_LABEL.")
 @click.pass_context
-def label(context: click.Context, kind: str, name: str, what: str, **given: Unpack[_Labelling]) -> int:
+def label(context: click.Context, kind: str, name: str, what: str, **given: Unpack[_LabelOptions]) -> int:
     """Give the resource of a KIND and a NAME a label, or take one from it."""
     is_removal = given["is_removal"]
     label_name, equals, text = what.partition("=")
     if not label_name or bool(equals) is is_removal:
-        raise click.UsageError("Give LABEL=TEXT to set a label, and LABEL with --remove to remove one.")
-    row = kind_called(kind, "label")
-    (key,) = named(row, [name], given["namespace"])
+        raise click.UsageError("Give LAB_LABEL=TEXT to set a label, and LAB_LABEL with --remove to remove one.")
+    row = parse_kind(kind, "label")
+    (key,) = parse_keys(row, [name], given["namespace"])
     session = session_of(context)
     overwriting = Overwriting.ALLOWED if given["may_overwrite"] else Overwriting.REFUSED
-    with session.store() as store:
+    with session.open_datastore() as store:
         if is_removal:
             effect = remove_label(store, key, label_name, pace=session.pace())
         else:
@@ -58,7 +58,7 @@ def label(context: click.Context, kind: str, name: str, what: str, **given: Unpa
     return 0
 
 
-def _parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> Mapping[str, object]:
+def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: str) -> Mapping[str, object]:
     import json
 
     try:
@@ -73,7 +73,9 @@ def _parsed(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.command()
 @click.argument("kind")
 @click.argument("name")
-@click.option("-p", "--patch", "changes", required=True, metavar="JSON", callback=_parsed, help="What is to change.")
+@click.option(
+    "-p", "--patch", "changes", required=True, metavar="JSON", callback=_parse_patch, help="What is to change."
+)
 @click.option(
     "-t", "--type", type=click.Choice(["strategic", "merge"]), default="merge", expose_value=False,
     help="How lists are met; both replace them whole.",
@@ -85,9 +87,9 @@ def patch(context: click.Context, kind: str, name: str, changes: Mapping[str, ob
 
     The patch may have labels, annotations and parts of the spec; what it does not name stays as it is.
     """
-    row = kind_called(kind, "patch")
-    (key,) = named(row, [name], namespace)
-    session, report = session_of(context), Report(Verb.PATCH)
-    with session.store() as store, report.of(row.name):
-        report.succeed(flows.edit(store, key, partial(patched, patch=changes), pace=session.pace()))
-    return report.close()
+    row = parse_kind(kind, "patch")
+    (key,) = parse_keys(row, [name], namespace)
+    session, report = session_of(context), ChangeReport(Verb.PATCH)
+    with session.open_datastore() as store, report.collect_errors(row.name):
+        report.add_success(flows.edit(store, key, partial(apply_merge_patch, patch=changes), pace=session.pace()))
+    return report.print_summary()

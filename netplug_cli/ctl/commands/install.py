@@ -18,7 +18,7 @@ def install() -> None:
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
 def install_host(bin_dir: str) -> None:
     """Write the executables netplug and netplug-ipam into DIR."""
-    from netplug_cli.wiring import install_executables
+    from netplug_cli.wiring.backends import install_executables
 
     try:
         install_executables(bin_dir, click.echo)
@@ -35,7 +35,7 @@ def uninstall() -> None:
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
 def uninstall_host(bin_dir: str) -> None:
     """Remove the executables netplug and netplug-ipam from DIR."""
-    from netplug_cli.wiring import uninstall_executables
+    from netplug_cli.wiring.backends import uninstall_executables
 
     try:
         uninstall_executables(bin_dir, click.echo)

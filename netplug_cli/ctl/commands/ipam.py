@@ -7,25 +7,25 @@ from collections.abc import Iterable
 import click
 from attrs import evolve
 
-from netplug_cli.ctl.addresses import (
+from netplug_cli.ctl.ipam_tables import (
     address_lines,
+    allocation_line,
     block_lines,
+    borrowed_lines,
     configuration_lines,
-    held_line,
-    loan_lines,
     pool_lines,
 )
 from netplug_cli.ctl.session import Session, session_of
 from netplug_core.addressing import Address
-from netplug_core.flows.cluster import configure_ipam, find_ipam_configuration
-from netplug_core.flows.overview import find_address, read_utilization
-from netplug_core.ipam.utilization import PoolUsage, borrowed
+from netplug_core.flows.ipam.overview import find_address, read_utilization
+from netplug_core.flows.resources.cluster import configure_ipam, find_ipam_configuration
+from netplug_core.ipam.reporting.utilization import PoolUsage, borrowed
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = ["ipam"]
 
 
-def _address(text: str) -> Address:
+def _parse_address(text: str) -> Address:
     try:
         return Address.parse(text)
     except ValueError:
@@ -44,7 +44,7 @@ def ipam() -> None:
 )
 @click.option("--show-borrowed", "is_about_loans", is_flag=True, help="Show the addresses that nodes borrow instead.")
 @click.option("--show-configuration", "is_about_rules", is_flag=True, help="Show the rules of assignment instead.")
-@click.option("--ip", "address", type=_address, metavar="ADDRESS", help="Say who has one address instead.")
+@click.option("--ip", "address", type=_parse_address, metavar="ADDRESS", help="Say who has one address instead.")
 @click.pass_context
 def show(
     context: click.Context,
@@ -67,13 +67,13 @@ def show(
         )
     session = session_of(context)
     if address is not None:
-        lines = _about_address(session, address)
+        lines = _address_state_lines(session, address)
     elif is_about_rules:
-        lines = _about_rules(session)
+        lines = _configuration_table_lines(session)
     elif is_about_loans:
-        lines = _about_loans(session)
+        lines = _borrowed_table_lines(session)
     else:
-        lines = _about_pools(session, pools, with_blocks=with_blocks)
+        lines = _pool_table_lines(session, pools, with_blocks=with_blocks)
     for line in lines:
         click.echo(line)
     return 0
@@ -103,12 +103,12 @@ def configure(
         return evolve(
             spec,
             is_affinity_strict=spec.is_affinity_strict if is_affinity_strict is None else is_affinity_strict,
-            max_blocks=spec.max_blocks if max_blocks is None else max_blocks,
+            max_blocks_per_host=spec.max_blocks_per_host if max_blocks is None else max_blocks,
             cooldown_s=spec.cooldown_s if cooldown_s is None else cooldown_s,
         )
 
     session = session_of(context)
-    with session.store() as store:
+    with session.open_datastore() as store:
         configure_ipam(store, change, pace=session.pace(), new_uid=session.new_uid)
     for name, value in (
         ("StrictAffinity", None if is_affinity_strict is None else str(is_affinity_strict).lower()),
@@ -120,32 +120,32 @@ def configure(
     return 0
 
 
-def _about_pools(session: Session, pools: tuple[str, ...], *, with_blocks: bool) -> Iterable[str]:
-    with session.store() as store:
+def _pool_table_lines(session: Session, pools: tuple[str, ...], *, with_blocks: bool) -> Iterable[str]:
+    with session.open_datastore() as store:
         usages = read_utilization(store, pools, deadline=session.deadline())
     yield from pool_lines(usages)
     if with_blocks:
-        yield from ("", *_block_and_held_lines(usages))
+        yield from ("", *_block_and_allocation_lines(usages))
 
 
-def _block_and_held_lines(usages: Iterable[PoolUsage]) -> Iterable[str]:
+def _block_and_allocation_lines(usages: Iterable[PoolUsage]) -> Iterable[str]:
     blocks = sorted((block for usage in usages for block in usage.blocks), key=lambda usage: usage.block.prefix)
     yield from block_lines(blocks)
     yield ""
-    yield from (held_line(held) for usage in blocks for held in usage.block.held())
+    yield from (allocation_line(held) for usage in blocks for held in usage.block.held())
 
 
-def _about_loans(session: Session) -> Iterable[str]:
-    with session.store() as store:
+def _borrowed_table_lines(session: Session) -> Iterable[str]:
+    with session.open_datastore() as store:
         usages = read_utilization(store, deadline=session.deadline())
-    return loan_lines(borrowed(usage.block for pool in usages for usage in pool.blocks))
+    return borrowed_lines(borrowed(usage.block for pool in usages for usage in pool.blocks))
 
 
-def _about_rules(session: Session) -> Iterable[str]:
-    with session.store() as store:
+def _configuration_table_lines(session: Session) -> Iterable[str]:
+    with session.open_datastore() as store:
         return configuration_lines(find_ipam_configuration(store, deadline=session.deadline()))
 
 
-def _about_address(session: Session, address: Address) -> Iterable[str]:
-    with session.store() as store:
+def _address_state_lines(session: Session, address: Address) -> Iterable[str]:
+    with session.open_datastore() as store:
         return address_lines(find_address(store, address, pace=session.pace()))

@@ -12,24 +12,24 @@ from typing import TypedDict, Unpack, cast
 import click
 from attrs import frozen
 
-from netplug_cli.ctl.report import Report, Verb, complain
+from netplug_cli.ctl.report import ChangeReport, Verb, print_error
 from netplug_cli.ctl.session import Session, session_of
-from netplug_cli.ctl.tables import Width, resource_table
-from netplug_core.datastore.interface import Datastore
+from netplug_cli.ctl.tables import Width, format_resources
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.flows import resources as flows
-from netplug_core.flows.cluster import ensure_initialized
-from netplug_core.flows.outcome import Outcome
+from netplug_core.flows.resources import changes as flows
+from netplug_core.flows.resources.cluster import ensure_initialized
+from netplug_core.flows.resources.outcome import Outcome
 from netplug_core.records import Key, Record
 from netplug_core.resources.codec import API_VERSION, to_mapping
-from netplug_core.resources.edits import exported
-from netplug_core.resources.kinds import Resource, ResourceKind, Scope, UnknownKind, get_kind, key_of, kind_of
+from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, UnknownKind, get_kind, key_of, kind_of
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
+from netplug_core.resources.patch import strip_cluster_fields
 
-__all__ = ["DEFAULT_NAMESPACE", "apply", "create", "delete", "get", "kind_called", "named", "replace", "validate"]
+__all__ = ["DEFAULT_NAMESPACE", "apply", "create", "delete", "get", "parse_keys", "parse_kind", "replace", "validate"]
 
 DEFAULT_NAMESPACE = "default"
-_EVERY_NAMESPACE = "*"
+_ALL_NAMESPACES = "*"
 
 _FILES = click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="A file of YAML or JSON; - is standard input."
@@ -38,14 +38,14 @@ _KIND = click.argument("kind", default="", metavar="[KIND]")
 _NAMES = click.argument("names", nargs=-1, metavar="[NAME]...")
 
 
-class _Refused(ConfigurationError):
+class _CommandFailed(ConfigurationError):
     """A command that was not begun; ``where`` says what failed, ``accepted`` why."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.accepted}"
 
 
-class _Shown(TypedDict):
+class _GetOptions(TypedDict):
     """What the options of ``get`` say."""
 
     files: tuple[str, ...]
@@ -55,14 +55,14 @@ class _Shown(TypedDict):
 
 
 @frozen(kw_only=True)
-class _Question:
+class _GetRequest:
     """A ``get`` as it was meant.
 
     ``row`` is the kind that was named, None for files; ``keys`` what was named, None for all of the kind, in one
     ``namespace`` or (empty) in every. ``is_export``: what was named is to be shown so that it can be created elsewhere.
     """
 
-    row: ResourceKind | None
+    kind: ResourceKind | None
     keys: tuple[Key[Resource], ...] | None
     namespace: str = ""
     is_export: bool = False
@@ -81,7 +81,7 @@ def create(context: click.Context, files: tuple[str, ...]) -> int:
     def act(store: Datastore, manifest: Manifest) -> Outcome:
         return flows.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
 
-    return _change(session, Verb.CREATE, files, act)
+    return _run_on_files(session, Verb.CREATE, files, act)
 
 
 @click.command()
@@ -94,7 +94,7 @@ def apply(context: click.Context, files: tuple[str, ...]) -> int:
     def act(store: Datastore, manifest: Manifest) -> Outcome:
         return flows.apply(store, manifest, pace=session.pace(), new_uid=session.new_uid)
 
-    return _change(session, Verb.APPLY, files, act)
+    return _run_on_files(session, Verb.APPLY, files, act)
 
 
 @click.command()
@@ -107,7 +107,7 @@ def replace(context: click.Context, files: tuple[str, ...]) -> int:
     def act(store: Datastore, manifest: Manifest) -> Outcome:
         return flows.replace(store, manifest, pace=session.pace())
 
-    return _change(session, Verb.REPLACE, files, act)
+    return _run_on_files(session, Verb.REPLACE, files, act)
 
 
 @click.command()
@@ -125,14 +125,14 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
         return flows.delete(store, key_of(manifest.resource), revision=manifest.revision, pace=session.pace())
 
     if files:
-        return _change(session, Verb.DELETE, files, act)
-    keys = named(kind_called(kind, "delete"), names, DEFAULT_NAMESPACE)
-    report = Report(Verb.DELETE)
-    with session.store() as store:
+        return _run_on_files(session, Verb.DELETE, files, act)
+    keys = parse_keys(parse_kind(kind, "delete"), names, DEFAULT_NAMESPACE)
+    report = ChangeReport(Verb.DELETE)
+    with session.open_datastore() as store:
         for key in keys:
-            with report.of(key.kind.name):
-                report.succeed(flows.delete(store, key, pace=session.pace()))
-    return report.close()
+            with report.collect_errors(key.kind.name):
+                report.add_success(flows.delete(store, key, pace=session.pace()))
+    return report.print_summary()
 
 
 @click.command()
@@ -142,15 +142,15 @@ def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
     """Hold the resources of some files against every rule that needs no datastore, and ask none."""
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
-    manifests = _manifests(files, may_be_empty=may_be_empty)
+    manifests = _read_manifests(files, may_be_empty=may_be_empty)
     if not manifests:
         click.echo("No resources specified")
         return 0
-    report = Report(Verb.VALIDATE)
+    report = ChangeReport(Verb.VALIDATE)
     for manifest in manifests:
-        with report.of(kind_of(manifest.resource).name, manifest.source):
-            report.succeed(flows.validate(manifest))
-    return report.close()
+        with report.collect_errors(kind_of(manifest.resource).name, manifest.source):
+            report.add_success(flows.validate(manifest))
+    return report.print_summary()
 
 
 @click.command()
@@ -159,60 +159,62 @@ def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
 @_FILES
 @click.option("-o", "--output", type=click.Choice(["ps", "wide", "yaml", "json"]), default="ps", show_default=True)
 @click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
-@click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_EVERY_NAMESPACE, help="Every namespace.")
+@click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_ALL_NAMESPACES, help="Every namespace.")
 @click.option("--export", "is_export", is_flag=True, help="Of one that is named: leave out what is only its own here.")
 @click.pass_context
-def get(context: click.Context, kind: str, names: tuple[str, ...], **given: Unpack[_Shown]) -> int:
+def get(context: click.Context, kind: str, names: tuple[str, ...], **given: Unpack[_GetOptions]) -> int:
     """Show resources: all of a KIND, those with some NAMEs, or those of some files."""
     files, output = given["files"], given["output"]
     if bool(kind) == bool(files):
         raise click.UsageError("Give either a KIND or files.")
     session = session_of(context)
     if files:
-        keys = tuple(key_of(manifest.resource) for manifest in _manifests(files))
-        question = _Question(row=None, keys=keys)
+        keys = tuple(key_of(manifest.resource) for manifest in _read_manifests(files))
+        question = _GetRequest(kind=None, keys=keys)
     else:
-        question = _question(kind_called(kind, "get"), names, given["namespace"], is_export=given["is_export"])
-    found, missing = _answer(session, question)
+        question = _make_get_request(parse_kind(kind, "get"), names, given["namespace"], is_export=given["is_export"])
+    found, missing = _read_records(session, question)
     if output in ("yaml", "json"):
         _print_objects(question, found, output)
     else:
         _print_tables(question, found, Width(output))
     for key in missing:
-        complain(f"resource does not exist: {key}")
+        print_error(f"resource does not exist: {key}")
     return 1 if missing else 0
 
 
 # --- what was typed, as values -------------------------------------------------------------------------------------
 
 
-def kind_called(word: str, verb: str) -> ResourceKind:
+def parse_kind(text: str, verb: str) -> ResourceKind:
     """The kind that was typed for a verb; a word for none is a refusal."""
     try:
-        return get_kind(word)
+        return get_kind(text)
     except UnknownKind as error:
-        raise _Refused(f"failed to {verb} resources", word, str(error)) from error
+        raise _CommandFailed(f"failed to {verb} resources", text, str(error)) from error
 
 
-def named(row: ResourceKind, names: Iterable[str], namespace: str) -> tuple[Key[Resource], ...]:
+def parse_keys(kind: ResourceKind, names: Iterable[str], namespace: str) -> tuple[Key[Resource], ...]:
     """The keys of names that were typed; an empty one is wrong usage."""
     if not all(names):
         raise click.UsageError("A NAME must not be empty.")
-    return tuple(row.key(name, namespace) for name in names)
+    return tuple(kind.key(name, namespace) for name in names)
 
 
-def _question(row: ResourceKind, names: Sequence[str], namespace: str | None, *, is_export: bool) -> _Question:
-    if namespace is not None and row.scope is Scope.CLUSTER:
-        raise _Refused("failed to get resources", namespace, f"{row.name} is not namespaced")
+def _make_get_request(
+    kind: ResourceKind, names: Sequence[str], namespace: str | None, *, is_export: bool
+) -> _GetRequest:
+    if namespace is not None and kind.scope is ResourceScope.CLUSTER:
+        raise _CommandFailed("failed to get resources", namespace, f"{kind.name} is not namespaced")
     if not names:
-        within = "" if namespace == _EVERY_NAMESPACE else namespace or DEFAULT_NAMESPACE
-        return _Question(row=row, keys=None, namespace=within if row.scope is Scope.NAMESPACED else "")
-    if namespace == _EVERY_NAMESPACE:
+        within = "" if namespace == _ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
+        return _GetRequest(kind=kind, keys=None, namespace=within if kind.scope is ResourceScope.NAMESPACED else "")
+    if namespace == _ALL_NAMESPACES:
         raise click.UsageError("A NAME is looked for in one namespace.")
-    return _Question(row=row, keys=named(row, names, namespace or DEFAULT_NAMESPACE), is_export=is_export)
+    return _GetRequest(kind=kind, keys=parse_keys(kind, names, namespace or DEFAULT_NAMESPACE), is_export=is_export)
 
 
-def _manifests(files: Sequence[str], *, may_be_empty: bool = False) -> tuple[Manifest, ...]:
+def _read_manifests(files: Sequence[str], *, may_be_empty: bool = False) -> tuple[Manifest, ...]:
     """What the files hold; nothing is begun before all of it could be read.
 
     Raises:
@@ -231,52 +233,54 @@ def _manifests(files: Sequence[str], *, may_be_empty: bool = False) -> tuple[Man
     except UnreadableFile as error:
         problems.append(error)
     if problems:
-        raise _Refused("failed to execute command", None, "; ".join(map(str, problems)))
+        raise _CommandFailed("failed to execute command", None, "; ".join(map(str, problems)))
     if not manifests and not may_be_empty:
-        raise _Refused("failed to execute command", None, "no resources specified in file")
+        raise _CommandFailed("failed to execute command", None, "no resources specified in file")
     return tuple(manifests)
 
 
 # --- changing ------------------------------------------------------------------------------------------------------
 
 
-def _change(session: Session, verb: Verb, files: Sequence[str], act: Callable[[Datastore, Manifest], Outcome]) -> int:
+def _run_on_files(
+    session: Session, verb: Verb, files: Sequence[str], operation: Callable[[Datastore, Manifest], Outcome]
+) -> int:
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
-    manifests = _manifests(files)
-    report = Report(verb)
-    with session.store() as store:
+    manifests = _read_manifests(files)
+    report = ChangeReport(verb)
+    with session.open_datastore() as store:
         if verb in (Verb.CREATE, Verb.APPLY):
             ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
         for manifest in manifests:
-            with report.of(kind_of(manifest.resource).name, manifest.source):
-                report.succeed(act(store, manifest))
-    return report.close()
+            with report.collect_errors(kind_of(manifest.resource).name, manifest.source):
+                report.add_success(operation(store, manifest))
+    return report.print_summary()
 
 
 # --- showing -------------------------------------------------------------------------------------------------------
 
 
-def _answer(session: Session, question: _Question) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
-    with session.store() as store:
-        if question.keys is not None:
-            records = flows.find(store, question.keys, deadline=session.deadline())
-            missing = [key for key, record in zip(question.keys, records, strict=True) if record is None]
+def _read_records(session: Session, request: _GetRequest) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
+    with session.open_datastore() as store:
+        if request.keys is not None:
+            records = flows.find(store, request.keys, deadline=session.deadline())
+            missing = [key for key, record in zip(request.keys, records, strict=True) if record is None]
             return [record for record in records if record is not None], missing
-        row = cast("ResourceKind", question.row)
-        return list(flows.list_all(store, row, namespace=question.namespace, deadline=session.deadline())), []
+        row = cast("ResourceKind", request.kind)
+        return list(flows.list_all(store, row, namespace=request.namespace, deadline=session.deadline())), []
 
 
-def _print_tables(question: _Question, found: Sequence[Record[Resource]], width: Width) -> None:
-    if question.row is not None and question.keys is None and not found:
-        _print_lines(resource_table(question.row, (), width))
-    is_everywhere = question.keys is None and not question.namespace
+def _print_tables(request: _GetRequest, found: Sequence[Record[Resource]], width: Width) -> None:
+    if request.kind is not None and request.keys is None and not found:
+        _print_lines(format_resources(request.kind, (), width))
+    is_everywhere = request.keys is None and not request.namespace
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         row = get_kind(kind.name)
-        first = ("NAMESPACE",) if is_everywhere and row.scope is Scope.NAMESPACED else ()
+        first = ("NAMESPACE",) if is_everywhere and row.scope is ResourceScope.NAMESPACED else ()
         if position:
             click.echo()
-        _print_lines(resource_table(row, (record.value for record in records), width, first=first))
+        _print_lines(format_resources(row, (record.value for record in records), width, leading_columns=first))
 
 
 def _print_lines(lines: Iterable[str]) -> None:
@@ -284,18 +288,18 @@ def _print_lines(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def _print_objects(question: _Question, found: Sequence[Record[Resource]], output: str) -> None:
+def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], output: str) -> None:
     from netplug_cli.ctl.documents import render_json, render_yaml
 
-    if question.is_export:
-        objects = [to_mapping(exported(record.value)) for record in found]
+    if request.is_export:
+        objects = [to_mapping(strip_cluster_fields(record.value)) for record in found]
     else:
         objects = [to_mapping(record.value, revision=record.revision) for record in found]
     shown: object = objects
-    if question.keys is not None and len(question.keys) == 1:
+    if request.keys is not None and len(request.keys) == 1:
         if not objects:
             return
         shown = objects[0]
-    elif question.row is not None:
-        shown = {"kind": f"{question.row.name}List", "apiVersion": API_VERSION, "items": objects}
+    elif request.kind is not None:
+        shown = {"kind": f"{request.kind.name}List", "apiVersion": API_VERSION, "items": objects}
     click.echo(render_yaml(shown) if output == "yaml" else render_json(shown), nl=False)

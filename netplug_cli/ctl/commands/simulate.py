@@ -10,34 +10,42 @@ from typing import TypedDict, Unpack
 import click
 
 from netplug_cli.ctl.session import session_of
-from netplug_cli.ctl.studies import (
+from netplug_cli.ctl.simulation.options import (
     NodeGroup,
-    duration,
-    families_of,
-    generated_nodes,
-    labels,
-    node_group,
-    percent,
-    pool,
-    read_cluster,
-    spell_duration,
+    format_duration,
+    generate_nodes,
+    parse_duration,
+    parse_labels,
+    parse_node_group,
+    parse_percentage,
+    parse_pool,
+    read_scenario_files,
+    workload_families,
 )
 from netplug_core.errors import ConfigurationError
-from netplug_core.flows.simulate import SimulatedClock
-from netplug_core.flows.simulate import simulate as run_study
-from netplug_core.flows.study import Call, Findings, Placement, Process, Sample, Study, Workload
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Labels
+from netplug_core.simulation.scenario import (
+    Placement,
+    PodLoad,
+    ProcessModel,
+    Scenario,
+    SimulatedCall,
+    SimulationResult,
+    StepSample,
+)
+from netplug_core.simulation.simulator import SimulatedClock
+from netplug_core.simulation.simulator import simulate as run_study
 
 __all__ = ["simulate"]
 
-_STEPS = 60
-_MOST_STEPS = 100_000
-_MOST_PLACES = 1_000_000
-_USUAL_MOST_PER_NODE = 110  # the kubelet's default
+_DEFAULT_STEPS = 60
+_MAX_STEPS = 100_000
+_MAX_PODS = 1_000_000
+_DEFAULT_MAX_PODS_PER_NODE = 110  # the kubelet's default
 
 
-class _Given(TypedDict):
+class _SimulateOptions(TypedDict):
     """The options as click hands them over."""
 
     files: tuple[str, ...]
@@ -59,7 +67,7 @@ class _Given(TypedDict):
     plot: str | None
 
 
-class _Unwritable(ConfigurationError):
+class _PlotNotWritable(ConfigurationError):
     """A file that cannot be written; ``accepted`` is the reason."""
 
     def __str__(self) -> str:
@@ -76,13 +84,13 @@ class _Unwritable(ConfigurationError):
     help="A file of IPPools, IPReservations, Nodes and an IPAMConfiguration; - is standard input.",
 )
 @click.option(
-    "--pool", "pools", multiple=True, type=pool, metavar="CIDR[/BLOCKSIZE]", help="A pool, beside those of files."
+    "--pool", "pools", multiple=True, type=parse_pool, metavar="CIDR[/BLOCKSIZE]", help="A pool, beside those of files."
 )
 @click.option(
     "--nodes",
     multiple=True,
-    type=node_group,
-    metavar="COUNT[:LABEL=VALUE,...]",
+    type=parse_node_group,
+    metavar="COUNT[:LAB_LABEL=VALUE,...]",
     help="So many nodes, beside those of files; again for nodes with other labels.",
 )
 @click.option("--pods-per-node", type=click.IntRange(1), required=True, metavar="N", help="Pods for each node.")
@@ -91,7 +99,7 @@ class _Unwritable(ConfigurationError):
     "most_per_node",
     type=click.IntRange(1),
     metavar="N",
-    help=f"Pods that a node can run.  [default: {_USUAL_MOST_PER_NODE}, or --pods-per-node if that is more]",
+    help=f"Pods that a node can run.  [default: {_DEFAULT_MAX_PODS_PER_NODE}, or --pods-per-node if that is more]",
 )
 @click.option(
     "--pods-per-second",
@@ -101,9 +109,16 @@ class _Unwritable(ConfigurationError):
     help="How fast the pods arrive, in the whole cluster.  [default: all in the first half of the time]",
 )
 @click.option(
-    "--churn", type=percent, default="0", metavar="PERCENT", show_default=True, help="Pods replaced in every step."
+    "--churn",
+    type=parse_percentage,
+    default="0",
+    metavar="PERCENT",
+    show_default=True,
+    help="Pods replaced in every step.",
 )
-@click.option("--lifetime", "lifetime_s", type=duration, metavar="TIME", help="When a pod is replaced in any case.")
+@click.option(
+    "--lifetime", "lifetime_s", type=parse_duration, metavar="TIME", help="When a pod is replaced in any case."
+)
 @click.option(
     "--placement",
     type=click.Choice([placement.value for placement in Placement]),
@@ -111,137 +126,144 @@ class _Unwritable(ConfigurationError):
     show_default=True,
     help="Where a new pod goes: to a node with few, to any, or to the first with room.",
 )
-@click.option("--namespace-labels", type=labels, metavar="LABEL=VALUE,...", help="Those of the pods' namespace.")
+@click.option(
+    "--namespace-labels", type=parse_labels, metavar="LAB_LABEL=VALUE,...", help="Those of the pods' namespace."
+)
 @click.option(
     "--resident",
     "is_resident",
     is_flag=True,
     help="Count datastore calls of a process that stays on each node, not of one for each call.",
 )
-@click.option("--step", "step_s", type=duration, default="1m", metavar="TIME", show_default=True, help="One step.")
 @click.option(
-    "--steps", type=click.IntRange(1, _MOST_STEPS), metavar="N", help=f"How many steps to look at.  [default: {_STEPS}]"
+    "--step", "step_s", type=parse_duration, default="1m", metavar="TIME", show_default=True, help="One step."
 )
-@click.option("--duration", "duration_s", type=duration, metavar="TIME", help="The same as a time.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1, _MAX_STEPS),
+    metavar="N",
+    help=f"How many steps to look at.  [default: {_DEFAULT_STEPS}]",
+)
+@click.option("--duration", "duration_s", type=parse_duration, metavar="TIME", help="The same as a time.")
 @click.option("--seed", type=int, default=1, metavar="N", show_default=True, help="Another one: other coincidences.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option(
     "--plot", type=click.Path(dir_okay=False), metavar="FILE.svg", help="Draw fill and borrowing into a file, too."
 )  # fmt: skip
 @click.pass_context
-def simulate(context: click.Context, **given: Unpack[_Given]) -> int:
+def simulate(context: click.Context, **options: Unpack[_SimulateOptions]) -> int:
     """Try how pools would hold out: nodes and pods are made up, addresses are assigned as in production.
 
     Says whether every pod gets an address, when nodes begin to borrow from each other and how much, when a pool is
     full, and how many blocks nodes take. Nothing is asked or changed in any cluster, and the same command line always
     has the same answer. TIME is a duration such as 90s, 5m, 1h30m or 2d.
     """
-    study = _study(given)
+    study = _make_scenario(options)
     clock = session_of(context).clock
     began_s = clock.monotonic()
     findings = _run(study)
     took_s = clock.monotonic() - began_s
-    _print(study, findings, given["output"])
-    if given["plot"] is not None:
-        _draw(study, findings, given["plot"])
-    click.echo(f"netplugctl: simulated {spell_duration(study.duration_s)} in {took_s:.1f} s", err=True)
+    _print(study, findings, options["output"])
+    if options["plot"] is not None:
+        _write_plot(study, findings, options["plot"])
+    click.echo(f"netplugctl: simulated {format_duration(study.duration_s)} in {took_s:.1f} s", err=True)
     return 0
 
 
-def _study(given: _Given) -> Study:
+def _make_scenario(options: _SimulateOptions) -> Scenario:
     """What was asked; click has looked at every option by itself."""
-    cluster = read_cluster(given["files"])
-    pools, families = (*cluster.pools, *given["pools"]), families_of([*cluster.pools, *given["pools"]])
+    cluster = read_scenario_files(options["files"])
+    pools, families = (*cluster.pools, *options["pools"]), workload_families([*cluster.pools, *options["pools"]])
     if not families:
         raise click.UsageError("Give a pool for workloads: --pool CIDR, or an enabled IPPool in a file.")
-    node_count = len(cluster.nodes) + sum(group.count for group in given["nodes"])
-    most_per_node, steps = _most_per_node(given, node_count), _steps(given)
-    step_s, pods = given["step_s"], given["pods_per_node"]
-    return Study(
-        nodes=(*cluster.nodes, *generated_nodes(given["nodes"])),
+    node_count = len(cluster.nodes) + sum(group.count for group in options["nodes"])
+    most_per_node, steps = _max_pods_per_node(options, node_count), _step_count(options)
+    step_s, pods = options["step_s"], options["pods_per_node"]
+    return Scenario(
+        nodes=(*cluster.nodes, *generate_nodes(options["nodes"])),
         pools=pools,
         reservations=tuple(cluster.reservations),
         configuration=cluster.configuration,
-        workload=Workload(
+        load=PodLoad(
             pods_per_node=pods,
-            most_per_node=most_per_node,
-            arrivals_per_s=given["arrivals_per_s"] or node_count * pods / (step_s * -(-steps // 2)),
-            churn=given["churn"],
-            lifetime_s=given["lifetime_s"],
-            placement=Placement(given["placement"]),
+            max_per_node=most_per_node,
+            arrivals_per_s=options["arrivals_per_s"] or node_count * pods / (step_s * -(-steps // 2)),
+            churn=options["churn"],
+            lifetime_s=options["lifetime_s"],
+            placement=Placement(options["placement"]),
             families=families,
-            namespace_labels=given["namespace_labels"] or (),
+            namespace_labels=options["namespace_labels"] or (),
         ),
         steps=steps,
         step_s=step_s,
-        seed=given["seed"],
-        process=Process.RESIDENT if given["is_resident"] else Process.ONE_SHOT,
+        seed=options["seed"],
+        process_model=ProcessModel.RESIDENT if options["is_resident"] else ProcessModel.ONE_SHOT,
     )
 
 
-def _most_per_node(given: _Given, node_count: int) -> int:
+def _max_pods_per_node(options: _SimulateOptions, node_count: int) -> int:
     """How many pods a node can run; refuses what no machine could keep in mind."""
-    pods, most = given["pods_per_node"], given["most_per_node"]
+    pods, most = options["pods_per_node"], options["most_per_node"]
     if most is not None and most < pods:
         raise click.UsageError(f"--max-pods-per-node {most} is less than --pods-per-node {pods}.")
     if not node_count:
         raise click.UsageError("Give some nodes: --nodes COUNT, or Nodes in a file.")
-    most = max(pods, _USUAL_MOST_PER_NODE) if most is None else most
-    if node_count * most > _MOST_PLACES:
+    most = max(pods, _DEFAULT_MAX_PODS_PER_NODE) if most is None else most
+    if node_count * most > _MAX_PODS:
         places = f"{node_count} nodes that can run {most} pods each"
-        raise click.UsageError(f"That is too much: {places}. At most {_MOST_PLACES} pods can be simulated.")
+        raise click.UsageError(f"That is too much: {places}. At most {_MAX_PODS} pods can be simulated.")
     return most
 
 
-def _steps(given: _Given) -> int:
-    if given["duration_s"] is None:
-        return given["steps"] or _STEPS
-    if given["steps"] is not None:
+def _step_count(options: _SimulateOptions) -> int:
+    if options["duration_s"] is None:
+        return options["steps"] or _DEFAULT_STEPS
+    if options["steps"] is not None:
         raise click.UsageError("Give --steps or --duration, not both.")
-    steps = -(-given["duration_s"] // given["step_s"])
-    if steps > _MOST_STEPS:
-        raise click.UsageError(f"That is {steps} steps; at most {_MOST_STEPS}: give a longer --step.")
+    steps = -(-options["duration_s"] // options["step_s"])
+    if steps > _MAX_STEPS:
+        raise click.UsageError(f"That is {steps} steps; at most {_MAX_STEPS}: give a longer --step.")
     return steps
 
 
-def _run(study: Study) -> Findings:
-    from netplug_cli import wiring
+def _run(scenario: Scenario) -> SimulationResult:
+    from netplug_cli.wiring import backends
 
     clock = SimulatedClock()
-    with wiring.open_empty_datastore(clock) as store, _progress(study.steps) as watch:
-        return run_study(study, store, clock, watch=watch)
+    with backends.open_memory_datastore(clock) as store, _progress(scenario.steps) as watch:
+        return run_study(scenario, store, clock, observe=watch)
 
 
 @contextmanager
-def _progress(steps: int) -> Iterator[Callable[[Call | Sample], None]]:
+def _progress(steps: int) -> Iterator[Callable[[SimulatedCall | StepSample], None]]:
     """What to tell of every step: a bar where somebody watches, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda _event: None
         return
     with click.progressbar(length=steps, label="simulating", file=sys.stderr) as bar:
-        yield lambda event: bar.update(1) if isinstance(event, Sample) else None
+        yield lambda event: bar.update(1) if isinstance(event, StepSample) else None
 
 
-def _print(study: Study, findings: Findings, output: str) -> None:
+def _print(scenario: Scenario, result: SimulationResult, output: str) -> None:
     from netplug_cli.ctl.documents import render_json
-    from netplug_cli.ctl.exports import findings_csv, findings_mapping
-    from netplug_cli.ctl.findings import finding_lines
+    from netplug_cli.ctl.simulation.exports import result_to_csv, result_to_mapping
+    from netplug_cli.ctl.simulation.report import report_lines
 
     if output == "json":
-        click.echo(render_json(findings_mapping(study, findings)), nl=False)
+        click.echo(render_json(result_to_mapping(scenario, result)), nl=False)
     elif output == "csv":
-        click.echo(findings_csv(findings), nl=False)
+        click.echo(result_to_csv(result), nl=False)
     else:
-        for line in finding_lines(study, findings):
+        for line in report_lines(scenario, result):
             click.echo(line.rstrip())
 
 
-def _draw(study: Study, findings: Findings, path: str) -> None:
-    from netplug_cli.ctl.findings import plot_of
-    from netplug_cli.ctl.svg import render_svg
+def _write_plot(scenario: Scenario, result: SimulationResult, path: str) -> None:
+    from netplug_cli.ctl.simulation.report import make_plot
+    from netplug_cli.ctl.simulation.svg import render_svg
 
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(render_svg(plot_of(study, findings)))
+            file.write(render_svg(make_plot(scenario, result)))
     except OSError as error:
-        raise _Unwritable(path, None, error.strerror or str(error)) from error
+        raise _PlotNotWritable(path, None, error.strerror or str(error)) from error

@@ -20,10 +20,10 @@ def version(context: click.Context, *, is_client_only: bool) -> int:
     if is_client_only:
         return 0
     from netplug_cli.ctl.session import session_of
-    from netplug_core.flows.cluster import find_cluster_information
+    from netplug_core.flows.resources.cluster import find_cluster_information
 
     session = session_of(context)
-    with session.unguarded_store() as store:
+    with session.open_datastore_of_any_release() as store:
         cluster = find_cluster_information(store, deadline=session.deadline())
     click.echo(f"Cluster Version: {cluster.version or _UNKNOWN}")
     click.echo(f"Cluster Type: {cluster.cluster_type or _UNKNOWN}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from attrs import Factory, define, field
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.block import Block
-from netplug_core.ipam.request import Automatic, Reach
-from netplug_core.testing.allocator.laws import Step
-from netplug_core.testing.bench import expect
+from netplug_core.ipam.allocation.request import Automatic, LinkLayer
+from netplug_core.ipam.model.block import Block
+from netplug_core.testing.allocator.invariants import ObservedCommit
+from netplug_core.testing.datastore_harness import expect
 
 __all__ = ["History"]
 
@@ -21,54 +21,56 @@ class History:
     others of its block have to be given before it comes back.
     """
 
-    highest: dict[Prefix, int] = field(default=Factory(dict))
-    ahead: dict[Address, int] = field(default=Factory(dict))
+    highest_sequence: dict[Prefix, int] = field(default=Factory(dict))
+    queue_position: dict[Address, int] = field(default=Factory(dict))
     reserved: tuple[Prefix, ...] = ()
 
-    def judge(self, step: Step) -> None:
+    def check_commit(self, commit: ObservedCommit) -> None:
         """Hold a commit against what was before it, and remember it."""
-        self.numbers_grow(step)
-        self.addresses_wait_their_turn(step)
+        self.sequence_numbers_grow(commit)
+        self.addresses_are_reused_in_order(commit)
 
-    def numbers_grow(self, step: Step) -> None:
+    def sequence_numbers_grow(self, commit: ObservedCommit) -> None:
         """V3: whenever a block is stored, its number is higher than all it ever had, deleted and made anew or not."""
-        for prefix, block in step.after.blocks.items():
-            if step.before.blocks.get(prefix) != block:
-                highest = self.highest.get(prefix, -1)
+        for prefix, block in commit.after.blocks.items():
+            if commit.before.blocks.get(prefix) != block:
+                highest = self.highest_sequence.get(prefix, -1)
                 expect(block.sequence > highest, f"V3: {prefix} was stored with {block.sequence} after {highest}")
-            self.highest[prefix] = block.sequence
+            self.highest_sequence[prefix] = block.sequence
 
-    def addresses_wait_their_turn(self, step: Step) -> None:
+    def addresses_are_reused_in_order(self, commit: ObservedCommit) -> None:
         """V11: an address that came free among f that may serve comes back after f - 1 others of its block."""
-        reserved = step.after.rules.reserved
+        reserved = commit.after.configuration.reserved
         if reserved != self.reserved:  # who was passed over, and who was counted on, is not known any more
-            self.ahead.clear()
+            self.queue_position.clear()
         self.reserved = reserved
-        for prefix in step.before.blocks.keys() | step.after.blocks.keys():
-            old, new = step.before.blocks.get(prefix), step.after.blocks.get(prefix)
+        for prefix in commit.before.blocks.keys() | commit.after.blocks.keys():
+            old, new = commit.before.blocks.get(prefix), commit.after.blocks.get(prefix)
             if old is not None and new is not None:
-                self._move_queue(step, old, new)
+                self._advance_queue(commit, old, new)
             else:
-                self.ahead = {address: count for address, count in self.ahead.items() if not prefix.contains(address)}
+                self.queue_position = {
+                    address: count for address, count in self.queue_position.items() if not prefix.contains(address)
+                }
 
-    def _move_queue(self, step: Step, old: Block, new: Block) -> None:
+    def _advance_queue(self, commit: ObservedCommit, old: Block, new: Block) -> None:
         before, after = set(map(old.prefix.nth, old.free)), set(map(new.prefix.nth, new.free))
-        gone = sorted(before - after, key=lambda address: self.ahead.get(address, 0))
+        gone = sorted(before - after, key=lambda address: self.queue_position.get(address, 0))
         for position, address in enumerate(gone):
-            ahead = self.ahead.pop(address, 0)
+            ahead = self.queue_position.pop(address, 0)
             expect(
-                ahead <= position or not _is_automatic(step, address),
+                ahead <= position or not _is_automatic(commit, address),
                 f"V11: {address} came back before {ahead - position} others of {old.prefix}",
             )
-        for address in self.ahead.keys() & after:
-            self.ahead[address] -= len(gone)
-        waiting = sum(not step.after.rules.is_reserved(address) for address in before & after)
-        self.ahead.update(dict.fromkeys(after - before, waiting))
+        for address in self.queue_position.keys() & after:
+            self.queue_position[address] -= len(gone)
+        waiting = sum(not commit.after.configuration.is_reserved(address) for address in before & after)
+        self.queue_position.update(dict.fromkeys(after - before, waiting))
 
 
-def _is_automatic(step: Step, address: Address) -> bool:
+def _is_automatic(commit: ObservedCommit, address: Address) -> bool:
     """Whether an address was chosen by the allocator, and could have been any of its block."""
-    request = step.request
-    if request is None or request.reach is not Reach.ROUTED or address not in step.after.held:
+    request = commit.request
+    if request is None or request.link_layer is not LinkLayer.L3 or address not in commit.after.held:
         return False
     return any(isinstance(wanted, Automatic) and wanted.family is address.family for wanted in request.wanted)

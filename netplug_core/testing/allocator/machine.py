@@ -18,46 +18,48 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from netplug_core.datastore.interface import Datastore
-from netplug_core.ipam.claiming import Claimed
-from netplug_core.ipam.ensure import EnsuredBlocks
-from netplug_core.ipam.request import Assignment, Released
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.ipam.allocation.claim import ClaimResult
+from netplug_core.ipam.allocation.ensure import EnsuredBlocks
+from netplug_core.ipam.allocation.request import Assignment, Released
 from netplug_core.resources.ippool import IPPool
-from netplug_core.testing.allocator import draws
-from netplug_core.testing.allocator.acts import (
-    Apply,
+from netplug_core.testing.allocator import strategies
+from netplug_core.testing.allocator.call_invariants import ObservedCall
+from netplug_core.testing.allocator.client import CallFault, FaultKind
+from netplug_core.testing.allocator.deferred import DeferredOperation
+from netplug_core.testing.allocator.harness import AllocatorHarness, OpenIPAM
+from netplug_core.testing.allocator.invariants import order_is_a_permutation
+from netplug_core.testing.allocator.operations import (
+    AdvanceClock,
+    ApplyResource,
     Assign,
-    Collect,
-    Pause,
     Release,
+    RunCollector,
     SetReady,
-    StoreAct,
+    StoreOperation,
 )
-from netplug_core.testing.allocator.bench import AllocatorBench, OpenIPAM
-from netplug_core.testing.allocator.calls import Call
-from netplug_core.testing.allocator.ending import wind_up
-from netplug_core.testing.allocator.laws import order_is_a_permutation
-from netplug_core.testing.allocator.line import Mishap, Sort
-from netplug_core.testing.allocator.recipes import Recipe
-from netplug_core.testing.bench import Make
+from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.datastore_harness import OpenStore
 
 __all__ = ["allocator_machine"]
 
-Trouble: TypeAlias = Mishap | draws.Rival | None
+OptionalFault: TypeAlias = CallFault | strategies.ConcurrentOperation | None
 
-_STALENESS = Pause(seconds=1)  # on a store that judges no requirements a resident process is half a second behind
+_CACHE_EXPIRY = AdvanceClock(
+    seconds=1
+)  # on a store that judges no requirements a resident process is half a second behind
 
 
-def allocator_machine(open_store: Make, open_ipam: OpenIPAM) -> type[RuleBasedStateMachine]:
+def allocator_machine(open_store: OpenStore, open_ipam: OpenIPAM) -> type[RuleBasedStateMachine]:
     """A state machine that holds an IPAM over a store to the allocator's invariants; its ``TestCase`` is what runs."""
 
     class AllocatorMachine(_Machine):
-        def open(self, clock: ManualClock) -> AbstractContextManager[Datastore]:
+        def open_store(self, clock: ManualClock) -> AbstractContextManager[Datastore]:
             return open_store(clock)
 
-        def bench_over(self, store: Datastore, clock: ManualClock) -> AllocatorBench:
-            return AllocatorBench(store=store, clock=clock, open_ipam=open_ipam)
+        def make_harness(self, store: Datastore, clock: ManualClock) -> AllocatorHarness:
+            return AllocatorHarness(store=store, clock=clock, open_ipam=open_ipam)
 
     return AllocatorMachine
 
@@ -67,14 +69,14 @@ class _Machine(RuleBasedStateMachine):
         super().__init__()
         self._stack = ExitStack()
         clock = ManualClock()
-        self.bench = self.bench_over(self._stack.enter_context(self.open(clock)), clock)
+        self.harness = self.make_harness(self._stack.enter_context(self.open_store(clock)), clock)
         self.has_failed = False
 
-    def open(self, clock: ManualClock) -> AbstractContextManager[Datastore]:
+    def open_store(self, clock: ManualClock) -> AbstractContextManager[Datastore]:
         """An empty store."""
         raise NotImplementedError
 
-    def bench_over(self, store: Datastore, clock: ManualClock) -> AllocatorBench:
+    def make_harness(self, store: Datastore, clock: ManualClock) -> AllocatorHarness:
         """A cluster over it."""
         raise NotImplementedError
 
@@ -82,117 +84,123 @@ class _Machine(RuleBasedStateMachine):
         """Take everything down, unless something has failed already, and close the store."""
         with self._stack:
             if not self.has_failed:
-                wind_up(self.bench)
+                tear_down(self.harness)
 
     @initialize(names=st.sampled_from([("p1", "s1"), ("p0", "s0"), ("p2", "s1"), ("p1", "p2", "s0", "s1")]))
-    def begin(self, names: tuple[str, ...]) -> None:
+    def create_pools(self, names: tuple[str, ...]) -> None:
         """There is a small pool of each family, or a few."""
         for name in names:
-            self._do(Apply(resource=draws.pool(name)), None)
+            self._run(ApplyResource(resource=strategies.make_pool(name)), None)
 
     # --- nodes -------------------------------------------------------------------------------------------------------
     # What stands here twice is drawn twice as often: mostly, addresses come and go.
 
-    @rule(act=draws.simple_assignments(), trouble=draws.troubles())
-    def assign(self, act: Assign, trouble: Trouble) -> None:
+    @rule(act=strategies.simple_assignments(), trouble=strategies.call_faults())
+    def assign(self, act: Assign, trouble: OptionalFault) -> None:
         """A workload asks for an address or a few."""
-        self._do(act, trouble)
+        self._run(act, trouble)
 
-    @rule(act=draws.simple_assignments())
+    @rule(act=strategies.simple_assignments())
     def assign_twice(self, act: Assign) -> None:
         """A workload asks, and asked again, it gets the same."""
-        call = self._do(act, None)
+        call = self._run(act, None)
         if isinstance(call.answer, Assignment) and not call.answer.shortfalls:
-            self._repeat(call)
+            self._check_idempotent(call)
 
-    @rule(act=draws.assignments(), trouble=draws.troubles())
-    def assign_anything(self, act: Assign, trouble: Trouble) -> None:
+    @rule(act=strategies.assignments(), trouble=strategies.call_faults())
+    def assign_anything(self, act: Assign, trouble: OptionalFault) -> None:
         """Somebody asks for something out of the ordinary."""
-        self._do(act, trouble)
+        self._run(act, trouble)
 
-    @rule(act=draws.releases(), trouble=draws.troubles())
-    def release(self, act: Recipe, trouble: Trouble) -> None:
+    @rule(act=strategies.releases(), trouble=strategies.call_faults())
+    def release(self, act: DeferredOperation, trouble: OptionalFault) -> None:
         """Somebody gives back what they hold."""
-        self._do(act, trouble)
+        self._run(act, trouble)
 
-    @rule(act=draws.releases())
-    def release_twice(self, act: Recipe) -> None:
+    @rule(act=strategies.releases())
+    def release_twice(self, act: DeferredOperation) -> None:
         """Somebody gives back what they hold, and there is no more."""
-        call = self._do(act, None)
+        call = self._run(act, None)
         if isinstance(call.answer, Released):
-            self._repeat(call)
+            self._check_idempotent(call)
 
-    @rule(act=draws.corrections(), trouble=draws.troubles())
-    def correct(self, act: Recipe, trouble: Trouble) -> None:
+    @rule(act=strategies.address_corrections(), trouble=strategies.call_faults())
+    def correct_addresses(self, act: DeferredOperation, trouble: OptionalFault) -> None:
         """Addresses are freed one by one, or get other owners, if they are held as described."""
-        self._do(act, trouble)
+        self._run(act, trouble)
 
-    @rule(act=draws.claims() | draws.relinquishments(), trouble=draws.troubles())
-    def claim_or_relinquish(self, act: StoreAct, trouble: Trouble) -> None:
+    @rule(act=strategies.claims() | strategies.relinquishments(), trouble=strategies.call_faults())
+    def claim_or_relinquish(self, act: StoreOperation, trouble: OptionalFault) -> None:
         """Blocks are claimed ahead of time, or claims given up; done once more, that is so already."""
-        call = self._do(act, trouble)
-        if trouble is None and isinstance(call.answer, Claimed | EnsuredBlocks):
-            self._repeat(call)
+        call = self._run(act, trouble)
+        if trouble is None and isinstance(call.answer, ClaimResult | EnsuredBlocks):
+            self._check_idempotent(call)
 
     # --- people and controllers --------------------------------------------------------------------------------------
 
-    @rule(act=draws.governments(), trouble=draws.troubles())
-    def govern(self, act: StoreAct, trouble: Trouble) -> None:
+    @rule(act=strategies.admin_operations(), trouble=strategies.call_faults())
+    def change_cluster(self, act: StoreOperation, trouble: OptionalFault) -> None:
         """People change pools, nodes, reservations, the configuration; pods disappear."""
-        if isinstance(act, Apply) and isinstance(act.resource, IPPool):
+        if isinstance(act, ApplyResource) and isinstance(act.resource, IPPool):
             spec = act.resource.spec
-            order_is_a_permutation(draws.NODES, spec.prefix, spec.block_length)
-        self._do(act, trouble)
+            order_is_a_permutation(strategies.NODES, spec.prefix, spec.block_length)
+        self._run(act, trouble)
 
-    @rule(act=draws.ticks(), trouble=draws.troubles())
-    def collect(self, act: Collect, trouble: Trouble) -> None:
+    @rule(act=strategies.collector_runs(), trouble=strategies.call_faults())
+    def run_collector(self, act: RunCollector, trouble: OptionalFault) -> None:
         """The collector looks round."""
-        self._do(act, trouble)
+        self._run(act, trouble)
 
-    @rule(act=draws.pauses())
-    def pause(self, act: Pause) -> None:
+    @rule(act=strategies.clock_advances())
+    def advance_clock(self, act: AdvanceClock) -> None:
         """Time passes."""
-        self.bench.do(act)
+        self.harness.run(act)
 
-    @rule(act=draws.simple_assignments() | draws.releases() | draws.ticks())
-    def lock(self, act: StoreAct | Collect | Recipe) -> None:
+    @rule(act=strategies.simple_assignments() | strategies.releases() | strategies.collector_runs())
+    def run_while_locked(self, act: StoreOperation | RunCollector | DeferredOperation) -> None:
         """Somebody does something while the datastore is locked, once every process may know of it."""
-        self._do(SetReady(is_ready=False), None)
-        self.bench.do(_STALENESS)
-        self._do(act, None)
-        self._do(SetReady(is_ready=True), None)
+        self._run(SetReady(is_ready=False), None)
+        self.harness.run(_CACHE_EXPIRY)
+        self._run(act, None)
+        self._run(SetReady(is_ready=True), None)
 
     # --- means -------------------------------------------------------------------------------------------------------
 
-    def _do(self, what: StoreAct | Collect | Recipe, trouble: Trouble) -> Call:
-        act = self._resolve(what)
+    def _run(self, operation: StoreOperation | RunCollector | DeferredOperation, fault: OptionalFault) -> ObservedCall:
+        act = self._resolve(operation)
         note(f"    {act}")
-        mishaps = self._mishaps(act, trouble)
+        mishaps = self._faults(act, fault)
         self.has_failed = True
-        call = self.bench.call(act, *mishaps)
+        call = self.harness.call(act, *mishaps)
         self.has_failed = False
         return call
 
-    def _repeat(self, call: Call) -> None:
+    def _check_idempotent(self, call: ObservedCall) -> None:
         self.has_failed = True
-        self.bench.repeat(call)
+        self.harness.check_idempotent(call)
         self.has_failed = False
 
-    def _mishaps(self, act: StoreAct | Collect, trouble: Trouble) -> tuple[Mishap, ...]:
-        if not isinstance(trouble, draws.Rival):
-            return () if trouble is None else (trouble,)
-        rival = self._resolve(trouble.act)
-        if not _is_about_another(rival, act):
+    def _faults(self, operation: StoreOperation | RunCollector, fault: OptionalFault) -> tuple[CallFault, ...]:
+        if not isinstance(fault, strategies.ConcurrentOperation):
+            return () if fault is None else (fault,)
+        rival = self._resolve(fault.operation)
+        if not _concerns_another_handle(rival, operation):
             return ()
-        note(f"        before call {trouble.at}: {rival}")
-        return (Mishap(Sort.RIVAL, trouble.at, act=lambda: self.bench.do(rival)),)
+        note(f"        before call {fault.at}: {rival}")
+        return (CallFault(FaultKind.CONCURRENT_OPERATION, fault.at, operation=lambda: self.harness.run(rival)),)
 
-    def _resolve(self, what: StoreAct | Collect | Recipe) -> StoreAct | Collect:
-        return what.act(self.bench.ledger, draws.SERVICE) if isinstance(what, Recipe) else what
+    def _resolve(self, operation: StoreOperation | RunCollector | DeferredOperation) -> StoreOperation | RunCollector:
+        return (
+            operation.resolve(self.harness.model, strategies.SERVICE_HANDLE)
+            if isinstance(operation, DeferredOperation)
+            else operation
+        )
 
 
-def _is_about_another(rival: StoreAct | Collect, act: StoreAct | Collect) -> bool:
+def _concerns_another_handle(
+    concurrent: StoreOperation | RunCollector, operation: StoreOperation | RunCollector
+) -> bool:
     """Whether two acts are not about one handle: what overtakes itself on an ordered store the collector heals."""
-    if not isinstance(rival, Assign | Release) or not isinstance(act, Assign | Release):
+    if not isinstance(concurrent, Assign | Release) or not isinstance(operation, Assign | Release):
         return True
-    return rival.request.handle != act.request.handle
+    return concurrent.request.handle != operation.request.handle

@@ -12,21 +12,21 @@ from collections.abc import Iterable, Mapping
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.block import RESERVED_HANDLE, Allocation, Block
-from netplug_core.ipam.request import AssignRequest, Automatic, Reach, Shortfall, Specific, Wanted
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
+from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Block
 from netplug_core.resources.ippool import AssignmentMode, IPPool
-from netplug_core.selectors.evaluate import matches
+from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import parse
-from netplug_core.testing.allocator.stored import Rules, Stored
+from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState
 
-__all__ = ["Forecast", "Refusal", "Yield", "forecast", "is_free", "limits", "serving"]
+__all__ = ["FamilyForecast", "Forecast", "PoolRefusal", "block_limits", "eligible_pools", "forecast", "is_free"]
 
 _SECOND_NS = 1_000_000_000
-_RECLAIM_NS = 60 * _SECOND_NS
-_MANY = 8  # empty blocks of others that one request looks at
+_TAKEOVER_AGE_NS = 60 * _SECOND_NS
+_MAX_EMPTY_BLOCKS_TRIED = 8  # empty blocks of others that one request looks at
 
 
-class Refusal(enum.Enum):
+class PoolRefusal(enum.Enum):
     """Why no pool serves: a fault of the request, or only nothing that fits it."""
 
     HARD = "a named pool cannot be used, or the request is not complete"
@@ -34,34 +34,38 @@ class Refusal(enum.Enum):
 
 
 @frozen(kw_only=True)
-class Yield:
+class FamilyForecast:
     """What one family of a request gets: ``kept`` addresses of its handle, and from ``low`` to ``high`` new ones.
 
     ``refusal`` says that no pool serves. If it falls short, a setting is to blame and not a lack of addresses where
-    ``is_soft``, and perhaps where ``may_be_soft``.
+    ``is_soft``, and perhaps where ``may_be_soft_shortfall``.
     """
 
     total: int
-    kept: int = 0
-    low: int = 0
-    high: int = 0
-    refusal: Refusal | None = None
-    is_soft: bool = False
-    may_be_soft: bool = False
+    already_held: int = 0
+    min_new: int = 0
+    max_new: int = 0
+    refusal: PoolRefusal | None = None
+    is_soft_shortfall: bool = False
+    may_be_soft_shortfall: bool = False
 
     @property
     def may_fall_short(self) -> bool:
         """Whether the family may get less than it asks."""
-        return self.refusal is not None or self.kept + self.low < self.total
+        return self.refusal is not None or self.already_held + self.min_new < self.total
 
     @property
     def must_fall_short(self) -> bool:
         """Whether it cannot get what it asks."""
-        return self.refusal is not None or self.kept + self.high < self.total
+        return self.refusal is not None or self.already_held + self.max_new < self.total
 
     def allows(self, count: int) -> bool:
         """Whether so many addresses are a right answer."""
-        return min(self.total, self.kept + self.low) <= count <= min(self.total, self.kept + self.high)
+        return (
+            min(self.total, self.already_held + self.min_new)
+            <= count
+            <= min(self.total, self.already_held + self.max_new)
+        )
 
 
 @frozen(kw_only=True)
@@ -69,86 +73,95 @@ class Forecast:
     """What a request as a whole may be answered, one yield for each family that it wants."""
 
     shortfall: Shortfall
-    yields: tuple[Yield, ...]
+    families: tuple[FamilyForecast, ...]
 
     @property
     def may_be_refused(self) -> bool:
         """Whether a refusal can be right."""
         if self.shortfall is Shortfall.REFUSE:
-            return any(share.may_fall_short for share in self.yields)
-        if any(share.refusal is Refusal.HARD for share in self.yields):
+            return any(share.may_fall_short for share in self.families)
+        if any(share.refusal is PoolRefusal.HARD for share in self.families):
             return True
-        has_some = any(share.kept or share.low for share in self.yields)
-        is_soft = any(share.refusal or (share.may_be_soft and share.may_fall_short) for share in self.yields)
+        has_some = any(share.already_held or share.min_new for share in self.families)
+        is_soft = any(
+            share.refusal or (share.may_be_soft_shortfall and share.may_fall_short) for share in self.families
+        )
         return is_soft and not has_some
 
     @property
     def may_be_served(self) -> bool:
         """Whether an answer with addresses, or an empty one, can be right."""
         if self.shortfall is Shortfall.REFUSE:
-            return not any(share.must_fall_short for share in self.yields)
-        if any(share.refusal is Refusal.HARD for share in self.yields):
+            return not any(share.must_fall_short for share in self.families)
+        if any(share.refusal is PoolRefusal.HARD for share in self.families):
             return False
-        has_some = any(share.kept or share.high for share in self.yields)
-        is_soft = any(share.refusal or (share.is_soft and share.must_fall_short) for share in self.yields)
+        has_some = any(share.already_held or share.max_new for share in self.families)
+        is_soft = any(share.refusal or (share.is_soft_shortfall and share.must_fall_short) for share in self.families)
         return has_some or not is_soft
 
 
-def forecast(stored: Stored, request: AssignRequest, since_ns: int, until_ns: int) -> Forecast:
+def forecast(state: StoredState, request: AssignRequest, since_ns: int, until_ns: int) -> Forecast:
     """What a request that is decided on this state, at some time between the two, may get."""
-    shares = (_share(stored, request, wanted, (since_ns, until_ns)) for wanted in request.wanted)
-    return Forecast(shortfall=request.shortfall, yields=tuple(shares))
+    shares = (_forecast_family(state, request, wanted, (since_ns, until_ns)) for wanted in request.wanted)
+    return Forecast(shortfall=request.shortfall, families=tuple(shares))
 
 
-def limits(rules: Rules, request: AssignRequest) -> tuple[int, ...]:
+def block_limits(configuration: ClusterConfiguration, request: AssignRequest) -> tuple[int, ...]:
     """How many blocks of a family the claimant may own, where somebody said so."""
     of_request = () if request.block_limit is None else (request.block_limit,)
-    return (*((rules.settings.max_blocks,) if rules.settings.max_blocks else ()), *of_request)
+    return (
+        *((configuration.settings.max_blocks_per_host,) if configuration.settings.max_blocks_per_host else ()),
+        *of_request,
+    )
 
 
 # --- pools ------------------------------------------------------------------------------------------------------------
 
 
-def serving(rules: Rules, request: AssignRequest, wanted: Automatic) -> tuple[IPPool, ...] | Refusal:
+def eligible_pools(
+    configuration: ClusterConfiguration, request: AssignRequest, wanted: Automatic
+) -> tuple[IPPool, ...] | PoolRefusal:
     """The pools that a family of a request may be served from."""
     if request.use is None:
-        return Refusal.HARD
-    pools = sorted(rules.pools.values(), key=lambda pool: pool.metadata.name)
+        return PoolRefusal.HARD
+    pools = sorted(configuration.pools.values(), key=lambda pool: pool.metadata.name)
     if wanted.pools:
-        return _named(pools, request, wanted)
+        return _named_pools(pools, request, wanted)
     found = tuple(
         pool
         for pool in pools
         if pool.spec.prefix.family is wanted.family
         and _is_enabled(pool)
-        and _is_selected(pool, rules, request)
+        and _is_selected(pool, configuration, request)
         and _is_fit(pool, request)
     )
-    return found or Refusal.SOFT
+    return found or PoolRefusal.SOFT
 
 
-def _named(pools: Iterable[IPPool], request: AssignRequest, wanted: Automatic) -> tuple[IPPool, ...] | Refusal:
+def _named_pools(
+    pools: Iterable[IPPool], request: AssignRequest, wanted: Automatic
+) -> tuple[IPPool, ...] | PoolRefusal:
     by_name = {pool.metadata.name: pool for pool in pools}
     found: dict[str, IPPool] = {}
     for name in wanted.pools:
         pool = by_name.get(name)
         if pool is None or pool.spec.prefix.family is not wanted.family or not _is_enabled(pool):
-            return Refusal.HARD
+            return PoolRefusal.HARD
         if not _is_fit(pool, request):
-            return Refusal.SOFT
+            return PoolRefusal.SOFT
         found[name] = pool
     return tuple(found.values())
 
 
 def _is_enabled(pool: IPPool) -> bool:
-    return not (pool.spec.is_disabled or pool.is_terminating or pool.refusal)
+    return not (pool.spec.is_disabled or pool.is_terminating or pool.not_allocatable_condition)
 
 
-def _is_selected(pool: IPPool, rules: Rules, request: AssignRequest) -> bool:
+def _is_selected(pool: IPPool, configuration: ClusterConfiguration, request: AssignRequest) -> bool:
     spec = pool.spec
     return (
         spec.assignment_mode is AssignmentMode.AUTOMATIC
-        and _matches(spec.node_selector, rules.labels.get(request.node, {}))
+        and _matches(spec.node_selector, configuration.labels.get(request.node, {}))
         and _matches(spec.namespace_selector, dict(request.namespace_labels))
     )
 
@@ -158,118 +171,124 @@ def _matches(selector: str, labels: Mapping[str, str]) -> bool:
 
 
 def _is_fit(pool: IPPool, request: AssignRequest) -> bool:
-    size = pool.spec.prefix.part(0, pool.spec.block_length).size
-    return request.use in pool.spec.allowed_uses and (not sum(request.kept_back) or sum(request.kept_back) < size)
+    size = pool.spec.prefix.subprefix(0, pool.spec.block_length).size
+    return request.use in pool.spec.allowed_uses and (
+        not sum(request.host_reserved) or sum(request.host_reserved) < size
+    )
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-def _share(stored: Stored, request: AssignRequest, wanted: Wanted, times: tuple[int, int]) -> Yield:
-    held = {address for address in stored.held_by(request.handle) if address.family is wanted.family}
+def _forecast_family(
+    state: StoredState, request: AssignRequest, wanted: Wanted, times: tuple[int, int]
+) -> FamilyForecast:
+    held = {address for address in state.held_by(request.handle) if address.family is wanted.family}
     kept = held if request.handle is not None else set[Address]()
     if isinstance(wanted, Specific):
         if wanted.address in kept:
-            return Yield(total=1, kept=1)
-        chances = {_may_have(stored, request, wanted, now_ns) for now_ns in times}
+            return FamilyForecast(total=1, already_held=1)
+        chances = {_may_assign_specific(state, request, wanted, now_ns) for now_ns in times}
         if chances == {False}:
-            return Yield(total=1, refusal=Refusal.HARD)
-        return Yield(total=1, low=int(chances == {True}), high=1)
+            return FamilyForecast(total=1, refusal=PoolRefusal.HARD)
+        return FamilyForecast(total=1, min_new=int(chances == {True}), max_new=1)
     total = wanted.count if request.max_per_handle is None else min(wanted.count, request.max_per_handle)
     if len(kept) >= total:
-        return Yield(total=total, kept=total)
-    pools = serving(stored.rules, request, wanted)
-    if isinstance(pools, Refusal):
-        return Yield(total=total, kept=len(kept), refusal=pools)
-    rooms = [_room(stored, request, pool, now_ns) for pool in pools for now_ns in times]
+        return FamilyForecast(total=total, already_held=total)
+    pools = eligible_pools(state.configuration, request, wanted)
+    if isinstance(pools, PoolRefusal):
+        return FamilyForecast(total=total, already_held=len(kept), refusal=pools)
+    rooms = [_capacity(state, request, pool, now_ns) for pool in pools for now_ns in times]
     lows, highs = rooms[::2], rooms[1::2]
-    settings = stored.rules.settings
-    return Yield(
+    settings = state.configuration.settings
+    return FamilyForecast(
         total=total,
-        kept=len(kept),
-        low=sum(room.low for room in lows),
-        high=sum(room.high for room in highs),
-        is_soft=not settings.claims_blocks,
-        may_be_soft=bool(limits(stored.rules, request)) or not settings.claims_blocks,
+        already_held=len(kept),
+        min_new=sum(room.min_count for room in lows),
+        max_new=sum(room.max_count for room in highs),
+        is_soft_shortfall=not settings.may_auto_allocate_blocks,
+        may_be_soft_shortfall=bool(block_limits(state.configuration, request)) or not settings.may_auto_allocate_blocks,
     )
 
 
 @frozen
-class _Room:
-    low: int
-    high: int
+class _Capacity:
+    min_count: int
+    max_count: int
 
 
-def _room(stored: Stored, request: AssignRequest, pool: IPPool, now_ns: int) -> _Room:
+def _capacity(state: StoredState, request: AssignRequest, pool: IPPool, now_ns: int) -> _Capacity:
     """How many addresses of a pool a request can have at a time."""
-    spec, settings = pool.spec, stored.rules.settings
+    spec, settings = pool.spec, state.configuration.settings
     low = high = 0
     # With a limit the order of blocks decides how far it goes: certain are only the claimant's own ones.
-    is_limited = bool(limits(stored.rules, request))
-    for index in range(spec.prefix.part_count(spec.block_length)):
-        prefix = spec.prefix.part(index, spec.block_length)
-        block = stored.blocks.get(prefix)
-        as_it_is = _count(stored, request, pool, prefix, now_ns)
+    is_limited = bool(block_limits(state.configuration, request))
+    for index in range(spec.prefix.subprefix_count(spec.block_length)):
+        prefix = spec.prefix.subprefix(index, spec.block_length)
+        block = state.blocks.get(prefix)
+        as_it_is = _count_assignable(state, request, pool, prefix, now_ns)
         if block is not None and block.owner == request.claimant:
             low, high = low + as_it_is, high + as_it_is
-        elif not settings.claims_blocks:
+        elif not settings.may_auto_allocate_blocks:
             continue
         elif block is None or not block.owner:
             low, high = low + (0 if is_limited else as_it_is), high + as_it_is
         else:
-            refilled = _refilled(stored, request, pool, block, now_ns)
+            refilled = _count_after_takeover(state, request, pool, block, now_ns)
             lent = 0 if settings.is_affinity_strict else as_it_is
             # An empty block is taken over or lent: which of the two depends on what else there is.
             options = (lent,) if refilled is None else (lent, refilled)
-            if refilled is not None and settings.is_affinity_strict and len(stored.blocks) <= _MANY:
+            if refilled is not None and settings.is_affinity_strict and len(state.blocks) <= _MAX_EMPTY_BLOCKS_TRIED:
                 options = (refilled,)
             low, high = low + (0 if is_limited else min(options)), high + max(options)
-    return _Room(low, high)
+    return _Capacity(low, high)
 
 
-def _count(stored: Stored, request: AssignRequest, pool: IPPool, prefix: Prefix, now_ns: int) -> int:
+def _count_assignable(state: StoredState, request: AssignRequest, pool: IPPool, prefix: Prefix, now_ns: int) -> int:
     """Addresses of a block that may be given, of one that has to be made those that are not kept back."""
-    block = stored.blocks.get(prefix)
+    block = state.blocks.get(prefix)
     if block is None:
-        first, last = request.kept_back
+        first, last = request.host_reserved
         free: Iterable[int] = range(first, prefix.size - last)
     else:
-        free = (n for n in range(prefix.size) if is_free(block.find(prefix.nth(n)), stored.rules, now_ns))
-    return sum(_may_serve(stored.rules, request, pool, prefix.nth(ordinal)) for ordinal in free)
+        free = (n for n in range(prefix.size) if is_free(block.find(prefix.nth(n)), state.configuration, now_ns))
+    return sum(_may_serve(state.configuration, request, pool, prefix.nth(ordinal)) for ordinal in free)
 
 
-def _refilled(stored: Stored, request: AssignRequest, pool: IPPool, block: Block, now_ns: int) -> int | None:
+def _count_after_takeover(
+    state: StoredState, request: AssignRequest, pool: IPPool, block: Block, now_ns: int
+) -> int | None:
     """Addresses of another's block that stands empty, once it is taken over; None if it cannot be."""
     is_empty = all(
-        held.attribute.handle == RESERVED_HANDLE or is_free(held, stored.rules, now_ns) for held in block.held()
+        held.attribute.handle == RESERVED_HANDLE or is_free(held, state.configuration, now_ns) for held in block.held()
     )
-    if not is_empty or (block.claim_time_ns or 0) >= now_ns - _RECLAIM_NS:
+    if not is_empty or (block.claim_time_ns or 0) >= now_ns - _TAKEOVER_AGE_NS:
         return None
-    first, last = request.kept_back
+    first, last = request.host_reserved
     free = range(first, block.prefix.size - last)
-    return sum(_may_serve(stored.rules, request, pool, block.prefix.nth(ordinal)) for ordinal in free)
+    return sum(_may_serve(state.configuration, request, pool, block.prefix.nth(ordinal)) for ordinal in free)
 
 
-def is_free(held: Allocation | None, rules: Rules, now_ns: int) -> bool:
+def is_free(held: Allocation | None, configuration: ClusterConfiguration, now_ns: int) -> bool:
     """Whether an address may be given: nobody has it, and if somebody had, its rest is over."""
     if held is None:
         return True
     released_ns = held.attribute.released_ns
     if released_ns is None:
         return False
-    cooldown_s = rules.settings.cooldown_s
+    cooldown_s = configuration.settings.cooldown_s
     return cooldown_s <= 0 or released_ns <= now_ns - (cooldown_s + 1) * _SECOND_NS
 
 
-def _may_serve(rules: Rules, request: AssignRequest, pool: IPPool, address: Address) -> bool:
+def _may_serve(configuration: ClusterConfiguration, request: AssignRequest, pool: IPPool, address: Address) -> bool:
     prefix = pool.spec.prefix
     is_edge = address in (prefix.first, prefix.nth(1 % prefix.size), prefix.last)
-    return not rules.is_reserved(address) and not (request.reach is Reach.ON_LINK and is_edge)
+    return not configuration.is_reserved(address) and not (request.link_layer is LinkLayer.L2 and is_edge)
 
 
-def _may_have(stored: Stored, request: AssignRequest, wanted: Specific, now_ns: int) -> bool:
+def _may_assign_specific(state: StoredState, request: AssignRequest, wanted: Specific, now_ns: int) -> bool:
     """Whether one address can be had: its pool is enabled and for the use, and nobody has it."""
-    rules, address = stored.rules, wanted.address
+    rules, address = state.configuration, wanted.address
     if not all(name in rules.pools and rules.pools[name].spec.prefix.family is address.family for name in wanted.pools):
         return False
     pools = sorted(rules.pools.values(), key=lambda pool: pool.metadata.name)
@@ -279,11 +298,11 @@ def _may_have(stored: Stored, request: AssignRequest, wanted: Specific, now_ns: 
     if request.use is not None and request.use not in pool.spec.allowed_uses:
         return False
     spec = pool.spec
-    if request.reach is Reach.ON_LINK and address in (spec.prefix.first, spec.prefix.last):
+    if request.link_layer is LinkLayer.L2 and address in (spec.prefix.first, spec.prefix.last):
         return False
     prefix = Prefix.at(address, spec.block_length)
-    block = stored.blocks.get(prefix)
+    block = state.blocks.get(prefix)
     if block is None:
-        return request.kept_back[0] <= prefix.offset(address) < prefix.size - request.kept_back[1]
+        return request.host_reserved[0] <= prefix.offset(address) < prefix.size - request.host_reserved[1]
     is_foreign = block.owner not in ("", request.claimant)
     return is_free(block.find(address), rules, now_ns) and not (is_foreign and rules.settings.is_affinity_strict)

@@ -1,10 +1,10 @@
 """Everything an allocator does, as scenarios in each of which every call to the store can be made to go wrong.
 
     for scenario in SCENARIOS:
-        for mishap in every_mishap(scenario, arrange):
+        for mishap in every_fault(scenario, arrange):
             suffer(scenario, mishap, arrange)
 
-is exhaustive: ``every_mishap`` does the scenario's act undisturbed once and counts what it sends; what it yields is
+is exhaustive: ``every_fault`` does the scenario's act undisturbed once and counts what it sends; what it yields is
 each mishap at each call and, for commits, after each number of writes. ``suffer`` lets one happen, has the same done
 once more by a new process, as a runtime does, lets somebody else go on beside it, and takes everything down.
 """
@@ -16,96 +16,123 @@ from collections.abc import Callable, Iterator
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.datastore.interface import Atomicity
-from netplug_core.ipam.affinity import host_owner
-from netplug_core.ipam.owners import OwnerChange
-from netplug_core.ipam.relinquish import Emptiness
-from netplug_core.ipam.request import AssignRequest, Automatic, ReleaseItem, ReleaseRequest, Shortfall, Specific
+from netplug_core.datastore.protocol import Atomicity
+from netplug_core.ipam.allocation.owners import OwnerChange
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.request import (
+    AssignRequest,
+    Automatic,
+    ReleaseItem,
+    ReleaseRequest,
+    Shortfall,
+    Specific,
+)
+from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
-from netplug_core.testing.allocator.acts import (
+from netplug_core.testing.allocator.client import CallFault, FaultKind
+from netplug_core.testing.allocator.harness import GRACE_PERIOD_S, AllocatorHarness
+from netplug_core.testing.allocator.operations import (
     NAMESPACE,
-    Act,
-    Apply,
+    AdvanceClock,
+    ApplyResource,
     Assign,
     ChangeOwner,
-    Claim,
-    Collect,
-    Configure,
-    Ensure,
-    Forget,
-    Pause,
+    ClaimBlocks,
+    ConfigureIPAM,
+    DeletePod,
+    DeleteResource,
+    EnsureBlocks,
+    Operation,
     Release,
     ReleaseAddresses,
     RelinquishNode,
     RelinquishPool,
-    Remove,
-    StoreAct,
+    RunCollector,
+    StoreOperation,
 )
-from netplug_core.testing.allocator.bench import GRACE_S, AllocatorBench
-from netplug_core.testing.allocator.draws import SERVICE, asked_by, pool
-from netplug_core.testing.allocator.ending import wind_up
-from netplug_core.testing.allocator.line import Mishap, Sort
+from netplug_core.testing.allocator.strategies import SERVICE_HANDLE, make_pool, make_request
+from netplug_core.testing.allocator.teardown import tear_down
 
-__all__ = ["RIVALS", "SCENARIOS", "Arrange", "Scenario", "arranged", "every_mishap", "suffer"]
+__all__ = [
+    "CONCURRENT_OPERATIONS",
+    "SCENARIOS",
+    "FaultScenario",
+    "MakeHarness",
+    "every_fault",
+    "prepare",
+    "run_with_faults",
+]
 
-Arrange = Callable[[], AllocatorBench]
+MakeHarness = Callable[[], AllocatorHarness]
 """Makes a bench over an empty store."""
 
 
 @frozen(kw_only=True)
-class Scenario:
+class FaultScenario:
     """What has happened before, and the act that is about to be disturbed."""
 
     name: str
-    before: tuple[Act, ...]
-    act: StoreAct | Collect
+    setup: tuple[Operation, ...]
+    operation: StoreOperation | RunCollector
 
     def __str__(self) -> str:
         return self.name
 
 
-def arranged(scenario: Scenario, arrange: Arrange) -> AllocatorBench:
+def prepare(scenario: FaultScenario, make_harness: MakeHarness) -> AllocatorHarness:
     """A bench in which everything has happened but the act itself."""
-    bench = arrange()
-    for act in scenario.before:
-        bench.do(act)
+    bench = make_harness()
+    for act in scenario.setup:
+        bench.run(act)
     return bench
 
 
-def every_mishap(scenario: Scenario, arrange: Arrange) -> Iterator[Mishap]:
+def every_fault(scenario: FaultScenario, make_harness: MakeHarness) -> Iterator[CallFault]:
     """Each mishap at each call that the act makes when nothing disturbs it, and after each number of writes."""
-    bench = arranged(scenario, arrange)
+    bench = prepare(scenario, make_harness)
     atomicity = bench.store.description.atomicity
-    for at, count in enumerate(bench.call(scenario.act).writes, 1):
-        yield from (Mishap(Sort.RIVAL, at, position) for position in range(len(RIVALS)))
-        yield Mishap(Sort.STALL, at)
+    for at, count in enumerate(bench.call(scenario.operation).writes, 1):
+        yield from (
+            CallFault(FaultKind.CONCURRENT_OPERATION, at, position) for position in range(len(CONCURRENT_OPERATIONS))
+        )
+        yield CallFault(FaultKind.LATE_REQUEST, at)
         if not count:
-            yield from (Mishap(sort, at) for sort in (Sort.DEATH, Sort.REQUEST, Sort.LATE))
+            yield from (
+                CallFault(sort, at) for sort in (FaultKind.PROCESS_DEATH, FaultKind.LOST_REQUEST, FaultKind.LATE_REPLY)
+            )
             continue
         before = range(1) if atomicity is Atomicity.ATOMIC else range(count)
         after = range(2) if atomicity is Atomicity.ATOMIC else range(count + 1)
-        yield from (Mishap(sort, at, position) for sort in (Sort.RACE, Sort.REQUEST) for position in before)
-        yield from (Mishap(sort, at, position) for sort in (Sort.DEATH, Sort.REPLY, Sort.LATE) for position in after)
+        yield from (
+            CallFault(sort, at, position)
+            for sort in (FaultKind.LOST_RACE, FaultKind.LOST_REQUEST)
+            for position in before
+        )
+        yield from (
+            CallFault(sort, at, position)
+            for sort in (FaultKind.PROCESS_DEATH, FaultKind.LOST_REPLY, FaultKind.LATE_REPLY)
+            for position in after
+        )
 
 
-def suffer(scenario: Scenario, arrange: Arrange, *mishaps: Mishap) -> None:
+def run_with_faults(scenario: FaultScenario, make_harness: MakeHarness, *faults: CallFault) -> None:
     """Let the act suffer, and hold everything that follows against the laws; at the end nothing may be left."""
-    bench = arranged(scenario, arrange)
-    bench.do(scenario.act, *(_with_rival(bench, mishap) for mishap in mishaps))
-    bench.do(scenario.act)
-    bench.do(_NEIGHBOUR)
-    wind_up(bench)
+    bench = prepare(scenario, make_harness)
+    bench.run(scenario.operation, *(_with_concurrent_operation(bench, mishap) for mishap in faults))
+    bench.run(scenario.operation)
+    bench.run(_OTHER_ASSIGNMENT)
+    tear_down(bench)
 
 
-def _with_rival(bench: AllocatorBench, mishap: Mishap) -> Mishap:
+def _with_concurrent_operation(harness: AllocatorHarness, fault: CallFault) -> CallFault:
     """The mishap with the rival that its position stands for."""
-    if mishap.sort is not Sort.RIVAL:
-        return mishap
-    rival = RIVALS[mishap.position % len(RIVALS)]
-    return evolve(mishap, act=lambda: bench.do(rival))
+    if fault.kind is not FaultKind.CONCURRENT_OPERATION:
+        return fault
+    rival = CONCURRENT_OPERATIONS[fault.position % len(CONCURRENT_OPERATIONS)]
+    return evolve(fault, operation=lambda: harness.run(rival))
 
 
 # --- who is about and what they want ----------------------------------------------------------------------------------
@@ -114,70 +141,72 @@ _NODE, _OTHER_NODE = "node-a", "node-b"
 _P0 = Prefix.parse("10.0.0.0/28")
 
 
-def _asking(handle: str | None, v4: int = 1, v6: int = 0) -> AssignRequest:
+def _make_request(handle: str | None, v4: int = 1, v6: int = 0) -> AssignRequest:
     counts = zip(Family, (v4, v6), strict=True)
-    return asked_by(handle, *(Automatic(family=family, count=count) for family, count in counts if count))
+    return make_request(handle, *(Automatic(family=family, count=count) for family, count in counts if count))
 
 
 def _assign(handle: str | None, v4: int = 1, v6: int = 0, *, shortfall: Shortfall = Shortfall.RETURN) -> Assign:
-    return Assign(request=evolve(_asking(handle, v4, v6), shortfall=shortfall))
+    return Assign(request=evolve(_make_request(handle, v4, v6), shortfall=shortfall))
 
 
-def _take(handle: str, address: str) -> Assign:
-    return Assign(request=asked_by(handle, Specific(address=Address.parse(address))))
+def _assign_address(handle: str, address: str) -> Assign:
+    return Assign(request=make_request(handle, Specific(address=Address.parse(address))))
 
 
 def _release(handle: str) -> Release:
     return Release(request=ReleaseRequest(handle=handle))
 
 
-def _claim(node: str, wanted: Prefix = _P0) -> Claim:
-    return Claim(claimant=host_owner(node), wanted=wanted)
+def _claim(node: str, wanted: Prefix = _P0) -> ClaimBlocks:
+    return ClaimBlocks(claimant=host_owner(node), prefix=wanted)
 
 
-def _leave(node: str, emptiness: Emptiness = Emptiness.NOT_REQUIRED) -> RelinquishNode:
+def _relinquish_node(node: str, emptiness: Emptiness = Emptiness.NOT_REQUIRED) -> RelinquishNode:
     return RelinquishNode(node=node, emptiness=emptiness)
 
 
-def _items(*described: tuple[str, str | None]) -> ReleaseAddresses:
+def _release_items(*described: tuple[str, str | None]) -> ReleaseAddresses:
     return ReleaseAddresses(
         items=tuple(ReleaseItem(address=Address.parse(text), handle=handle) for text, handle in described)
     )
 
 
-def _only(selected: str) -> IPPool:
-    usual = pool("p0")
+def _pool_selecting(selected: str) -> IPPool:
+    usual = make_pool("p0")
     return evolve(usual, spec=evolve(usual.spec, node_selector=selected))
 
 
-_NEIGHBOUR = _assign("w1")
-_POOLS: tuple[Act, ...] = (Apply(resource=pool("p0")), Apply(resource=pool("s0")))
-_STRICT = Configure(settings=IPAMConfigurationSpec(is_affinity_strict=True))
-_ONE_BLOCK = Configure(settings=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks=1))
-_COOLDOWN = Configure(settings=IPAMConfigurationSpec(cooldown_s=5))
-_LATER = Pause(seconds=GRACE_S + 1)
+_OTHER_ASSIGNMENT = _assign("w1")
+_POOLS: tuple[Operation, ...] = (ApplyResource(resource=make_pool("p0")), ApplyResource(resource=make_pool("s0")))
+_STRICT = ConfigureIPAM(settings=IPAMConfigurationSpec(is_affinity_strict=True))
+_ONE_BLOCK = ConfigureIPAM(settings=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks_per_host=1))
+_COOLDOWN = ConfigureIPAM(settings=IPAMConfigurationSpec(cooldown_s=5))
+_AFTER_GRACE_PERIOD = AdvanceClock(seconds=GRACE_PERIOD_S + 1)
 _LARGE = IPPool(metadata=Metadata(name="large"), spec=IPPoolSpec(prefix=Prefix.parse("10.0.4.0/26"), block_length=29))
-_CLEAR = RelinquishPool(pool=_P0, emptiness=Emptiness.NOT_REQUIRED)
-_REGISTERED = Apply(resource=Node(metadata=Metadata(name=_NODE)))
-_EDGES = (("10.0.0.0", None), ("10.0.0.4", None), ("10.0.0.8", None), ("10.0.0.12", None))
-_BALANCING = Assign(
-    request=evolve(_asking(SERVICE, 3), use=AllowedUse.LOAD_BALANCER, affine_to="virtual:load-balancer")
+_RELINQUISH_POOL = RelinquishPool(pool=_P0, emptiness=Emptiness.NOT_REQUIRED)
+_REGISTERED = ApplyResource(resource=Node(metadata=Metadata(name=_NODE)))
+_FIRST_ADDRESSES = (("10.0.0.0", None), ("10.0.0.4", None), ("10.0.0.8", None), ("10.0.0.12", None))
+_LOAD_BALANCER_ASSIGNMENT = Assign(
+    request=evolve(_make_request(SERVICE_HANDLE, 3), use=AllowedUse.LOAD_BALANCER, affine_to="virtual:load-balancer")
 )
-_KEEPING_BACK = Assign(request=evolve(_asking("w0", 3), kept_back=(1, 1)))
-_BALANCED = evolve(pool("p1"), spec=evolve(pool("p1").spec, allowed_uses=(AllowedUse.LOAD_BALANCER,)))
+_HOST_RESERVED_ASSIGNMENT = Assign(request=evolve(_make_request("w0", 3), host_reserved=(1, 1)))
+_LOAD_BALANCER_POOL = evolve(
+    make_pool("p1"), spec=evolve(make_pool("p1").spec, allowed_uses=(AllowedUse.LOAD_BALANCER,))
+)
 
-RIVALS: tuple[StoreAct | Collect, ...] = (
+CONCURRENT_OPERATIONS: tuple[StoreOperation | RunCollector, ...] = (
     _assign("w2", 2, 1),
     _assign("w1"),
     _release("w1"),
     _release("w2"),
-    Apply(resource=evolve(pool("p0"), spec=evolve(pool("p0").spec, is_disabled=True))),
-    Remove(key=ippool_key("p0")),
-    _leave(_NODE),
-    _leave(_OTHER_NODE),
+    ApplyResource(resource=evolve(make_pool("p0"), spec=evolve(make_pool("p0").spec, is_disabled=True))),
+    DeleteResource(key=ippool_key("p0")),
+    _relinquish_node(_NODE),
+    _relinquish_node(_OTHER_NODE),
     RelinquishPool(pool=_P0, emptiness=Emptiness.REQUIRED),
     _STRICT,
-    Collect(),
+    RunCollector(),
     _release("w0"),
 )
 """What somebody else may do, from beginning to end, between two calls of the act; the last one overtakes the act."""
@@ -186,18 +215,18 @@ RIVALS: tuple[StoreAct | Collect, ...] = (
 # --- the scenarios ----------------------------------------------------------------------------------------------------
 
 
-def _scenario(name: str, *acts: StoreAct | Collect | Pause) -> Scenario:
+def _scenario(name: str, *operations: StoreOperation | RunCollector | AdvanceClock) -> FaultScenario:
     """Over two pools, the last act is the one that is disturbed."""
-    *before, act = acts
-    if isinstance(act, Pause):
+    *before, act = operations
+    if isinstance(act, AdvanceClock):
         raise AssertionError(f"{name}: nothing can happen to a pause")
-    return Scenario(name=name, before=(*_POOLS, *before), act=act)
+    return FaultScenario(name=name, setup=(*_POOLS, *before), operation=act)
 
 
-_FULL = (_assign("w2", 10), _assign("w3", 6))
-_LEFT = (_STRICT, *_FULL, _leave(_OTHER_NODE))
-_MANY = ReleaseAddresses(items=tuple(ReleaseItem(address=_LARGE.spec.prefix.nth(n)) for n in range(64)))
-_MARKED = OwnerChange(
+_FULL_POOL = (_assign("w2", 10), _assign("w3", 6))
+_UNOWNED_BLOCKS = (_STRICT, *_FULL_POOL, _relinquish_node(_OTHER_NODE))
+_MANY_ADDRESSES = ReleaseAddresses(items=tuple(ReleaseItem(address=_LARGE.spec.prefix.nth(n)) for n in range(64)))
+_OWNER_CHANGE = OwnerChange(
     address=Address.parse("10.0.0.0"), handle="w0", owner=(("mark", "x"), ("namespace", NAMESPACE), ("pod", "w0"))
 )
 
@@ -210,76 +239,86 @@ _ASSIGNING = (
     _scenario("addresses of several blocks", _assign("w1"), _assign("w0", 7, 3)),
     _scenario("addresses without a handle", _assign(None, 6)),
     _scenario("borrowed addresses", _claim(_OTHER_NODE), _assign("w2"), _assign("w0", 2, 1)),
-    _scenario("addresses of a block that is taken over", _claim(_OTHER_NODE), _LATER, _assign("w0", 2)),
-    _scenario("addresses of a block that nobody owns", *_LEFT, _items(*_EDGES), _assign("w0", 2)),
-    _scenario("one address in a new block", _take("w0", "10.0.0.9")),
-    _scenario("one address in another's block", _claim(_OTHER_NODE), _take("w0", "10.0.0.9")),
+    _scenario("addresses of a block that is taken over", _claim(_OTHER_NODE), _AFTER_GRACE_PERIOD, _assign("w0", 2)),
+    _scenario(
+        "addresses of a block that nobody owns", *_UNOWNED_BLOCKS, _release_items(*_FIRST_ADDRESSES), _assign("w0", 2)
+    ),
+    _scenario("one address in a new block", _assign_address("w0", "10.0.0.9")),
+    _scenario("one address in another's block", _claim(_OTHER_NODE), _assign_address("w0", "10.0.0.9")),
     _scenario(
         "one address in nobody's block",
-        *(_STRICT, _take("w2", "10.0.0.8"), _leave(_OTHER_NODE)),
-        _take("w0", "10.0.0.9"),
+        *(_STRICT, _assign_address("w2", "10.0.0.8"), _relinquish_node(_OTHER_NODE)),
+        _assign_address("w0", "10.0.0.9"),
     ),
     _scenario(
         "an address when a pool does not select the node any more",
-        *(_claim(_NODE), Apply(resource=pool("p1")), Apply(resource=_only("zone == 'a'"))),
+        *(
+            _claim(_NODE),
+            ApplyResource(resource=make_pool("p1")),
+            ApplyResource(resource=_pool_selecting("zone == 'a'")),
+        ),
         _assign("w0"),
     ),
     _scenario("the last block of a limit", _ONE_BLOCK, _assign("w0", 2)),
     _scenario("more than there is, refused", _assign("w2", 15), _assign("w0", 2, 1, shortfall=Shortfall.REFUSE)),
     _scenario("more than there is, returned", _assign("w2", 15), _assign("w0", 2, 1)),
-    _scenario("addresses of a load balancer", Apply(resource=_BALANCED), _BALANCING),
-    _scenario("addresses beside those that a host keeps back", _KEEPING_BACK),
+    _scenario("addresses of a load balancer", ApplyResource(resource=_LOAD_BALANCER_POOL), _LOAD_BALANCER_ASSIGNMENT),
+    _scenario("addresses beside those that a host keeps back", _HOST_RESERVED_ASSIGNMENT),
 )
 _RELEASING = (
     _scenario("a release", _assign("w0", 1, 1), _release("w0")),
     _scenario("a release of several blocks", _assign("w1"), _assign("w0", 7, 3), _release("w0")),
     _scenario("a release into the cooldown", _COOLDOWN, _assign("w0", 5, 1), _release("w0")),
     _scenario("a release of what was borrowed", _claim(_OTHER_NODE), _assign("w0", 2), _release("w0")),
-    _scenario("a release of the last address of nobody's block", _assign("w0", 5), _leave(_NODE), _release("w0")),
+    _scenario(
+        "a release of the last address of nobody's block", _assign("w0", 5), _relinquish_node(_NODE), _release("w0")
+    ),
     _scenario(
         "a release address by address",
-        *(_take("w0", "10.0.0.0"), _take("w1", "10.0.0.4"), _take("w2", "10.0.0.8")),
-        _items(("10.0.0.0", "w0"), ("10.0.0.4", None), ("10.0.0.8", "w1")),
+        *(_assign_address("w0", "10.0.0.0"), _assign_address("w1", "10.0.0.4"), _assign_address("w2", "10.0.0.8")),
+        _release_items(("10.0.0.0", "w0"), ("10.0.0.4", None), ("10.0.0.8", "w1")),
     ),
     _scenario(
         "a release of more addresses than a commit takes",
-        *(Apply(resource=_LARGE), Remove(key=ippool_key("p0")), _assign("w0", 40)),
-        _MANY,
+        *(ApplyResource(resource=_LARGE), DeleteResource(key=ippool_key("p0")), _assign("w0", 40)),
+        _MANY_ADDRESSES,
     ),
-    _scenario("a change of owner", _take("w0", "10.0.0.0"), ChangeOwner(change=_MARKED)),
+    _scenario("a change of owner", _assign_address("w0", "10.0.0.0"), ChangeOwner(change=_OWNER_CHANGE)),
 )
 _CLAIMING = (
     _scenario("a claim of a range", _claim(_NODE)),
     _scenario(
         "a claim of a range in which others are",
-        *(_assign("w2", 5), _assign("w3", 5), _leave(_OTHER_NODE), _assign("w3", 6)),
+        *(_assign("w2", 5), _assign("w3", 5), _relinquish_node(_OTHER_NODE), _assign("w3", 6)),
         _claim(_NODE),
     ),
-    _scenario("a node makes sure of its blocks", Ensure(request=_asking("w0", 1, 1))),
-    _scenario("claims on empty blocks are given up", _claim(_NODE), _leave(_NODE, Emptiness.REQUIRED)),
-    _scenario("claims on blocks in use are given up", _assign("w0", 7, 1), _leave(_NODE)),
-    _scenario("claims in a pool are given up", _assign("w0", 3), _assign("w2", 3), _CLEAR),
-    _scenario("a node is removed", _REGISTERED, _assign("w0", 7, 1), Remove(key=node_key(_NODE))),
-    _scenario("a pool is removed", _assign("w0", 3), _assign("w2", 5), Remove(key=ippool_key("p0"))),
+    _scenario("a node makes sure of its blocks", EnsureBlocks(request=_make_request("w0", 1, 1))),
+    _scenario("claims on empty blocks are given up", _claim(_NODE), _relinquish_node(_NODE, Emptiness.REQUIRED)),
+    _scenario("claims on blocks in use are given up", _assign("w0", 7, 1), _relinquish_node(_NODE)),
+    _scenario("claims in a pool are given up", _assign("w0", 3), _assign("w2", 3), _RELINQUISH_POOL),
+    _scenario("a node is removed", _REGISTERED, _assign("w0", 7, 1), DeleteResource(key=node_key(_NODE))),
+    _scenario("a pool is removed", _assign("w0", 3), _assign("w2", 5), DeleteResource(key=ippool_key("p0"))),
 )
 _COLLECTING = (
     _scenario(
         "the collector frees what a dead pod held",
-        *(_assign("w0", 7, 1), _assign("w1"), Forget(handle="w0"), Collect(), _LATER),
-        Collect(),
+        *(_assign("w0", 7, 1), _assign("w1"), DeletePod(handle="w0"), RunCollector(), _AFTER_GRACE_PERIOD),
+        RunCollector(),
     ),
     _scenario(
         "the collector clears up after a gone node",
-        *(_assign("w0", 5, 1), _assign("w2", 1), Remove(key=node_key(_NODE))),
-        Collect(),
+        *(_assign("w0", 5, 1), _assign("w2", 1), DeleteResource(key=node_key(_NODE))),
+        RunCollector(),
     ),
     _scenario(
         "the collector frees what has cooled down",
-        *(_COOLDOWN, _assign("w0", 5), _release("w0"), Pause(seconds=10)),
-        Collect(),
+        *(_COOLDOWN, _assign("w0", 5), _release("w0"), AdvanceClock(seconds=10)),
+        RunCollector(),
     ),
-    _scenario("the collector gives up spare blocks", _claim(_NODE), Collect(), _LATER, Collect()),
+    _scenario(
+        "the collector gives up spare blocks", _claim(_NODE), RunCollector(), _AFTER_GRACE_PERIOD, RunCollector()
+    ),
 )
 
-SCENARIOS: tuple[Scenario, ...] = (*_ASSIGNING, *_RELEASING, *_CLAIMING, *_COLLECTING)
+SCENARIOS: tuple[FaultScenario, ...] = (*_ASSIGNING, *_RELEASING, *_CLAIMING, *_COLLECTING)
 """All of them."""

@@ -128,10 +128,10 @@ def test_contains_covers_and_overlaps_never_mix_families() -> None:
 
 def test_a_prefix_is_made_of_parts_without_a_list_of_them() -> None:
     pool = Prefix.parse("fd00::/64")
-    assert pool.part_count(122) == 2**58
-    assert str(pool.part(0, 122)) == "fd00::/122"
-    assert str(pool.part(2**58 - 1, 122)) == "fd00::ffff:ffff:ffff:ffc0/122"
-    assert Prefix.parse("10.0.0.7/32").part_count(32) == 1
+    assert pool.subprefix_count(122) == 2**58
+    assert str(pool.subprefix(0, 122)) == "fd00::/122"
+    assert str(pool.subprefix(2**58 - 1, 122)) == "fd00::ffff:ffff:ffff:ffc0/122"
+    assert Prefix.parse("10.0.0.7/32").subprefix_count(32) == 1
 
 
 def test_addresses_and_prefixes_sort_by_family_and_number() -> None:

@@ -19,7 +19,7 @@ from netplug_core.errors import (
     IncompatibleVersion,
     InvariantBroken,
     NamespaceError,
-    NamespaceMissing,
+    NamespaceNotFound,
     NetplugError,
     NotYetSupported,
     ReadError,
@@ -29,8 +29,8 @@ from netplug_core.errors import (
     UnhealthyStatus,
     UsageError,
 )
-from netplug_core.ipam.refusals import AddressesMissing, PoolRefused
-from netplug_core.ipam.trace import PoolOutcome, PoolSeen
+from netplug_core.ipam.outcome.refusals import AddressShortfall, PoolRefused
+from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace
 
 # What a pool may be refused for although it was named.
 REFUSED = (
@@ -49,7 +49,7 @@ REFUSED = (
     (ConfigurationError("mtu", "x", "a number is expected"), 7, "mtu: 'x' is not accepted; a number is expected"),
     (NotYetSupported("policy", "k8s", "leave it out"), 7, "policy: 'k8s' is not yet supported; leave it out"),
     (NamespaceError("/run/netns/x is the node's own"), 8, "/run/netns/x is the node's own"),
-    (NamespaceMissing("/run/netns/x is no namespace"), 4, "/run/netns/x is no namespace"),
+    (NamespaceNotFound("/run/netns/x is no namespace"), 4, "/run/netns/x is no namespace"),
     (Unavailable("etcd", "connection refused"), 11, "etcd: connection refused"),
     (Unauthorized("etcd", "no right"), 11, "etcd: no right"),
     (
@@ -83,7 +83,7 @@ def test_a_code_and_an_identifier_of_allocation_belong_together() -> None:
     for found in walk_packages(netplug_core.__path__, "netplug_core."):
         if not found.name.startswith("netplug_core.testing"):
             import_module(found.name)  # so that every error class there is exists
-    kinds = [kind for kind in subclasses(AllocationError) if kind is not AddressesMissing]
+    kinds = [kind for kind in subclasses(AllocationError) if kind is not AddressShortfall]
     names = {name for kind in kinds for name in names_of(kind)}
     assert sorted(code for code, _identifier in names) == list(range(101, 120))
     assert len({identifier for _code, identifier in names}) == len(names)
@@ -101,7 +101,7 @@ def names_of(kind: type[AllocationError]) -> list[tuple[int, str]]:
     if kind is not PoolRefused:
         return [(kind.code, kind.identifier)]
     prefix = Prefix.parse("10.0.0.0/24")
-    seen = (PoolSeen(pool="p", prefix=prefix, outcome=outcome) for outcome in REFUSED)
+    seen = (PoolTrace(pool="p", prefix=prefix, outcome=outcome) for outcome in REFUSED)
     refusals = [PoolRefused("p", remark) for remark in seen]
     return [(refusal.code, refusal.identifier) for refusal in refusals]
 

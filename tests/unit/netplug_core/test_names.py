@@ -7,25 +7,27 @@ import pytest
 from netplug_core.addressing import Prefix
 from netplug_core.names import (
     HOST_INTERFACE_PREFIX,
-    LONGEST_NAME,
-    EndpointIdentity,
-    NameProblem,
+    MAX_NAME_LENGTH,
+    InvalidName,
+    WorkloadEndpointIdentifiers,
     container_mac,
-    encoded_segment,
+    encode_segment,
     endpoint_name,
     endpoint_name_prefix,
+    endpoint_status_file_name,
     handle_id,
     host_interface_name,
     is_resource_name,
     matches_endpoint_name,
     parse_endpoint_name,
     prefix_to_name,
-    status_file_name,
     workload_endpoint_name,
 )
 
-POD = EndpointIdentity(node="node-1", orchestrator="k8s", pod="pod-name", endpoint="eth0")
-CONTAINER = EndpointIdentity(node="node-1", orchestrator="cni", container_id="abcdefa0123456", endpoint="eth0")
+POD = WorkloadEndpointIdentifiers(node="node-1", orchestrator="k8s", pod="pod-name", endpoint="eth0")
+CONTAINER = WorkloadEndpointIdentifiers(
+    node="node-1", orchestrator="cni", container_id="abcdefa0123456", endpoint="eth0"
+)
 
 
 # --- endpoints -----------------------------------------------------------------------------------------------------
@@ -37,16 +39,16 @@ CONTAINER = EndpointIdentity(node="node-1", orchestrator="cni", container_id="ab
         (POD, "node--1-k8s-pod--name-eth0"),
         (CONTAINER, "node--1-cni-abcdefa0123456-eth0"),
         (
-            EndpointIdentity(node="node-1", orchestrator="libnetwork", endpoint="abcdefgh"),
+            WorkloadEndpointIdentifiers(node="node-1", orchestrator="libnetwork", endpoint="abcdefgh"),
             "node--1-libnetwork-libnetwork-abcdefgh",
         ),
         (
-            EndpointIdentity(node="node-1", orchestrator="foo", workload="foo-foo", endpoint="abcdefgh"),
+            WorkloadEndpointIdentifiers(node="node-1", orchestrator="foo", workload="foo-foo", endpoint="abcdefgh"),
             "node--1-foo-foo--foo-abcdefgh",
         ),
     ],
 )
-def test_s27_check_104_names_have_four_parts(identity: EndpointIdentity, name: str) -> None:
+def test_s27_check_104_names_have_four_parts(identity: WorkloadEndpointIdentifiers, name: str) -> None:
     assert endpoint_name(identity) == name
     assert endpoint_name_prefix(identity) == name
     assert matches_endpoint_name(identity, name)
@@ -56,26 +58,29 @@ def test_s27_check_104_names_have_four_parts(identity: EndpointIdentity, name: s
     "identity,message",
     [
         (
-            EndpointIdentity(node="node-1", pod="p", endpoint="eth0"),
+            WorkloadEndpointIdentifiers(node="node-1", pod="p", endpoint="eth0"),
             "orchestrator: field should be assigned (it is '')",
         ),
         (
-            EndpointIdentity(node="node-1", orchestrator="k8s", endpoint="eth0"),
+            WorkloadEndpointIdentifiers(node="node-1", orchestrator="k8s", endpoint="eth0"),
             "pod: field should be assigned (it is '')",
         ),
         (
-            EndpointIdentity(node="node-1", orchestrator="cni", container_id="-abc", endpoint="eth0"),
+            WorkloadEndpointIdentifiers(node="node-1", orchestrator="cni", container_id="-abc", endpoint="eth0"),
             "containerID: field must not begin with a '-' (it is '-abc')",
         ),
         (
-            EndpointIdentity(node="node-1", orchestrator="foo", workload="foo-foo-", endpoint="eth0"),
+            WorkloadEndpointIdentifiers(node="node-1", orchestrator="foo", workload="foo-foo-", endpoint="eth0"),
             "workload: field must not end with a '-' (it is 'foo-foo-')",
         ),
-        (EndpointIdentity(orchestrator="k8s", pod="p", endpoint="eth0"), "node: field should be assigned (it is '')"),
+        (
+            WorkloadEndpointIdentifiers(orchestrator="k8s", pod="p", endpoint="eth0"),
+            "node: field should be assigned (it is '')",
+        ),
     ],
 )
-def test_s27_check_105_a_bad_part_is_named(identity: EndpointIdentity, message: str) -> None:
-    with pytest.raises(NameProblem) as problem:
+def test_s27_check_105_a_bad_part_is_named(identity: WorkloadEndpointIdentifiers, message: str) -> None:
+    with pytest.raises(InvalidName) as problem:
         endpoint_name(identity)
     assert str(problem.value) == message
     assert problem.value.code == 7
@@ -84,74 +89,78 @@ def test_s27_check_105_a_bad_part_is_named(identity: EndpointIdentity, message: 
 @pytest.mark.parametrize(
     "identity,prefix",
     [
-        (EndpointIdentity(node="node-1", orchestrator="k8s"), "node--1-k8s-"),
-        (EndpointIdentity(node="node-1"), "node--1-"),
-        (EndpointIdentity(node="node-1", orchestrator="k8s", pod="p"), "node--1-k8s-p-"),
+        (WorkloadEndpointIdentifiers(node="node-1", orchestrator="k8s"), "node--1-k8s-"),
+        (WorkloadEndpointIdentifiers(node="node-1"), "node--1-"),
+        (WorkloadEndpointIdentifiers(node="node-1", orchestrator="k8s", pod="p"), "node--1-k8s-p-"),
         (POD, "node--1-k8s-pod--name-eth0"),
     ],
 )
-def test_check_105_a_prefix_ends_before_the_first_unknown_part(identity: EndpointIdentity, prefix: str) -> None:
+def test_check_105_a_prefix_ends_before_the_first_unknown_part(
+    identity: WorkloadEndpointIdentifiers, prefix: str
+) -> None:
     assert endpoint_name_prefix(identity) == prefix
 
 
 def test_check_105_a_prefix_needs_the_node() -> None:
-    with pytest.raises(NameProblem, match=r"^node: field should be assigned"):
-        endpoint_name_prefix(EndpointIdentity(orchestrator="k8s"))
+    with pytest.raises(InvalidName, match=r"^node: field should be assigned"):
+        endpoint_name_prefix(WorkloadEndpointIdentifiers(orchestrator="k8s"))
 
 
 def test_check_105_a_prefix_has_no_bad_part_either() -> None:
-    with pytest.raises(NameProblem, match=r"^pod: field must not begin with a '-'"):
-        endpoint_name_prefix(EndpointIdentity(node="n", orchestrator="k8s", pod="-p"))
+    with pytest.raises(InvalidName, match=r"^pod: field must not begin with a '-'"):
+        endpoint_name_prefix(WorkloadEndpointIdentifiers(node="n", orchestrator="k8s", pod="-p"))
 
 
 @pytest.mark.parametrize(
     "identity,name,is_match",
     [
         (
-            EndpointIdentity(node="node-1", orchestrator="cni", endpoint="eth0"),
+            WorkloadEndpointIdentifiers(node="node-1", orchestrator="cni", endpoint="eth0"),
             "node--1-cni-orchestratorid-eth0",
             True,
         ),
         (
-            EndpointIdentity(node="node-1", orchestrator="cni", container_id="abcde", endpoint="eth0"),
+            WorkloadEndpointIdentifiers(node="node-1", orchestrator="cni", container_id="abcde", endpoint="eth0"),
             "node--1-cni-abcdef-eth0",
             False,
         ),
-        (EndpointIdentity(node="node"), "node-cni-abc", False),
-        (EndpointIdentity(node="node"), "node-cni-abc-eth0-more", False),
-        (EndpointIdentity(node="node", endpoint="eth"), "node-cni-abc-eth0", False),
-        (EndpointIdentity(node="node1", orchestrator="k8s", pod="mypod"), "node1-k8s-mypod--1-eth0", False),
-        (EndpointIdentity(), "node1-k8s-mypod-eth0", True),
+        (WorkloadEndpointIdentifiers(node="node"), "node-cni-abc", False),
+        (WorkloadEndpointIdentifiers(node="node"), "node-cni-abc-eth0-more", False),
+        (WorkloadEndpointIdentifiers(node="node", endpoint="eth"), "node-cni-abc-eth0", False),
+        (WorkloadEndpointIdentifiers(node="node1", orchestrator="k8s", pod="mypod"), "node1-k8s-mypod--1-eth0", False),
+        (WorkloadEndpointIdentifiers(), "node1-k8s-mypod-eth0", True),
     ],
 )
-def test_check_106_a_match_compares_part_by_part(identity: EndpointIdentity, name: str, *, is_match: bool) -> None:
+def test_check_106_a_match_compares_part_by_part(
+    identity: WorkloadEndpointIdentifiers, name: str, *, is_match: bool
+) -> None:
     assert matches_endpoint_name(identity, name) is is_match
 
 
 @pytest.mark.parametrize(
     "name,identity",
     [
-        ("node-", EndpointIdentity(node="node")),
-        ("node", EndpointIdentity(node="node")),
-        ("node-k8s-pod--name-", EndpointIdentity(node="node", orchestrator="k8s", pod="pod-name")),
+        ("node-", WorkloadEndpointIdentifiers(node="node")),
+        ("node", WorkloadEndpointIdentifiers(node="node")),
+        ("node-k8s-pod--name-", WorkloadEndpointIdentifiers(node="node", orchestrator="k8s", pod="pod-name")),
         (
             "node-foo--orch-workload-eth0",
-            EndpointIdentity(node="node", orchestrator="foo-orch", workload="workload", endpoint="eth0"),
+            WorkloadEndpointIdentifiers(node="node", orchestrator="foo-orch", workload="workload", endpoint="eth0"),
         ),
         ("node--1-cni-abcdefa0123456-eth0", CONTAINER),
         (
             "coredns-668d6bf9bc-bxhr6",
-            EndpointIdentity(node="coredns", orchestrator="668d6bf9bc", workload="bxhr6"),
+            WorkloadEndpointIdentifiers(node="coredns", orchestrator="668d6bf9bc", workload="bxhr6"),
         ),
     ],
 )
-def test_check_106_a_name_is_parsed_as_far_as_it_goes(name: str, identity: EndpointIdentity) -> None:
+def test_check_106_a_name_is_parsed_as_far_as_it_goes(name: str, identity: WorkloadEndpointIdentifiers) -> None:
     assert parse_endpoint_name(name) == identity
 
 
 @pytest.mark.parametrize("name", ["", "netplug-kube-controllers-7946b84856-2fwwq"])
 def test_check_106_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(NameProblem, match=r"^endpoint name: node, orchestrator, workload and endpoint joined by"):
+    with pytest.raises(InvalidName, match=r"^endpoint name: node, orchestrator, workload and endpoint joined by"):
         parse_endpoint_name(name)
 
 
@@ -160,7 +169,7 @@ def test_check_106_what_is_no_name_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "abc123", "eth0", "eth0.100", "a-b.c-d", "0"])
 def test_a_part_that_a_resource_name_can_hold_stays(text: str) -> None:
-    assert encoded_segment(text) == text
+    assert encode_segment(text) == text
 
 
 @pytest.mark.parametrize(
@@ -177,12 +186,12 @@ def test_a_part_that_a_resource_name_can_hold_stays(text: str) -> None:
 )
 def test_any_other_part_is_marked_by_its_hash(text: str, kept: str) -> None:
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    assert encoded_segment(text) == f"{kept}{digest}"
+    assert encode_segment(text) == f"{kept}{digest}"
 
 
 def test_texts_that_would_look_alike_get_different_names() -> None:
     alike = ("net_1", "Net_1", "net-1", "NET-1")
-    assert len({encoded_segment(text) for text in alike}) == len(alike)
+    assert len({encode_segment(text) for text in alike}) == len(alike)
 
 
 def test_plain_texts_give_the_plain_name() -> None:
@@ -190,16 +199,16 @@ def test_plain_texts_give_the_plain_name() -> None:
 
 
 def test_a_long_name_ends_in_a_hash() -> None:
-    long = EndpointIdentity(node="n" * 63, orchestrator="k8s", pod="p" * 253, endpoint="eth0")
+    long = WorkloadEndpointIdentifiers(node="n" * 63, orchestrator="k8s", pod="p" * 253, endpoint="eth0")
     name = workload_endpoint_name(long)
     digest = hashlib.sha256(endpoint_name(long).encode()).hexdigest()[:16]
-    assert len(name) == LONGEST_NAME
+    assert len(name) == MAX_NAME_LENGTH
     assert name.startswith("n" * 63 + "-k8s-ppp")
     assert name.endswith(f"p-{digest}")
 
 
 def test_a_long_name_is_cut_where_a_resource_name_may_end() -> None:
-    dashes = EndpointIdentity(node="n", orchestrator="k8s", pod="p" + "-" * 200 + "p", endpoint="eth0")
+    dashes = WorkloadEndpointIdentifiers(node="n", orchestrator="k8s", pod="p" + "-" * 200 + "p", endpoint="eth0")
     name = workload_endpoint_name(dashes)
     assert name.startswith("n-k8s-p-")
     assert len(name) == len("n-k8s-p-") + 16
@@ -273,7 +282,7 @@ def test_a_mac_follows_from_the_handle() -> None:
     ],
 )
 def test_check_107_status_files_have_three_encoded_parts(parts: tuple[str, str, str], name: str) -> None:
-    assert status_file_name(*parts) == name
+    assert endpoint_status_file_name(*parts) == name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
-    Answer,
     Conflict,
     Create,
     Decision,
@@ -19,6 +18,7 @@ from netplug_core.records import (
     NotFound,
     NotSupported,
     OutcomeUnknown,
+    ReadResult,
     Record,
     Require,
     RequireUnchanged,
@@ -61,7 +61,7 @@ def test_a_path_has_the_segments_of_its_kind(path: tuple[str, ...]) -> None:
 
 
 def test_a_snapshot_answers_what_was_asked_and_only_that() -> None:
-    snapshot = Snapshot({Get(APPLE): Answer((record(APPLE),)), Get(PEAR): Answer(())}, {FRUIT: Revision("7")})
+    snapshot = Snapshot({Get(APPLE): ReadResult((record(APPLE),)), Get(PEAR): ReadResult(())}, {FRUIT: Revision("7")})
     assert snapshot.find(APPLE) == record(APPLE)
     assert snapshot.find(PEAR) is None
     assert snapshot.has(Get(PEAR))
@@ -75,7 +75,7 @@ def test_a_snapshot_answers_what_was_asked_and_only_that() -> None:
 
 def test_a_record_is_found_by_the_question_as_by_its_key() -> None:
     asked, listed = Get(APPLE), List(FRUIT)
-    snapshot = Snapshot({asked: Answer((record(APPLE),)), listed: Answer((record(PEAR),))}, {})
+    snapshot = Snapshot({asked: ReadResult((record(APPLE),)), listed: ReadResult((record(PEAR),))}, {})
     assert snapshot.find(asked) == snapshot.find(APPLE) == record(APPLE)
     assert snapshot.find(Get(PEAR)) == record(PEAR)
     with pytest.raises(InvariantBroken, match=r"Tool\(knife\) was not read"):
@@ -84,7 +84,7 @@ def test_a_record_is_found_by_the_question_as_by_its_key() -> None:
 
 def test_the_pages_of_a_list_are_questions_of_their_own() -> None:
     pages = [List(FRUIT, limit=1, after=after) for after in ("", "a", "b")]
-    snapshot = Snapshot({page: Answer((), page.after) for page in pages}, {})
+    snapshot = Snapshot({page: ReadResult((), page.after) for page in pages}, {})
     assert len({hash(page) for page in pages}) == len(pages)
     assert [snapshot.after(page) for page in pages] == ["", "a", "b"]
 
@@ -92,18 +92,18 @@ def test_the_pages_of_a_list_are_questions_of_their_own() -> None:
 def test_a_list_answers_for_the_keys_in_it_too() -> None:
     whole, part = List(FRUIT), List(FRUIT, ("green",))
     for query in (whole, part):
-        snapshot = Snapshot({List(TOOL): Answer(()), query: Answer((record(PEAR),))}, {})
+        snapshot = Snapshot({List(TOOL): ReadResult(()), query: ReadResult((record(PEAR),))}, {})
         assert snapshot.list(query) == (record(PEAR),)
         assert snapshot.find(PEAR) == record(PEAR)
         assert snapshot.find(APPLE) is None
-    elsewhere = Snapshot({List(FRUIT, ("yellow",)): Answer(())}, {})
+    elsewhere = Snapshot({List(FRUIT, ("yellow",)): ReadResult(())}, {})
     with pytest.raises(InvariantBroken, match="was not read"):
         elsewhere.find(APPLE)
 
 
 def test_a_page_knows_of_what_it_has_and_of_nothing_else() -> None:
     page = List(FRUIT, limit=1)
-    snapshot = Snapshot({page: Answer((record(APPLE),), after="apple")}, {})
+    snapshot = Snapshot({page: ReadResult((record(APPLE),), after="apple")}, {})
     assert snapshot.find(APPLE) == record(APPLE)
     assert snapshot.after(page) == "apple"
     with pytest.raises(InvariantBroken, match=r"Fruit\(green/pear\) was not read"):
@@ -111,9 +111,9 @@ def test_a_page_knows_of_what_it_has_and_of_nothing_else() -> None:
 
 
 def test_a_later_read_adds_answers_and_keeps_the_older_revision_of_a_kind() -> None:
-    first = Snapshot({Get(APPLE): Answer((record(APPLE, "old"),))}, {FRUIT: Revision("7")})
+    first = Snapshot({Get(APPLE): ReadResult((record(APPLE, "old"),))}, {FRUIT: Revision("7")})
     later = Snapshot(
-        {Get(APPLE): Answer((record(APPLE, "new", "9"),)), Get(KNIFE): Answer(())},
+        {Get(APPLE): ReadResult((record(APPLE, "new", "9"),)), Get(KNIFE): ReadResult(())},
         {FRUIT: Revision("9"), TOOL: Revision("9")},
     )
     merged = Snapshot.empty().merged(first).merged(later)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.interface import Link, Presence
+from netplug_core.dataplane.protocol import InterfacePresence, Link
 from netplug_core.errors import ConfigurationError
 from netplug_core.log import Level
 from netplug_core.netconf.model import DatastoreSettings
-from netplug_core.registry import ENTRY_POINTS, Catalog, Registry
+from netplug_core.registry import ENTRY_POINT_GROUP, Catalog, Registry
 from netplug_core.testing.clock import ManualClock
 
 CATALOG: Catalog = {
@@ -57,7 +57,7 @@ def distribution(folder: Path, value: str) -> Iterator[None]:
     info = folder / "foreign_backend-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign-backend\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\nforeign = {value}\nmemory = nowhere\n")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nforeign = {value}\nmemory = nowhere\n")
     sys.path.append(str(folder))
     try:
         yield
@@ -75,7 +75,7 @@ def test_the_catalogs_backends_open() -> None:
     ):
         assert store.description.name == "memory"
         assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
-        assert dataplane.find(Link(namespace="/n", name="eth0", host_name="h")) is Presence.NAMESPACE_GONE
+        assert dataplane.find(Link(namespace="/n", name="eth0", host_name="h")) is InterfacePresence.NAMESPACE_GONE
 
 
 def test_the_orchestrator_opens_and_asks_nothing_yet() -> None:

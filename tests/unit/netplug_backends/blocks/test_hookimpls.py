@@ -3,8 +3,8 @@
 import pytest
 
 from netplug_backends.blocks import hookimpls
-from netplug_backends.blocks.ipam import BlockIPAM
 from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.testing.clock import ManualClock
 
 

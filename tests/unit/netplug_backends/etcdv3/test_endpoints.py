@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.etcdv3.endpoints import Endpoint, parse_endpoints
+from netplug_backends.etcdv3.endpoints import EtcdEndpoint, parse_endpoints
 from netplug_core.errors import ConfigurationError
 
 ACCEPTED = "give http://host:port or https://host:port, more of them after commas"
@@ -11,15 +11,19 @@ ACCEPTED = "give http://host:port or https://host:port, more of them after comma
 @pytest.mark.parametrize(
     "url,endpoint,target",
     [
-        ("http://127.0.0.1:2379", Endpoint("http", "127.0.0.1", 2379), "127.0.0.1:2379"),
-        ("https://etcd-0.example.org:4001/", Endpoint("https", "etcd-0.example.org", 4001), "etcd-0.example.org:4001"),
-        ("https://[fd00::1]:2379", Endpoint("https", "fd00::1", 2379), "[fd00::1]:2379"),
-        ("http://etcd", Endpoint("http", "etcd", 2379), "etcd:2379"),
-        ("http://etcd.local.:2379", Endpoint("http", "etcd.local.", 2379), "etcd.local.:2379"),
-        ("http://[::ffff:10.0.0.1]:1", Endpoint("http", "::ffff:10.0.0.1", 1), "[::ffff:10.0.0.1]:1"),
+        ("http://127.0.0.1:2379", EtcdEndpoint("http", "127.0.0.1", 2379), "127.0.0.1:2379"),
+        (
+            "https://etcd-0.example.org:4001/",
+            EtcdEndpoint("https", "etcd-0.example.org", 4001),
+            "etcd-0.example.org:4001",
+        ),
+        ("https://[fd00::1]:2379", EtcdEndpoint("https", "fd00::1", 2379), "[fd00::1]:2379"),
+        ("http://etcd", EtcdEndpoint("http", "etcd", 2379), "etcd:2379"),
+        ("http://etcd.local.:2379", EtcdEndpoint("http", "etcd.local.", 2379), "etcd.local.:2379"),
+        ("http://[::ffff:10.0.0.1]:1", EtcdEndpoint("http", "::ffff:10.0.0.1", 1), "[::ffff:10.0.0.1]:1"),
     ],
 )
-def test_a_url_names_a_member(url: str, endpoint: Endpoint, target: str) -> None:
+def test_a_url_names_a_member(url: str, endpoint: EtcdEndpoint, target: str) -> None:
     assert parse_endpoints([url]) == (endpoint,)
     assert endpoint.target == target
     assert str(endpoint) == f"{endpoint.scheme}://{target}"
@@ -28,8 +32,8 @@ def test_a_url_names_a_member(url: str, endpoint: Endpoint, target: str) -> None
 
 def test_a_member_that_is_named_twice_is_one() -> None:
     assert parse_endpoints(["http://a:1", "http://b:2", "http://a:1/"]) == (
-        Endpoint("http", "a", 1),
-        Endpoint("http", "b", 2),
+        EtcdEndpoint("http", "a", 1),
+        EtcdEndpoint("http", "b", 2),
     )
 
 

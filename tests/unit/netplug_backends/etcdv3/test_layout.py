@@ -5,11 +5,11 @@ import json
 import pytest
 
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT
-from netplug_core.datastore.encoding import STORED_JSON
+from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import InvariantBroken
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState
-from netplug_core.ipam.block import BLOCK
-from netplug_core.ipam.handle import HANDLE
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.ipamconfiguration import (
     IPAM_CONFIGURATION,
@@ -78,13 +78,13 @@ def test_every_kind_that_is_stored_as_bytes_has_a_place() -> None:
     ],
 )
 def test_a_list_is_one_span(kind: Kind[object], within: tuple[str, ...], start: str, end: str) -> None:
-    span = LAYOUT.span(kind, within)
+    span = LAYOUT.list_range(kind, within)
     assert (span.start.decode(), span.end.decode()) == (start, end)
 
 
 def test_d4_the_span_of_a_host_holds_its_claims_and_no_other_hosts() -> None:
     """Trap 9: ``node1`` begins the name ``node10``."""
-    span = LAYOUT.span(AFFINITY, ("host", "node1"))
+    span = LAYOUT.list_range(AFFINITY, ("host", "node1"))
     assert span.start <= LAYOUT.key(AFFINITY.key("host", "node1", "ipv6", "fd00::/122")) < span.end
     for node in ("node10", "node1-a", "node1.a", "node"):
         other = LAYOUT.key(AFFINITY.key("host", node, "ipv4", "10.0.0.0/26"))
@@ -95,11 +95,11 @@ def test_d4_the_span_of_a_host_holds_its_claims_and_no_other_hosts() -> None:
     "key", [BLOCK.key("ipv4", "10.0.0.0/26"), AFFINITY.key("host", "node-a", "ipv6", "fd00::/122")]
 )
 def test_a_block_or_claim_of_old_stands_at_a_key_with_a_mark(key: Key[object]) -> None:
-    place, old = LAYOUT.key(key), LAYOUT.old_key(key)
+    place, old = LAYOUT.key(key), LAYOUT.legacy_key(key)
     assert old == place + b"@"
     assert LAYOUT.find_key(key.kind, old) == key
-    assert (LAYOUT.is_old(key.kind, place), LAYOUT.is_old(key.kind, old)) == (False, True)
-    places = LAYOUT.places(key)
+    assert (LAYOUT.is_legacy(key.kind, place), LAYOUT.is_legacy(key.kind, old)) == (False, True)
+    places = LAYOUT.read_range(key)
     assert places.start == place < old < places.end
     with pytest.raises(Malformed):
         LAYOUT.find_key(key.kind, old + b"@")
@@ -108,8 +108,8 @@ def test_a_block_or_claim_of_old_stands_at_a_key_with_a_mark(key: Key[object]) -
 def test_of_other_kinds_a_mark_is_part_of_the_name() -> None:
     handle = HANDLE.key("a@")
     assert LAYOUT.find_key(HANDLE, LAYOUT.key(handle)) == handle
-    assert LAYOUT.places(handle) == LAYOUT.span(HANDLE, ("a@",))
-    assert not LAYOUT.is_old(HANDLE, LAYOUT.key(handle))
+    assert LAYOUT.read_range(handle) == LAYOUT.list_range(HANDLE, ("a@",))
+    assert not LAYOUT.is_legacy(HANDLE, LAYOUT.key(handle))
 
 
 def test_the_mark_of_a_host_is_no_claim() -> None:
@@ -157,7 +157,7 @@ def test_a_kind_that_is_not_kept_is_said_to_be_so() -> None:
 
 CONFIGURATION = IPAMConfiguration(
     metadata=Metadata(name="default", uid="6f1c"),
-    spec=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks=7, cooldown_s=30, carried='{"x":1}'),
+    spec=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks_per_host=7, cooldown_s=30, unknown_json='{"x":1}'),
 )
 
 
@@ -186,7 +186,9 @@ def test_a_flag_that_is_not_there_is_off() -> None:
     )
     assert found == IPAMConfiguration(
         metadata=Metadata(name="default"),
-        spec=IPAMConfigurationSpec(is_affinity_strict=True, claims_blocks=False, vm_persistence="Enabled"),
+        spec=IPAMConfigurationSpec(
+            is_affinity_strict=True, may_auto_allocate_blocks=False, vm_address_persistence="Enabled"
+        ),
     )
 
 

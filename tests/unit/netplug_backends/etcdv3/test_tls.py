@@ -10,14 +10,14 @@ import pytest
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.errors import ConfigurationError
 from netplug_core.netconf.model import DatastoreSettings
-from tests.integration.etcd_papers import Papers, issued
+from tests.harness.servers.certificates import Certificates, issue_certificates
 
 PASSWORD = "not-to-be-seen"  # noqa: S105  # planted, to be searched for
 
 
 @pytest.fixture
-def papers(tmp_path: Path) -> Papers:
-    return issued(tmp_path)
+def papers(tmp_path: Path) -> Certificates:
+    return issue_certificates(tmp_path)
 
 
 def settings(**given: object) -> DatastoreSettings:
@@ -35,24 +35,24 @@ def test_without_settings_there_is_nothing() -> None:
     assert Credentials(DatastoreSettings()).material() == TlsMaterial()
 
 
-def test_a_pair_and_roots_are_read_from_files(papers: Papers) -> None:
+def test_a_pair_and_roots_are_read_from_files(papers: Certificates) -> None:
     given = settings(etcd_key_file=papers.key, etcd_cert_file=papers.certificate, etcd_ca_cert_file=papers.root)
     assert Credentials(given).material() == TlsMaterial(
         key=papers.key.read_bytes(), certificate=papers.certificate.read_bytes(), roots=papers.root.read_bytes()
     )
 
 
-def test_roots_alone_are_enough(papers: Papers) -> None:
+def test_roots_alone_are_enough(papers: Certificates) -> None:
     assert Credentials(settings(etcd_ca_cert_file=papers.root)).material().roots == papers.root.read_bytes()
 
 
-def test_trap_27_several_roots_and_what_stands_between_them_for_people(papers: Papers) -> None:
+def test_trap_27_several_roots_and_what_stands_between_them_for_people(papers: Certificates) -> None:
     both = "# Käse\n".encode() + papers.other_root.read_bytes() + b"\nours:\n" + papers.root.read_bytes()
     papers.root.write_bytes(both)
     assert Credentials(settings(etcd_ca_cert_file=papers.root)).material().roots == both
 
 
-def test_s15_all_three_inline(papers: Papers) -> None:
+def test_s15_all_three_inline(papers: Certificates) -> None:
     inline = settings(
         etcd_key=papers.key.read_text(), etcd_cert=papers.certificate.read_text(), etcd_ca_cert=papers.root.read_text()
     )
@@ -62,7 +62,7 @@ def test_s15_all_three_inline(papers: Papers) -> None:
 
 
 @pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
-def test_s15_a_file_that_is_missing_empty_or_something_else(name: str, papers: Papers, tmp_path: Path) -> None:
+def test_s15_a_file_that_is_missing_empty_or_something_else(name: str, papers: Certificates, tmp_path: Path) -> None:
     files = {"etcd_key_file": papers.key, "etcd_cert_file": papers.certificate, "etcd_ca_cert_file": papers.root}
     path = tmp_path / "file"
     given = {**files, name: path}
@@ -73,7 +73,7 @@ def test_s15_a_file_that_is_missing_empty_or_something_else(name: str, papers: P
     assert refused(**given) == f"{name}: '{path}' is not accepted; it holds no PEM text"
 
 
-def test_s15_trap_26_a_key_without_its_certificate_and_the_other_way(papers: Papers) -> None:
+def test_s15_trap_26_a_key_without_its_certificate_and_the_other_way(papers: Certificates) -> None:
     ending = "is not accepted; a client has a key and a certificate: give both files, or neither"
     assert refused(etcd_key_file=papers.key) == f"etcd_key_file: '{papers.key}' {ending}"
     assert refused(etcd_cert_file=papers.certificate) == f"etcd_cert_file: '{papers.certificate}' {ending}"
@@ -82,14 +82,14 @@ def test_s15_trap_26_a_key_without_its_certificate_and_the_other_way(papers: Pap
     assert refused(etcd_cert=papers.certificate.read_text()) == f"etcd: 'inline certificate' {ending}"
 
 
-def test_s15_inline_texts_beside_files(papers: Papers) -> None:
+def test_s15_inline_texts_beside_files(papers: Certificates) -> None:
     text = "etcd: '…' is not accepted; Cannot mix inline certificate-key and certificate / key files"
     assert refused(etcd_key="x", etcd_cert="y", etcd_key_file=papers.key, etcd_cert_file=papers.certificate) == text
     assert refused(etcd_key="x", etcd_cert_file=papers.certificate) == text
     assert refused(etcd_ca_cert="x", etcd_ca_cert_file=papers.root) == text
 
 
-def test_s15_texts_that_are_no_certificates(papers: Papers, tmp_path: Path) -> None:
+def test_s15_texts_that_are_no_certificates(papers: Certificates, tmp_path: Path) -> None:
     key, certificate = papers.key.read_text(), papers.certificate.read_text()
     pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
     assert refused(etcd_key=key, etcd_cert="x") == f"etcd: 'inline key and certificate' {pair}"
@@ -107,7 +107,7 @@ def test_s15_texts_that_are_no_certificates(papers: Papers, tmp_path: Path) -> N
     )
 
 
-def test_s15_a_key_and_a_certificate_that_changed_places(papers: Papers, tmp_path: Path) -> None:
+def test_s15_a_key_and_a_certificate_that_changed_places(papers: Certificates, tmp_path: Path) -> None:
     """OpenSSL takes them from one text in any order; gRPC would not, and say so at every call."""
     assert refused(etcd_key_file=papers.certificate, etcd_cert_file=papers.key) == (
         f"etcd_key_file: '{papers.certificate}' is not accepted; it holds no private key"
@@ -124,7 +124,7 @@ def test_s15_a_key_and_a_certificate_that_changed_places(papers: Papers, tmp_pat
     )
 
 
-def test_one_file_may_hold_both(papers: Papers, tmp_path: Path) -> None:
+def test_one_file_may_hold_both(papers: Certificates, tmp_path: Path) -> None:
     """Each is taken from its own setting: another key beside the certificate changes nothing."""
     both = tmp_path / "both"
     both.write_bytes(papers.key.read_bytes() + papers.certificate.read_bytes())
@@ -136,14 +136,14 @@ def test_one_file_may_hold_both(papers: Papers, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
-def test_s15_a_path_that_no_file_can_have(name: str, papers: Papers) -> None:
+def test_s15_a_path_that_no_file_can_have(name: str, papers: Certificates) -> None:
     files = {"etcd_key_file": papers.key, "etcd_cert_file": papers.certificate, "etcd_ca_cert_file": papers.root}
     assert refused(**{**files, name: "a\0b"}) == (
         f"{name}: 'a\\x00b' is not accepted; it cannot be read: embedded null byte"
     )
 
 
-def test_files_are_read_again_when_they_change(papers: Papers) -> None:
+def test_files_are_read_again_when_they_change(papers: Certificates) -> None:
     credentials = Credentials(settings(etcd_ca_cert_file=papers.root))
     before = credentials.material()
     assert credentials.material() is before
@@ -153,7 +153,7 @@ def test_files_are_read_again_when_they_change(papers: Papers) -> None:
     assert credentials.material() is after
 
 
-def test_half_a_rotation_leaves_what_was_read_before_in_use(papers: Papers) -> None:
+def test_half_a_rotation_leaves_what_was_read_before_in_use(papers: Certificates) -> None:
     """The key is new and the certificate still old: at the next call the other half may be there."""
     credentials = Credentials(settings(etcd_key_file=papers.key, etcd_cert_file=papers.certificate))
     before, key = credentials.material(), papers.key.read_bytes()
@@ -165,7 +165,7 @@ def test_half_a_rotation_leaves_what_was_read_before_in_use(papers: Papers) -> N
     assert credentials.material() == before
 
 
-def test_s15_an_inline_text_that_no_bytes_stand_for_is_refused(papers: Papers) -> None:
+def test_s15_an_inline_text_that_no_bytes_stand_for_is_refused(papers: Certificates) -> None:
     """As JSON can bring one: half of a pair of surrogates."""
     key, certificate = papers.key.read_text(), papers.certificate.read_text()
     pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
@@ -193,7 +193,7 @@ def test_a_user_counts_only_with_a_password() -> None:
     assert Credentials(settings(etcd_password=PASSWORD)).password == ""
 
 
-def test_d14_nothing_secret_is_shown(papers: Papers) -> None:
+def test_d14_nothing_secret_is_shown(papers: Certificates) -> None:
     given = settings(
         etcd_key=papers.key.read_text(),
         etcd_cert=papers.certificate.read_text(),

@@ -9,14 +9,14 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.kubernetes.client import Json
-from netplug_backends.kubernetes.layout import SORTS, Mode, is_gone, mirrored_uid
+from netplug_backends.kubernetes.client.apiclient import Json
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode, is_deleted, mirrored_uid
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.affinity import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.ipam.attributes import Attribute, Attributes
-from netplug_core.ipam.block import BLOCK, Block
-from netplug_core.ipam.handle import HANDLE, Handle, handle_key
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model.attributes import Attribute, Attributes
+from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import Key, Kind, Malformed
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, IPPool
@@ -48,28 +48,32 @@ SPELLED_BLOCK = {
 UID = "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0"
 
 
-def spelled(mode: Mode, key: Key[object], value: object) -> dict[str, object]:
+def spelled(mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
     """The spec, as it comes back from JSON."""
-    spec = json.loads(json.dumps(SORTS[key.kind.name].encode(mode, key, value)))["spec"]
+    spec = json.loads(json.dumps(KIND_MAPPINGS[key.kind.name].encode(mode, key, value)))["spec"]
     assert isinstance(spec, dict)
     return spec
 
 
-def understood(mode: Mode, kind: Kind[object], spec: object) -> tuple[Key[object], object]:
-    return SORTS[kind.name].decode(mode, kind, {"metadata": {"name": "any"}, "spec": spec})
+def understood(mode: CrdMode, kind: Kind[object], spec: object) -> tuple[Key[object], object]:
+    return KIND_MAPPINGS[kind.name].decode(mode, kind, {"metadata": {"name": "any"}, "spec": spec})
 
 
 def test_blocks_are_spelled_as_the_clusters_tools_know_them() -> None:
-    assert spelled(Mode.V3, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK
-    assert spelled(Mode.V1, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK | {"strictAffinity": False}
+    assert spelled(CrdMode.V3, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK
+    assert spelled(CrdMode.V1, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK | {"strictAffinity": False}
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_s12_a_block_comes_back_with_what_cools_down_and_what_is_not_known(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CrdMode)
+def test_s12_a_block_comes_back_with_what_cools_down_and_what_is_not_known(mode: CrdMode) -> None:
     """Traps 11 and 12: no owner, no handle, releasedAt, and the members of a newer release."""
-    cooling = Attribute(handle=None, released_ns=1_787_220_000_000_000_000, carried='{"newer":[1]}')
+    cooling = Attribute(handle=None, released_ns=1_787_220_000_000_000_000, unknown_json='{"newer":[1]}')
     block = evolve(
-        STORED_BLOCK, owner="", claim_time_ns=None, attributes=Attributes.of((cooling,)), carried='{"later":{"a":null}}'
+        STORED_BLOCK,
+        owner="",
+        claim_time_ns=None,
+        attributes=Attributes.of((cooling,)),
+        unknown_json='{"later":{"a":null}}',
     )
     assert understood(mode, BLOCK, spelled(mode, block.key, block)) == (block.key, block)
     assert "affinity" not in spelled(mode, block.key, block)
@@ -83,13 +87,13 @@ def test_a_block_of_an_old_writer_is_understood() -> None:
         "unallocated": None,
         "attributes": [{}],
     }
-    _, block = understood(Mode.V1, BLOCK, spec)
+    _, block = understood(CrdMode.V1, BLOCK, spec)
     assert isinstance(block, Block)
     assert block.free == ()
 
 
-@pytest.mark.parametrize("mode,deleted", [(Mode.V1, "false"), (Mode.V3, False)])
-def test_affinities_say_in_their_spec_what_their_key_says(mode: Mode, deleted: object) -> None:
+@pytest.mark.parametrize("mode,deleted", [(CrdMode.V1, "false"), (CrdMode.V3, False)])
+def test_affinities_say_in_their_spec_what_their_key_says(mode: CrdMode, deleted: object) -> None:
     """Trap 4: the flag is a text in v1 and a boolean in v3."""
     key, value = affinity_key("host:node-a", PREFIX), Affinity(state=AffinityState.CONFIRMED)
     spec = spelled(mode, key, value)
@@ -98,13 +102,13 @@ def test_affinities_say_in_their_spec_what_their_key_says(mode: Mode, deleted: o
 
 
 def test_s11_an_affinity_without_type_is_a_hosts_and_without_state_confirmed() -> None:
-    key, value = understood(Mode.V1, AFFINITY, {"node": "node-a", "cidr": "10.0.0.0/30", "deleted": "false"})
+    key, value = understood(CrdMode.V1, AFFINITY, {"node": "node-a", "cidr": "10.0.0.0/30", "deleted": "false"})
     assert key == affinity_key("host:node-a", PREFIX)
     assert value == Affinity(state=AffinityState.CONFIRMED)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_handles_keep_their_id_as_it_is(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CrdMode)
+def test_handles_keep_their_id_as_it_is(mode: CrdMode) -> None:
     key, value = handle_key("Net.A1~0123abcd"), Handle(blocks=((PREFIX, 1),))
     spec = spelled(mode, key, value)
     assert spec == {"handleID": "Net.A1~0123abcd", "block": {"10.0.0.0/30": 1}, "deleted": False}
@@ -125,7 +129,7 @@ def test_handles_keep_their_id_as_it_is(mode: Mode) -> None:
 )
 def test_what_makes_no_sense_is_named(kind: Kind[object], spec: object, problem: str) -> None:
     with pytest.raises(Malformed) as refusal:
-        understood(Mode.V1, kind, spec)
+        understood(CrdMode.V1, kind, spec)
     assert str(kind) in refusal.value.key
     assert "any" in refusal.value.key
     assert problem in refusal.value.problem
@@ -150,7 +154,7 @@ def test_no_depth_of_an_object_is_an_accident(kind: Kind[object], whole: Callabl
     for _ in range(1100):
         nested = [nested]
         with suppress(Malformed):
-            SORTS[kind.name].decode(Mode.V1, kind, {"metadata": {"name": "any"}, **whole(nested)})
+            KIND_MAPPINGS[kind.name].decode(CrdMode.V1, kind, {"metadata": {"name": "any"}, **whole(nested)})
             continue
         refused += 1
     assert 0 < refused < 1100
@@ -158,39 +162,39 @@ def test_no_depth_of_an_object_is_an_accident(kind: Kind[object], whole: Callabl
 
 def test_a_key_that_names_no_block_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"IPAMBlock\(ipv4/here\)"):
-        SORTS["IPAMBlock"].name(("ipv4", "here"))
+        KIND_MAPPINGS["IPAMBlock"].name(("ipv4", "here"))
 
 
 @pytest.mark.parametrize("deleted", [True, "true"])
 def test_d8_both_ways_to_mark_a_record_are_seen(deleted: object) -> None:
-    assert is_gone(SORTS["IPAMBlock"], {"spec": {"deleted": deleted}})
+    assert is_deleted(KIND_MAPPINGS["IPAMBlock"], {"spec": {"deleted": deleted}})
 
 
 @pytest.mark.parametrize("found", [{}, {"spec": {}}, {"spec": {"deleted": False}}, {"spec": {"deleted": "false"}}])
 def test_other_records_are_not_marked(found: dict[str, object]) -> None:
-    assert not is_gone(SORTS["IPAMBlock"], found)
+    assert not is_deleted(KIND_MAPPINGS["IPAMBlock"], found)
 
 
 def test_a_record_that_waits_for_finalizers_is_gone_and_what_the_user_made_is_going() -> None:
     found = {"metadata": {"deletionTimestamp": "2026-08-20T10:00:00Z"}}
-    assert is_gone(SORTS["IPAMHandle"], found)
-    assert not is_gone(SORTS["IPPool"], found)
+    assert is_deleted(KIND_MAPPINGS["IPAMHandle"], found)
+    assert not is_deleted(KIND_MAPPINGS["IPPool"], found)
 
 
 def test_resources_are_what_people_write_without_what_the_server_keeps() -> None:
-    pool = IPPool.over(Prefix.parse("10.1.0.0/16"), name="main")
+    pool = IPPool.for_prefix(Prefix.parse("10.1.0.0/16"), name="main")
     known = evolve(pool.metadata, uid=UID, creation_time_ns=0, labels=(("a", "b"),), finalizers=("x.example/y",))
-    body = SORTS["IPPool"].encode(Mode.V1, pool.key, evolve(pool, metadata=known))
+    body = KIND_MAPPINGS["IPPool"].encode(CrdMode.V1, pool.key, evolve(pool, metadata=known))
     assert body["metadata"] == {"name": "main", "labels": {"a": "b"}, "finalizers": ["x.example/y"]}
 
 
-@pytest.mark.parametrize("mode,shown", [(Mode.V1, mirrored_uid(UID)), (Mode.V3, UID)])
-def test_a_resource_shows_its_uid_mirrored_in_v1(mode: Mode, shown: str) -> None:
+@pytest.mark.parametrize("mode,shown", [(CrdMode.V1, mirrored_uid(UID)), (CrdMode.V3, UID)])
+def test_a_resource_shows_its_uid_mirrored_in_v1(mode: CrdMode, shown: str) -> None:
     """D7: the rest of the metadata is the object's own in both modes."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": UID}
     metadata = {"name": "main", "uid": UID, "resourceVersion": "7", "ownerReferences": [owner], "labels": {"a": "b"}}
     found = {"metadata": metadata, "spec": {"cidr": "10.1.0.0/16"}, "kind": "IPPool", "apiVersion": mode.value}
-    key, pool = SORTS["IPPool"].decode(mode, IPPOOL, found)
+    key, pool = KIND_MAPPINGS["IPPool"].decode(mode, IPPOOL, found)
     assert isinstance(pool, IPPool)
     assert key == pool.key
     assert pool.metadata.uid == shown
@@ -199,10 +203,10 @@ def test_a_resource_shows_its_uid_mirrored_in_v1(mode: Mode, shown: str) -> None
 
 
 def test_the_configuration_has_another_kind_in_v1() -> None:
-    sort = SORTS["IPAMConfiguration"]
-    assert dict(sort.plural) == {Mode.V1: "ipamconfigs", Mode.V3: "ipamconfigurations"}
+    sort = KIND_MAPPINGS["IPAMConfiguration"]
+    assert dict(sort.plural) == {CrdMode.V1: "ipamconfigs", CrdMode.V3: "ipamconfigurations"}
     found = {"kind": "IPAMConfig", "metadata": {"name": "default"}, "spec": {"strictAffinity": True}}
-    key, _ = sort.decode(Mode.V1, IPAM_CONFIGURATION, found)
+    key, _ = sort.decode(CrdMode.V1, IPAM_CONFIGURATION, found)
     assert key == IPAM_CONFIGURATION_KEY
 
 
@@ -221,13 +225,13 @@ def test_the_configuration_has_another_kind_in_v1() -> None:
 def test_s6_s9_lists_ask_for_no_more_than_they_can_say(
     kind: str, within: tuple[str, ...], selection: dict[str, str]
 ) -> None:
-    assert SORTS[kind].selection(within) == selection
+    assert KIND_MAPPINGS[kind].list_parameters(within) == selection
 
 
 @pytest.mark.parametrize("text", ["projectnetplug.org", "projectnetplug.org/v3"])
 def test_a_mode_is_named_by_its_group(text: str) -> None:
-    assert Mode.named(text) is Mode.V3
-    assert Mode.named("crd.projectnetplug.org") is Mode.V1
+    assert CrdMode.parse(text) is CrdMode.V3
+    assert CrdMode.parse("crd.projectnetplug.org") is CrdMode.V1
 
 
 def test_another_group_is_no_mode() -> None:
@@ -235,7 +239,7 @@ def test_another_group_is_no_mode() -> None:
         ConfigurationError,
         match=r"^netplug_api_group: 'projectnetplug.com' is not accepted; crd\.projectnetplug\.org or ",
     ):
-        Mode.named("projectnetplug.com")
+        CrdMode.parse("projectnetplug.com")
 
 
 def test_a_mirrored_uid_is_another_one_of_the_same_sort() -> None:

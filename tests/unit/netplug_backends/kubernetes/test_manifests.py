@@ -6,15 +6,15 @@ import pytest
 import yaml
 
 import netplug_cli
-from netplug_backends.kubernetes.layout import SORTS, Mode
+from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
 from netplug_backends.kubernetes.manifests import definitions, plugin_role
-from netplug_backends.kubernetes.schemas import SCHEMAS
 
 MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_the_shipped_definitions_are_the_tables(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CrdMode)
+def test_the_shipped_definitions_are_the_tables(mode: CrdMode) -> None:
     """``make manifests`` writes them anew."""
     folder = MANIFESTS / "crds" / mode.name.lower()
     wanted = dict(definitions(mode))
@@ -29,7 +29,7 @@ def test_the_shipped_rights_are_the_tables() -> None:
 
 
 def test_every_kind_that_is_kept_has_a_schema() -> None:
-    assert sorted(SCHEMAS) == sorted(SORTS)
+    assert sorted(SCHEMAS) == sorted(KIND_MAPPINGS)
 
 
 def test_rights_that_are_never_given() -> None:

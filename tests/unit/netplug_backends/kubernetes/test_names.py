@@ -11,7 +11,7 @@ from netplug_backends.kubernetes.names import (
     affinity_name,
     block_name,
     handle_name,
-    host_hash,
+    host_hash_label,
 )
 from netplug_core.addressing import Prefix
 from netplug_core.testing.strategies import names, prefixes
@@ -88,14 +88,14 @@ def test_handles_that_differ_in_case_only_have_two_objects() -> None:
 
 def test_the_hash_of_a_host_is_the_known_one() -> None:
     """Golden: the label that lists of a host's affinities select by."""
-    assert host_hash("node-a") == "PY3TQE2E3XMTETLM2MJO3UITKPFB27YUJ4T4E5XGPEJON3SM4QAA"
+    assert host_hash_label("node-a") == "PY3TQE2E3XMTETLM2MJO3UITKPFB27YUJ4T4E5XGPEJON3SM4QAA"
 
 
 def test_s7_labels_say_whose_claim_it_is() -> None:
     labels = affinity_labels(("host", "my-host", "ipv4", "192.168.1.0/24"))
     assert labels == {
         "projectnetplug.org/affinity-type": "host",
-        "projectnetplug.org/hostname-hash": host_hash("my-host"),
+        "projectnetplug.org/hostname-hash": host_hash_label("my-host"),
         "projectnetplug.org/ip-version": "4",
     }
     assert affinity_labels(("host",)) == {"projectnetplug.org/affinity-type": "host"}
@@ -125,4 +125,4 @@ def test_no_two_handles_share_a_name(chosen: list[str]) -> None:
 
 @given(hosts)
 def test_a_hash_of_a_host_fits_a_label(host: str) -> None:
-    assert re.fullmatch(r"[A-Z2-7]{52}", host_hash(host))
+    assert re.fullmatch(r"[A-Z2-7]{52}", host_hash_label(host))

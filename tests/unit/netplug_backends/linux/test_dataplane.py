@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from netplug_backends.linux.dataplane import bounded
+from netplug_backends.linux.dataplane import run_with_deadline
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.interface import TimedOut
+from netplug_core.dataplane.protocol import DataplaneTimeout
 from netplug_core.testing.clock import ManualClock
 
 
@@ -16,7 +16,7 @@ def deadline(seconds: float) -> Deadline:
 
 def test_work_that_ends_in_time_is_done_when_the_call_returns() -> None:
     done: list[str] = []
-    bounded(lambda: done.append("done"), deadline=deadline(20), operation="working")
+    run_with_deadline(lambda: done.append("done"), deadline=deadline(20), operation="working")
     assert done == ["done"]
 
 
@@ -25,7 +25,7 @@ def test_what_the_work_raises_is_raised_where_it_is_waited_for() -> None:
         raise ProcessLookupError("gone")
 
     with pytest.raises(ProcessLookupError, match="gone"):
-        bounded(work, deadline=deadline(20), operation="working")
+        run_with_deadline(work, deadline=deadline(20), operation="working")
 
 
 def test_work_that_hangs_is_given_up() -> None:
@@ -34,6 +34,6 @@ def test_work_that_hangs_is_given_up() -> None:
     def work() -> None:
         hanging.wait(10)
 
-    with pytest.raises(TimedOut, match="timed out removing 'eth0'"):
-        bounded(work, deadline=deadline(0), operation="removing 'eth0'")
+    with pytest.raises(DataplaneTimeout, match="timed out removing 'eth0'"):
+        run_with_deadline(work, deadline=deadline(0), operation="removing 'eth0'")
     hanging.set()

@@ -12,28 +12,28 @@ from pyroute2.netlink.rtnl.nsidmsg import nsidmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from netplug_backends.linux import netlink
-from netplug_backends.linux.netlink import Message, Rivals
+from netplug_backends.linux.netlink import NetlinkMessage, RouteInsertion
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.interface import (
-    EndPlan,
+from netplug_core.dataplane.protocol import (
     InterfaceAddress,
+    InterfacePlan,
     Link,
     Neighbour,
-    Route,
+    PlannedRoute,
     RouteProtocol,
-    Scope,
+    RouteScope,
 )
 
 LINK = Link(namespace="/run/netns/one", name="eth0", host_name="netp1", mtu=1450, queues=4)
-CONTAINER = EndPlan(name="eth0", mac="02:65:00:00:00:05")
-HOST = EndPlan(name="netp1", mac="ee:ee:ee:ee:ee:ee")
+CONTAINER = InterfacePlan(name="eth0", mac="02:65:00:00:00:05")
+HOST = InterfacePlan(name="netp1", mac="ee:ee:ee:ee:ee:ee")
 HEADER = struct.Struct("=IHHII")
 
 REQUEST, ACK, DUMP, REPLACE, EXCL, CREATE, APPEND = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400, 0x800
 FAMILIES = {Family.IPV4: 2, Family.IPV6: 10}
 
 
-def decoded(message: Message, kind: Callable[..., Any]) -> Any:  # noqa: ANN401  pyroute2 has no types
+def decoded(message: NetlinkMessage, kind: Callable[..., Any]) -> Any:  # noqa: ANN401  pyroute2 has no types
     """The message as pyroute2 reads it, once everything in it was read."""
     data = HEADER.pack(HEADER.size + len(message.body), message.type, message.flags, 1, 0) + message.body
     found = kind(data)
@@ -47,7 +47,7 @@ def attributes(found: Any) -> dict[str, Any]:  # noqa: ANN401  pyroute2 has no t
 
 
 def test_the_pair_is_made_in_one_message() -> None:
-    message = netlink.create_pair(LINK, CONTAINER, HOST, host_namespace=7)
+    message = netlink.create_veth_pair(LINK, CONTAINER, HOST, host_namespace=7)
     found = decoded(message, ifinfmsg)
     assert (message.type, message.flags) == (16, REQUEST | CREATE | EXCL)
     assert (found["family"], found["index"], found["flags"], found["change"]) == (0, 0, 0, 0)
@@ -76,16 +76,16 @@ def test_the_pair_is_made_in_one_message() -> None:
 
 def test_an_mtu_of_nothing_is_left_to_the_kernel() -> None:
     link = Link(namespace="", name="eth0", host_name="netp1")
-    own = attributes(decoded(netlink.create_pair(link, CONTAINER, HOST, host_namespace=7), ifinfmsg))
+    own = attributes(decoded(netlink.create_veth_pair(link, CONTAINER, HOST, host_namespace=7), ifinfmsg))
     assert "IFLA_MTU" not in own
     assert own["IFLA_NUM_TX_QUEUES"] == 1
 
 
 @pytest.mark.parametrize(
     "message,type,flags",
-    [(netlink.find_link("eth0"), 18, REQUEST), (netlink.delete_link("eth0"), 17, REQUEST)],
+    [(netlink.query_link("eth0"), 18, REQUEST), (netlink.delete_link("eth0"), 17, REQUEST)],
 )
-def test_links_are_named(message: Message, type: int, flags: int) -> None:  # noqa: A002  it is the field's name
+def test_links_are_named(message: NetlinkMessage, type: int, flags: int) -> None:  # noqa: A002  it is the field's name
     found = decoded(message, ifinfmsg)
     assert (message.type, message.flags) == (type, flags)
     assert (found["index"], attributes(found)) == (0, {"IFLA_IFNAME": "eth0"})
@@ -123,27 +123,30 @@ def test_neighbours_are_permanent(text: str) -> None:
     "route,scope,expected",
     [
         (
-            Route(
-                destination=Prefix.parse("10.65.0.5/32"), scope=Scope.LINK, protocol=RouteProtocol.NETPLUG, metric=10
+            PlannedRoute(
+                destination=Prefix.parse("10.65.0.5/32"),
+                scope=RouteScope.LINK,
+                protocol=RouteProtocol.NETPLUG,
+                metric=10,
             ),
             253,
             {"RTA_DST": "10.65.0.5", "RTA_OIF": 12, "RTA_PRIORITY": 10},
         ),
         (
-            Route(
+            PlannedRoute(
                 destination=Prefix.parse("0.0.0.0/0"),
                 gateway=Address.parse("169.254.1.1"),
-                scope=Scope.GLOBAL,
+                scope=RouteScope.GLOBAL,
                 protocol=RouteProtocol.BOOT,
             ),
             0,
             {"RTA_OIF": 12, "RTA_GATEWAY": "169.254.1.1"},
         ),
         (
-            Route(
+            PlannedRoute(
                 destination=Prefix.parse("fd96::/64"),
                 gateway=Address.parse("fe80::1"),
-                scope=Scope.GLOBAL,
+                scope=RouteScope.GLOBAL,
                 protocol=RouteProtocol.BOOT,
             ),
             0,
@@ -151,8 +154,10 @@ def test_neighbours_are_permanent(text: str) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("rivals,flag", [(Rivals.JOINED, APPEND), (Rivals.REFUSED, EXCL)])
-def test_routes(route: Route, scope: int, expected: dict[str, object], rivals: Rivals, flag: int) -> None:
+@pytest.mark.parametrize("rivals,flag", [(RouteInsertion.APPEND, APPEND), (RouteInsertion.EXCLUSIVE, EXCL)])
+def test_routes(
+    route: PlannedRoute, scope: int, expected: dict[str, object], rivals: RouteInsertion, flag: int
+) -> None:
     message = netlink.add_route(12, "eth0", route, rivals)
     found = decoded(message, rtmsg)
     assert (message.type, message.flags) == (24, REQUEST | CREATE | flag)
@@ -164,7 +169,7 @@ def test_routes(route: Route, scope: int, expected: dict[str, object], rivals: R
 
 @pytest.mark.parametrize("text,width", [("10.65.0.5", 32), ("fd65::5", 128)])
 def test_a_route_is_asked_for_as_it_stands_in_its_table(text: str, width: int) -> None:
-    message = netlink.find_route(Address.parse(text))
+    message = netlink.query_route(Address.parse(text))
     found = decoded(message, rtmsg)
     assert (message.type, message.flags) == (26, REQUEST)
     assert (found["dst_len"], found["flags"], attributes(found)) == (width, 0x2000, {"RTA_DST": text})
@@ -172,14 +177,14 @@ def test_a_route_is_asked_for_as_it_stands_in_its_table(text: str, width: int) -
 
 @pytest.mark.parametrize("family", Family)
 def test_routes_are_listed_by_family(family: Family) -> None:
-    message = netlink.list_routes(family)
+    message = netlink.query_routes(family)
     found = decoded(message, rtmsg)
     assert (message.type, message.flags) == (26, REQUEST | DUMP)
     assert (found["family"], found["attrs"]) == (FAMILIES[family], [])
 
 
 def test_a_namespace_is_asked_for_by_descriptor() -> None:
-    message = netlink.find_namespace_id(9)
+    message = netlink.query_namespace_id(9)
     found = decoded(message, nsidmsg)
     assert (message.type, message.flags, attributes(found)) == (90, REQUEST, {"NETNSA_FD": 9})
 
@@ -205,21 +210,21 @@ def link_reply(*more: tuple[str, object]) -> bytes:
 
 
 def test_an_interface_is_read() -> None:
-    found = netlink.link_facts(link_reply(("IFLA_LINK", 3), ("IFLA_LINK_NETNSID", 5)))
+    found = netlink.decode_link(link_reply(("IFLA_LINK", 3), ("IFLA_LINK_NETNSID", 5)))
     assert (found.index, found.name, found.mac, found.mtu) == (7, "netp1", "ee:ee:ee:ee:ee:ee", 1450)
     assert (found.tx_queues, found.rx_queues, found.is_up) == (4, 2, True)
     assert (found.peer, found.peer_namespace) == (3, 5)
 
 
 def test_an_interface_without_a_peer_is_read() -> None:
-    found = netlink.link_facts(link_reply())
+    found = netlink.decode_link(link_reply())
     assert (found.peer, found.peer_namespace) == (None, None)
 
 
 @pytest.mark.parametrize("number", [4, -1])
 def test_the_number_of_a_namespace_is_read(number: int) -> None:
     body = struct.pack("=B3x", 0) + struct.pack("=HHi", 8, 1, number)
-    assert netlink.namespace_id(body) == number
+    assert netlink.decode_namespace_id(body) == number
 
 
 @pytest.mark.parametrize(
@@ -232,14 +237,14 @@ def test_the_number_of_a_namespace_is_read(number: int) -> None:
     ],
 )
 def test_a_route_is_read(family: int, length: int, attrs: list[object], destination: str, interface: int) -> None:
-    found = netlink.route_facts(encoded(rtmsg, {"family": family, "dst_len": length, "attrs": attrs}))
+    found = netlink.decode_route(encoded(rtmsg, {"family": family, "dst_len": length, "attrs": attrs}))
     assert (str(found.destination), found.interface) == (destination, interface)
 
 
 def test_attributes_end_where_the_data_does() -> None:
     padded = struct.pack("=HH", 5, 1) + b"a\0\0\0" + struct.pack("=HH", 0x8000 | 4, 2)[:0]
-    assert list(netlink.attributes(padded + struct.pack("=HH", 4, 0x8002) + b"\0\0")) == [(1, b"a"), (2, b"")]
+    assert list(netlink.decode_attributes(padded + struct.pack("=HH", 4, 0x8002) + b"\0\0")) == [(1, b"a"), (2, b"")]
 
 
 def test_an_attribute_of_no_length_does_not_hold_the_reader_up() -> None:
-    assert len(list(netlink.attributes(bytes(8)))) == 2
+    assert len(list(netlink.decode_attributes(bytes(8)))) == 2

@@ -5,24 +5,30 @@ from itertools import count
 import pytest
 from attrs import define, evolve, field
 
-from netplug_backends.memory.dataplane import OWN_NAMESPACE, Interface, MemoryDataplane
+from netplug_backends.memory.dataplane import OWN_NAMESPACE, MemoryDataplane, MemoryInterface
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.interface import AttachmentPlan, InterfaceAddress, KernelRefused, RouteTaken, TimedOut
 from netplug_core.dataplane.plan import plan
+from netplug_core.dataplane.protocol import (
+    AttachmentPlan,
+    DataplaneTimeout,
+    InterfaceAddress,
+    KernelError,
+    RouteConflict,
+)
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.dataplane import DATAPLANE_CASES, DataplaneCase
-from netplug_core.testing.dataplane_bench import endpoint, link_to
+from netplug_core.testing.dataplane_checks import DATAPLANE_CHECKS, DataplaneCheck
+from netplug_core.testing.dataplane_harness import endpoint, link_to
 
 NAMESPACE = "/run/netns/one"
 
 
-class Died(BaseException):
+class SimulatedProcessDeath(BaseException):
     pass
 
 
 @define
-class MemoryBench:
+class MemoryDataplaneHarness:
     """The bench of the conformance suite over the fake kernel."""
 
     dataplane: MemoryDataplane = field(factory=MemoryDataplane)
@@ -82,15 +88,15 @@ class MemoryBench:
     def host_routes(self) -> frozenset[tuple[Prefix, str]]:
         return frozenset(self.dataplane.host_routes())
 
-    def interface(self, name: str, namespace: str | None = None) -> Interface:
+    def interface(self, name: str, namespace: str | None = None) -> MemoryInterface:
         found = self.dataplane.interface(name, namespace or OWN_NAMESPACE)
         assert found is not None
         return found
 
 
-@pytest.mark.parametrize("case", DATAPLANE_CASES, ids=lambda case: case.__name__)
-def test_conformance(case: DataplaneCase) -> None:
-    case(MemoryBench())
+@pytest.mark.parametrize("case", DATAPLANE_CHECKS, ids=lambda case: case.__name__)
+def test_conformance(case: DataplaneCheck) -> None:
+    case(MemoryDataplaneHarness())
 
 
 def deadline(seconds: float = 30) -> Deadline:
@@ -104,7 +110,7 @@ def dual() -> AttachmentPlan:
 def effects() -> list[str]:
     """Every effect of a dual-stack attachment, in order."""
     seen: list[str] = []
-    dataplane = MemoryDataplane(before=seen.append)
+    dataplane = MemoryDataplane(before_effect=seen.append)
     dataplane.add_namespace(NAMESPACE)
     dataplane.apply(dual(), deadline=deadline())
     return seen
@@ -115,11 +121,11 @@ def test_a_kernel_that_refuses_any_effect_leaves_nothing() -> None:
 
         def script(effect: str, refused: str = refused) -> None:
             if effect == refused:
-                raise KernelRefused(effect, "No buffer space available")
+                raise KernelError(effect, "No buffer space available")
 
-        dataplane = MemoryDataplane(before=script)
+        dataplane = MemoryDataplane(before_effect=script)
         dataplane.add_namespace(NAMESPACE)
-        with pytest.raises(KernelRefused, match="No buffer space available"):
+        with pytest.raises(KernelError, match="No buffer space available"):
             dataplane.apply(dual(), deadline=deadline())
         assert (dataplane.names(), dataplane.names(NAMESPACE), dataplane.host_routes()) == ((), (), ())
 
@@ -129,14 +135,14 @@ def test_a_process_that_dies_leaves_what_it_made_and_the_next_call_finishes_it()
 
         def script(effect: str, last: str = last) -> None:
             if effect == last:
-                raise Died
+                raise SimulatedProcessDeath
 
-        dataplane = MemoryDataplane(before=script)
+        dataplane = MemoryDataplane(before_effect=script)
         dataplane.add_namespace(NAMESPACE)
-        with pytest.raises(Died):
+        with pytest.raises(SimulatedProcessDeath):
             dataplane.apply(dual(), deadline=deadline())
         assert dataplane.names(NAMESPACE) == ("eth0",)
-        dataplane.before = lambda effect: None
+        dataplane.before_effect = lambda effect: None
         dataplane.apply(dual(), deadline=deadline())
         assert dataplane.verify(dual(), deadline=deadline()) == ()
         dataplane.remove(dual().link, deadline=deadline())
@@ -147,25 +153,25 @@ def test_a_removal_that_has_no_time_left_is_refused() -> None:
     dataplane = MemoryDataplane()
     dataplane.add_namespace(NAMESPACE)
     dataplane.apply(dual(), deadline=deadline())
-    with pytest.raises(TimedOut, match="timed out removing 'eth0' from the namespace /run/netns/one"):
+    with pytest.raises(DataplaneTimeout, match="timed out removing 'eth0' from the namespace /run/netns/one"):
         dataplane.remove(dual().link, deadline=deadline(0))
     assert dataplane.names(NAMESPACE) == ("eth0",)
 
 
 def test_a_namespace_that_goes_in_the_middle_is_the_error_that_shows() -> None:
     dataplane = MemoryDataplane()
-    dataplane.before = lambda effect: dataplane.remove_namespace(NAMESPACE) if "route" in effect else None
+    dataplane.before_effect = lambda effect: dataplane.remove_namespace(NAMESPACE) if "route" in effect else None
     dataplane.add_namespace(NAMESPACE)
-    with pytest.raises(KernelRefused, match="No such device"):
+    with pytest.raises(KernelError, match="No such device"):
         dataplane.apply(dual(), deadline=deadline())
     assert dataplane.names() == ()
 
 
 def test_a_route_over_a_link_that_went_down_is_refused() -> None:
-    bench = MemoryBench()
+    bench = MemoryDataplaneHarness()
     bench.dataplane.add_namespace(NAMESPACE)
-    bench.dataplane.before = lambda effect: bench.set_down("eth0", NAMESPACE) if "route" in effect else None
-    with pytest.raises(KernelRefused, match="Network is down"):
+    bench.dataplane.before_effect = lambda effect: bench.set_down("eth0", NAMESPACE) if "route" in effect else None
+    with pytest.raises(KernelError, match="Network is down"):
         bench.dataplane.apply(dual(), deadline=deadline())
 
 
@@ -174,7 +180,7 @@ def test_a_gateway_that_no_route_leads_to_is_refused() -> None:
     wanted = evolve(wanted, container=evolve(wanted.container, routes=wanted.container_routes))
     dataplane = MemoryDataplane()
     dataplane.add_namespace(NAMESPACE)
-    with pytest.raises(KernelRefused, match="Network is unreachable"):
+    with pytest.raises(KernelError, match="Network is unreachable"):
         dataplane.apply(wanted, deadline=deadline())
 
 
@@ -184,7 +190,7 @@ def test_an_address_twice_on_one_interface_is_refused() -> None:
     wanted = evolve(wanted, container=evolve(wanted.container, addresses=twice))
     dataplane = MemoryDataplane()
     dataplane.add_namespace(NAMESPACE)
-    with pytest.raises(KernelRefused, match=r"10\.65\.0\.5/24 to 'eth0': File exists"):
+    with pytest.raises(KernelError, match=r"10\.65\.0\.5/24 to 'eth0': File exists"):
         dataplane.apply(wanted, deadline=deadline())
 
 
@@ -197,17 +203,17 @@ def test_a_worse_route_of_another_interface_is_no_obstacle() -> None:
     assert dataplane.verify(dual(), deadline=deadline()) == ()
     dataplane.add_route(Prefix.parse("fd65::5/128"), "uplink", metric=10)
     dataplane.remove(dual().link, deadline=deadline())
-    with pytest.raises(RouteTaken, match="fd65::5/128"):
+    with pytest.raises(RouteConflict, match="fd65::5/128"):
         dataplane.apply(dual(), deadline=deadline())
 
 
 def test_interfaces_need_a_namespace_and_a_free_name() -> None:
     dataplane = MemoryDataplane()
     dataplane.add_link("one")
-    with pytest.raises(KernelRefused, match="creating 'one': File exists"):
+    with pytest.raises(KernelError, match="creating 'one': File exists"):
         dataplane.add_link("one")
-    with pytest.raises(KernelRefused, match="creating 'one' in /gone: Invalid argument"):
+    with pytest.raises(KernelError, match="creating 'one' in /gone: Invalid argument"):
         dataplane.add_link("one", "/gone")
-    with pytest.raises(KernelRefused, match="looking for 'two': No such device"):
+    with pytest.raises(KernelError, match="looking for 'two': No such device"):
         dataplane.delete_link("two")
     assert dataplane.names() == ("one",)

@@ -4,7 +4,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Atomicity
+from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.records import (
     Conflict,
@@ -18,8 +18,8 @@ from netplug_core.records import (
     WatchExpired,
     Written,
 )
-from netplug_core.testing.bench import FRUIT, TOOL
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.datastore_harness import FRUIT, TOOL
 
 APPLE = FRUIT.key("green", "apple")
 PEAR = FRUIT.key("green", "pear")

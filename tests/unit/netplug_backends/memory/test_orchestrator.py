@@ -12,16 +12,16 @@ from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, InvariantBroken
 from netplug_core.netconf.model import DatastoreSettings
-from netplug_core.orchestrator.interface import NamespaceFacts, NodeFacts, PodFacts
+from netplug_core.orchestrator.protocol import NamespaceFacts, NodeFacts, PodFacts
 from netplug_core.registry import Registry
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.orchestrator import ORCHESTRATOR_CASES, OrchestratorCase
+from netplug_core.testing.orchestrator_checks import ORCHESTRATOR_CHECKS, OrchestratorCheck
 
 POD = PodFacts(namespace="shop", name="web-0", uid="", node="a")
 
 
 @define
-class Bench:
+class MemoryOrchestratorHarness:
     """An orchestrator whose world is its own."""
 
     clock: ManualClock
@@ -48,18 +48,18 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
+def bench() -> MemoryOrchestratorHarness:
     clock = ManualClock()
-    return Bench(clock, MemoryOrchestrator(clock=clock))
+    return MemoryOrchestratorHarness(clock, MemoryOrchestrator(clock=clock))
 
 
-@pytest.mark.parametrize("case", ORCHESTRATOR_CASES, ids=lambda case: case.__name__)
-def test_it_tells_what_every_orchestrator_tells(case: OrchestratorCase, bench: Bench) -> None:
+@pytest.mark.parametrize("case", ORCHESTRATOR_CHECKS, ids=lambda case: case.__name__)
+def test_it_tells_what_every_orchestrator_tells(case: OrchestratorCheck, bench: MemoryOrchestratorHarness) -> None:
     case(bench)
     assert case.__doc__
 
 
-def test_a_pod_needs_its_namespace_and_stays_on_its_node(bench: Bench) -> None:
+def test_a_pod_needs_its_namespace_and_stays_on_its_node(bench: MemoryOrchestratorHarness) -> None:
     with pytest.raises(InvariantBroken, match="shop/web-0: its namespace is not there"):
         bench.put_pod(POD)
     bench.put_namespace(NamespaceFacts(name="shop", uid=""))
@@ -69,7 +69,7 @@ def test_a_pod_needs_its_namespace_and_stays_on_its_node(bench: Bench) -> None:
         bench.put_pod(evolve(POD, node="b"))
 
 
-def test_what_is_made_has_an_identity_and_a_birth_in_whole_seconds(bench: Bench) -> None:
+def test_what_is_made_has_an_identity_and_a_birth_in_whole_seconds(bench: MemoryOrchestratorHarness) -> None:
     bench.clock.sleep(1.5)
     space = bench.orchestrator.put_namespace(NamespaceFacts(name="shop", uid="mine"))
     pod = bench.orchestrator.put_pod(POD)
@@ -81,7 +81,7 @@ def test_what_is_made_has_an_identity_and_a_birth_in_whole_seconds(bench: Bench)
     assert bench.orchestrator.put_pod(POD) == pod
 
 
-def test_a_namespace_goes_with_its_pods_and_a_node_without(bench: Bench) -> None:
+def test_a_namespace_goes_with_its_pods_and_a_node_without(bench: MemoryOrchestratorHarness) -> None:
     for name in ("shop", "other"):
         bench.put_namespace(NamespaceFacts(name=name, uid=""))
         bench.put_pod(evolve(POD, namespace=name))

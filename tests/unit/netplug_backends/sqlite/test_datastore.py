@@ -13,7 +13,7 @@ from attrs import define, field
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.interface import Atomicity
+from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
 from netplug_core.records import (
     AlreadyExists,
@@ -29,8 +29,8 @@ from netplug_core.records import (
     Update,
     WatchExpired,
 )
-from netplug_core.testing.bench import FRUIT, SAMPLE_CODEC, TOOL, TextCodec
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.datastore_harness import FRUIT, SAMPLE_CODEC, TOOL, TextCodec
 
 APPLE = FRUIT.key("green", "apple")
 PEAR = FRUIT.key("green", "pear")

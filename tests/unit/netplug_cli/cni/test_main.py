@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from netplug_cli.cni.main import _FLOWS, _flow, main
+from netplug_cli.cni.main import _FLOWS, _load_flow, main
 from netplug_cli.release import RELEASE
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.cni.versions import Command
-from netplug_core.flows import add, check, delete, gc, ipam, status
+from netplug_core.cni.versions import CNICommand
+from netplug_core.flows.cni import add, addresses, check, delete, gc, status
 
 CALL = {
     "CNI_CONTAINERID": "c1",
@@ -25,7 +25,7 @@ CALL = {
 
 
 @define
-class Runtime:
+class InProcessRuntime:
     """Runs ``main`` in this process, as a runtime would start it."""
 
     patch: pytest.MonkeyPatch
@@ -55,7 +55,7 @@ class Runtime:
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Runtime:
+def runtime(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> InProcessRuntime:
     config: dict[str, object] = {
         "cniVersion": "1.1.0",
         "name": "net1",
@@ -67,39 +67,41 @@ def runtime(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
         "ipam_lock_file": str(tmp_path / "ipam.lock"),
         "ipam": {"type": "netplug-ipam"},
     }
-    return Runtime(monkeypatch, capfd, config)
+    return InProcessRuntime(monkeypatch, capfd, config)
 
 
 @pytest.mark.parametrize(
     "command,flow,ipam_flow",
     [
-        (Command.ADD, add.add, ipam.assign_addresses),
-        (Command.DEL, delete.delete, ipam.release_addresses),
-        (Command.CHECK, check.check, check.check_addresses),
-        (Command.STATUS, status.status, status.status_addresses),
-        (Command.GC, gc.gc, gc.collect),
+        (CNICommand.ADD, add.add, addresses.assign_addresses),
+        (CNICommand.DEL, delete.delete, addresses.release_addresses),
+        (CNICommand.CHECK, check.check, check.check_addresses),
+        (CNICommand.STATUS, status.status, status.status_addresses),
+        (CNICommand.GC, gc.gc, gc.collect),
     ],
 )
 def test_each_command_has_its_flow(
-    command: Command, flow: Callable[..., object], ipam_flow: Callable[..., object]
+    command: CNICommand, flow: Callable[..., object], ipam_flow: Callable[..., object]
 ) -> None:
-    assert _flow(Plugin.MAIN, command) is flow
-    assert _flow(Plugin.IPAM, command) is ipam_flow
-    assert set(_FLOWS[Plugin.MAIN]) == set(_FLOWS[Plugin.IPAM]) == set(Command) - {Command.VERSION}
+    assert _load_flow(Plugin.MAIN, command) is flow
+    assert _load_flow(Plugin.IPAM, command) is ipam_flow
+    assert set(_FLOWS[Plugin.MAIN]) == set(_FLOWS[Plugin.IPAM]) == set(CNICommand) - {CNICommand.VERSION}
 
 
 @pytest.mark.parametrize("name", ["netplug", "netplug-ipam"])
-def test_check_1_without_any_variable_it_says_what_it_is(runtime: Runtime, name: str) -> None:
+def test_check_1_without_any_variable_it_says_what_it_is(runtime: InProcessRuntime, name: str) -> None:
     status, out, err = runtime.call("", name=name)
     assert (status, out) == (0, "")
     assert err.startswith(f"{name} {RELEASE}: a CNI plugin; ")
 
 
-def test_check_2_the_version_flag_prints_one_line(runtime: Runtime) -> None:
+def test_check_2_the_version_flag_prints_one_line(runtime: InProcessRuntime) -> None:
     assert runtime.call("", "-v") == (0, f"{RELEASE}\n", "")
 
 
-def test_check_11_an_error_is_one_object_on_standard_output_and_the_last_line_of_the_log(runtime: Runtime) -> None:
+def test_check_11_an_error_is_one_object_on_standard_output_and_the_last_line_of_the_log(
+    runtime: InProcessRuntime,
+) -> None:
     status, out, err = runtime.call("ADD", ipam={"type": "netplug-ipam", "assign_ipv4": "maybe"})
     assert status == 1
     refusal = "network configuration.ipam.assign_ipv4: 'maybe' is not accepted; "
@@ -112,12 +114,12 @@ def test_check_11_an_error_is_one_object_on_standard_output_and_the_last_line_of
     assert "cni-plugin: the final result was an error, code 7: network configuration.ipam.assign_ipv4" in err
 
 
-def test_lines_of_netplug_ipam_say_so(runtime: Runtime) -> None:
+def test_lines_of_netplug_ipam_say_so(runtime: InProcessRuntime) -> None:
     _status, _out, err = runtime.call("FOO", name="netplug-ipam")
     assert " ipam: the final result was an error, code 4: " in err
 
 
-def test_the_configuration_says_where_lines_go(runtime: Runtime, tmp_path: Path) -> None:
+def test_the_configuration_says_where_lines_go(runtime: InProcessRuntime, tmp_path: Path) -> None:
     path = tmp_path / "log" / "cni.log"
     status, out, err = runtime.call("DEL", log_file_path=str(path), log_level="info")
     assert (status, out) == (0, "")
@@ -126,19 +128,19 @@ def test_the_configuration_says_where_lines_go(runtime: Runtime, tmp_path: Path)
     assert runtime.call("DEL", log_level="error") == (0, "", "")
 
 
-def test_netplug_ipam_serves_a_call_of_its_own(runtime: Runtime) -> None:
+def test_netplug_ipam_serves_a_call_of_its_own(runtime: InProcessRuntime) -> None:
     assert runtime.refused("ADD", name="netplug-ipam", type="bridge")["code"] == 104
     assert runtime.call("DEL", name="netplug-ipam", type="bridge", log_level="ERROR") == (0, "", "")
 
 
-def test_check_29_del_and_gc_put_up_with_what_add_refuses(runtime: Runtime) -> None:
+def test_check_29_del_and_gc_put_up_with_what_add_refuses(runtime: InProcessRuntime) -> None:
     broken = {"mtu": -1, "policy": {"type": "foo"}, "log_level": "LOUD"}
     assert runtime.refused("ADD", name="netplug", **broken)["code"] == 7
     for command in ("DEL", "GC"):
         assert runtime.call(command, name="netplug", **broken)[:2] == (0, "")
 
 
-def test_check_24_an_unknown_datastore_is_code_7(runtime: Runtime) -> None:
+def test_check_24_an_unknown_datastore_is_code_7(runtime: InProcessRuntime) -> None:
     for command in ("ADD", "STATUS", "DEL"):
         document = runtime.refused(command, datastore_type="foo")
         assert document["code"] == 7
@@ -146,14 +148,16 @@ def test_check_24_an_unknown_datastore_is_code_7(runtime: Runtime) -> None:
         assert document["msg"] == f"datastore_type: 'foo' is not accepted; registered: {offered}"
 
 
-def test_check_12_an_add_into_our_own_namespace_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_12_an_add_into_our_own_namespace_is_refused(
+    runtime: InProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(CALL, "CNI_NETNS", "/proc/self/ns/net")
     assert runtime.refused("ADD")["code"] == 8
     monkeypatch.setitem(CALL, "CNI_NETNS", "/not/a/namespace")
     assert runtime.refused("ADD")["msg"] == "CNI_NETNS '/not/a/namespace' is not a network namespace"
 
 
-def test_a_token_is_never_shown(runtime: Runtime) -> None:
+def test_a_token_is_never_shown(runtime: InProcessRuntime) -> None:
     policy = {"type": "s3cr3t", "k8s_auth_token": "s3cr3t"}
     status, out, err = runtime.call("ADD", policy=policy, log_level="DEBUG")
     assert status == 1
@@ -215,4 +219,5 @@ def test_a_command_loads_its_own_flow_only() -> None:
         timeout=60,
     )
     loaded = done.stderr.splitlines()[-1].split()
-    assert loaded == ["netplug_core.flows.context", "netplug_core.flows.status", "netplug_core.flows.world"]
+    flows = [name for name in loaded if name.startswith("netplug_core.flows.cni.")]
+    assert flows == ["netplug_core.flows.cni.call", "netplug_core.flows.cni.status"]

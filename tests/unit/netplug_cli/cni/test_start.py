@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.cni.start import Methods
+from netplug_cli.cni.start import MethodCache
 
-KEEP = "from netplug_cli.cni.start import keep, kept_file; print(keep(), kept_file())"
+KEEP = "from netplug_cli.cni.start import cache_file, write_cache; print(write_cache(), cache_file())"
 STATUS = "import sys; sys.argv[:] = ['netplug']; from netplug_cli.cni.start import start; sys.exit(start())"
 # Every class that an ADD makes, and those of them whose methods were not found.
 MISSED = """
 from netplug_cli.cni import start
-kept, asked, missed = start.find_kept(), [], []
+kept, asked, missed = start.read_cache(), [], []
 
 def compiled(text, name):
     found = kept.find(text, name)
@@ -24,9 +24,9 @@ def compiled(text, name):
         missed.append(name)
     return found or compile(text, name, "exec")
 
-start.compile_with(compiled)
-import netplug_cli.cni.main, netplug_cli.wiring, netplug_core.flows.add, netplug_backends.sqlite.datastore
-import netplug_backends.linux.dataplane, netplug_core.ipam.decide
+start.compile_attrs_with(compiled)
+import netplug_cli.cni.main, netplug_cli.wiring.backends, netplug_core.flows.cni.add, netplug_backends.sqlite.datastore
+import netplug_backends.linux.dataplane, netplug_core.ipam.allocation.decide
 from netplug_core.addressing import Address
 address = Address.parse("10.0.0.1")
 print(len(asked), missed, address == Address.parse("10.0.0.1"), {address: 1}[Address.parse("10.0.0.1")], repr(address))
@@ -99,7 +99,7 @@ def test_bytecode_of_another_python_is_not_run(kept: Path, tmp_path: Path, chang
 def test_what_is_compiled_otherwise_is_left_to_python(tmp_path: Path) -> None:
     """Releases of attrs to come may ask for more than those that are known."""
     script = (
-        "from netplug_cli.cni import start; start.compile_with(lambda text, name: None); from attr import _make;"
+        "from netplug_cli.cni import start; start.compile_attrs_with(lambda text, name: None); from attr import _make;"
         "print(eval(_make.compile('1 + 1', 'x', 'eval')), _make.compile('2', 'x', 'exec', dont_inherit=True).co_name,"
         " _make.compile('3', 'x', 'exec'))"
     )
@@ -107,7 +107,7 @@ def test_what_is_compiled_otherwise_is_left_to_python(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_put_in_its_place_is_taken_away(tmp_path: Path) -> None:
-    name = run(tmp_path, "from netplug_cli.cni.start import kept_file; print(kept_file())").stdout.strip()
+    name = run(tmp_path, "from netplug_cli.cni.start import cache_file; print(cache_file())").stdout.strip()
     (Path(name) / "in the way").mkdir(parents=True)
     done = run(tmp_path, KEEP)
     assert done.returncode == 1
@@ -117,7 +117,7 @@ def test_what_cannot_be_put_in_its_place_is_taken_away(tmp_path: Path) -> None:
 def test_only_the_very_text_is_found() -> None:
     text = "def __hash__(self):\n    return hash((\n        {},\n        self.a,\n    ))"
     code = compile(text.format("1"), "of a class", "exec")
-    methods = Methods()
+    methods = MethodCache()
     methods.add(text.format("-123"), "of a class", code)
     assert methods.find(text.format("456"), "of a class") == code
     assert methods.find(text.format("456"), "of another") is None

@@ -6,10 +6,10 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.testing.clock import ManualClock
-from tests.unit.netplug_cli.ctl.bench import Bench
+from tests.harness.ctl import ToolHarness
 
 
 @pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> ToolHarness:
     clock = ManualClock()
-    return Bench(tmp_path, capsys, clock, MemoryDatastore(clock=clock))
+    return ToolHarness(tmp_path, capsys, clock, MemoryDatastore(clock=clock))

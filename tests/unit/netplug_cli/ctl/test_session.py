@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.session import Guard, Session, Wishes
-from netplug_core.flows.cluster import VersionMismatch, ensure_initialized
+from netplug_cli.ctl.session import GlobalOptions, Session, VersionCheck
+from netplug_core.flows.resources.cluster import VersionMismatch, ensure_initialized
 from netplug_core.netconf.model import DatastoreSettings
-from tests.unit.netplug_cli.ctl.bench import Bench
+from tests.harness.ctl import ToolHarness
 
 SECRET = "hunter2"  # noqa: S105 - planted, to be searched for
 
 
 @pytest.fixture
-def session(bench: Bench) -> Session:
+def session(bench: ToolHarness) -> Session:
     return Session(
         environ={"ETCD_PASSWORD": SECRET, "KUBECONFIG": "/kc"},
-        open_store=bench.open_store,
+        open_backend=bench.open_store,
         clock=bench.clock,
         chance=lambda: 0.5,
         new_uid=lambda: "00000000-0000-4000-8000-000000000001",
@@ -25,7 +25,7 @@ def session(bench: Bench) -> Session:
 
 
 def upgrade(session: Session, version: str) -> None:
-    with session.unguarded_store() as store:
+    with session.open_datastore_of_any_release() as store:
         ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid, version=version)
 
 
@@ -37,18 +37,18 @@ def test_a_session_shows_no_secret(session: Session) -> None:
 def test_a_context_that_is_wished_for_goes_before_the_configured_one(session: Session) -> None:
     environ = {**session.environ, "K8S_CURRENT_CONTEXT": "configured"}
     assert evolve(session, environ=environ).settings().kubernetes.context == "configured"
-    wishes = Wishes(context="wished")
-    found = evolve(session, environ=environ, wishes=wishes).settings()
+    wishes = GlobalOptions(context="wished")
+    found = evolve(session, environ=environ, options=wishes).settings()
     assert (found.kubernetes.context, found.kubernetes.kubeconfig, found.type) == ("wished", "/kc", "kubernetes")
 
 
-def test_a_newer_clusters_store_is_for_nobody_but_those_who_wish(session: Session, bench: Bench) -> None:
+def test_a_newer_clusters_store_is_for_nobody_but_those_who_wish(session: Session, bench: ToolHarness) -> None:
     upgrade(session, "v3.99.0")
-    with pytest.raises(VersionMismatch, match=r"^version mismatch"), session.store():
+    with pytest.raises(VersionMismatch, match=r"^version mismatch"), session.open_datastore():
         raise AssertionError("it was opened")
-    with evolve(session, wishes=Wishes(guard=Guard.WAIVED)).store() as store:
+    with evolve(session, options=GlobalOptions(version_check=VersionCheck.SKIPPED)).open_datastore() as store:
         assert store is bench.store
-    with session.unguarded_store() as store:
+    with session.open_datastore_of_any_release() as store:
         assert store is bench.store
 
 
@@ -56,10 +56,12 @@ def test_a_session_on_another_environment_forgets_every_other_place(session: Ses
     """A lab's store must never be the one that the machine is configured for."""
     usual = tmp_path / "usual"
     usual.write_text("no configuration at all")
-    told = evolve(session, usual_file=str(usual), wishes=Wishes(config=str(usual), context="x", level="info"))
+    told = evolve(
+        session, default_config_file=str(usual), options=GlobalOptions(config=str(usual), context="x", log_level="info")
+    )
     environ = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": "/lab"}
-    assert told.on(environ).settings() == DatastoreSettings(type="sqlite", sqlite_path="/lab")
-    assert told.on(environ).wishes == Wishes(level="info")
+    assert told.with_environment(environ).settings() == DatastoreSettings(type="sqlite", sqlite_path="/lab")
+    assert told.with_environment(environ).options == GlobalOptions(log_level="info")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,6 @@ def test_a_session_on_another_environment_forgets_every_other_place(session: Ses
 def test_what_is_told_is_a_wish(
     session: Session, level: str, lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with evolve(session, wishes=Wishes(level=level)).store():
+    with evolve(session, options=GlobalOptions(log_level=level)).open_datastore():
         pass
     assert capsys.readouterr().err.splitlines() == lines

@@ -3,25 +3,28 @@
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.tables import Width, columns, resource_table
+from netplug_cli.ctl.tables import Width, format_columns, format_resources
 from netplug_core.addressing import Address, Prefix
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import KINDS, Resource, kind_of
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
+from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileSpec
-from netplug_core.resources.workloadendpoint import AddressMapping, WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 
-NAMES = (OrchestratorName(orchestrator="k8s", name="a"), OrchestratorName(orchestrator="other", name="b"))
+NAMES = (
+    OrchestratorReference(orchestrator="k8s", node_name="a"),
+    OrchestratorReference(orchestrator="other", node_name="b"),
+)
 LABELS = (("rack", "a"), ("zone", ""))
-NODE = Node(metadata=Metadata(name="node-a", labels=LABELS), spec=NodeSpec(orchestrator_names=NAMES))
+NODE = Node(metadata=Metadata(name="node-a", labels=LABELS), spec=NodeSpec(orchestrator_references=NAMES))
 PROFILE = Profile(metadata=Metadata(name="kns.shop"), spec=ProfileSpec(labels_to_apply=LABELS))
 RESERVED = (Prefix.parse("10.0.0.0/30"), Prefix.parse("10.0.1.7"))
 RESERVATION = IPReservation(metadata=Metadata(name="r"), spec=IPReservationSpec(reserved=RESERVED))
 CONFIGURATION = IPAMConfiguration(
-    metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks=4)
+    metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True, max_blocks_per_host=4)
 )
 ENDPOINT = WorkloadEndpoint(
     metadata=Metadata(name="w", namespace="ns"),
@@ -31,7 +34,7 @@ ENDPOINT = WorkloadEndpoint(
         endpoint="eth0",
         pod="web-0",
         addresses=(Address.parse("10.0.0.1"), Address.parse("fd00::1")),
-        address_mappings=(AddressMapping(internal=Address.parse("10.0.0.1"), external=Address.parse("192.0.2.9")),),
+        ip_nats=(IPNAT(internal=Address.parse("10.0.0.1"), external=Address.parse("192.0.2.9")),),
         profiles=("kns.default", "ksa.default.default"),
         interface_name="netp1",
     ),
@@ -40,13 +43,17 @@ CLUSTER = ClusterInformation(metadata=Metadata(name="default"), spec=ClusterInfo
 
 
 def test_cells_are_padded_by_three_and_to_five_at_least() -> None:
-    assert columns(("A", "LONGER"), [("b", ""), ("", "x")]) == ["A    LONGER   ", "b             ", "     x        "]
+    assert format_columns(("A", "LONGER"), [("b", ""), ("", "x")]) == [
+        "A    LONGER   ",
+        "b             ",
+        "     x        ",
+    ]
 
 
 @pytest.mark.parametrize("width", Width)
 def test_every_kind_has_a_table(width: Width) -> None:
     for row in KINDS:
-        (header,) = resource_table(row, (), width)
+        (header,) = format_resources(row, (), width)
         assert header.split()
 
 
@@ -79,19 +86,19 @@ def test_every_kind_has_a_table(width: Width) -> None:
     ],
 )
 def test_the_cells_of_a_resource(resource: Resource, width: Width, cells: list[str]) -> None:
-    header, line = resource_table(kind_of(resource), [resource], width)
+    header, line = format_resources(kind_of(resource), [resource], width)
     assert line.split() == cells
     assert len(header) == len(line)
 
 
 def test_many_reservations_are_cut() -> None:
     spec = IPReservationSpec(reserved=tuple(Prefix.parse(f"10.0.{n}.0/24") for n in range(7)))
-    _, line = resource_table(kind_of(RESERVATION), [evolve(RESERVATION, spec=spec)], Width.WIDE)
+    _, line = format_resources(kind_of(RESERVATION), [evolve(RESERVATION, spec=spec)], Width.WIDE)
     _, cidrs = line.split()
     assert len(cidrs) == 80
     assert cidrs.endswith("...")
 
 
 def test_columns_may_be_put_in_front() -> None:
-    _, line = resource_table(kind_of(ENDPOINT), [ENDPOINT], Width.NARROW, first=("NAMESPACE",))
+    _, line = format_resources(kind_of(ENDPOINT), [ENDPOINT], Width.NARROW, leading_columns=("NAMESPACE",))
     assert line.split()[:2] == ["ns", "web-0"]

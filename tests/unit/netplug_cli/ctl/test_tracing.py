@@ -3,10 +3,10 @@
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_cli.ctl.tracing import TracedDatastore, Tracing
+from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.ipam.block import BLOCK, Block
+from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.records import AlreadyExists, Create, Get, Kind, List, RequireUnchanged, Revision, Write
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.testing.clock import ManualClock
@@ -16,10 +16,10 @@ BLOCK_ = Block.new(Prefix.parse("10.0.0.0/26"), owner="host:not-to-be-told", now
 
 @pytest.mark.parametrize(
     "level, tracing",
-    [("panic", Tracing.OFF), ("warn", Tracing.OFF), ("info", Tracing.STORE), ("Debug", Tracing.CALLS)],
+    [("panic", TraceLevel.OFF), ("warn", TraceLevel.OFF), ("info", TraceLevel.STORE), ("Debug", TraceLevel.CALLS)],
 )
-def test_levels_ask_for_more_and_more(level: str, tracing: Tracing) -> None:
-    assert Tracing.of_level(level) is tracing
+def test_levels_ask_for_more_and_more(level: str, tracing: TraceLevel) -> None:
+    assert TraceLevel.of_level(level) is tracing
 
 
 def test_every_call_is_a_line_with_its_keys_and_no_value(capsys: pytest.CaptureFixture[str]) -> None:

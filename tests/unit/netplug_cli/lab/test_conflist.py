@@ -4,19 +4,19 @@ import json
 
 import pytest
 
-from netplug_cli.lab.conflist import Conflist, read_conflist, render_conflist
-from netplug_cli.lab.model import LabError, Plan, planned
-from netplug_cli.lab.paths import Folder
-from netplug_cli.lab.stores import OwnServers, RunningServers, Store, StoreKind, store_environment
-from netplug_core.netconf.load import Purpose, Role, load
-from netplug_core.netconf.support import refuse_unsupported
-from netplug_core.netconf.tool import datastore_settings_from_environment
+from netplug_cli.lab.conflist import Conflist, parse_conflist, render_conflist
+from netplug_cli.lab.model import LabError, LabPlan, new_lab
+from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, StoreKind, store_environment
+from netplug_core.netconf.load import LoadPurpose, PluginRole, load
+from netplug_core.netconf.unsupported import refuse_unsupported
+from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 
 def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
-    lab, folder = planned(Plan(name="lab", pod_count=1), uid="u"), Folder("/run/netplug-lab")
-    conflist = read_conflist(render_conflist(lab, folder), "conflist")
-    netconf = load(json.loads(conflist.request(0, "")), Role.MAIN, Purpose.SETUP)
+    lab, folder = new_lab(LabPlan(name="lab", pod_count=1), uid="u"), LabFolder("/run/netplug-lab")
+    conflist = parse_conflist(render_conflist(lab, folder), "conflist")
+    netconf = load(json.loads(conflist.request(0, "")), PluginRole.MAIN, LoadPurpose.SETUP)
     refuse_unsupported(netconf)
     assert netconf.nodename == "lab-node"
     assert netconf.datastore.type == "sqlite"
@@ -37,22 +37,22 @@ def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
         (OwnServers(etcd="/e"), {"etcd_endpoints": "http://127.0.0.1:2379"}),
         (OwnServers(etcd="/e", apiserver="/a"), {"kubernetes": {"kubeconfig": "/lab/conf/kubeconfig"}}),
         (
-            RunningServers(
+            ExternalServers(
                 kind=StoreKind.ETCD,
-                variables=(("ETCD_ENDPOINTS", "https://10.0.0.1:1"), ("ETCD_CA_CERT_FILE", "/ca")),
-                places=(("10.0.0.1", 1),),
+                environment=(("ETCD_ENDPOINTS", "https://10.0.0.1:1"), ("ETCD_CA_CERT_FILE", "/ca")),
+                addresses=(("10.0.0.1", 1),),
             ),
             {"etcd_endpoints": "https://10.0.0.1:1", "etcd_ca_cert_file": "/ca"},
         ),
     ],
 )
-def test_the_plugin_is_told_of_the_labs_servers_as_netplugctl_is(store: Store, expected: dict[str, object]) -> None:
+def test_the_plugin_is_told_of_the_labs_servers_as_netplugctl_is(store: LabStore, expected: dict[str, object]) -> None:
     """Both ways of saying it come to the same settings."""
-    folder = Folder("/lab")
-    lab = planned(Plan(name="lab", pod_count=1, store=store), uid="u")
-    conflist = read_conflist(render_conflist(lab, folder), "conflist")
+    folder = LabFolder("/lab")
+    lab = new_lab(LabPlan(name="lab", pod_count=1, store=store), uid="u")
+    conflist = parse_conflist(render_conflist(lab, folder), "conflist")
     assert dict(conflist.plugins[0]).items() >= {"datastore_type": store.kind.value, **expected}.items()
-    netconf = load(json.loads(conflist.request(0, "")), Role.MAIN, Purpose.SETUP)
+    netconf = load(json.loads(conflist.request(0, "")), PluginRole.MAIN, LoadPurpose.SETUP)
     refuse_unsupported(netconf)
     told = datastore_settings_from_environment(store_environment(store, folder))
     assert (netconf.datastore.type, netconf.datastore.etcd_endpoints) == (told.type, told.etcd_endpoints)
@@ -74,4 +74,4 @@ def test_a_plugin_gets_its_own_object_with_name_version_and_the_result_before() 
 @pytest.mark.parametrize("text", ["", "{}", '{"name": "n"}', '{"name": "n", "cniVersion": "1.0.0", "plugins": 3}'])
 def test_what_is_no_configuration_list(text: str) -> None:
     with pytest.raises(LabError, match="conflist"):
-        read_conflist(text, "conflist")
+        parse_conflist(text, "conflist")

@@ -9,9 +9,16 @@ import pytest
 from attrs import Factory, define, evolve
 
 from netplug_core.addressing import Address
-from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, Reply, identify, run
-from netplug_core.cni.request import CNIRequest, Command
-from netplug_core.cni.result import AssignedAddress, Result
+from netplug_core.cni.dispatch import (
+    Invocation,
+    Plugin,
+    PluginIdentity,
+    ProcessOutput,
+    plugin_from_argv0,
+    run_invocation,
+)
+from netplug_core.cni.request import CNICommand, CNIRequest
+from netplug_core.cni.result import CNIResult, IPConfig
 from netplug_core.errors import NamespaceError, Unavailable
 
 SUPPORTED = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
@@ -23,7 +30,7 @@ ADD = {
     "CNI_IFNAME": "eth0",
     "CNI_PATH": "/opt/cni/bin",
 }
-RESULT = Result(ips=(AssignedAddress(address=Address.parse("10.0.0.2"), length=32),))
+RESULT = CNIResult(ips=(IPConfig(address=Address.parse("10.0.0.2"), length=32),))
 
 
 def unread() -> str:
@@ -38,17 +45,17 @@ NETPLUG = Invocation(identity=PluginIdentity(plugin=Plugin.MAIN, version="3.33.0
 
 
 @define
-class Bench:
+class DispatchHarness:
     """Runs invocations against handlers that note what they were given."""
 
-    answer: Result | None = RESULT
+    answer: CNIResult | None = RESULT
     error: Exception | None = None
     requests: list[CNIRequest] = Factory(list)
     namespaces: list[str] = Factory(list)
     logged: list[str] = Factory(list)
     own_namespace: str = ""
 
-    def handle(self, request: CNIRequest) -> Result | None:
+    def handle(self, request: CNIRequest) -> CNIResult | None:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
@@ -58,10 +65,10 @@ class Bench:
         self.namespaces.append(path)
         return path == self.own_namespace
 
-    def run(self, invocation: Invocation) -> Reply:
-        return run(
+    def run(self, invocation: Invocation) -> ProcessOutput:
+        return run_invocation(
             invocation,
-            handlers={command: self.handle for command in Command if command is not Command.VERSION},
+            handlers={command: self.handle for command in CNICommand if command is not CNICommand.VERSION},
             is_own_namespace=self.is_own_namespace,
             log=self.logged.append,
         )
@@ -69,7 +76,7 @@ class Bench:
     def refusal(self, invocation: Invocation) -> dict[str, object]:
         """The error object of an invocation that fails before any work."""
         reply = self.run(invocation)
-        assert reply.status == 1
+        assert reply.exit_status == 1
         assert reply.stderr == ""
         assert self.requests == []
         assert len(self.logged) == 1
@@ -78,8 +85,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> DispatchHarness:
+    return DispatchHarness()
 
 
 def with_environ(command: str = "ADD", **changes: str) -> Invocation:
@@ -106,19 +113,19 @@ def with_config(text: str | bytes, command: str = "ADD") -> Invocation:
     ],
 )
 def test_the_base_name_selects_the_plugin(argv0: str, plugin: Plugin) -> None:
-    assert identify(argv0) is plugin
+    assert plugin_from_argv0(argv0) is plugin
 
 
 # --- without a request ---------------------------------------------------------------------------------------------
 
 
-def test_the_version_flag_prints_one_line(bench: Bench) -> None:
+def test_the_version_flag_prints_one_line(bench: DispatchHarness) -> None:
     invocation = evolve(NETPLUG, flags=("-v",), environ={}, stdin=unread)
-    assert bench.run(invocation) == Reply(stdout="3.33.0\n")
+    assert bench.run(invocation) == ProcessOutput(stdout="3.33.0\n")
 
 
 @pytest.mark.parametrize("flags", [("-t",), ("-x", "-v"), ("-v", "word"), ("--version",)])
-def test_any_other_argument_is_refused(bench: Bench, flags: tuple[str, ...]) -> None:
+def test_any_other_argument_is_refused(bench: DispatchHarness, flags: tuple[str, ...]) -> None:
     document = bench.refusal(evolve(NETPLUG, flags=flags, stdin=unread))
     unknown = next(flag for flag in flags if flag != "-v")
     assert document == {
@@ -130,13 +137,13 @@ def test_any_other_argument_is_refused(bench: Bench, flags: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("plugin", list(Plugin))
-def test_a_person_without_any_variable_is_told_what_this_is(bench: Bench, plugin: Plugin) -> None:
+def test_a_person_without_any_variable_is_told_what_this_is(bench: DispatchHarness, plugin: Plugin) -> None:
     invocation = Invocation(
         identity=PluginIdentity(plugin=plugin, version="3.33.0"), environ={"PATH": "/bin"}, stdin=unread
     )
     reply = bench.run(invocation)
     assert reply.stdout == ""
-    assert reply.status == 0
+    assert reply.exit_status == 0
     assert reply.stderr == (
         f"{plugin.value} 3.33.0: a CNI plugin; container runtimes run it\n"
         "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"
@@ -144,7 +151,7 @@ def test_a_person_without_any_variable_is_told_what_this_is(bench: Bench, plugin
 
 
 @pytest.mark.parametrize("environ", [{"CNI_PATH": "/opt/cni/bin"}, {"CNI_COMMAND": ""}])
-def test_one_variable_makes_it_a_call(bench: Bench, environ: dict[str, str]) -> None:
+def test_one_variable_makes_it_a_call(bench: DispatchHarness, environ: dict[str, str]) -> None:
     document = bench.refusal(evolve(NETPLUG, environ=environ, stdin=unread))
     assert document == {
         "cniVersion": "1.1.0",
@@ -169,16 +176,16 @@ def test_one_variable_makes_it_a_call(bench: Bench, environ: dict[str, str]) -> 
         ("[" * 100_000, "1.1.0"),
     ],
 )
-def test_version_answers_whatever_is_sent(bench: Bench, given: str | bytes, printed: str) -> None:
+def test_version_answers_whatever_is_sent(bench: DispatchHarness, given: str | bytes, printed: str) -> None:
     invocation = evolve(NETPLUG, environ={"CNI_COMMAND": "VERSION"}, stdin=giving(given))
     reply = bench.run(invocation)
-    assert reply == Reply(stdout=reply.stdout)
+    assert reply == ProcessOutput(stdout=reply.stdout)
     assert json.loads(reply.stdout) == {"cniVersion": printed, "supportedVersions": SUPPORTED}
     assert reply.stdout.startswith('{\n    "cniVersion"')
-    assert bench == Bench()
+    assert bench == DispatchHarness()
 
 
-def test_version_answers_without_standard_input(bench: Bench) -> None:
+def test_version_answers_without_standard_input(bench: DispatchHarness) -> None:
     invocation = evolve(NETPLUG, environ={"CNI_COMMAND": "VERSION"}, stdin=broken)
     assert json.loads(bench.run(invocation).stdout)["cniVersion"] == "1.1.0"
 
@@ -186,11 +193,11 @@ def test_version_answers_without_standard_input(bench: Bench) -> None:
 def test_version_imports_little() -> None:
     script = (
         "import sys\n"
-        "from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, run\n"
+        "from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, run_invocation\n"
         "identity = PluginIdentity(plugin=Plugin.MAIN, version='1')\n"
         "invocation = Invocation(identity=identity, environ={'CNI_COMMAND': 'VERSION'}, stdin=lambda: '{}')\n"
-        "reply = run(invocation, handlers={}, is_own_namespace=bool, log=print)\n"
-        "assert reply.status == 0\n"
+        "reply = run_invocation(invocation, handlers={}, is_own_namespace=bool, log=print)\n"
+        "assert reply.exit_status == 0\n"
         "print(*sorted(sys.modules))\n"
     )
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
@@ -211,13 +218,13 @@ def broken() -> str:
     raise OSError(5, "Input/output error")
 
 
-def test_the_environment_is_judged_before_standard_input(bench: Bench) -> None:
+def test_the_environment_is_judged_before_standard_input(bench: DispatchHarness) -> None:
     document = bench.refusal(evolve(NETPLUG, environ={"CNI_COMMAND": "ADD"}, stdin=unread))
     assert document["code"] == 4
     assert document["msg"] == ("required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH] missing")
 
 
-def test_an_unknown_command_is_named(bench: Bench) -> None:
+def test_an_unknown_command_is_named(bench: DispatchHarness) -> None:
     document = bench.refusal(with_environ("FOO"))
     assert document["code"] == 4
     assert str(document["msg"]).startswith("unknown CNI_COMMAND: FOO;")
@@ -236,11 +243,11 @@ def test_an_unknown_command_is_named(bench: Bench) -> None:
         {"CNI_ARGS": "x"},
     ],
 )
-def test_malformed_variables_are_code_4(bench: Bench, changes: dict[str, str]) -> None:
+def test_malformed_variables_are_code_4(bench: DispatchHarness, changes: dict[str, str]) -> None:
     assert bench.refusal(with_environ("ADD", **changes))["code"] == 4
 
 
-def test_input_that_cannot_be_read_is_code_5(bench: Bench) -> None:
+def test_input_that_cannot_be_read_is_code_5(bench: DispatchHarness) -> None:
     assert bench.refusal(evolve(NETPLUG, stdin=broken)) == {
         "cniVersion": "1.1.0",
         "code": 5,
@@ -249,24 +256,24 @@ def test_input_that_cannot_be_read_is_code_5(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("text", ["", b"", "{nope", "[]", b'{"name": "\xff"}'])
-def test_input_that_is_no_configuration_is_code_6(bench: Bench, text: str | bytes) -> None:
+def test_input_that_is_no_configuration_is_code_6(bench: DispatchHarness, text: str | bytes) -> None:
     document = bench.refusal(with_config(text))
     assert document["code"] == 6
     assert document["cniVersion"] == "1.1.0"
 
 
-def test_bytes_that_are_no_utf8_are_named_by_their_place(bench: Bench) -> None:
+def test_bytes_that_are_no_utf8_are_named_by_their_place(bench: DispatchHarness) -> None:
     document = bench.refusal(with_config(b'{"name": "\xff"}'))
     assert document["msg"] == "standard input: is not UTF-8: invalid start byte at byte 10"
 
 
-def test_the_name_is_judged_before_the_version(bench: Bench) -> None:
+def test_the_name_is_judged_before_the_version(bench: DispatchHarness) -> None:
     document = bench.refusal(with_config('{"cniVersion": "9.9.9"}'))
     assert document["code"] == 7
     assert document["cniVersion"] == "9.9.9"
 
 
-def test_the_version_is_judged_before_the_command(bench: Bench) -> None:
+def test_the_version_is_judged_before_the_command(bench: DispatchHarness) -> None:
     document = bench.refusal(with_config('{"name": "net1", "cniVersion": "9.9.9"}', "GC"))
     assert document == {
         "cniVersion": "9.9.9",
@@ -277,21 +284,21 @@ def test_the_version_is_judged_before_the_command(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("command,version", [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")])
-def test_a_version_without_the_command_is_code_1(bench: Bench, command: str, version: str) -> None:
+def test_a_version_without_the_command_is_code_1(bench: DispatchHarness, command: str, version: str) -> None:
     document = bench.refusal(with_config(f'{{"name": "net1", "cniVersion": "{version}"}}', command))
     assert document["code"] == 1
     assert document["msg"] == f"config version does not allow {command}"
     assert document["cniVersion"] == version
 
 
-def test_the_command_is_judged_before_the_namespace(bench: Bench) -> None:
+def test_the_command_is_judged_before_the_namespace(bench: DispatchHarness) -> None:
     bench.own_namespace = ADD["CNI_NETNS"]
     document = bench.refusal(with_config('{"name": "net1", "cniVersion": "9.9.9"}'))
     assert document["code"] == 1
     assert bench.namespaces == []
 
 
-def test_an_add_into_our_own_namespace_is_refused_before_any_work(bench: Bench) -> None:
+def test_an_add_into_our_own_namespace_is_refused_before_any_work(bench: DispatchHarness) -> None:
     bench.own_namespace = ADD["CNI_NETNS"]
     assert bench.refusal(NETPLUG) == {
         "cniVersion": "1.0.0",
@@ -300,24 +307,24 @@ def test_an_add_into_our_own_namespace_is_refused_before_any_work(bench: Bench) 
     }
 
 
-def test_the_override_lifts_the_namespace_check(bench: Bench) -> None:
+def test_the_override_lifts_the_namespace_check(bench: DispatchHarness) -> None:
     bench.own_namespace = ADD["CNI_NETNS"]
-    assert bench.run(with_environ(CNI_NETNS_OVERRIDE="true")).status == 0
+    assert bench.run(with_environ(CNI_NETNS_OVERRIDE="true")).exit_status == 0
     assert bench.namespaces == []
 
 
-def test_a_del_is_not_held_up_by_the_namespace_check(bench: Bench) -> None:
+def test_a_del_is_not_held_up_by_the_namespace_check(bench: DispatchHarness) -> None:
     bench.own_namespace = ADD["CNI_NETNS"]
-    assert bench.run(with_environ("DEL")).status == 0
+    assert bench.run(with_environ("DEL")).exit_status == 0
     assert len(bench.requests) == 1
 
 
 # --- handlers ------------------------------------------------------------------------------------------------------
 
 
-def test_an_add_prints_its_result_in_the_version_of_the_call(bench: Bench) -> None:
+def test_an_add_prints_its_result_in_the_version_of_the_call(bench: DispatchHarness) -> None:
     reply = bench.run(with_config(b'{"name": "net1", "cniVersion": "0.3.1"}'))
-    assert reply.status == 0
+    assert reply.exit_status == 0
     assert reply.stderr == ""
     assert json.loads(reply.stdout) == {
         "cniVersion": "0.3.1",
@@ -327,23 +334,23 @@ def test_an_add_prints_its_result_in_the_version_of_the_call(bench: Bench) -> No
     assert bench.logged == []
 
 
-def test_a_result_for_an_unstated_version_says_0_2_0(bench: Bench) -> None:
+def test_a_result_for_an_unstated_version_says_0_2_0(bench: DispatchHarness) -> None:
     reply = bench.run(with_config('{"name": "net1"}'))
     assert json.loads(reply.stdout) == {"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/32"}}
 
 
 @pytest.mark.parametrize("command", ["DEL", "CHECK", "GC", "STATUS"])
 def test_success_without_a_result_prints_nothing(command: str) -> None:
-    bench = Bench(answer=None)
+    bench = DispatchHarness(answer=None)
     reply = bench.run(with_config('{"name": "net1", "cniVersion": "1.1.0"}', command))
-    assert reply == Reply()
+    assert reply == ProcessOutput()
     assert [request.command.value for request in bench.requests] == [command]
 
 
 def test_an_error_of_ours_becomes_the_error_object() -> None:
-    bench = Bench(error=Unavailable("the datastore", "no answer"))
+    bench = DispatchHarness(error=Unavailable("the datastore", "no answer"))
     reply = bench.run(NETPLUG)
-    assert reply.status == 1
+    assert reply.exit_status == 1
     assert json.loads(reply.stdout) == {
         "cniVersion": "1.0.0",
         "code": 11,
@@ -353,14 +360,14 @@ def test_an_error_of_ours_becomes_the_error_object() -> None:
 
 
 def test_an_error_for_an_unstated_version_says_0_2_0() -> None:
-    reply = Bench(error=NamespaceError("gone")).run(with_config('{"name": "net1"}'))
+    reply = DispatchHarness(error=NamespaceError("gone")).run(with_config('{"name": "net1"}'))
     assert json.loads(reply.stdout)["cniVersion"] == "0.2.0"
 
 
 def test_an_unforeseen_exception_becomes_one_error_object() -> None:
-    bench = Bench(error=ZeroDivisionError("division by zero"))
+    bench = DispatchHarness(error=ZeroDivisionError("division by zero"))
     reply = bench.run(NETPLUG)
-    assert reply.status == 1
+    assert reply.exit_status == 1
     assert json.loads(reply.stdout) == {
         "cniVersion": "1.0.0",
         "code": 999,
@@ -372,13 +379,13 @@ def test_an_unforeseen_exception_becomes_one_error_object() -> None:
 
 
 def test_a_result_that_cannot_be_shown_is_an_error() -> None:
-    reply = Bench(answer=Result()).run(with_config('{"name": "net1", "cniVersion": "0.2.0"}'))
-    assert reply.status == 1
+    reply = DispatchHarness(answer=CNIResult()).run(with_config('{"name": "net1", "cniVersion": "0.2.0"}'))
+    assert reply.exit_status == 1
     assert json.loads(reply.stdout)["code"] == 7
 
 
 def test_a_token_leaves_in_no_text() -> None:
-    bench = Bench(error=ValueError("cannot use s3cr3t"))
+    bench = DispatchHarness(error=ValueError("cannot use s3cr3t"))
     reply = bench.run(with_config('{"name": "net1", "policy": {"k8s_auth_token": "s3cr3t"}}'))
     assert json.loads(reply.stdout)["msg"] == "ValueError: cannot use <hidden>"
     assert "s3cr3t" not in reply.stdout + reply.stderr + bench.logged[0]

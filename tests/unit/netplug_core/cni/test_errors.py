@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from netplug_core.cni.errors import Failure, describe, find_secrets, render_failure
+from netplug_core.cni.errors import CNIErrorObject, collect_secrets, describe_error, render_error
 from netplug_core.errors import (
     ConfigurationError,
     DecodeError,
@@ -59,59 +59,59 @@ def failing_twice(first: Exception, second: Exception) -> None:
     ],
 )
 def test_our_errors_have_their_code_and_text(error: NetplugError, code: int) -> None:
-    assert describe(error, secrets=()) == Failure(
+    assert describe_error(error, secrets=()) == CNIErrorObject(
         code=code,
         message=str(error),
         details="",
-        log=f"the final result was an error, code {code}: {error}",
+        log_text=f"the final result was an error, code {code}: {error}",
     )
 
 
 def test_the_details_of_an_error_are_beside_its_text() -> None:
-    failure = describe(IncompatibleVersion("incompatible", 'config is "x"'), secrets=())
+    failure = describe_error(IncompatibleVersion("incompatible", 'config is "x"'), secrets=())
     assert failure.message == "incompatible"
     assert failure.details == 'config is "x"'
-    assert failure.log == 'the final result was an error, code 1: incompatible (config is "x")'
+    assert failure.log_text == 'the final result was an error, code 1: incompatible (config is "x")'
 
 
 def test_an_unforeseen_exception_is_999_with_its_traceback_in_the_log_only() -> None:
-    failure = describe(raised(ValueError("odd")), secrets=())
+    failure = describe_error(raised(ValueError("odd")), secrets=())
     assert failure.code == 999
     assert failure.message == failure.details == "ValueError: odd"
-    assert failure.log.startswith("the final result was an error, code 999: ValueError: odd\nTraceback (most ")
-    assert "raise error" in failure.log
+    assert failure.log_text.startswith("the final result was an error, code 999: ValueError: odd\nTraceback (most ")
+    assert "raise error" in failure.log_text
 
 
 def test_an_exception_without_a_text_is_its_class() -> None:
-    assert describe(KeyError(), secrets=()).message == "KeyError"
+    assert describe_error(KeyError(), secrets=()).message == "KeyError"
 
 
 def test_our_pending_errors_are_in_the_details() -> None:
     error = ours(Unavailable("store", "gone"), while_handling=NamespaceError("no such namespace"))
-    failure = describe(error, secrets=())
+    failure = describe_error(error, secrets=())
     assert failure.message == "store: gone"
     assert failure.details == "raised while handling no such namespace"
 
 
 def test_what_the_message_says_already_is_not_said_again() -> None:
     error = ours(Unavailable("store", "gone"), while_handling=Unavailable("store", "gone"))
-    assert describe(error, secrets=()).details == ""
+    assert describe_error(error, secrets=()).details == ""
 
 
 def test_pending_exceptions_of_others_are_not_shown_beside_ours() -> None:
     error = ours(Unavailable("store", "gone"), while_handling=OSError("raw"))
-    assert describe(error, secrets=()).details == ""
+    assert describe_error(error, secrets=()).details == ""
 
 
 def test_a_pending_error_is_found_behind_the_exception_of_another() -> None:
     outer = Unavailable("store", "gone")
     outer.__cause__ = ours(OSError("raw"), while_handling=NamespaceError("first"))
-    assert describe(outer, secrets=()).details == "raised while handling first"
+    assert describe_error(outer, secrets=()).details == "raised while handling first"
 
 
 def test_everything_pending_is_beside_an_unforeseen_exception() -> None:
     error = ours(ValueError("odd"), while_handling=ours(OSError("raw"), while_handling=RequestError("first")))
-    assert describe(error, secrets=()).details == (
+    assert describe_error(error, secrets=()).details == (
         "ValueError: odd; raised while handling OSError: raw; raised while handling RequestError: first"
     )
 
@@ -119,22 +119,22 @@ def test_everything_pending_is_beside_an_unforeseen_exception() -> None:
 def test_what_was_suppressed_is_not_pending() -> None:
     error = ours(Unavailable("store", "gone"), while_handling=NamespaceError("translated"))
     error.__suppress_context__ = True
-    assert describe(error, secrets=()).details == ""
+    assert describe_error(error, secrets=()).details == ""
 
 
 def test_a_ring_of_exceptions_ends() -> None:
     first, second = RequestError("first"), RequestError("second")
     first.__cause__, second.__cause__ = second, first
-    assert describe(first, secrets=()).details.count("second") == 8
+    assert describe_error(first, secrets=()).details.count("second") == 8
 
 
 def test_secrets_are_hidden_in_every_text() -> None:
     error = ours(ValueError("token abcd"), while_handling=OSError("abcdef ghi"))
-    failure = describe(error, secrets=("abcdef", "abcd", "ghi"))
+    failure = describe_error(error, secrets=("abcdef", "abcd", "ghi"))
     assert failure.message == "ValueError: token <hidden>"
     assert failure.details == ("ValueError: token <hidden>; raised while handling OSError: <hidden> <hidden>")
-    assert "OSError: <hidden> <hidden>" in failure.log
-    assert "abcd" not in failure.log
+    assert "OSError: <hidden> <hidden>" in failure.log_text
+    assert "abcd" not in failure.log_text
 
 
 def test_secrets_stand_under_telling_keys() -> None:
@@ -144,23 +144,23 @@ def test_secrets_stand_under_telling_keys() -> None:
         "plugins": [{"Password": "longest"}, {"client_secret": "x"}, {"token": ""}, {"token": 5}],
         "tokens": {"inner": "not one"},
     }
-    assert find_secrets(config) == ("longest", "abc", "x")
+    assert collect_secrets(config) == ("longest", "abc", "x")
 
 
 def test_secrets_are_found_however_deep() -> None:
     config: object = {"token": "abc"}
     for _ in range(5000):
         config = [{"inner": config}]
-    assert find_secrets(config) == ("abc",)
+    assert collect_secrets(config) == ("abc",)
 
 
 def test_the_error_object() -> None:
-    failure = Failure(code=7, message="bad", details="why", log="")
-    assert render_failure(failure, "0.4.0") == (
+    failure = CNIErrorObject(code=7, message="bad", details="why", log_text="")
+    assert render_error(failure, "0.4.0") == (
         '{\n    "cniVersion": "0.4.0",\n    "code": 7,\n    "msg": "bad",\n    "details": "why"\n}\n'
     )
 
 
 def test_empty_details_are_left_out() -> None:
-    document = json.loads(render_failure(Failure(code=4, message="bad", details="", log=""), "1.1.0"))
+    document = json.loads(render_error(CNIErrorObject(code=4, message="bad", details="", log_text=""), "1.1.0"))
     assert document == {"cniVersion": "1.1.0", "code": 4, "msg": "bad"}

@@ -8,12 +8,12 @@ import pytest
 from netplug_core.addressing import Address
 from netplug_core.cni.request import (
     CNIArgs,
+    CNICommand,
+    CNIEnvironment,
     CNIRequest,
-    Command,
-    Environment,
-    decode_config,
+    decode_netconf,
     make_request,
-    read_environment,
+    parse_environment,
 )
 from netplug_core.errors import ConfigurationError, DecodeError, IncompatibleVersion, RequestError
 
@@ -33,7 +33,9 @@ def environ(command: str = "ADD", **changes: str | None) -> dict[str, str]:
 
 
 def request_of(config: Mapping[str, object], command: str = "ADD", **changes: str) -> CNIRequest:
-    return make_request(read_environment(environ(command, **changes)), raw=json.dumps(config), config=config)
+    return make_request(
+        parse_environment(environ(command, **changes)), netconf_text=json.dumps(config), netconf_mapping=config
+    )
 
 
 # --- variables -----------------------------------------------------------------------------------------------------
@@ -41,8 +43,8 @@ def request_of(config: Mapping[str, object], command: str = "ADD", **changes: st
 
 @pytest.mark.parametrize("command", ["ADD", "CHECK", "DEL"])
 def test_an_attachment_is_read_whole(command: str) -> None:
-    assert read_environment(environ(command, CNI_ARGS="K8S_POD_NAME=web")) == Environment(
-        command=Command(command),
+    assert parse_environment(environ(command, CNI_ARGS="K8S_POD_NAME=web")) == CNIEnvironment(
+        command=CNICommand(command),
         container_id="abc123",
         netns="/run/netns/cni-1",
         ifname="eth0",
@@ -54,11 +56,13 @@ def test_an_attachment_is_read_whole(command: str) -> None:
 @pytest.mark.parametrize("command", ["GC", "STATUS"])
 def test_commands_without_an_attachment_look_at_the_path_only(command: str) -> None:
     given = environ(command, CNI_CONTAINERID="-bad", CNI_IFNAME="a/b", CNI_ARGS="bad")
-    assert read_environment(given) == Environment(command=Command(command), path=("/opt/cni/bin", "/usr/lib/cni"))
+    assert parse_environment(given) == CNIEnvironment(
+        command=CNICommand(command), path=("/opt/cni/bin", "/usr/lib/cni")
+    )
 
 
 def test_version_needs_nothing_else() -> None:
-    assert read_environment({"CNI_COMMAND": "VERSION"}) == Environment(command=Command.VERSION)
+    assert parse_environment({"CNI_COMMAND": "VERSION"}) == CNIEnvironment(command=CNICommand.VERSION)
 
 
 @pytest.mark.parametrize(
@@ -78,29 +82,29 @@ def test_version_needs_nothing_else() -> None:
 )
 def test_all_missing_variables_are_named_at_once(given: dict[str, str], missing: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        read_environment(given)
+        parse_environment(given)
     assert str(refusal.value) == f"required env variables [{missing}] missing"
 
 
 def test_a_del_needs_no_namespace() -> None:
-    assert read_environment(environ("DEL", CNI_NETNS=None)).netns == ""
+    assert parse_environment(environ("DEL", CNI_NETNS=None)).netns == ""
 
 
 @pytest.mark.parametrize("command", ["FOO", "add", " ADD"])
 def test_an_unknown_command_is_named(command: str) -> None:
     with pytest.raises(RequestError, match=f"^unknown CNI_COMMAND: {command}; ADD, DEL, CHECK, GC, STATUS, "):
-        read_environment(environ(command))
+        parse_environment(environ(command))
 
 
 @pytest.mark.parametrize("container_id", ["a", "0", "A-b_c.d", "x" * 200])
 def test_container_ids_of_the_specification_are_accepted(container_id: str) -> None:
-    assert read_environment(environ(CNI_CONTAINERID=container_id)).container_id == container_id
+    assert parse_environment(environ(CNI_CONTAINERID=container_id)).container_id == container_id
 
 
 @pytest.mark.parametrize("container_id", ["-abc", "a b", ".a", "_a", "a/b", "../../x", "ä", "a\n"])
 def test_other_container_ids_are_refused(container_id: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        read_environment(environ(CNI_CONTAINERID=container_id))
+        parse_environment(environ(CNI_CONTAINERID=container_id))
     assert str(refusal.value) == (
         f'CNI_CONTAINERID: "{container_id}" is not a container id; '
         "letters, digits, '_', '.' and '-' are accepted, a letter or digit first"
@@ -109,7 +113,7 @@ def test_other_container_ids_are_refused(container_id: str) -> None:
 
 @pytest.mark.parametrize("ifname", ["e", "eth0", "fifteen-letters", "-", "...", "a.b@c", "äöü"])
 def test_interface_names_of_the_specification_are_accepted(ifname: str) -> None:
-    assert read_environment(environ(CNI_IFNAME=ifname)).ifname == ifname
+    assert parse_environment(environ(CNI_IFNAME=ifname)).ifname == ifname
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def test_interface_names_of_the_specification_are_accepted(ifname: str) -> None:
 )
 def test_other_interface_names_are_refused(ifname: str, shown: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        read_environment(environ(CNI_IFNAME=ifname))
+        parse_environment(environ(CNI_IFNAME=ifname))
     assert str(refusal.value) == (
         f'CNI_IFNAME: "{shown}" is not an interface name; 1 to 15 bytes of printable UTF-8 without "/", ":" and white '
         'space are accepted, but not "." and ".."'
@@ -135,11 +139,11 @@ def test_other_interface_names_are_refused(ifname: str, shown: str) -> None:
     [("1", True), ("true", True), ("TrUe", True), ("", False), ("0", False), ("yes", False)],
 )
 def test_the_namespace_check_is_lifted_by_one_and_true(text: str, expected: bool) -> None:  # noqa: FBT001
-    assert read_environment(environ(CNI_NETNS_OVERRIDE=text)).has_netns_override is expected
+    assert parse_environment(environ(CNI_NETNS_OVERRIDE=text)).has_netns_override is expected
 
 
 def test_empty_parts_of_the_path_are_no_directories() -> None:
-    assert read_environment(environ(CNI_PATH=":/a::/b:")).path == ("/a", "/b")
+    assert parse_environment(environ(CNI_PATH=":/a::/b:")).path == ("/a", "/b")
 
 
 # --- CNI_ARGS ------------------------------------------------------------------------------------------------------
@@ -223,7 +227,7 @@ def test_ignore_unknown_is_a_flag(text: str) -> None:
 
 
 def test_a_configuration_is_decoded_whole() -> None:
-    assert decode_config('{"name": "net1", "unknown": {"deep": [1, 2.5, null]}}') == {
+    assert decode_netconf('{"name": "net1", "unknown": {"deep": [1, 2.5, null]}}') == {
         "name": "net1",
         "unknown": {"deep": [1, 2.5, None]},
     }
@@ -255,19 +259,19 @@ def test_a_configuration_is_decoded_whole() -> None:
 )
 def test_what_is_no_configuration_is_refused(text: str, message: str) -> None:
     with pytest.raises(DecodeError) as refusal:
-        decode_config(text)
+        decode_netconf(text)
     assert str(refusal.value) == message
 
 
 def test_a_number_of_thousands_of_digits_is_refused() -> None:
     with pytest.raises(DecodeError, match=r"^network configuration: is not JSON: Exceeds the limit"):
-        decode_config('{"a": ' + "1" * 5000 + "}")
+        decode_netconf('{"a": ' + "1" * 5000 + "}")
 
 
 @pytest.mark.parametrize("text", ['{"token": "s3cret"', '{"token": "s3cret", }', '"s3cret'])
 def test_broken_input_is_not_repeated(text: str) -> None:
     with pytest.raises(DecodeError) as refusal:
-        decode_config(text)
+        decode_netconf(text)
     assert "s3cret" not in str(refusal.value)
 
 
@@ -277,7 +281,7 @@ def test_broken_input_is_not_repeated(text: str) -> None:
 def test_a_request_carries_everything() -> None:
     config = {"name": "net1", "cniVersion": "1.0.0", "type": "netplug"}
     assert request_of(config, CNI_ARGS="K8S_POD_NAME=p", CNI_NETNS_OVERRIDE="1") == CNIRequest(
-        command=Command.ADD,
+        command=CNICommand.ADD,
         container_id="abc123",
         netns="/run/netns/cni-1",
         ifname="eth0",
@@ -286,9 +290,9 @@ def test_a_request_carries_everything() -> None:
         has_netns_override=True,
         network="net1",
         cni_version="1.0.0",
-        printed_version="1.0.0",
-        raw=json.dumps(config),
-        config=config,
+        reported_version="1.0.0",
+        netconf_text=json.dumps(config),
+        netconf_mapping=config,
     )
 
 
@@ -302,7 +306,7 @@ def test_a_request_never_shows_its_configuration() -> None:
 def test_a_configuration_without_a_version_is_served_as_the_oldest(config: Mapping[str, object]) -> None:
     request = request_of(config)
     assert request.cni_version == "0.1.0"
-    assert request.printed_version == "0.2.0"
+    assert request.reported_version == "0.2.0"
 
 
 @pytest.mark.parametrize("name", ["n", "Net.1_x-y", "0"])

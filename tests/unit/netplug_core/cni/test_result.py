@@ -5,14 +5,14 @@ import json
 import pytest
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.cni.request import CNIArgs, CNIRequest, Command
+from netplug_core.cni.request import CNIArgs, CNICommand, CNIRequest
 from netplug_core.cni.result import (
     DNS,
-    AssignedAddress,
-    Interface,
-    Result,
-    Route,
-    find_previous,
+    CNIInterface,
+    CNIResult,
+    CNIRoute,
+    IPConfig,
+    find_previous_result,
     parse_result,
     render_result,
 )
@@ -22,9 +22,9 @@ NETNS = "/var/run/netns/cni-1"
 MAC = "3a:5d:80:a2:ab:d0"
 
 
-def assigned(text: str, *, interface: int | None = 1, gateway: str = "") -> AssignedAddress:
+def assigned(text: str, *, interface: int | None = 1, gateway: str = "") -> IPConfig:
     bare, _, length = text.partition("/")
-    return AssignedAddress(
+    return IPConfig(
         address=Address.parse(bare),
         length=int(length),
         gateway=Address.parse(gateway) if gateway else None,
@@ -32,20 +32,20 @@ def assigned(text: str, *, interface: int | None = 1, gateway: str = "") -> Assi
     )
 
 
-def route(destination: str, gateway: str = "") -> Route:
-    return Route(destination=Prefix.parse(destination), gateway=Address.parse(gateway) if gateway else None)
+def route(destination: str, gateway: str = "") -> CNIRoute:
+    return CNIRoute(destination=Prefix.parse(destination), gateway=Address.parse(gateway) if gateway else None)
 
 
-POD = Result(
+POD = CNIResult(
     interfaces=(
-        Interface(name="netpbd37e2e16c8"),
-        Interface(name="eth0", mac=MAC, mtu=1450, sandbox=NETNS),
+        CNIInterface(name="netpbd37e2e16c8"),
+        CNIInterface(name="eth0", mac=MAC, mtu=1450, sandbox=NETNS),
     ),
     ips=(assigned("10.65.0.5/32"),),
     routes=(route("0.0.0.0/0", "169.254.1.1"),),
 )
 
-DUAL = Result(
+DUAL = CNIResult(
     interfaces=POD.interfaces,
     ips=(
         assigned("fd00::5/128", gateway="fd00::1"),
@@ -56,17 +56,17 @@ DUAL = Result(
     dns=DNS(nameservers=("10.0.0.10",), domain="local", search=("a.local",), options=("ndots:5",)),
 )
 
-DETAILED = Result(
-    interfaces=(Interface(name="eth0", sandbox=NETNS, socket_path="/s", pci_id="0000:00:1f.6"),),
+DETAILED = CNIResult(
+    interfaces=(CNIInterface(name="eth0", sandbox=NETNS, socket_path="/s", pci_id="0000:00:1f.6"),),
     ips=(assigned("10.0.0.2/24", interface=0),),
-    routes=(Route(destination=Prefix.parse("10.1.0.0/16"), mtu=1400, advmss=1360, priority=0, table=254, scope=0),),
+    routes=(CNIRoute(destination=Prefix.parse("10.1.0.0/16"), mtu=1400, advmss=1360, priority=0, table=254, scope=0),),
 )
 
 HOST_JSON = {"name": "netpbd37e2e16c8"}
 ROUTE_JSON = {"dst": "0.0.0.0/0", "gw": "169.254.1.1"}
 
 
-def rendered(result: Result, version: str) -> object:
+def rendered(result: CNIResult, version: str) -> object:
     return json.loads(render_result(result, version))
 
 
@@ -146,7 +146,7 @@ def test_details_are_shown_where_the_version_has_them() -> None:
 
 
 def test_an_ipam_answer_has_no_interfaces() -> None:
-    answer = Result(ips=(assigned("10.0.0.2/24", interface=None, gateway="10.0.0.1"),))
+    answer = CNIResult(ips=(assigned("10.0.0.2/24", interface=None, gateway="10.0.0.1"),))
     assert rendered(answer, "1.1.0") == {
         "cniVersion": "1.1.0",
         "ips": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1"}],
@@ -154,21 +154,21 @@ def test_an_ipam_answer_has_no_interfaces() -> None:
 
 
 def test_the_text_is_indented_by_four_and_ends_its_line() -> None:
-    assert render_result(Result(ips=(assigned("10.0.0.2/24", interface=0),)), "1.0.0") == (
+    assert render_result(CNIResult(ips=(assigned("10.0.0.2/24", interface=0),)), "1.0.0") == (
         '{\n    "cniVersion": "1.0.0",\n    "ips": [\n        {\n            "interface": 0,\n'
         '            "address": "10.0.0.2/24"\n        }\n    ]\n}\n'
     )
 
 
 def test_a_path_that_is_no_utf8_still_makes_ascii_json() -> None:
-    text = render_result(Result(interfaces=(Interface(name="e", sandbox="/\udcff"),)), "1.0.0")
+    text = render_result(CNIResult(interfaces=(CNIInterface(name="e", sandbox="/\udcff"),)), "1.0.0")
     assert text.isascii()
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
 def test_the_oldest_shape_cannot_show_a_result_without_addresses(version: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        render_result(Result(interfaces=POD.interfaces), version)
+        render_result(CNIResult(interfaces=POD.interfaces), version)
     assert str(refusal.value) == (
         f"network configuration.cniVersion: {version!r} is not accepted; "
         "a result without an address needs 0.3.0 or later"
@@ -176,7 +176,7 @@ def test_the_oldest_shape_cannot_show_a_result_without_addresses(version: str) -
 
 
 def test_newer_shapes_can() -> None:
-    assert rendered(Result(), "0.3.0") == {"cniVersion": "0.3.0"}
+    assert rendered(CNIResult(), "0.3.0") == {"cniVersion": "0.3.0"}
 
 
 def test_an_unsupported_version_cannot_be_rendered() -> None:
@@ -188,12 +188,12 @@ def test_an_unsupported_version_cannot_be_rendered() -> None:
 
 
 def test_our_part_comes_behind_what_was_given() -> None:
-    given = Result(
-        interfaces=(Interface(name="lo", sandbox=NETNS),),
+    given = CNIResult(
+        interfaces=(CNIInterface(name="lo", sandbox=NETNS),),
         ips=(assigned("127.0.0.1/8", interface=0),),
         routes=(route("127.0.0.0/8"),),
     )
-    merged = given.followed_by(DUAL)
+    merged = given.chained_with(DUAL)
     assert merged.interfaces == given.interfaces + DUAL.interfaces
     assert merged.routes == given.routes + DUAL.routes
     assert [str(ip) for ip in merged.ips] == ["127.0.0.1/8", "fd00::5/128", "10.65.0.5/32", "10.65.0.6/32"]
@@ -202,26 +202,26 @@ def test_our_part_comes_behind_what_was_given() -> None:
 
 
 def test_an_address_without_an_interface_stays_so() -> None:
-    own = Result(ips=(assigned("10.0.0.2/24", interface=None),))
-    assert POD.followed_by(own).ips == POD.ips + own.ips
+    own = CNIResult(ips=(assigned("10.0.0.2/24", interface=None),))
+    assert POD.chained_with(own).ips == POD.ips + own.ips
 
 
 def test_given_name_resolution_stays() -> None:
-    given = Result(dns=DNS(domain="given"))
-    assert given.followed_by(DUAL).dns == DNS(domain="given")
+    given = CNIResult(dns=DNS(domain="given"))
+    assert given.chained_with(DUAL).dns == DNS(domain="given")
 
 
 # --- parsing -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("result", [POD, DUAL, DETAILED])
-def test_the_newest_shape_loses_nothing(result: Result) -> None:
-    assert parse_result(rendered(result, "1.1.0"), where="result", cni_version="0.1.0") == result
+def test_the_newest_shape_loses_nothing(result: CNIResult) -> None:
+    assert parse_result(rendered(result, "1.1.0"), path="result", cni_version="0.1.0") == result
 
 
 def test_an_old_result_is_read() -> None:
-    parsed = parse_result(rendered(DUAL, "0.2.0"), where="result", cni_version="1.0.0")
-    assert parsed == Result(
+    parsed = parse_result(rendered(DUAL, "0.2.0"), path="result", cni_version="1.0.0")
+    assert parsed == CNIResult(
         ips=(
             assigned("10.65.0.5/32", interface=None),
             assigned("fd00::5/128", interface=None, gateway="fd00::1"),
@@ -237,8 +237,8 @@ def test_an_old_result_is_read() -> None:
 
 def test_a_result_without_a_version_has_the_callers() -> None:
     document = {"ip4": {"ip": "10.0.0.2/24"}}
-    assert parse_result(document, where="result", cni_version="0.2.0").ips == (assigned("10.0.0.2/24", interface=None),)
-    assert parse_result(document, where="result", cni_version="1.0.0") == Result()
+    assert parse_result(document, path="result", cni_version="0.2.0").ips == (assigned("10.0.0.2/24", interface=None),)
+    assert parse_result(document, path="result", cni_version="1.0.0") == CNIResult()
 
 
 def test_what_others_write_is_taken() -> None:
@@ -250,8 +250,8 @@ def test_what_others_write_is_taken() -> None:
         "routes": [{"dst": "10.0.0.5/26"}],
         "dns": {},
     }
-    assert parse_result(document, where="result", cni_version="1.0.0") == Result(
-        interfaces=(Interface(name="eth0", mtu=1450),),
+    assert parse_result(document, path="result", cni_version="1.0.0") == CNIResult(
+        interfaces=(CNIInterface(name="eth0", mtu=1450),),
         ips=(assigned("10.0.0.2/24", interface=None),),
         routes=(route("10.0.0.0/26"),),
     )
@@ -281,25 +281,25 @@ def test_what_others_write_is_taken() -> None:
 )
 def test_what_is_no_result_is_refused_by_its_place(document: object, message: str) -> None:
     with pytest.raises(DecodeError) as refusal:
-        find_previous(request_with({"prevResult": document}))
+        find_previous_result(request_with({"prevResult": document}))
     assert str(refusal.value) == message
 
 
 @pytest.mark.parametrize("config", [{}, {"prevResult": None}])
 def test_a_call_may_have_no_previous_result(config: dict[str, object]) -> None:
-    assert find_previous(request_with(config)) is None
+    assert find_previous_result(request_with(config)) is None
 
 
 def test_the_previous_result_is_in_the_version_of_the_call() -> None:
     document = {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.0.0.2/24", "interface": 0}]}
-    assert find_previous(request_with({"prevResult": document})) == Result(
-        interfaces=(Interface(name="eth0"),), ips=(assigned("10.0.0.2/24", interface=0),)
+    assert find_previous_result(request_with({"prevResult": document})) == CNIResult(
+        interfaces=(CNIInterface(name="eth0"),), ips=(assigned("10.0.0.2/24", interface=0),)
     )
 
 
 def request_with(config: dict[str, object]) -> CNIRequest:
     return CNIRequest(
-        command=Command.CHECK,
+        command=CNICommand.CHECK,
         container_id="abc",
         netns=NETNS,
         ifname="eth0",
@@ -308,7 +308,7 @@ def request_with(config: dict[str, object]) -> CNIRequest:
         has_netns_override=False,
         network="net1",
         cni_version="1.0.0",
-        printed_version="1.0.0",
-        raw="",
-        config=config,
+        reported_version="1.0.0",
+        netconf_text="",
+        netconf_mapping=config,
     )

@@ -3,13 +3,13 @@
 import pytest
 
 from netplug_core.cni.versions import (
-    NEWEST,
-    VERSIONS,
-    AddressShape,
-    Command,
+    NEWEST_VERSION,
+    SUPPORTED_VERSIONS,
+    CNICommand,
+    ResultFormat,
     find_version,
-    negotiate,
-    printed_version,
+    negotiate_version,
+    reported_version,
     require_command,
 )
 from netplug_core.errors import IncompatibleVersion
@@ -18,25 +18,25 @@ TEXTS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 
 def test_every_released_version_has_one_row() -> None:
-    assert tuple(version.text for version in VERSIONS) == TEXTS
-    assert NEWEST.text == "1.1.0"
+    assert tuple(version.text for version in SUPPORTED_VERSIONS) == TEXTS
+    assert NEWEST_VERSION.text == "1.1.0"
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_version_is_found_and_negotiated_by_its_text(text: str) -> None:
-    assert negotiate(text) is find_version(text)
-    assert negotiate(text).text == text
+    assert negotiate_version(text) is find_version(text)
+    assert negotiate_version(text).text == text
 
 
 def test_an_unstated_version_is_served_as_the_first() -> None:
-    assert negotiate("").text == "0.1.0"
+    assert negotiate_version("").text == "0.1.0"
 
 
 @pytest.mark.parametrize("text", ["9.9.9", "1.0", "v1.0.0", "1.0.0 ", "banana"])
 def test_an_unknown_version_is_refused_with_the_list(text: str) -> None:
     assert find_version(text) is None
     with pytest.raises(IncompatibleVersion) as refusal:
-        negotiate(text)
+        negotiate_version(text)
     assert str(refusal.value) == "incompatible CNI versions"
     assert refusal.value.details == (
         f'config is "{text}", plugin supports [0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0]'
@@ -46,16 +46,16 @@ def test_an_unknown_version_is_refused_with_the_list(text: str) -> None:
 @pytest.mark.parametrize(
     "command,first",
     [
-        (Command.ADD, "0.1.0"),
-        (Command.DEL, "0.1.0"),
-        (Command.VERSION, "0.1.0"),
-        (Command.CHECK, "0.4.0"),
-        (Command.GC, "1.1.0"),
-        (Command.STATUS, "1.1.0"),
+        (CNICommand.ADD, "0.1.0"),
+        (CNICommand.DEL, "0.1.0"),
+        (CNICommand.VERSION, "0.1.0"),
+        (CNICommand.CHECK, "0.4.0"),
+        (CNICommand.GC, "1.1.0"),
+        (CNICommand.STATUS, "1.1.0"),
     ],
 )
-def test_a_command_is_allowed_from_the_version_that_brought_it(command: Command, first: str) -> None:
-    for position, version in enumerate(VERSIONS):
+def test_a_command_is_allowed_from_the_version_that_brought_it(command: CNICommand, first: str) -> None:
+    for position, version in enumerate(SUPPORTED_VERSIONS):
         if position >= TEXTS.index(first):
             require_command(version, command)
             assert command in version.commands
@@ -67,16 +67,16 @@ def test_a_command_is_allowed_from_the_version_that_brought_it(command: Command,
 
 
 def test_the_shape_of_addresses_changed_twice() -> None:
-    shapes = [version.shape for version in VERSIONS]
+    shapes = [version.result_format for version in SUPPORTED_VERSIONS]
     assert shapes == [
-        *[AddressShape.PER_FAMILY] * 2,
-        *[AddressShape.WITH_FAMILY] * 3,
-        *[AddressShape.PLAIN] * 2,
+        *[ResultFormat.PER_FAMILY] * 2,
+        *[ResultFormat.LIST_WITH_VERSION] * 3,
+        *[ResultFormat.LIST] * 2,
     ]
 
 
 def test_only_the_newest_version_has_the_details() -> None:
-    assert [version.text for version in VERSIONS if version.has_details] == ["1.1.0"]
+    assert [version.text for version in SUPPORTED_VERSIONS if version.has_extended_fields] == ["1.1.0"]
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_only_the_newest_version_has_the_details() -> None:
     ],
 )
 def test_answers_repeat_whatever_is_a_version(asked: object, printed: str) -> None:
-    assert printed_version(asked) == printed
+    assert reported_version(asked) == printed

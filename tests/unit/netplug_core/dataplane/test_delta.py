@@ -4,10 +4,10 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.dataplane.delta import EndState, FoundRoute, State, differences
-from netplug_core.dataplane.interface import AttachmentPlan, EndPlan, InterfaceAddress, Link, Neighbour
+from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.plan import plan
-from netplug_core.testing.dataplane_bench import endpoint
+from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Link, Neighbour
+from netplug_core.testing.dataplane_harness import endpoint
 
 LINK = Link(namespace="/run/netns/one", name="eth0", host_name="netp1", mtu=1450)
 PLAN = plan(endpoint("10.65.0.5", "fd65::5"), LINK)
@@ -15,19 +15,19 @@ INSIDE = "interface 'eth0' in /run/netns/one"
 OUTSIDE = "interface 'netp1' on the host"
 
 
-def end_as_planned(end: EndPlan, mtu: int = 1450) -> EndState:
-    return EndState(
+def end_as_planned(end: InterfacePlan, mtu: int = 1450) -> InterfaceState:
+    return InterfaceState(
         mac=end.mac,
         mtu=mtu,
         is_up=True,
         addresses=frozenset(end.addresses),
         neighbours=frozenset(end.neighbours),
         routes=frozenset(
-            FoundRoute(destination=r.destination, gateway=str(r.gateway or ""), protocol=r.protocol.value)
+            ObservedRoute(destination=r.destination, gateway=str(r.gateway or ""), protocol=r.protocol.value)
             for r in end.routes
         ),
-        settings={setting.path: setting.value for setting in end.sysctls},
-        taken={},
+        sysctls={setting.path: setting.value for setting in end.sysctls},
+        conflicting_routes={},
     )
 
 
@@ -35,8 +35,12 @@ CONTAINER = end_as_planned(PLAN.container)
 HOST = end_as_planned(PLAN.host)
 
 
-def texts(container: EndState | None = CONTAINER, host: EndState | None = HOST, of: AttachmentPlan = PLAN) -> list[str]:
-    return [str(found) for found in differences(of, State(container=container, host=host, is_pair=True))]
+def texts(
+    container: InterfaceState | None = CONTAINER, host: InterfaceState | None = HOST, of: AttachmentPlan = PLAN
+) -> list[str]:
+    return [
+        str(found) for found in compare_with_plan(of, AttachmentState(container=container, host=host, is_pair=True))
+    ]
 
 
 def test_what_is_as_planned_has_no_difference() -> None:
@@ -44,15 +48,15 @@ def test_what_is_as_planned_has_no_difference() -> None:
 
 
 def test_what_others_added_is_no_difference() -> None:
-    extra = EndState(
+    extra = InterfaceState(
         mac=CONTAINER.mac,
         mtu=CONTAINER.mtu,
         is_up=True,
         addresses=CONTAINER.addresses | {InterfaceAddress(Address.parse("fe80::1"), 64)},
         neighbours=CONTAINER.neighbours | {Neighbour(Address.parse("10.0.0.1"), "02:00:00:00:00:09")},
-        routes=CONTAINER.routes | {FoundRoute(destination=Prefix.parse("10.9.0.0/16"), protocol=4)},
-        settings={"net/ipv4/ip_forward": "1"},
-        taken={},
+        routes=CONTAINER.routes | {ObservedRoute(destination=Prefix.parse("10.9.0.0/16"), protocol=4)},
+        sysctls={"net/ipv4/ip_forward": "1"},
+        conflicting_routes={},
     )
     assert texts(extra) == []
 
@@ -81,25 +85,25 @@ def test_what_others_added_is_no_difference() -> None:
         ),
         (
             CONTAINER,
-            evolve(HOST, settings={**HOST.settings, "net/ipv4/conf/netp1/proxy_arp": "0"}),
+            evolve(HOST, sysctls={**HOST.sysctls, "net/ipv4/conf/netp1/proxy_arp": "0"}),
             ["setting net/ipv4/conf/netp1/proxy_arp on the host: expected 1, found 0"],
         ),
         (
             CONTAINER,
-            evolve(HOST, taken={Prefix.parse("10.65.0.5/32"): "eth7"}),
+            evolve(HOST, conflicting_routes={Prefix.parse("10.65.0.5/32"): "eth7"}),
             [f"{OUTSIDE}: route: expected 10.65.0.5/32 (protocol 78), found one over the interface 'eth7' that wins"],
         ),
     ],
 )
 def test_a_difference_names_thing_expected_and_found(
-    container: EndState | None, host: EndState | None, expected: list[str]
+    container: InterfaceState | None, host: InterfaceState | None, expected: list[str]
 ) -> None:
     assert texts(container, host) == expected
 
 
 def test_a_setting_that_may_fail_is_not_compared_and_one_that_is_missing_is() -> None:
-    kept = {path: value for path, value in HOST.settings.items() if not path.endswith(("accept_ra", "proxy_ndp"))}
-    assert texts(host=evolve(HOST, settings=kept)) == [
+    kept = {path: value for path, value in HOST.sysctls.items() if not path.endswith(("accept_ra", "proxy_ndp"))}
+    assert texts(host=evolve(HOST, sysctls=kept)) == [
         "setting net/ipv6/conf/netp1/proxy_ndp on the host: expected 1, found no such setting"
     ]
 
@@ -137,8 +141,8 @@ def test_an_mtu_that_was_left_to_the_kernel_is_not_compared() -> None:
 
 @pytest.mark.parametrize("container,host", [(CONTAINER, HOST), (None, HOST), (CONTAINER, None)])
 def test_two_ends_that_are_no_pair_are_told_only_if_both_are_there(
-    container: EndState | None, host: EndState | None
+    container: InterfaceState | None, host: InterfaceState | None
 ) -> None:
-    found = [str(d) for d in differences(PLAN, State(container=container, host=host, is_pair=False))]
+    found = [str(d) for d in compare_with_plan(PLAN, AttachmentState(container=container, host=host, is_pair=False))]
     complaint = f"{OUTSIDE}: expected the peer of 'eth0', found an interface with another peer"
     assert (complaint in found) == (container is not None and host is not None)

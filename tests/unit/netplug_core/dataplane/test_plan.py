@@ -4,19 +4,19 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.interface import (
+from netplug_core.dataplane.plan import HOST_MAC, next_hop, plan
+from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     Forwarding,
     InterfaceAddress,
     Link,
-    Need,
     Neighbour,
-    Route,
+    PlannedRoute,
     RouteProtocol,
-    Scope,
+    RouteScope,
+    SysctlRequirement,
 )
-from netplug_core.dataplane.plan import HOST_MAC, next_hop, plan
-from netplug_core.testing.dataplane_bench import endpoint
+from netplug_core.testing.dataplane_harness import endpoint
 
 LINK = Link(namespace="/run/netns/one", name="eth0.1", host_name="netp0123456789a")
 LINK_LOCAL = Address.parse("fe80::ecee:eeff:feee:eeee")
@@ -70,7 +70,9 @@ def test_settings_follow_the_families(
 
 
 def test_only_two_settings_may_fail() -> None:
-    wanted = [s.path for s in planned("10.65.0.5", "fd65::5").host.sysctls if s.need is Need.WANTED]
+    wanted = [
+        s.path for s in planned("10.65.0.5", "fd65::5").host.sysctls if s.requirement is SysctlRequirement.OPTIONAL
+    ]
     assert wanted == ["net/ipv4/neigh/netp0123456789a/proxy_delay", "net/ipv6/conf/netp0123456789a/accept_ra"]
 
 
@@ -98,8 +100,10 @@ def test_ipv4_reaches_everything_through_a_neighbour_that_needs_no_answer() -> N
     gateway = Address.parse("169.254.1.1")
     assert found.container.neighbours == (Neighbour(gateway, HOST_MAC),)
     assert found.container.routes == (
-        Route(destination=Prefix.parse("169.254.1.1"), scope=Scope.LINK, protocol=RouteProtocol.BOOT),
-        Route(destination=Prefix.parse("0.0.0.0/0"), gateway=gateway, scope=Scope.GLOBAL, protocol=RouteProtocol.BOOT),
+        PlannedRoute(destination=Prefix.parse("169.254.1.1"), scope=RouteScope.LINK, protocol=RouteProtocol.BOOT),
+        PlannedRoute(
+            destination=Prefix.parse("0.0.0.0/0"), gateway=gateway, scope=RouteScope.GLOBAL, protocol=RouteProtocol.BOOT
+        ),
     )
     assert found.host.addresses == ()
 
@@ -108,7 +112,9 @@ def test_ipv6_reaches_everything_through_the_host_ends_own_address() -> None:
     found = planned("fd65::5")
     assert found.container.neighbours == ()
     assert found.container.routes == (
-        Route(destination=Prefix.parse("::/0"), gateway=LINK_LOCAL, scope=Scope.GLOBAL, protocol=RouteProtocol.BOOT),
+        PlannedRoute(
+            destination=Prefix.parse("::/0"), gateway=LINK_LOCAL, scope=RouteScope.GLOBAL, protocol=RouteProtocol.BOOT
+        ),
     )
     assert found.host.addresses == (InterfaceAddress(LINK_LOCAL, 64),)
 
@@ -117,9 +123,9 @@ def test_every_address_is_one_of_its_own_and_has_a_host_route() -> None:
     found = planned("10.65.0.5", "fd65::5", "10.65.0.5", "10.65.0.6")
     assert [str(held) for held in found.container.addresses] == ["10.65.0.5/32", "fd65::5/128", "10.65.0.6/32"]
     assert [(str(r.destination), r.scope, r.protocol, r.metric) for r in found.host.routes] == [
-        ("10.65.0.5/32", Scope.LINK, 78, 10),
-        ("fd65::5/128", Scope.GLOBAL, 78, 10),
-        ("10.65.0.6/32", Scope.LINK, 78, 10),
+        ("10.65.0.5/32", RouteScope.LINK, 78, 10),
+        ("fd65::5/128", RouteScope.GLOBAL, 78, 10),
+        ("10.65.0.6/32", RouteScope.LINK, 78, 10),
     ]
     assert found.families == (Family.IPV4, Family.IPV6)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.flow_bench import FlowBench
+from tests.harness.cni_node import CNINodeHarness
 
 
 @pytest.fixture
-def bench() -> FlowBench:
-    made = FlowBench()
+def bench() -> CNINodeHarness:
+    made = CNINodeHarness()
     made.add_pool("four", "10.65.0.0/24")
     made.add_pool("six", "fd00:65::/120")
     return made

@@ -5,8 +5,8 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.errors import AllocationError
-from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.refusals import (
+from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Automatic, Shortfall
+from netplug_core.ipam.outcome.refusals import (
     BlockLimitReached,
     NoPoolQualifies,
     NoPoolServes,
@@ -14,34 +14,34 @@ from netplug_core.ipam.refusals import (
     PoolsExhausted,
     PoolUnknown,
 )
-from netplug_core.ipam.request import Assignment, AssignRequest, Automatic, Shortfall
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import AllowedUse, ippool_key
-from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, request, v4, v6
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 
 FOUR, SIX = "192.168.1.0/24", "fd80:24e2:f998:72d6::/120"
 
 
-def cluster(*pools: tuple[str, str, int]) -> Bench:
+def cluster(*pools: tuple[str, str, int]) -> IPAMHarness:
     """Pools by name, CIDR and block length (0: the default)."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     for name, cidr, length in pools:
         bench.add_pool(name, cidr, length)
     return bench
 
 
-def both_families(four_length: int = 0, six_length: int = 0) -> Bench:
+def both_families(four_length: int = 0, six_length: int = 0) -> IPAMHarness:
     return cluster(("four", FOUR, four_length), ("six", SIX, six_length))
 
 
-def assigned(bench: Bench, wish: AssignRequest) -> Assignment:
+def assigned(harness: IPAMHarness, wish: AssignRequest) -> Assignment:
     """What the allocator answers where less than asked will do."""
     wish = evolve(wish, shortfall=Shortfall.RETURN)
-    return bench.ipam().assign(wish, NO_ENDPOINT, deadline=bench.deadline)
+    return harness.ipam().assign(wish, NO_ENDPOINT, deadline=harness.deadline)
 
 
-def texts(bench: Bench, wish: AssignRequest) -> list[str]:
+def texts(harness: IPAMHarness, wish: AssignRequest) -> list[str]:
     """Why each family got less than it wanted."""
-    return [str(shortfall) for shortfall in assigned(bench, wish).shortfalls]
+    return [str(shortfall) for shortfall in assigned(harness, wish).shortfalls]
 
 
 # --- how many, and from where -------------------------------------------------------------------------------------
@@ -53,20 +53,20 @@ def texts(bench: Bench, wish: AssignRequest) -> list[str]:
 def test_one_address_of_each_family(four: str, six: str, lengths: tuple[int, int]) -> None:
     """I-15."""
     bench = cluster(("four", four, lengths[0]), ("six", six, lengths[1]))
-    bench.spent()
-    first, second = bench.take("h", v4(), v6())
-    assert bench.spent() == (2, 1)
+    bench.take_call_counts()
+    first, second = bench.assign_or_refuse("h", ipv4(), ipv6())
+    assert bench.take_call_counts() == (2, 1)
     assert (first, second) == (str(Prefix.parse(four).first), str(Prefix.parse(six).first))
-    assert bench.counts("h") == {f"{first}/{lengths[0]}": 1, f"{second}/{lengths[1]}": 1}
+    assert bench.handle_counts("h") == {f"{first}/{lengths[0]}": 1, f"{second}/{lengths[1]}": 1}
 
 
 def test_a_whole_pool_of_each_family() -> None:
     """I-16."""
     bench = both_families()
-    taken = bench.take("h", v4(256), v6(256))
+    taken = bench.assign_or_refuse("h", ipv4(256), ipv6(256))
     assert len(set(taken)) == 512
     assert len(bench.blocks()) == 8
-    assert set(bench.counts("h").values()) == {64}
+    assert set(bench.handle_counts("h").values()) == {64}
     assert sorted(bench.release("h")) == sorted(taken)
     assert bench.held() == {}
 
@@ -74,31 +74,33 @@ def test_a_whole_pool_of_each_family() -> None:
 def test_a_whole_pool_of_tiny_blocks_where_the_request_allows_as_many() -> None:
     """I-16, with blocks of four addresses."""
     bench = both_families(30, 126)
-    taken = bench.assign(evolve(request("h", v4(256), v6(256)), block_limit=256))
+    taken = bench.assign(evolve(make_request("h", ipv4(256), ipv6(256)), block_limit=256))
     assert len(set(taken)) == 512
     assert len(bench.blocks()) == 2 * 64
 
 
-@pytest.mark.parametrize("wanted, pool", [(v4(257), FOUR), (v6(257), SIX)])
+@pytest.mark.parametrize("wanted, pool", [(ipv4(257), FOUR), (ipv6(257), SIX)])
 def test_one_more_than_a_pool_has(wanted: Automatic, pool: str) -> None:
     """I-17."""
     bench = both_families()
-    result = assigned(bench, request("h", wanted))
+    result = assigned(bench, make_request("h", wanted))
     assert len(set(result.addresses)) == 256
     (shortfall,) = result.shortfalls
     assert str(shortfall).startswith(
         f"Assigned 256 out of 257 requested {wanted.family} addresses; No IPs available in pools: [{pool}]; IPPool "
     )
     with pytest.raises(PoolsExhausted):
-        bench.take("h", wanted)
+        bench.assign_or_refuse("h", wanted)
 
 
 def test_a_node_borrows_what_its_own_block_lacks() -> None:
     """I-19."""
     bench = cluster(("main", "10.0.0.0/25", 0))
-    assert bench.take("a", node="host-a") == ["10.0.0.0"]
-    assert bench.take("b", node="host-b") == ["10.0.0.64"]
-    assert bench.take("c", v4(64), node="host-a") == [f"10.0.0.{number}" for number in (*range(1, 64), 65)]
+    assert bench.assign_or_refuse("a", node="host-a") == ["10.0.0.0"]
+    assert bench.assign_or_refuse("b", node="host-b") == ["10.0.0.64"]
+    assert bench.assign_or_refuse("c", ipv4(64), node="host-a") == [
+        f"10.0.0.{number}" for number in (*range(1, 64), 65)
+    ]
     assert bench.blocks() == {"10.0.0.0/26": "host:host-a", "10.0.0.64/26": "host:host-b"}
 
 
@@ -106,7 +108,7 @@ def test_strict_affinity_keeps_a_request_to_the_pool_it_names() -> None:
     """I-20."""
     bench = cluster(("one", "192.168.1.0/26", 0), ("two", "192.168.1.64/26", 0))
     bench.configure(is_affinity_strict=True)
-    wish = request("h", v4(256, "192.168.1.0/26"))
+    wish = make_request("h", ipv4(256, "192.168.1.0/26"))
     assert len(assigned(bench, wish).addresses) == 64
     (text,) = texts(bench, wish)
     assert text.startswith(
@@ -120,14 +122,14 @@ def test_pools_serve_the_uses_they_allow() -> None:
     bench.change_pool("two", allowed_uses=(AllowedUse.WORKLOAD,))
     bench.change_pool("three", allowed_uses=(AllowedUse.TUNNEL,))
     with pytest.raises(NoPoolQualifies, match="no pools match the required use"):
-        bench.take("a", v4(1, "192.168.3.0/24"))
-    assert bench.take("b", v4(1, "192.168.2.0/24")) == ["192.168.2.0"]
-    assert bench.take("c") == ["192.168.2.1"]
-    tunnel = evolve(request("d", v4(1, "192.168.3.0/24")), use=AllowedUse.TUNNEL)
+        bench.assign_or_refuse("a", ipv4(1, "192.168.3.0/24"))
+    assert bench.assign_or_refuse("b", ipv4(1, "192.168.2.0/24")) == ["192.168.2.0"]
+    assert bench.assign_or_refuse("c") == ["192.168.2.1"]
+    tunnel = evolve(make_request("d", ipv4(1, "192.168.3.0/24")), use=AllowedUse.TUNNEL)
     assert bench.assign(tunnel) == ["192.168.3.0"]
     bench.remove(ippool_key("two"))
     with pytest.raises(NoPoolQualifies):
-        bench.take("e")
+        bench.assign_or_refuse("e")
 
 
 def test_reserved_addresses_are_not_given() -> None:
@@ -137,17 +139,17 @@ def test_reserved_addresses_are_not_given() -> None:
     bench.reserve("two", "11.0.0.0/30", "10.0.0.17/32")
     left = [number for number in range(64) if number not in {1, 17, 32, 33, 34, 35}]
     assert len(left) == 58
-    assert bench.take_what_there_is("h", v4(64)) == [f"10.0.0.{number}" for number in left]
+    assert bench.assign_up_to("h", ipv4(64)) == [f"10.0.0.{number}" for number in left]
     bench.release("h")
     bench.reserve("one")
     bench.reserve("two")
-    assert len(bench.take("h", v4(64))) == 64
+    assert len(bench.assign_or_refuse("h", ipv4(64))) == 64
 
 
 def test_a_host_keeps_the_first_and_last_addresses_of_its_blocks() -> None:
     """I-24, I-71."""
     bench = cluster(("main", "10.0.0.0/24", 30))
-    wish = evolve(request("h1"), kept_back=(2, 1), block_limit=1, shortfall=Shortfall.RETURN)
+    wish = evolve(make_request("h1"), host_reserved=(2, 1), block_limit=1, shortfall=Shortfall.RETURN)
     assert bench.assign(wish) == ["10.0.0.2"]
     with pytest.raises(BlockLimitReached) as caught:
         bench.assign(evolve(wish, handle="h2"))
@@ -156,7 +158,7 @@ def test_a_host_keeps_the_first_and_last_addresses_of_its_blocks() -> None:
         "Need to allocate an IPAM block but could not - limit of 1 blocks reached for this node; "
         "HostReservedAttr: windows-reserved-ipam-handle"
     )
-    assert bench.assign(evolve(wish, handle="h3", wanted=(v4(3),), block_limit=4)) == [
+    assert bench.assign(evolve(wish, handle="h3", wanted=(ipv4(3),), block_limit=4)) == [
         "10.0.0.6", "10.0.0.10", "10.0.0.14",
     ]  # fmt: skip
     assert not bench.block("10.0.0.0/30").is_empty
@@ -167,10 +169,10 @@ def test_a_host_keeps_the_first_and_last_addresses_of_its_blocks() -> None:
 def test_a_block_of_its_own_with_room_comes_before_a_new_one() -> None:
     """I-34: each block has one usable address."""
     bench = cluster(("main", "10.0.0.0/24", 30))
-    wish = evolve(request("h1", v4(2)), kept_back=(2, 1))
+    wish = evolve(make_request("h1", ipv4(2)), host_reserved=(2, 1))
     assert bench.assign(wish) == ["10.0.0.2", "10.0.0.6"]
     bench.release("h1")
-    given = [bench.assign(evolve(wish, handle=handle, wanted=(v4(),))) for handle in ("h2", "h3", "h4")]
+    given = [bench.assign(evolve(wish, handle=handle, wanted=(ipv4(),))) for handle in ("h2", "h3", "h4")]
     assert given == [["10.0.0.2"], ["10.0.0.6"], ["10.0.0.10"]]
     assert list(bench.blocks()) == ["10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"]
 
@@ -180,7 +182,7 @@ def test_the_longest_free_address_is_given_first() -> None:
     bench = cluster(("main", "10.0.0.0/24", 30))
     given = []
     for _round in range(5):
-        given += bench.take("h")
+        given += bench.assign_or_refuse("h")
         bench.release("h")
     assert given == ["10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.0"]
 
@@ -191,19 +193,19 @@ def test_the_longest_free_address_is_given_first() -> None:
 def test_after_its_pool_is_replaced_a_node_takes_from_the_new_one() -> None:
     """I-26."""
     bench = cluster(("old", "10.0.0.0/24", 0))
-    bench.take("h1")
+    bench.assign_or_refuse("h1")
     bench.remove(ippool_key("old"))
     bench.add_pool("new", "11.0.0.0/24")
-    assert bench.take("h2") == ["11.0.0.0"]
+    assert bench.assign_or_refuse("h2") == ["11.0.0.0"]
 
 
 def test_no_node_takes_from_a_block_of_a_pool_that_is_gone() -> None:
     """I-27, trap 8."""
     bench = cluster(("p10", "10.0.0.0/24", 0), ("p20", "20.0.0.0/24", 0))
-    assert bench.take("h1") == ["10.0.0.0"]
+    assert bench.assign_or_refuse("h1") == ["10.0.0.0"]
     bench.remove(ippool_key("p10"))
-    assert bench.take("h2", node=OTHER) == ["20.0.0.0"]
-    assert bench.take("h3") == ["20.0.0.64"]
+    assert bench.assign_or_refuse("h2", node=OTHER_NODE) == ["20.0.0.0"]
+    assert bench.assign_or_refuse("h3") == ["20.0.0.64"]
     assert bench.held()["10.0.0.0"] == "h1"
 
 
@@ -211,13 +213,13 @@ def test_one_bad_pool_in_a_list_spoils_the_request() -> None:
     """I-29."""
     bench = cluster(("one", "10.0.0.0/24", 0), ("six", SIX, 0))
     with pytest.raises(PoolUnknown, match=r"the given pool \(40\.0\.0\.0/24\) does not exist, or is not enabled"):
-        bench.take("h", v4(1, "10.0.0.0/24", "40.0.0.0/24"))
+        bench.assign_or_refuse("h", ipv4(1, "10.0.0.0/24", "40.0.0.0/24"))
     bench.add_pool("forty", "40.0.0.0/24")
     bench.disable_pool("forty")
     with pytest.raises(PoolRefused, match=r"the given pool \(40\.0\.0\.0/24\) does not exist, or is not enabled"):
-        bench.take("h", v4(1, "10.0.0.0/24", "40.0.0.0/24"))
+        bench.assign_or_refuse("h", ipv4(1, "10.0.0.0/24", "40.0.0.0/24"))
     with pytest.raises(AllocationError, match="is of the other address family"):
-        bench.take("h", v4(1, "10.0.0.0/24", SIX))
+        bench.assign_or_refuse("h", ipv4(1, "10.0.0.0/24", SIX))
     assert (bench.blocks(), bench.handles()) == ({}, [])
 
 
@@ -226,7 +228,9 @@ def test_strict_affinity_on_and_off_decides_who_may_share_a_block() -> None:
     bench = cluster(("main", "10.0.0.0/28", 28))
 
     def both(name: str) -> list[list[str]]:
-        wishes = (evolve(request(f"{name}-{node}", node=node), shortfall=Shortfall.RETURN) for node in (NODE, OTHER))
+        wishes = (
+            evolve(make_request(f"{name}-{node}", node=node), shortfall=Shortfall.RETURN) for node in (NODE, OTHER_NODE)
+        )
         return [bench.assign(wish) for wish in wishes]
 
     assert both("first") == [["10.0.0.0"], ["10.0.0.1"]]
@@ -240,8 +244,8 @@ def test_strict_affinity_on_and_off_decides_who_may_share_a_block() -> None:
 def test_owner_and_borrower_release_in_any_order() -> None:
     """I-31."""
     bench = cluster(("main", "10.0.0.0/28", 28))
-    bench.take("h1")
-    bench.take("h2", node=OTHER)
+    bench.assign_or_refuse("h1")
+    bench.assign_or_refuse("h2", node=OTHER_NODE)
     assert bench.release("h2") == ["10.0.0.1"]
     assert bench.release("h1") == ["10.0.0.0"]
     assert bench.block("10.0.0.0/28").free == (*range(2, 16), 1, 0)
@@ -250,20 +254,20 @@ def test_owner_and_borrower_release_in_any_order() -> None:
 def test_a_limit_of_blocks_is_one_of_the_cluster_or_of_the_request() -> None:
     """I-32."""
     bench = cluster(("main", "10.0.0.0/28", 30))
-    bench.configure(is_affinity_strict=True, max_blocks=2)
+    bench.configure(is_affinity_strict=True, max_blocks_per_host=2)
     for number in range(8):
-        assert bench.take(f"h{number}") == [f"10.0.0.{number}"]
+        assert bench.assign_or_refuse(f"h{number}") == [f"10.0.0.{number}"]
     with pytest.raises(BlockLimitReached, match="but could not - limit of 2 blocks reached for this node"):
-        bench.take_what_there_is("h8")
-    assert bench.take("h9", node=OTHER) == ["10.0.0.8"]
+        bench.assign_up_to("h8")
+    assert bench.assign_or_refuse("h9", node=OTHER_NODE) == ["10.0.0.8"]
     with pytest.raises(BlockLimitReached):
-        bench.take("h10")
+        bench.assign_or_refuse("h10")
     with pytest.raises(BlockLimitReached, match="limit of 2 blocks"):
-        bench.assign(evolve(request("h10"), block_limit=3))
-    bench.configure(is_affinity_strict=True, max_blocks=3)
+        bench.assign(evolve(make_request("h10"), block_limit=3))
+    bench.configure(is_affinity_strict=True, max_blocks_per_host=3)
     with pytest.raises(BlockLimitReached, match="limit of 2 blocks"):
-        bench.assign(evolve(request("h10"), block_limit=2))
-    assert bench.take("h10") == ["10.0.0.12"]
+        bench.assign(evolve(make_request("h10"), block_limit=2))
+    assert bench.assign_or_refuse("h10") == ["10.0.0.12"]
 
 
 # --- nodes that pools select no more ------------------------------------------------------------------------------
@@ -275,20 +279,20 @@ def test_a_node_that_a_pool_selects_no_more_gets_nothing_and_another_borrows_fro
     bench.change_pool("main", node_selector="foo == 'bar'")
     bench.label_node("host1", foo="bar")
     bench.label_node("host2", foo="baz")
-    assert bench.take("h1", v4(3), node="host1") == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
+    assert bench.assign_or_refuse("h1", ipv4(3), node="host1") == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
     bench.label_node("host1", foo="baz")
     bench.label_node("host2", foo="bar")
     with pytest.raises(NoPoolServes, match="no configured netplug pools for node host1"):
-        bench.take_what_there_is("h2", node="host1")
-    assert bench.take("h3", node="host2") == ["10.0.0.3"]
+        bench.assign_up_to("h2", node="host1")
+    assert bench.assign_or_refuse("h3", node="host2") == ["10.0.0.3"]
     assert bench.blocks() == {"10.0.0.0/30": "host:host1"}
 
 
-def emptied() -> Bench:
+def emptied() -> IPAMHarness:
     """A node that had three addresses of a pool, and gave them back."""
     bench = cluster(("pool1", "10.0.0.0/24", 30))
     bench.label_node(foo="bar")
-    bench.take("h1", v4(3))
+    bench.assign_or_refuse("h1", ipv4(3))
     bench.release("h1")
     return bench
 
@@ -298,11 +302,11 @@ def test_the_next_allocation_gives_up_an_empty_block_of_a_pool_that_selects_the_
     bench = emptied()
     bench.change_pool("pool1", node_selector="foo == 'baz'")
     assert bench.blocks() == {"10.0.0.0/30": "host:node-a"}
-    assert bench.claims() == {(NODE, "10.0.0.0/30"): "confirmed"}
+    assert bench.affinities() == {(NODE, "10.0.0.0/30"): "confirmed"}
     bench.add_pool("pool2", "20.0.0.0/24", 30)
-    assert bench.take("h2", v4(3)) == ["20.0.0.0", "20.0.0.1", "20.0.0.2"]
+    assert bench.assign_or_refuse("h2", ipv4(3)) == ["20.0.0.0", "20.0.0.1", "20.0.0.2"]
     assert bench.blocks() == {"20.0.0.0/30": "host:node-a"}
-    assert bench.claims() == {(NODE, "20.0.0.0/30"): "confirmed"}
+    assert bench.affinities() == {(NODE, "20.0.0.0/30"): "confirmed"}
 
 
 @pytest.mark.parametrize("named", [(), ("pool2",)])
@@ -312,8 +316,8 @@ def test_an_empty_block_stays_where_only_the_use_differs_or_another_pool_is_name
     if not named:
         bench.change_pool("pool1", allowed_uses=(AllowedUse.TUNNEL,))
     bench.add_pool("pool2", "20.0.0.0/24", 30)
-    assert bench.take("h2", v4(3, *named)) == ["20.0.0.0", "20.0.0.1", "20.0.0.2"]
-    assert bench.claims() == {(NODE, "10.0.0.0/30"): "confirmed", (NODE, "20.0.0.0/30"): "confirmed"}
+    assert bench.assign_or_refuse("h2", ipv4(3, *named)) == ["20.0.0.0", "20.0.0.1", "20.0.0.2"]
+    assert bench.affinities() == {(NODE, "10.0.0.0/30"): "confirmed", (NODE, "20.0.0.0/30"): "confirmed"}
 
 
 @pytest.mark.parametrize("four, six, given", [
@@ -324,5 +328,5 @@ def test_an_empty_block_stays_where_only_the_use_differs_or_another_pool_is_name
 def test_blocks_of_one_address_and_pools_at_the_ends_of_a_family(four: str, six: str, given: list[str]) -> None:
     """Trap 9."""
     bench = cluster(("four", four, 32), ("six", six, 128))
-    assert bench.take("h", v4(), v6()) == given
+    assert bench.assign_or_refuse("h", ipv4(), ipv6()) == given
     assert sorted(bench.release("h")) == sorted(str(Address.parse(address)) for address in given)

@@ -5,15 +5,17 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Atomicity
+from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import ConfigurationError, ContentionExhausted, Unavailable
-from netplug_core.flows.addresses import release_addresses
-from netplug_core.flows.affinities import claim, claims_of, ensure_blocks, relinquish_block
-from netplug_core.ipam.affinity import AffinityState, affinity_key, host_owner
-from netplug_core.ipam.block import Attribute, block_key
-from netplug_core.ipam.claiming import Claimed
-from netplug_core.ipam.interface import NO_ENDPOINT
-from netplug_core.ipam.refusals import (
+from netplug_core.flows.ipam.addresses import release_addresses
+from netplug_core.flows.ipam.affinities import claim, claims_of, ensure_blocks, relinquish_block
+from netplug_core.ipam.allocation.block_order import block_order, hashed_start
+from netplug_core.ipam.allocation.claim import ClaimResult
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem, Shortfall
+from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model.block import Attribute, block_key
+from netplug_core.ipam.outcome.refusals import (
     AddressWrongUse,
     BlockLimitReached,
     BlockUnavailable,
@@ -21,28 +23,26 @@ from netplug_core.ipam.refusals import (
     PoolUnknown,
     UseMissing,
 )
-from netplug_core.ipam.relinquish import Emptiness
-from netplug_core.ipam.request import AddressesReleased, ReleaseItem, Shortfall
-from netplug_core.ipam.search import block_order, hashed_start
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.testing.faults import Death, Fault, FaultyDatastore, LostRace, Meanwhile, ProcessDied
-from tests.unit.netplug_core.ipam.bench import NODE, OTHER, Bench, from_first, ip, request, v4, v6
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, ProcessDeath, ProcessDied, RunBefore
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request, specific
 
 BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
 
 
 @pytest.fixture
-def bench() -> Bench:
+def bench() -> IPAMHarness:
     """A cluster with one pool of four blocks."""
-    made = Bench.new()
+    made = IPAMHarness.new()
     made.add_pool("main", "10.0.0.0/24")
     return made
 
 
 @pytest.fixture
-def one_block() -> Bench:
+def one_block() -> IPAMHarness:
     """A cluster with one pool of one block, and strict affinity."""
-    made = Bench.new()
+    made = IPAMHarness.new()
     made.add_pool("main", BLOCK_0)
     made.configure(is_affinity_strict=True)
     return made
@@ -53,127 +53,129 @@ def one_block() -> Bench:
 
 def test_four_claims_of_one_range_at_once_all_succeed() -> None:
     """I-39."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     bench.add_pool("main", "10.0.0.0/22")
-    reports: list[Claimed] = []
+    reports: list[ClaimResult] = []
 
     def claim_all(rivals: int) -> None:
-        script: dict[int, Fault] = {1: Meanwhile(lambda: claim_all(rivals - 1))} if rivals else {}
+        script: dict[int, Fault] = {1: RunBefore(lambda: claim_all(rivals - 1))} if rivals else {}
         store = FaultyDatastore(bench.store, script)
         reports.append(claim(store, host_owner(NODE), Prefix.parse("10.0.0.0/22"), pace=bench.pace))
 
     claim_all(3)
     assert [(len(report.claimed), report.failed) for report in reports] == [(16, ())] * 4
     assert len(bench.blocks()) == 16
-    assert list(bench.claims().values()) == ["confirmed"] * 16
+    assert list(bench.affinities().values()) == ["confirmed"] * 16
 
 
 def test_a_claim_that_was_only_begun_is_given_up_when_another_took_the_block() -> None:
     """I-40."""
-    bench = Bench.new(Atomicity.ORDERED)
+    bench = IPAMHarness.new(Atomicity.ORDERED)
     bench.add_pool("main", "10.0.0.0/24")
     conditions = 5
     with pytest.raises(ProcessDied):
-        bench.assign(request("h1"), {1: Death(conditions + 1)})
-    assert bench.claims() == {(NODE, BLOCK_0): "pending"}
-    assert bench.take("h2", node=OTHER) == ["10.0.0.0"]
-    assert bench.take("h3") == ["10.0.0.64"]
-    assert bench.claims() == {(OTHER, BLOCK_0): "confirmed", (NODE, BLOCK_1): "confirmed"}
+        bench.assign(make_request("h1"), {1: ProcessDeath(conditions + 1)})
+    assert bench.affinities() == {(NODE, BLOCK_0): "pending"}
+    assert bench.assign_or_refuse("h2", node=OTHER_NODE) == ["10.0.0.0"]
+    assert bench.assign_or_refuse("h3") == ["10.0.0.64"]
+    assert bench.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, BLOCK_1): "confirmed"}
 
 
 @pytest.mark.parametrize("atomicity", Atomicity)
 def test_a_claim_that_another_process_is_giving_up_is_not_confirmed_behind_its_back(atomicity: Atomicity) -> None:
     """I-41: the confirmation meets another revision, reads again and makes the claim pending first."""
-    bench = Bench.new(atomicity)
+    bench = IPAMHarness.new(atomicity)
     bench.add_pool("main", "10.0.0.0/24")
-    bench.leave_block(BLOCK_0)
-    bench.leave_claim(BLOCK_0, AffinityState.PENDING)
-    ipam = bench.ipam({1: Meanwhile(lambda: bench.leave_claim(BLOCK_0, AffinityState.PENDING_DELETION))})
-    ipam.assign(request("h"), NO_ENDPOINT, deadline=bench.deadline)
+    bench.put_block(BLOCK_0)
+    bench.put_affinity(BLOCK_0, AffinityState.PENDING)
+    ipam = bench.ipam({1: RunBefore(lambda: bench.put_affinity(BLOCK_0, AffinityState.PENDING_DELETION))})
+    ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
     assert isinstance(ipam.datastore, FaultyDatastore)
     assert ipam.datastore.commits == 2
-    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
     assert bench.held() == {"10.0.0.0": "h"}
 
 
 @pytest.mark.parametrize("atomicity", Atomicity)
 def test_a_block_that_is_claimed_again_is_not_deleted(atomicity: Atomicity) -> None:
     """I-41, the other half: whoever was giving it up meets the block's new revision."""
-    bench = Bench.new(atomicity)
+    bench = IPAMHarness.new(atomicity)
     bench.add_pool("main", "10.0.0.0/24")
-    bench.give_block(BLOCK_0)
-    store = FaultyDatastore(bench.store, {1: Meanwhile(lambda: bench.take("h"))})
+    bench.put_owned_block(BLOCK_0)
+    store = FaultyDatastore(bench.store, {1: RunBefore(lambda: bench.assign_or_refuse("h"))})
     result = relinquish_block(store, Prefix.parse(BLOCK_0), Emptiness.REQUIRED, pace=bench.pace)
     assert [refusal.block for refusal in result.refused] == [Prefix.parse(BLOCK_0)]
     assert bench.held() == {"10.0.0.0": "h"}
     assert bench.blocks() == {BLOCK_0: "host:node-a"}
-    bench.take("h2")  # what a store that is ordered may have left of the mark is put right
-    assert bench.claims() == {(NODE, BLOCK_0): "confirmed"}
+    bench.assign_or_refuse("h2")  # what a store that is ordered may have left of the mark is put right
+    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
 
 
 @pytest.mark.parametrize("age_s, given", [(30, []), (61, ["10.0.0.0"])])
-def test_an_empty_block_of_another_is_taken_over_after_a_minute(one_block: Bench, age_s: int, given: list[str]) -> None:
+def test_an_empty_block_of_another_is_taken_over_after_a_minute(
+    one_block: IPAMHarness, age_s: int, given: list[str]
+) -> None:
     """I-42, trap 16."""
-    one_block.give_block(BLOCK_0, node=OTHER)
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
     one_block.clock.sleep(age_s)
-    assert one_block.take_what_there_is("h") == given
+    assert one_block.assign_up_to("h") == given
 
 
-def test_where_the_owner_is_quicker_there_is_nothing_to_take_over_and_no_error(one_block: Bench) -> None:
+def test_where_the_owner_is_quicker_there_is_nothing_to_take_over_and_no_error(one_block: IPAMHarness) -> None:
     """I-42."""
-    one_block.give_block(BLOCK_0, node=OTHER)
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
     one_block.clock.sleep(61)
-    wish = evolve(request("h"), shortfall=Shortfall.RETURN)
-    assert one_block.assign(wish, {1: Meanwhile(lambda: one_block.take("h1", node=OTHER))}) == []
+    wish = evolve(make_request("h"), shortfall=Shortfall.RETURN)
+    assert one_block.assign(wish, {1: RunBefore(lambda: one_block.assign_or_refuse("h1", node=OTHER_NODE))}) == []
     assert one_block.blocks() == {BLOCK_0: "host:node-b"}
 
 
-def test_a_deadline_that_passes_ends_the_search(one_block: Bench) -> None:
+def test_a_deadline_that_passes_ends_the_search(one_block: IPAMHarness) -> None:
     """I-42."""
-    one_block.give_block(BLOCK_0, node=OTHER)
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
     one_block.clock.sleep(61)
     soon = Deadline.after(one_block.clock, 0.001)
     ipam = one_block.ipam({number: LostRace() for number in range(1, 9)})
     with pytest.raises(ContentionExhausted):
-        ipam.assign(request("h"), NO_ENDPOINT, deadline=soon)
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=soon)
     with pytest.raises(Unavailable):
-        ipam.assign(request("h"), NO_ENDPOINT, deadline=soon)
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=soon)
     assert one_block.blocks() == {BLOCK_0: "host:node-b"}
 
 
 # --- settings and limits of a request -----------------------------------------------------------------------------
 
 
-def test_where_blocks_are_not_claimed_a_node_without_one_gets_nothing(bench: Bench) -> None:
+def test_where_blocks_are_not_claimed_a_node_without_one_gets_nothing(bench: IPAMHarness) -> None:
     """I-44."""
-    bench.configure(is_affinity_strict=True, claims_blocks=False)
+    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
     with pytest.raises(BlockUnavailable, match="failed to find or claim a block"):
-        bench.take_what_there_is("h")
+        bench.assign_up_to("h")
     assert bench.blocks() == {}
 
 
 @pytest.mark.parametrize("shortfall", Shortfall)
-def test_the_use_must_be_stated(bench: Bench, shortfall: Shortfall) -> None:
+def test_the_use_must_be_stated(bench: IPAMHarness, shortfall: Shortfall) -> None:
     """I-45."""
     with pytest.raises(UseMissing, match="must specify the intended use when assigning an IP"):
-        bench.assign(evolve(request("h"), use=None, shortfall=shortfall))
+        bench.assign(evolve(make_request("h"), use=None, shortfall=shortfall))
 
 
-def test_at_most_so_many_addresses_for_a_handle(bench: Bench) -> None:
+def test_at_most_so_many_addresses_for_a_handle(bench: IPAMHarness) -> None:
     """I-46, in totals: with a maximum of two, totals of one, two and three give a; a, b; a, b."""
-    one = evolve(request("one"), max_per_handle=1)
+    one = evolve(make_request("one"), max_per_handle=1)
     assert [bench.assign(one), bench.assign(one)] == [["10.0.0.0"], ["10.0.0.0"]]
-    two = [evolve(request("two", v4(total)), max_per_handle=2) for total in (1, 2, 3)]
+    two = [evolve(make_request("two", ipv4(total)), max_per_handle=2) for total in (1, 2, 3)]
     assert [bench.assign(wish) for wish in two] == [["10.0.0.1"], ["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.2"]]
 
 
 def test_node_names_that_differ_only_at_their_end_are_two_nodes() -> None:
     """I-47, trap 24: names of the full 252 characters."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     bench.add_pool("six", "fd80:24e2:f998:72d6::/120")
     names = [f"{'n' * 251}{last}" for last in "ab"]
     for name in names:
-        bench.take(f"h-{name[-1]}", v6(), node=name)
+        bench.assign_or_refuse(f"h-{name[-1]}", ipv6(), node=name)
     listed = [claims_of(bench.store, host_owner(name), deadline=bench.deadline) for name in names]
     assert [[key.name for key in keys] for keys in listed] == [
         ["fd80:24e2:f998:72d6::/122"], ["fd80:24e2:f998:72d6::40/122"],
@@ -183,14 +185,14 @@ def test_node_names_that_differ_only_at_their_end_are_two_nodes() -> None:
 # --- single addresses ---------------------------------------------------------------------------------------------
 
 
-def test_a_single_address_must_be_for_the_stated_use(bench: Bench) -> None:
+def test_a_single_address_must_be_for_the_stated_use(bench: IPAMHarness) -> None:
     """I-49, trap 14."""
     bench.add_pool("tunnels", "11.0.0.0/24")
     bench.change_pool("tunnels", allowed_uses=(AllowedUse.TUNNEL,))
     with pytest.raises(AddressWrongUse, match='is in IP pool "tunnels"'):
-        bench.take("h", ip("11.0.0.1"))
-    assert bench.assign(evolve(request("h", ip("11.0.0.1")), use=None)) == ["11.0.0.1"]
-    for_tunnel = evolve(request("h2", ip("10.0.0.1")), use=AllowedUse.TUNNEL)
+        bench.assign_or_refuse("h", specific("11.0.0.1"))
+    assert bench.assign(evolve(make_request("h", specific("11.0.0.1")), use=None)) == ["11.0.0.1"]
+    for_tunnel = evolve(make_request("h2", specific("10.0.0.1")), use=AllowedUse.TUNNEL)
     assert bench.assign(for_tunnel) == ["10.0.0.1"]  # a pool that states no uses is for tunnels too
 
 
@@ -201,9 +203,9 @@ def test_an_address_of_a_hand_made_block_is_released_by_what_is_written_there(
     item: dict[str, object], *, is_released: bool
 ) -> None:
     """I-50: a block with number 0, in which 192.168.0.1 is held."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     bench.add_pool("main", "192.168.0.0/24")
-    bench.leave_block("192.168.0.0/26")
+    bench.put_block("192.168.0.0/26")
     key, address = block_key(Prefix.parse("192.168.0.0/26")), Address.parse("192.168.0.1")
     made = evolve(bench.get(key), sequence=0)
     bench.put(key, made.assign((made.free[1],), Attribute(handle="h")))
@@ -219,13 +221,13 @@ def test_an_address_of_a_hand_made_block_is_released_by_what_is_written_there(
 # --- a block ahead of time ----------------------------------------------------------------------------------------
 
 
-def test_a_node_is_ensured_one_block_of_each_family(bench: Bench) -> None:
+def test_a_node_is_ensured_one_block_of_each_family(bench: IPAMHarness) -> None:
     """I-65, trap 12."""
     bench.add_pool("six", "fd80:24e2:f998:72d6::/120")
 
     def ensured(*wanted: str) -> list[str]:
-        wishes = request("h", v4(), v6()) if not wanted else request("h", v6(1, *wanted))
-        made = ensure_blocks(bench.store, wishes, order=from_first, pace=bench.pace)
+        wishes = make_request("h", ipv4(), ipv6()) if not wanted else make_request("h", ipv6(1, *wanted))
+        made = ensure_blocks(bench.store, wishes, order=first_block_first, pace=bench.pace)
         return [str(block) for block in made.blocks]
 
     assert ensured() == ensured() == [BLOCK_0, "fd80:24e2:f998:72d6::/122"]
@@ -246,58 +248,60 @@ def test_pools_that_select_the_node_serve_in_the_order_of_their_names(
     first: str, second: str, given: list[str]
 ) -> None:
     """I-67: each pool has one address, and both are asked for."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     bench.add_pool("p1", "10.0.0.0/32")
     bench.add_pool("p2", "20.0.0.0/32")
     bench.change_pool("p1", node_selector=first)
     bench.change_pool("p2", node_selector=second)
     bench.label_node(foo="bar")
-    assert bench.take_what_there_is("h", v4(2)) == given
+    assert bench.assign_up_to("h", ipv4(2)) == given
 
 
 def test_pools_that_are_disabled_or_do_not_match_serve_nobody() -> None:
     """I-67."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     bench.add_pool("p1", "10.0.0.0/32")
     bench.add_pool("p2", "20.0.0.0/32")
     bench.disable_pool("p1")
     bench.label_node(foo="bar")
-    assert bench.take_what_there_is("h1", v4(2)) == ["20.0.0.0"]
+    assert bench.assign_up_to("h1", ipv4(2)) == ["20.0.0.0"]
     bench.change_pool("p2", node_selector='foo != "bar"')
     with pytest.raises(NoPoolServes):
-        bench.take_what_there_is("h2")
+        bench.assign_up_to("h2")
 
 
 @pytest.mark.parametrize("zone, environment, is_served", [
     ("us-west", "production", True), ("us-west", "development", False), ("us-east", "production", False),
 ])  # fmt: skip
-def test_node_and_namespace_are_both_selected(bench: Bench, zone: str, environment: str, *, is_served: bool) -> None:
+def test_node_and_namespace_are_both_selected(
+    bench: IPAMHarness, zone: str, environment: str, *, is_served: bool
+) -> None:
     """I-69."""
     bench.change_pool("main", node_selector="zone == 'us-west'", namespace_selector="environment == 'production'")
     bench.label_node(zone=zone)
-    wish = evolve(request("h"), namespace_labels=(("environment", environment),))
+    wish = evolve(make_request("h"), namespace_labels=(("environment", environment),))
     if is_served:
         assert bench.assign(wish) == ["10.0.0.0"]
     else:
         with pytest.raises(NoPoolServes):
             bench.assign(wish)
-    assert bench.assign(evolve(wish, handle="named", wanted=(v4(1, "main"),)))  # a name overrides both
+    assert bench.assign(evolve(wish, handle="named", wanted=(ipv4(1, "main"),)))  # a name overrides both
 
 
-def test_a_selector_that_cannot_be_read_is_an_error_of_the_whole_request(bench: Bench) -> None:
+def test_a_selector_that_cannot_be_read_is_an_error_of_the_whole_request(bench: IPAMHarness) -> None:
     """I-69."""
     bench.add_pool("other", "11.0.0.0/24")
     bench.change_pool("main", namespace_selector="environment == production")
     with pytest.raises(ConfigurationError, match=r"IPPool\(main\) spec.namespaceSelector: "):
-        bench.take_what_there_is("h")
+        bench.assign_up_to("h")
 
 
 @pytest.mark.parametrize("entry", ["fd80:24e2:f998:72d6:0000:0000:0000:0000/120", "FD80:24E2:F998:72D6::/120"])
 def test_a_pool_is_named_by_its_prefix_in_any_spelling(entry: str) -> None:
     """I-70, trap 23."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     bench.add_pool("six", "fd80:24e2:f998:72d6::/120")
-    assert bench.take("h", v6(1, entry)) == ["fd80:24e2:f998:72d6::"]
+    assert bench.assign_or_refuse("h", ipv6(1, entry)) == ["fd80:24e2:f998:72d6::"]
 
 
 @pytest.mark.parametrize("cidr, length, count", [
@@ -308,16 +312,16 @@ def test_a_pool_is_named_by_its_prefix_in_any_spelling(entry: str) -> None:
 def test_a_node_looks_at_each_block_of_a_pool_once(cidr: str, length: int, count: int) -> None:
     """I-72, V20."""
     pool = Prefix.parse(cidr)
-    assert pool.part_count(length) == count
+    assert pool.subprefix_count(length) == count
     blocks = list(block_order(hashed_start(NODE, pool, count), pool, length))
-    assert sorted(blocks) == [pool.part(position, length) for position in range(count)]
+    assert sorted(blocks) == [pool.subprefix(position, length) for position in range(count)]
     assert {block.family for block in blocks} <= set(Family)
 
 
-def test_claims_of_a_range_are_refused_where_others_have_blocks(bench: Bench) -> None:
+def test_claims_of_a_range_are_refused_where_others_have_blocks(bench: IPAMHarness) -> None:
     """What I-39 is without a race: a stale claim of ours on another's block goes."""
-    bench.take("h", node=OTHER)
-    bench.leave_claim(BLOCK_0, AffinityState.PENDING)
+    bench.assign_or_refuse("h", node=OTHER_NODE)
+    bench.put_affinity(BLOCK_0, AffinityState.PENDING)
     made = claim(bench.store, host_owner(NODE), Prefix.parse("10.0.0.0/24"), pace=bench.pace)
     assert (len(made.claimed), made.failed) == (3, (Prefix.parse(BLOCK_0),))
     assert bench.find(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0))) is None
@@ -325,17 +329,17 @@ def test_claims_of_a_range_are_refused_where_others_have_blocks(bench: Bench) ->
 
 def test_claims_that_race_never_exceed_a_limit_together() -> None:
     """V14, which a condition on the last claim alone does not keep: each of the three sees room for two."""
-    bench = Bench.new()
+    bench = IPAMHarness.new()
     for number in range(3):
         bench.add_pool(f"p{number}", f"10.{number}.0.0/24")
-    bench.configure(is_affinity_strict=True, max_blocks=2)
+    bench.configure(is_affinity_strict=True, max_blocks_per_host=2)
 
     def third() -> None:
-        bench.assign(request("h2", v4(1, "p2")))
+        bench.assign(make_request("h2", ipv4(1, "p2")))
 
     def second() -> None:
-        bench.assign(request("h1", v4(1, "p1")), {1: Meanwhile(third)})
+        bench.assign(make_request("h1", ipv4(1, "p1")), {1: RunBefore(third)})
 
     with pytest.raises(BlockLimitReached):
-        bench.assign(request("h0", v4(1, "p0")), {1: Meanwhile(second)})
-    assert len(bench.records_of_claims()) == 2
+        bench.assign(make_request("h0", ipv4(1, "p0")), {1: RunBefore(second)})
+    assert len(bench.affinity_records()) == 2

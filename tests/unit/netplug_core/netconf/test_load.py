@@ -7,12 +7,12 @@ import pytest
 
 from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.log import Level
-from netplug_core.netconf.load import Purpose, Role, load, node_name
+from netplug_core.netconf.load import LoadPurpose, PluginRole, load, resolve_node_name
 from netplug_core.netconf.model import (
     ContainerSettings,
     DatastoreSettings,
     FeatureControl,
-    IPAMConf,
+    IPAMConfig,
     LogSettings,
     NetConf,
 )
@@ -39,7 +39,7 @@ def with_ipam(**keys: object) -> dict[str, object]:
 
 def refusal(config: Mapping[str, object]) -> str:
     with pytest.raises((ConfigurationError, DecodeError)) as refused:
-        load(config, Role.MAIN)
+        load(config, PluginRole.MAIN)
     assert str(refused.value).startswith("network configuration.")
     return f"{refused.value.code} {str(refused.value).removeprefix('network configuration.')}"
 
@@ -48,7 +48,7 @@ def refusal(config: Mapping[str, object]) -> str:
 
 
 def test_check_15_the_minimal_configuration_is_all_defaults() -> None:
-    assert load(MINIMAL, Role.MAIN) == NetConf(type="netplug", ipam=IPAMConf(type="netplug-ipam"))
+    assert load(MINIMAL, PluginRole.MAIN) == NetConf(type="netplug", ipam=IPAMConfig(type="netplug-ipam"))
 
 
 def test_every_key_arrives() -> None:
@@ -83,7 +83,7 @@ def test_every_key_arrives() -> None:
         "dataplane_options": {"type": "other"},
         "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}],
     }
-    assert load(config, Role.MAIN) == NetConf(
+    assert load(config, PluginRole.MAIN) == NetConf(
         type="netplug",
         nodename="node-1",
         hostname="old",
@@ -91,7 +91,7 @@ def test_every_key_arrives() -> None:
         nodename_file_optional=False,
         datastore=DatastoreSettings(type="sqlite", sqlite_path="/db", annotation_prefix="example.org"),
         log=LogSettings(level=Level.DEBUG, file_path="/log", max_size_mb=1, max_age_days=2, max_count=3),
-        ipam=IPAMConf(type="netplug-ipam", assign_ipv4=False, assign_ipv6=True, ipv6_pools=("p", "q")),
+        ipam=IPAMConfig(type="netplug-ipam", assign_ipv4=False, assign_ipv6=True, ipv6_pools=("p", "q")),
         container_settings=ContainerSettings(allow_ip_forwarding=True),
         feature_control=FeatureControl(ip_addrs_no_ipam=True, floating_ips=True),
         policy_type="k8s",
@@ -113,26 +113,28 @@ def test_every_key_arrives() -> None:
 def test_null_and_zero_mean_the_default() -> None:
     nothing = dict.fromkeys(("mtu", "log_level", "nodename", "policy", "readiness_gates", "log_file_max_size"))
     config = with_keys(**nothing, log_file_max_age=0, log_file_max_count=0, policy_setup_timeout_seconds=0)
-    assert load(config, Role.MAIN) == load(MINIMAL, Role.MAIN)
+    assert load(config, PluginRole.MAIN) == load(MINIMAL, PluginRole.MAIN)
 
 
 def test_unknown_keys_are_left_alone_and_kept() -> None:
     config = with_keys(runtimeConfig={"portMappings": []}, windows_use_single_network=True)
-    netconf = load(config, Role.MAIN)
-    assert netconf == load(MINIMAL, Role.MAIN)
-    assert netconf.raw == config
+    netconf = load(config, PluginRole.MAIN)
+    assert netconf == load(MINIMAL, PluginRole.MAIN)
+    assert netconf.own_keys == config
 
 
 def test_a_configuration_never_shows_its_secrets() -> None:
     hidden = ("s3cr3t", "k3y", "0ther")
-    netconf = load(with_keys(policy={"k8s_auth_token": hidden[0], "k8s_client_key": hidden[1]}, x=hidden[2]), Role.MAIN)
+    netconf = load(
+        with_keys(policy={"k8s_auth_token": hidden[0], "k8s_client_key": hidden[1]}, x=hidden[2]), PluginRole.MAIN
+    )
     assert (netconf.datastore.kubernetes.token, netconf.datastore.kubernetes.key) == hidden[:2]
     assert all(text not in repr(netconf) for text in hidden)
 
 
 @pytest.mark.parametrize("number,queues", [(None, 1), (4, 4), (1, 1), (0, 1), (-3, 1)])
 def test_check_30_there_is_at_least_one_queue(number: int | None, queues: int) -> None:
-    assert load(with_keys(num_queues=number), Role.MAIN).num_queues == queues
+    assert load(with_keys(num_queues=number), PluginRole.MAIN).num_queues == queues
 
 
 @pytest.mark.parametrize(
@@ -147,12 +149,12 @@ def test_check_30_there_is_at_least_one_queue(number: int | None, queues: int) -
     ],
 )
 def test_check_35_levels_are_read_in_any_case(text: str, level: Level) -> None:
-    assert load(with_keys(log_level=text), Role.MAIN).log.level is level
+    assert load(with_keys(log_level=text), PluginRole.MAIN).log.level is level
 
 
 def test_check_19_pools_of_a_family_that_is_off_are_not_read() -> None:
-    assert load(with_ipam(ipv6_pools=["nowhere"]), Role.MAIN).ipam.ipv6_pools == ()
-    assert load(with_ipam(ipv6_pools=["p"], assign_ipv6="true"), Role.MAIN).ipam.ipv6_pools == ("p",)
+    assert load(with_ipam(ipv6_pools=["nowhere"]), PluginRole.MAIN).ipam.ipv6_pools == ()
+    assert load(with_ipam(ipv6_pools=["p"], assign_ipv6="true"), PluginRole.MAIN).ipam.ipv6_pools == ("p",)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_check_19_pools_of_a_family_that_is_off_are_not_read() -> None:
     ],
 )
 def test_no_list_of_attachments_is_not_an_empty_one(keys: dict[str, object], attachments: object) -> None:
-    assert load(with_keys(**keys), Role.MAIN).valid_attachments == attachments
+    assert load(with_keys(**keys), PluginRole.MAIN).valid_attachments == attachments
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
@@ -279,8 +281,10 @@ def test_a_password_in_the_url_of_a_gate_is_not_shown() -> None:
     assert refusal(with_keys(readiness_gates=[good, bad])) == (
         "7 readiness_gates[1]: '…' is not accepted; an http or https URL with a host is expected"
     )
-    assert hidden not in repr(load(with_keys(readiness_gates=[good]), Role.MAIN))
-    assert "readiness_gates=('http://h/ready',)" in repr(load(with_keys(readiness_gates=["http://h/ready"]), Role.MAIN))
+    assert hidden not in repr(load(with_keys(readiness_gates=[good]), PluginRole.MAIN))
+    assert "readiness_gates=('http://h/ready',)" in repr(
+        load(with_keys(readiness_gates=["http://h/ready"]), PluginRole.MAIN)
+    )
 
 
 def test_a_url_in_place_of_anything_else_is_not_shown_with_its_password() -> None:
@@ -304,7 +308,7 @@ def test_a_url_in_place_of_anything_else_is_not_shown_with_its_password() -> Non
 )
 def test_a_teardown_takes_a_bad_value_for_none(config: dict[str, object]) -> None:
     refusal(config)
-    netconf = load(config, Role.MAIN, Purpose.TEARDOWN)
+    netconf = load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN)
     default = NetConf()
     assert (netconf.log, netconf.mtu, netconf.device_type) == (default.log, default.mtu, default.device_type)
     assert (netconf.policy_type, netconf.ipam.assign_ipv4) == ("", True)
@@ -314,8 +318,8 @@ def test_a_teardown_takes_a_bad_value_for_none(config: dict[str, object]) -> Non
 def test_a_teardown_does_not_look_at_keys_that_it_has_no_use_for(ipam: object) -> None:
     config = with_keys(mtu="1450", readiness_gates="x", container_settings=[], nodename="n1", ipam=ipam)
     with pytest.raises(DecodeError):
-        load(config, Role.MAIN)
-    assert load(config, Role.MAIN, Purpose.TEARDOWN).nodename == "n1"
+        load(config, PluginRole.MAIN)
+    assert load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN).nodename == "n1"
 
 
 def test_a_teardown_uses_the_store_that_the_setup_used() -> None:
@@ -328,8 +332,8 @@ def test_a_teardown_uses_the_store_that_the_setup_used() -> None:
         qps=7,
         burst=9,
     )
-    torn = load(config, Role.MAIN, Purpose.TEARDOWN)
-    assert torn.datastore == load(config, Role.MAIN).datastore
+    torn = load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN)
+    assert torn.datastore == load(config, PluginRole.MAIN).datastore
     assert (torn.datastore.api_group, torn.datastore.kubernetes.token) == ("projectnetplug.org", "t")
     assert torn.policy_type == ""
 
@@ -344,8 +348,8 @@ def test_a_teardown_leads_to_the_store_of_somebody_by_whatever_it_uses() -> None
         policy={"k8s_auth_token": "t"},
         qps=7,
     )
-    found = load(config, Role.MAIN, Purpose.TEARDOWN).datastore
-    assert found == load(config, Role.MAIN).datastore
+    found = load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN).datastore
+    assert found == load(config, PluginRole.MAIN).datastore
     assert (found.etcd_endpoints, found.sqlite_path, found.qps) == (("http://a:1",), "a.db", 7)
 
 
@@ -353,7 +357,7 @@ def test_a_teardown_leads_to_the_store_of_somebody_by_whatever_it_uses() -> None
 def test_a_teardown_in_the_orchestrator_takes_a_bad_value_for_none(key: str, value: object) -> None:
     config = with_keys(datastore_type="kubernetes", **{key: value})
     refusal(config)
-    assert load(config, Role.MAIN, Purpose.TEARDOWN).datastore == DatastoreSettings(type="kubernetes")
+    assert load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN).datastore == DatastoreSettings(type="kubernetes")
 
 
 @pytest.mark.parametrize(
@@ -371,8 +375,8 @@ def test_a_teardown_does_not_look_at_the_way_to_another_store(store: str | None,
     refusal(with_keys(datastore_type=store, **keys))
     inside = {**BRIDGE, "datastore_type": "kubernetes" if store != "kubernetes" else "sqlite"}
     inside["ipam"] = {"type": "netplug-ipam", "datastore_type": store or "etcdv3", **keys}
-    for config, role in ((with_keys(datastore_type=store, **keys), Role.MAIN), (inside, Role.IPAM)):
-        found = load(config, role, Purpose.TEARDOWN).datastore
+    for config, role in ((with_keys(datastore_type=store, **keys), PluginRole.MAIN), (inside, PluginRole.IPAM)):
+        found = load(config, role, LoadPurpose.TEARDOWN).datastore
         assert found == DatastoreSettings(type=store or "etcdv3")
 
 
@@ -382,13 +386,13 @@ def test_a_teardown_does_not_look_at_the_way_to_another_store(store: str | None,
 )
 def test_a_teardown_refuses_wrong_json_types_in_keys_that_it_uses(store: object, key: str, value: object) -> None:
     with pytest.raises(DecodeError, match=r": must be a"):
-        load(with_keys(datastore_type=store, **{key: value}), Role.MAIN, Purpose.TEARDOWN)
+        load(with_keys(datastore_type=store, **{key: value}), PluginRole.MAIN, LoadPurpose.TEARDOWN)
 
 
 def test_a_teardown_refuses_a_store_that_is_nowhere() -> None:
     """Otherwise it would make an empty one in the runtime's folder, and say that all is given back."""
     with pytest.raises(ConfigurationError, match=r"sqlite_path: 'netplug.db' is not accepted; an absolute path"):
-        load(with_keys(datastore_type="sqlite", sqlite_path="netplug.db"), Role.MAIN, Purpose.TEARDOWN)
+        load(with_keys(datastore_type="sqlite", sqlite_path="netplug.db"), PluginRole.MAIN, LoadPurpose.TEARDOWN)
 
 
 # --- under another main plugin -------------------------------------------------------------------------------------
@@ -402,7 +406,7 @@ def test_keys_inside_ipam_speak_to_netplug_ipam_and_win() -> None:
         "sqlite_path": "/outside",
         "ipam": {"type": "netplug-ipam", "nodename": "inside", "sqlite_path": "/inside", "log_level": "ERROR"},
     }
-    netconf = load(config, Role.IPAM)
+    netconf = load(config, PluginRole.IPAM)
     assert netconf.type == "bridge"
     assert netconf.nodename == "inside"
     assert netconf.datastore == DatastoreSettings(type="sqlite", sqlite_path="/inside")
@@ -411,12 +415,12 @@ def test_keys_inside_ipam_speak_to_netplug_ipam_and_win() -> None:
 
 def test_null_inside_ipam_hides_nothing() -> None:
     config = {**BRIDGE, "nodename": "outside", "ipam": {"type": "netplug-ipam", "nodename": None}}
-    assert load(config, Role.IPAM).nodename == "outside"
+    assert load(config, PluginRole.IPAM).nodename == "outside"
 
 
 @pytest.mark.parametrize("gate", ["HTTP://h/", "https://[fd00::1]:80/x", "http://user@h?x"])
 def test_a_gate_may_be_any_url_of_its_schemes(gate: str) -> None:
-    assert load(with_keys(readiness_gates=[gate]), Role.MAIN).readiness_gates == (gate,)
+    assert load(with_keys(readiness_gates=[gate]), PluginRole.MAIN).readiness_gates == (gate,)
 
 
 def test_keys_of_the_other_plugin_are_not_ours() -> None:
@@ -428,17 +432,21 @@ def test_keys_of_the_other_plugin_are_not_ours() -> None:
         "etcd_endpoints": "http://10.0.0.1:2379",
         "ipam": {"type": "netplug-ipam"},
     }
-    netconf = load(config, Role.IPAM)
+    netconf = load(config, PluginRole.IPAM)
     assert netconf.mtu == 0
     assert netconf.readiness_gates == ()
     assert netconf.datastore.etcd_endpoints == ("http://10.0.0.1:2379",)
-    assert netconf.raw == {"etcd_endpoints": "http://10.0.0.1:2379", "type": "netplug-ipam", "ipam": config["ipam"]}
+    assert netconf.own_keys == {
+        "etcd_endpoints": "http://10.0.0.1:2379",
+        "type": "netplug-ipam",
+        "ipam": config["ipam"],
+    }
 
 
-@pytest.mark.parametrize("purpose", Purpose)
+@pytest.mark.parametrize("purpose", LoadPurpose)
 @pytest.mark.parametrize("inside", [{}, {"datastore_type": "kubernetes"}])
 def test_under_another_plugin_the_way_to_a_store_in_the_orchestrator_is_ours(
-    inside: dict[str, object], purpose: Purpose
+    inside: dict[str, object], purpose: LoadPurpose
 ) -> None:
     """Whoever moves ``datastore_type`` there moves the access with it; another kubeconfig's cluster is not meant."""
     config = {
@@ -449,13 +457,13 @@ def test_under_another_plugin_the_way_to_a_store_in_the_orchestrator_is_ours(
         "qps": 7,
         "ipam": {"type": "netplug-ipam", "burst": 9, **inside},
     }
-    datastore = load(config, Role.IPAM, purpose).datastore
+    datastore = load(config, PluginRole.IPAM, purpose).datastore
     assert (datastore.type, datastore.kubernetes.kubeconfig) == ("kubernetes", "/kc")
     assert (datastore.api_group, datastore.qps, datastore.burst) == ("projectnetplug.org", 7, 9)
 
 
 def test_netplug_ipam_reads_a_configuration_of_netplug_itself() -> None:
-    netconf = load(with_keys(nodename="node-1"), Role.IPAM)
+    netconf = load(with_keys(nodename="node-1"), PluginRole.IPAM)
     assert (netconf.type, netconf.nodename, netconf.ipam.type) == ("netplug", "node-1", "netplug-ipam")
 
 
@@ -476,11 +484,11 @@ def test_netplug_ipam_reads_a_configuration_of_netplug_itself() -> None:
 def test_check_32_the_first_name_that_is_not_empty_counts(
     keys: dict[str, object], file_text: str | None, name: str
 ) -> None:
-    netconf = load(with_keys(**keys), Role.MAIN)
-    assert node_name(netconf, file_text=file_text, host_name=" Machine.Example\n") == name
+    netconf = load(with_keys(**keys), PluginRole.MAIN)
+    assert resolve_node_name(netconf, nodename_file_text=file_text, machine_name=" Machine.Example\n") == name
 
 
 def test_a_configuration_is_read_as_json_has_it() -> None:
     text = '{"type": "netplug", "ipam": {"type": "netplug-ipam", "assign_ipv6": "true"}, "mtu": 9000}'
-    netconf = load(json.loads(text), Role.MAIN)
+    netconf = load(json.loads(text), PluginRole.MAIN)
     assert (netconf.mtu, netconf.ipam.assign_ipv6) == (9000, True)

@@ -9,14 +9,21 @@ from netplug_core.clock import parse_time
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
-from netplug_core.resources.codec import API_VERSION, MalformedField, Origin, UnknownField, from_mapping, to_mapping
+from netplug_core.resources.codec import (
+    API_VERSION,
+    DocumentOrigin,
+    MalformedField,
+    UnknownField,
+    from_mapping,
+    to_mapping,
+)
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
 from netplug_core.resources.kinds import Resource, UnknownKind
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
-from netplug_core.resources.profile import Action, Profile, Rule
+from netplug_core.resources.profile import Profile, ProfileRule, RuleAction
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
 Json = Mapping[str, object]
@@ -48,11 +55,11 @@ def pool(**spec: object) -> Json:
 
 
 def by_hand(mapping: Json, source: str = "pool.yaml#1") -> Resource:
-    return from_mapping(mapping, origin=Origin.PERSON, source=source)
+    return from_mapping(mapping, origin=DocumentOrigin.USER, source=source)
 
 
 def stored(mapping: Json, kind: Kind[object] | None = None) -> Resource:
-    return from_mapping(mapping, origin=Origin.STORE, kind=kind)
+    return from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
 
 
 def spec_of(resource: Resource) -> Json:
@@ -133,8 +140,8 @@ def test_every_field_of_a_pool_survives() -> None:
     value = stored(mapping)
     assert isinstance(value, IPPool)
     assert value.is_terminating
-    assert value.refusal is not None
-    assert value.refusal.reason == "CIDROverlap"
+    assert value.not_allocatable_condition is not None
+    assert value.not_allocatable_condition.reason == "CIDROverlap"
     assert to_mapping(value) == mapping
 
 
@@ -346,8 +353,12 @@ def test_every_rule_of_the_configuration_survives() -> None:
     mapping = document("IPAMConfiguration", metadata={"name": "default"}, spec=spec, future=1)
     value = stored(mapping, kind=IPAM_CONFIGURATION)
     assert isinstance(value, IPAMConfiguration)
-    assert (value.spec.is_affinity_strict, value.spec.claims_blocks) == (True, False)
-    assert (value.spec.max_blocks, value.spec.cooldown_s, value.spec.vm_persistence) == (4, 60, "Disabled")
+    assert (value.spec.is_affinity_strict, value.spec.may_auto_allocate_blocks) == (True, False)
+    assert (value.spec.max_blocks_per_host, value.spec.cooldown_s, value.spec.vm_address_persistence) == (
+        4,
+        60,
+        "Disabled",
+    )
     assert to_mapping(value) == mapping
 
 
@@ -379,7 +390,7 @@ def test_a_node_survives_with_what_this_release_does_not_know_of_it() -> None:
     )
     value = stored(mapping)
     assert isinstance(value, Node)
-    assert value.spec.orchestrator_names[0].name == "node-a"
+    assert value.spec.orchestrator_references[0].node_name == "node-a"
     assert to_mapping(value) == mapping
 
 
@@ -395,8 +406,8 @@ def test_a_profile_survives_with_what_its_rules_match() -> None:
     for value in (stored(mapping), by_hand(mapping)):
         assert isinstance(value, Profile)
         assert value.spec.labels_to_apply == (("pcns.projectnetplug.org/name", "default"),)
-        assert value.spec.ingress == (Rule(action=Action.ALLOW),)
-        assert value.spec.egress[0].action is Action.DENY
+        assert value.spec.ingress == (ProfileRule(action=RuleAction.ALLOW),)
+        assert value.spec.egress[0].action is RuleAction.DENY
         assert to_mapping(value) == mapping
 
 

@@ -14,17 +14,17 @@ def pool(*conditions: PoolCondition) -> IPPool:
 
 @pytest.mark.parametrize("type_, status", [("Allocatable", "True"), ("Allocatable", "Unknown"), ("Ready", "False")])
 def test_only_an_explicit_false_of_allocatable_refuses(type_: str, status: str) -> None:
-    assert pool(PoolCondition(type=type_, status=status)).refusal is None
-    assert pool().refusal is None
+    assert pool(PoolCondition(type=type_, status=status)).not_allocatable_condition is None
+    assert pool().not_allocatable_condition is None
 
 
 def test_the_refusing_condition_is_named() -> None:
     refusing = PoolCondition(type="Allocatable", status="False", reason="CIDROverlap")
-    assert pool(PoolCondition(type="Ready", status="False"), refusing).refusal is refusing
+    assert pool(PoolCondition(type="Ready", status="False"), refusing).not_allocatable_condition is refusing
 
 
 @pytest.mark.parametrize("cidr, block_length", [("10.0.0.0/16", 26), ("fd00::/48", 122)])
 def test_a_pool_over_a_prefix_has_the_defaults_of_its_family(cidr: str, block_length: int) -> None:
-    made = IPPool.over(Prefix.parse(cidr), name="p")
+    made = IPPool.for_prefix(Prefix.parse(cidr), name="p")
     assert str(made.key) == "IPPool(p)"
     assert made.spec == IPPoolSpec(prefix=Prefix.parse(cidr), block_length=block_length)

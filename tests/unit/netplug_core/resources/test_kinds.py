@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.resources.kinds import KINDS, Scope, UnknownKind, find_kind, get_kind, key_of, kind_of
+from netplug_core.resources.kinds import KINDS, ResourceScope, UnknownKind, find_kind, get_kind, key_of, kind_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
@@ -28,9 +28,9 @@ def test_people_have_many_words_for_a_kind(word: object, name: str) -> None:
 
 
 def test_no_word_means_two_kinds() -> None:
-    words = [word for row in KINDS for word in row.words]
+    words = [word for row in KINDS for word in row.aliases]
     assert len(words) == len(set(words))
-    assert all(row.name.lower() in row.words and row.plural in row.words for row in KINDS)
+    assert all(row.name.lower() in row.aliases and row.plural in row.aliases for row in KINDS)
 
 
 @pytest.mark.parametrize("word", ["somekind", "", None, 5])
@@ -53,4 +53,4 @@ def test_keys_have_a_namespace_only_where_the_kind_has() -> None:
     endpoint = WorkloadEndpoint(metadata=Metadata(name="w", namespace="ns"), spec=spec)
     assert str(key_of(node)) == "Node(a)"
     assert str(key_of(endpoint)) == "WorkloadEndpoint(ns/w)"
-    assert kind_of(endpoint).scope is Scope.NAMESPACED
+    assert kind_of(endpoint).scope is ResourceScope.NAMESPACED

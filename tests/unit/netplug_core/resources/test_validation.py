@@ -13,14 +13,14 @@ from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulat
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.node import Node, NodeSpec, OrchestratorName
-from netplug_core.resources.profile import Action, Profile, ProfileSpec, Rule
+from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
+from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
 from netplug_core.resources.validation import (
     InvalidResource,
-    check,
-    check_pool_change,
-    check_pool_neighbours,
     pool_warnings,
+    validate_pool_overlaps,
+    validate_pool_update,
+    validate_resource,
 )
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 
@@ -56,7 +56,7 @@ def pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:
     ],
 )
 def test_what_may_be_wanted(good: IPPool) -> None:
-    check(good)
+    validate_resource(good)
     assert good.spec.prefix.size
 
 
@@ -129,7 +129,7 @@ def test_what_may_be_wanted(good: IPPool) -> None:
 )
 def test_what_may_not_be_wanted_is_refused_with_field_value_and_rule(bad: IPPool, field: str, rule: str) -> None:
     with pytest.raises(InvalidResource) as caught:
-        check(bad)
+        validate_resource(bad)
     text = str(caught.value)
     assert text.startswith(f"IPPool({bad.metadata.name}): error with field {field}")
     assert rule in text
@@ -138,27 +138,29 @@ def test_what_may_not_be_wanted_is_refused_with_field_value_and_rule(bad: IPPool
 
 def test_a_selector_that_is_too_long_is_not_read_as_well() -> None:
     with pytest.raises(InvalidResource) as caught:
-        check(pool(node_selector="%" * 1025))
-    assert [problem.rule for problem in caught.value.problems] == ["at most 1024 characters"]
+        validate_resource(pool(node_selector="%" * 1025))
+    assert [problem.reason for problem in caught.value.field_errors] == ["at most 1024 characters"]
 
 
 def test_every_selector_of_a_pool_is_judged() -> None:
     with pytest.raises(InvalidResource) as caught:
-        check(pool(node_selector="a", namespace_selector="!", allowed_uses=(AllowedUse.WORKLOAD,)))
-    assert [problem.field for problem in caught.value.problems] == ["spec.nodeSelector", "spec.namespaceSelector"]
+        validate_resource(pool(node_selector="a", namespace_selector="!", allowed_uses=(AllowedUse.WORKLOAD,)))
+    assert [problem.field for problem in caught.value.field_errors] == ["spec.nodeSelector", "spec.namespaceSelector"]
 
 
 @pytest.mark.parametrize("name", ["a", "A_b.c-1", "a/b", "example.org/tier", "x" * 63])
 def test_labels_and_annotations_may_be_called_what_an_api_server_takes(name: str) -> None:
-    check(evolve(pool(), metadata=Metadata(name="p", labels=((name, "a.B_c-9"),), annotations=((name.upper(), "!"),))))
-    check(evolve(pool(), metadata=Metadata(name="p", labels=((name, ""),))))
+    validate_resource(
+        evolve(pool(), metadata=Metadata(name="p", labels=((name, "a.B_c-9"),), annotations=((name.upper(), "!"),)))
+    )
+    validate_resource(evolve(pool(), metadata=Metadata(name="p", labels=((name, ""),))))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a.", "x" * 64, "/a", "a/", "a/b/c", "A.b/c", "a_b/c"])
 def test_a_label_that_no_api_server_takes_is_refused_everywhere(name: str) -> None:
     """A resource made on one store could not move to the other."""
     with pytest.raises(InvalidResource) as caught:
-        check(evolve(pool(), metadata=Metadata(name="p", labels=((name, "x"),))))
+        validate_resource(evolve(pool(), metadata=Metadata(name="p", labels=((name, "x"),))))
     assert str(caught.value) == (
         f"IPPool(p): error with field metadata.labels = '{name}' (a name is at most 63 letters, digits, '-', '_' and "
         "'.', between letters or digits, and may have a DNS name and '/' before it)"
@@ -168,7 +170,7 @@ def test_a_label_that_no_api_server_takes_is_refused_everywhere(name: str) -> No
 @pytest.mark.parametrize("text", ["a b", "-", "x" * 64, "a="])
 def test_the_text_of_a_label_is_judged_too(text: str) -> None:
     with pytest.raises(InvalidResource) as caught:
-        check(evolve(pool(), metadata=Metadata(name="p", labels=(("tier", text),))))
+        validate_resource(evolve(pool(), metadata=Metadata(name="p", labels=(("tier", text),))))
     assert str(caught.value) == (
         f"IPPool(p): error with field metadata.labels[tier] = '{text}' (a label's text is at most 63 letters, digits, "
         "'-', '_' and '.', between letters or digits, or empty)"
@@ -177,13 +179,13 @@ def test_the_text_of_a_label_is_judged_too(text: str) -> None:
 
 def test_the_name_of_an_annotation_is_judged_without_its_case() -> None:
     with pytest.raises(InvalidResource, match=r"metadata\.annotations = 'a b' \(a name is at most 63"):
-        check(evolve(pool(), metadata=Metadata(name="p", annotations=(("A b", "x"),))))
+        validate_resource(evolve(pool(), metadata=Metadata(name="p", annotations=(("A b", "x"),))))
 
 
 def test_a_pool_has_no_namespace_and_bounded_annotations() -> None:
     metadata = Metadata(name="p", namespace="default", annotations=(("a", "b" * 256 * 1024),))
     with pytest.raises(InvalidResource) as caught:
-        check(evolve(pool(), metadata=metadata))
+        validate_resource(evolve(pool(), metadata=metadata))
     assert str(caught.value) == (
         "IPPool(p): error with field metadata.namespace = 'default' (IPPool is not namespaced); "
         "error with field metadata.annotations = '262145 bytes' (at most 262144 bytes in total)"
@@ -197,13 +199,13 @@ def test_pools_do_not_overlap(cidr: str) -> None:
     """S-29 of the catalogue."""
     first = pool("1.2.3.0/24", name="ippool1")
     with pytest.raises(InvalidResource) as caught:
-        check_pool_neighbours(pool(cidr, name="ippool2"), [pool("9.0.0.0/8", name="far"), first])
+        validate_pool_overlaps(pool(cidr, name="ippool2"), [pool("9.0.0.0/8", name="far"), first])
     assert f"IPPool(ippool2) CIDR overlaps with IPPool(ippool1) CIDR {first.spec.prefix}" in str(caught.value)
 
 
 def test_a_pool_does_not_overlap_itself_nor_the_other_family() -> None:
     wanted = pool("0.0.0.0/1")
-    check_pool_neighbours(wanted, [wanted, pool("::/1", name="six")], [Prefix.parse("::/122")])
+    validate_pool_overlaps(wanted, [wanted, pool("::/1", name="six")], [Prefix.parse("::/122")])
     assert wanted.spec.prefix.overlaps(wanted.spec.prefix)
 
 
@@ -221,11 +223,11 @@ def test_blocks_that_an_earlier_pool_left_keep_their_size(cidr: str, length: int
     left = [Prefix.parse("1.2.3.0/26")]
     wanted = pool(cidr, block_length=length)
     if outcome == "accepted":
-        check_pool_neighbours(wanted, [], left)
+        validate_pool_overlaps(wanted, [], left)
         return
     text = "IPPool blocksSize conflicts with existing allocations that use a different blockSize: 1.2.3.0/26"
     with pytest.raises(InvalidResource) as caught:
-        check_pool_neighbours(wanted, [], left)
+        validate_pool_overlaps(wanted, [], left)
     assert text in str(caught.value)
 
 
@@ -240,13 +242,13 @@ def test_blocks_that_an_earlier_pool_left_keep_their_size(cidr: str, length: int
 def test_some_fields_never_change(wanted: IPPool, rule: str) -> None:
     """S-30 of the catalogue."""
     with pytest.raises(InvalidResource) as caught:
-        check_pool_change(pool("1.2.3.0/24"), wanted)
+        validate_pool_update(pool("1.2.3.0/24"), wanted)
     assert rule in str(caught.value)
 
 
 def test_networks_are_compared_and_not_their_spelling() -> None:
     stored = pool("fdf4:0:0::/64")
-    check_pool_change(stored, pool("fdf4::/64", is_disabled=True))
+    validate_pool_update(stored, pool("fdf4::/64", is_disabled=True))
     assert str(stored.spec.prefix) == "fdf4::/64"
 
 
@@ -286,17 +288,17 @@ def profile(name: str) -> Profile:
 
 
 def node(*orchestrators: str, name: str = "node-a") -> Node:
-    names = tuple(OrchestratorName(orchestrator=orchestrator, name=name) for orchestrator in orchestrators)
-    return Node(metadata=Metadata(name=name), spec=NodeSpec(orchestrator_names=names))
+    names = tuple(OrchestratorReference(orchestrator=orchestrator, node_name=name) for orchestrator in orchestrators)
+    return Node(metadata=Metadata(name=name), spec=NodeSpec(orchestrator_references=names))
 
 
 @pytest.mark.parametrize(
     "good",
     [
         configuration(),
-        configuration(is_affinity_strict=True, claims_blocks=False),
-        configuration(is_affinity_strict=True, max_blocks=4, cooldown_s=60),
-        configuration(vm_persistence="Disabled"),
+        configuration(is_affinity_strict=True, may_auto_allocate_blocks=False),
+        configuration(is_affinity_strict=True, max_blocks_per_host=4, cooldown_s=60),
+        configuration(vm_address_persistence="Disabled"),
         node(),
         node("k8s", name="node-a.example.org"),
         IPReservation(metadata=Metadata(name="r")),
@@ -306,11 +308,11 @@ def node(*orchestrators: str, name: str = "node-a") -> Node:
             spec=WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0"),
         ),
         ClusterInformation(metadata=Metadata(name="default")),
-        Profile(metadata=Metadata(name="knsx"), spec=ProfileSpec(egress=(Rule(action=Action.PASS),))),
+        Profile(metadata=Metadata(name="knsx"), spec=ProfileSpec(egress=(ProfileRule(action=RuleAction.PASS),))),
     ],
 )
 def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
-    check(good)
+    validate_resource(good)
     assert good.metadata.name
 
 
@@ -318,7 +320,7 @@ def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
     "bad, sentences",
     [
         (
-            configuration(claims_blocks=False),
+            configuration(may_auto_allocate_blocks=False),
             [
                 (
                     "IPAMConfiguration(default): error with field spec.autoAllocateBlocks = 'false' "
@@ -328,18 +330,18 @@ def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
             ],
         ),
         (
-            configuration(max_blocks=4),
+            configuration(max_blocks_per_host=4),
             ["error with field spec.maxBlocksPerHost = '4' (can only be set with strictAffinity true)"],
         ),
         (
-            configuration(max_blocks=-1, cooldown_s=-2),
+            configuration(max_blocks_per_host=-1, cooldown_s=-2),
             [
                 "error with field spec.maxBlocksPerHost = '-1' (must not be negative)",
                 "error with field spec.ipCooldownSeconds = '-2' (must not be negative)",
             ],
         ),
         (
-            configuration(vm_persistence="on"),
+            configuration(vm_address_persistence="on"),
             ["error with field spec.kubeVirtVMAddressPersistence = 'on' (must be Enabled or Disabled)"],
         ),
         (
@@ -369,6 +371,6 @@ def test_what_may_be_wanted_of_other_kinds(good: Resource) -> None:
 )
 def test_what_may_not_be_wanted_of_other_kinds(bad: Resource, sentences: list[str]) -> None:
     with pytest.raises(InvalidResource) as caught:
-        check(bad)
-    assert len(caught.value.problems) == len(sentences)
+        validate_resource(bad)
+    assert len(caught.value.field_errors) == len(sentences)
     assert all(sentence in str(caught.value) for sentence in sentences)

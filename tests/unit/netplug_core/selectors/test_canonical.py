@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.selectors.canonical import canonical, identity
+from netplug_core.selectors.canonical import canonical_text, selector_uid
 from netplug_core.selectors.grammar import parse
 
 
@@ -31,8 +31,8 @@ from netplug_core.selectors.grammar import parse
     ],
 )
 def test_all_spellings_share_one(text: str, expected: str) -> None:
-    assert canonical(parse(text)) == expected
-    assert canonical(parse(expected)) == expected
+    assert canonical_text(parse(text)) == expected
+    assert canonical_text(parse(expected)) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_all_spellings_share_one(text: str, expected: str) -> None:
 )
 def test_sets_quotes_and_groups_have_their_order(text: str, expected: str) -> None:
     """I-82."""
-    assert canonical(parse(text)) == expected
+    assert canonical_text(parse(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_sets_quotes_and_groups_have_their_order(text: str, expected: str) -> No
     ],
 )
 def test_identities_are_the_known_ones(text: str, expected: str, name: str) -> None:
-    assert canonical(parse(text)) == expected
-    assert identity(parse(text)) == name
+    assert canonical_text(parse(text)) == expected
+    assert selector_uid(parse(text)) == name
 
 
 def test_half_a_surrogate_pair_has_an_identity_of_its_own() -> None:
     """JSON can spell one, and what is stored must have a name."""
-    names = {identity(parse(f"a == '{literal}'")) for literal in ("\ud800", "\udc00", "?", "\ufffd")}
+    names = {selector_uid(parse(f"a == '{literal}'")) for literal in ("\ud800", "\udc00", "?", "\ufffd")}
     assert len(names) == 4
     assert {len(name) for name in names} == {40}

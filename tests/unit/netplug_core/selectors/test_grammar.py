@@ -7,32 +7,32 @@ from types import FrameType
 import pytest
 
 from netplug_core.selectors.grammar import (
-    Among,
     And,
-    Compare,
+    ComparisonOperator,
     Everything,
-    Has,
-    Membership,
+    HasLabel,
+    LabelComparison,
     Not,
     Or,
-    Relation,
     Selector,
     SelectorError,
-    leaves,
+    SetMembership,
+    SetOperator,
+    leaf_terms,
     parse,
 )
 
-A, B, C = Has("a"), Has("b"), Has("c")
+A, B, C = HasLabel("a"), HasLabel("b"), HasLabel("c")
 OPERATORS = "'==', '!=', 'contains', 'starts with', 'ends with', 'in' or 'not in'"
 TERM = "a label, 'has(', 'all()', '!' or '('"
 
 
-def equals(label: str, literal: str = "v") -> Compare:
-    return Compare(label=label, relation=Relation.EQUALS, literal=literal)
+def equals(label: str, literal: str = "v") -> LabelComparison:
+    return LabelComparison(label=label, operator=ComparisonOperator.EQUALS, literal=literal)
 
 
-def among(*literals: str, membership: Membership = Membership.IN) -> Among:
-    return Among(label="a", membership=membership, literals=frozenset(literals))
+def among(*literals: str, membership: SetOperator = SetOperator.IN) -> SetMembership:
+    return SetMembership(label="a", operator=membership, literals=frozenset(literals))
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def among(*literals: str, membership: Membership = Membership.IN) -> Among:
         ("a == ''", equals("a", "")),
         ('a == "it\'s"', equals("a", "it's")),
         ("a == '&& (\n\\'", equals("a", "&& (\n\\")),
-        ("a != 'v'", Compare(label="a", relation=Relation.DIFFERS, literal="v")),
-        ("a contains'v'", Compare(label="a", relation=Relation.CONTAINS, literal="v")),
+        ("a != 'v'", LabelComparison(label="a", operator=ComparisonOperator.NOT_EQUALS, literal="v")),
+        ("a contains'v'", LabelComparison(label="a", operator=ComparisonOperator.CONTAINS, literal="v")),
         *(
-            (f"a {spelled} 'v'", Compare(label="a", relation=relation, literal="v"))
+            (f"a {spelled} 'v'", LabelComparison(label="a", operator=relation, literal="v"))
             for relation, spellings in {
-                Relation.STARTS_WITH: ("starts with", "startswith", "starts \t with"),
-                Relation.ENDS_WITH: ("ends with", "endswith", "ends\twith"),
+                ComparisonOperator.STARTS_WITH: ("starts with", "startswith", "starts \t with"),
+                ComparisonOperator.ENDS_WITH: ("ends with", "endswith", "ends\twith"),
             }.items()
             for spelled in spellings
         ),
@@ -66,7 +66,7 @@ def among(*literals: str, membership: Membership = Membership.IN) -> Among:
         ("a in { 'x' , \"y\" , }", among("x", "y")),
         ("a in {'x', 'y', 'x'}", among("x", "y")),
         ("a in {'',}", among("")),
-        *((f"a {spelled} {{'x'}}", among("x", membership=Membership.NOT_IN)) for spelled in ("not in", "notin")),
+        *((f"a {spelled} {{'x'}}", among("x", membership=SetOperator.NOT_IN)) for spelled in ("not in", "notin")),
         ("!has(a)", Not(A)),
         ("! a == 'v'", Not(equals("a"))),
         ("!(a == 'v')", Not(equals("a"))),
@@ -95,13 +95,13 @@ def test_a_text_stands_for_one_tree(text: str, selector: Selector) -> None:
 )
 def test_a_keyword_is_a_label_where_a_label_stands(word: str) -> None:
     assert parse(f"{word} == 'v'") == equals(word)
-    assert parse(f"has({word})") == Has(word)
-    assert parse(f"!{word} in {{}}") == Not(Among(label=word, membership=Membership.IN, literals=frozenset()))
+    assert parse(f"has({word})") == HasLabel(word)
+    assert parse(f"!{word} in {{}}") == Not(SetMembership(label=word, operator=SetOperator.IN, literals=frozenset()))
 
 
 @pytest.mark.parametrize("label", ["a", "Zone_9", "example.org/rack-1", "-", "./_-", "09", "x" * 512])
 def test_labels_are_any_512_of_their_characters(label: str) -> None:
-    assert parse(f"has({label})") == Has(label)
+    assert parse(f"has({label})") == HasLabel(label)
     assert parse(f"{label}=='v'") == equals(label)
 
 
@@ -188,7 +188,7 @@ def test_a_text_is_read_once() -> None:
 
 def test_leaves_are_the_terms_from_left_to_right() -> None:
     selector = parse("!(has(a) || global()) && (b == 'v' || !all()) && a in {'x'}")
-    assert list(leaves(selector)) == [A, Everything.GLOBAL, equals("b"), Everything.ALL, among("x")]
+    assert list(leaf_terms(selector)) == [A, Everything.GLOBAL, equals("b"), Everything.ALL, among("x")]
 
 
 # --- what reading costs --------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def alternating(groups: int) -> str:
     "nested", [in_parentheses(64), "!(" * 64 + "has(a)" + ")" * 64, alternating(63), alternating(64)]
 )
 def test_64_groups_may_stand_inside_one_another(nested: str) -> None:
-    assert set(leaves(parse(nested))) <= {A, B}
+    assert set(leaf_terms(parse(nested))) <= {A, B}
 
 
 @pytest.mark.parametrize(

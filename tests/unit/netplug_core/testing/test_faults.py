@@ -4,7 +4,7 @@ import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline
-from netplug_core.datastore.interface import Atomicity
+from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.records import (
     AlreadyExists,
@@ -15,17 +15,17 @@ from netplug_core.records import (
     RequireUnchanged,
     Revision,
 )
-from netplug_core.testing.bench import FRUIT
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.datastore_harness import FRUIT
 from netplug_core.testing.faults import (
-    Death,
     Fault,
     FaultyDatastore,
     LostRace,
     LostReply,
     LostRequest,
-    Meanwhile,
+    ProcessDeath,
     ProcessDied,
+    RunBefore,
 )
 
 KEYS = tuple(FRUIT.key("green", name) for name in ("apple", "pear", "plum"))
@@ -50,7 +50,7 @@ def commit(store: FaultyDatastore) -> tuple[Revision, ...]:
     return store.commit(WRITES, deadline=DEADLINE)
 
 
-@pytest.mark.parametrize("fault,count", [(Death(0), 0), (Death(None), 3)])
+@pytest.mark.parametrize("fault,count", [(ProcessDeath(0), 0), (ProcessDeath(None), 3)])
 @pytest.mark.parametrize("atomicity", Atomicity)
 def test_a_process_dies_before_or_after_its_commit(fault: Fault, count: int, atomicity: Atomicity) -> None:
     store = opened(fault, atomicity)
@@ -64,7 +64,7 @@ def test_no_handler_of_exceptions_catches_a_death() -> None:
 
 
 def test_a_process_dies_within_an_ordered_commit() -> None:
-    store = ordered(Death(2))
+    store = ordered(ProcessDeath(2))
     with pytest.raises(ProcessDied):
         commit(store)
     assert stored(store) == 2
@@ -85,7 +85,7 @@ def test_the_reply_of_one_write_of_an_ordered_commit_is_lost() -> None:
     assert (stored(store), caught.value.applied) == (2, 1)
 
 
-@pytest.mark.parametrize("fault,error", [(LostReply(), OutcomeUnknown), (Death(None), ProcessDied)])
+@pytest.mark.parametrize("fault,error", [(LostReply(), OutcomeUnknown), (ProcessDeath(None), ProcessDied)])
 def test_a_refusal_is_lost_like_any_other_reply(fault: Fault, error: type[BaseException]) -> None:
     inner = MemoryDatastore(clock=CLOCK)
     inner.commit(WRITES[:1], deadline=DEADLINE)
@@ -137,7 +137,7 @@ def test_a_race_is_lost_over_a_kind() -> None:
 
 def test_another_actor_comes_first() -> None:
     inner = MemoryDatastore(clock=CLOCK)
-    store = FaultyDatastore(inner, {1: Meanwhile(lambda: inner.commit(WRITES[2:], deadline=DEADLINE))})
+    store = FaultyDatastore(inner, {1: RunBefore(lambda: inner.commit(WRITES[2:], deadline=DEADLINE))})
     with pytest.raises(AlreadyExists) as caught:
         commit(store)
     assert (caught.value.index, stored(store)) == (2, 1)
@@ -156,7 +156,7 @@ def test_a_fault_happens_once_and_only_at_its_commit() -> None:
 
 def test_an_atomic_store_is_never_scripted_to_apply_a_part() -> None:
     with pytest.raises(InvariantBroken, match="the script wants 1 of 3 writes applied by an atomic store"):
-        commit(opened(Death(1)))
+        commit(opened(ProcessDeath(1)))
 
 
 @pytest.mark.parametrize("fault", [LostRequest(3), LostRace(3)])

@@ -9,19 +9,29 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.ipam.affinity import AFFINITY, Affinity
-from netplug_core.ipam.block import BLOCK, Attribute, Block
-from netplug_core.ipam.codec import from_mapping, to_mapping
-from netplug_core.ipam.handle import HANDLE, Handle
-from netplug_core.ipam.request import AssignRequest
+from netplug_core.encoding.ipam import from_mapping, to_mapping
+from netplug_core.ipam.allocation.request import AssignRequest
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity
+from netplug_core.ipam.model.block import BLOCK, Attribute, Block
+from netplug_core.ipam.model.handle import HANDLE, Handle
 from netplug_core.records import Kind
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.ipreservation import IPReservation
 from netplug_core.resources.metadata import Labels, Metadata
-from netplug_core.resources.validation import check
-from netplug_core.selectors.evaluate import matches
-from netplug_core.selectors.grammar import Among, And, Compare, Everything, Has, Not, Or, Selector, parse
+from netplug_core.resources.validation import validate_resource
+from netplug_core.selectors.evaluation import matches
+from netplug_core.selectors.grammar import (
+    And,
+    Everything,
+    HasLabel,
+    LabelComparison,
+    Not,
+    Or,
+    Selector,
+    SetMembership,
+    parse,
+)
 from netplug_core.testing.strategies import (
     addresses,
     affinities,
@@ -81,14 +91,16 @@ def test_labels_are_sorted_and_each_key_stands_once(drawn: Labels) -> None:
     assert keys == sorted(set(keys))
 
 
-@pytest.mark.parametrize("form", [Everything, Has, Compare, Among, Not, And, Or])
+@pytest.mark.parametrize("form", [Everything, HasLabel, LabelComparison, SetMembership, Not, And, Or])
 def test_selectors_can_be_read_and_come_in_every_form(form: type[Selector]) -> None:
     assert isinstance(parse(find(selectors(), lambda text: isinstance(parse(text), form), settings=ANY)), form)
 
 
 @pytest.mark.parametrize("outcome", [True, False])
 def test_selectors_and_label_sets_meet(*, outcome: bool) -> None:
-    drawn = st.tuples(selectors().filter(lambda text: isinstance(parse(text), Compare)), label_sets().filter(bool))
+    drawn = st.tuples(
+        selectors().filter(lambda text: isinstance(parse(text), LabelComparison)), label_sets().filter(bool)
+    )
     text, held = find(drawn, lambda pair: matches(parse(pair[0]), pair[1]) is outcome, settings=ANY)
     assert matches(parse(text), held) is outcome
 
@@ -102,9 +114,9 @@ def test_revisions_are_never_empty(revision: str) -> None:
 def test_resources_are_such_as_their_rules_accept(
     pool: IPPool, reservation: IPReservation, settings: IPAMConfigurationSpec
 ) -> None:
-    check(pool)
-    check(reservation)
-    check(IPAMConfiguration(metadata=Metadata(name=IPAM_CONFIGURATION_KEY.name), spec=settings))
+    validate_resource(pool)
+    validate_resource(reservation)
+    validate_resource(IPAMConfiguration(metadata=Metadata(name=IPAM_CONFIGURATION_KEY.name), spec=settings))
     assert pool.spec.prefix.length <= pool.spec.block_length
 
 

@@ -4,21 +4,21 @@ from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
-from netplug_core.ipam.interface import EndpointPart
-from netplug_core.ipam.request import AssignedAddress, Assignment
-from netplug_core.records import Answer, Create, Delete, Get, Record, Revision, Snapshot, Update, Write
+from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
+from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.records import Create, Delete, Get, ReadResult, Record, Revision, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.workload.endpoint import Birth, build, removed, settled
-from netplug_core.workload.identity import Workload
+from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, endpoint_delete, endpoint_upsert
+from netplug_core.workload.identity import WorkloadIdentity
 
-POD = Workload(
+POD = WorkloadIdentity(
     node="node-a", network="k8s-pod-network", container_id="4f2a", interface="eth0", pod="web-0", pod_namespace="prod"
 )
 BARE = evolve(POD, pod="", pod_namespace="")
 AT = parse_time("2026-08-20T10:00:00Z")
-BIRTH = Birth(uid="6f1c", time_ns=AT + 123)
-LATER = Birth(uid="other", time_ns=AT + 10**12)
+BIRTH = NewObjectMetadata(uid="6f1c", creation_time_ns=AT + 123)
+LATER = NewObjectMetadata(uid="other", creation_time_ns=AT + 10**12)
 HELD = Assignment(
     addresses=tuple(
         AssignedAddress(address=Address.parse(address), prefix=Prefix.parse(prefix))
@@ -29,19 +29,22 @@ REVISION = Revision("7")
 
 
 def writes(
-    part: EndpointPart, workload: Workload, stored: WorkloadEndpoint | None, assignment: Assignment | None = None
+    part: EndpointWrites,
+    workload: WorkloadIdentity,
+    stored: WorkloadEndpoint | None,
+    assignment: Assignment | None = None,
 ) -> tuple[Write, ...]:
     """What the part makes of a store that has this endpoint."""
     key = workload.endpoint_key
     assert part.queries == (Get(key),)
-    answer = Answer((Record(key, stored, REVISION),) if stored else ())
+    answer = ReadResult((Record(key, stored, REVISION),) if stored else ())
     made = part.writes(Snapshot({Get(key): answer}, {}), assignment)
     assert isinstance(made, tuple)
     return made
 
 
 def test_a_pods_endpoint_says_where_it_is_and_what_it_holds() -> None:
-    assert build(POD, HELD, BIRTH) == WorkloadEndpoint(
+    assert build_endpoint(POD, HELD, BIRTH) == WorkloadEndpoint(
         metadata=Metadata(
             name="node--a-k8s-web--0-eth0",
             namespace="prod",
@@ -64,26 +67,30 @@ def test_a_pods_endpoint_says_where_it_is_and_what_it_holds() -> None:
 
 
 def test_a_bare_containers_endpoint_names_no_pod() -> None:
-    endpoint = build(evolve(POD, pod_namespace=""), HELD, BIRTH)
+    endpoint = build_endpoint(evolve(POD, pod_namespace=""), HELD, BIRTH)
     assert (endpoint.spec.orchestrator, endpoint.spec.pod, endpoint.metadata.namespace) == ("cni", "", "default")
 
 
 def test_a_new_endpoint_is_created() -> None:
-    assert writes(settled(POD, BIRTH), POD, None, HELD) == (Create(POD.endpoint_key, build(POD, HELD, BIRTH)),)
+    assert writes(endpoint_upsert(POD, BIRTH), POD, None, HELD) == (
+        Create(POD.endpoint_key, build_endpoint(POD, HELD, BIRTH)),
+    )
 
 
 def test_an_endpoint_whose_addresses_are_taken_back_goes_if_it_is_this_containers() -> None:
-    assert writes(settled(POD, BIRTH), POD, None) == ()
-    assert writes(settled(POD, BIRTH), POD, build(POD, HELD, BIRTH)) == (Delete(POD.endpoint_key, REVISION),)
-    assert writes(settled(POD, BIRTH), POD, build(evolve(POD, container_id="old"), HELD, BIRTH)) == ()
+    assert writes(endpoint_upsert(POD, BIRTH), POD, None) == ()
+    assert writes(endpoint_upsert(POD, BIRTH), POD, build_endpoint(POD, HELD, BIRTH)) == (
+        Delete(POD.endpoint_key, REVISION),
+    )
+    assert writes(endpoint_upsert(POD, BIRTH), POD, build_endpoint(evolve(POD, container_id="old"), HELD, BIRTH)) == ()
 
 
 def test_a_repeated_call_writes_nothing() -> None:
-    assert writes(settled(POD, LATER), POD, build(POD, HELD, BIRTH), HELD) == ()
+    assert writes(endpoint_upsert(POD, LATER), POD, build_endpoint(POD, HELD, BIRTH), HELD) == ()
 
 
 def test_a_restarted_pod_takes_its_endpoint_over_with_what_others_added() -> None:
-    stored = build(evolve(POD, container_id="old"), Assignment(addresses=()), BIRTH)
+    stored = build_endpoint(evolve(POD, container_id="old"), Assignment(addresses=()), BIRTH)
     stored = evolve(
         stored,
         metadata=evolve(
@@ -91,10 +98,10 @@ def test_a_restarted_pod_takes_its_endpoint_over_with_what_others_added() -> Non
             labels=(("app", "web"), ("projectnetplug.org/namespace", "wrong")),
             annotations=(("note", "kept"),),
         ),
-        spec=evolve(stored.spec, carried='{"x":1}'),
-        carried='{"y":2}',
+        spec=evolve(stored.spec, unknown_json='{"x":1}'),
+        unknown_json='{"y":2}',
     )
-    (update,) = writes(settled(POD, LATER), POD, stored, HELD)
+    (update,) = writes(endpoint_upsert(POD, LATER), POD, stored, HELD)
     assert isinstance(update, Update)
     assert update.revision == REVISION
     value = update.value
@@ -106,19 +113,19 @@ def test_a_restarted_pod_takes_its_endpoint_over_with_what_others_added() -> Non
         ("projectnetplug.org/namespace", "prod"),
         ("projectnetplug.org/orchestrator", "k8s"),
     )
-    assert value.spec == evolve(build(POD, HELD, BIRTH).spec, carried='{"x":1}')
-    assert value.carried == '{"y":2}'
+    assert value.spec == evolve(build_endpoint(POD, HELD, BIRTH).spec, unknown_json='{"x":1}')
+    assert value.unknown_json == '{"y":2}'
 
 
 def test_an_endpoint_goes_with_its_container() -> None:
     for workload in (POD, BARE):
-        endpoint = build(workload, HELD, BIRTH)
-        assert writes(removed(workload), workload, endpoint) == (Delete(workload.endpoint_key, REVISION),)
+        endpoint = build_endpoint(workload, HELD, BIRTH)
+        assert writes(endpoint_delete(workload), workload, endpoint) == (Delete(workload.endpoint_key, REVISION),)
 
 
 def test_the_endpoint_of_a_restarted_pod_stays() -> None:
-    assert writes(removed(POD), POD, build(evolve(POD, container_id="new"), HELD, BIRTH)) == ()
+    assert writes(endpoint_delete(POD), POD, build_endpoint(evolve(POD, container_id="new"), HELD, BIRTH)) == ()
 
 
 def test_an_endpoint_that_is_gone_is_no_work() -> None:
-    assert writes(removed(POD), POD, None) == ()
+    assert writes(endpoint_delete(POD), POD, None) == ()

@@ -3,9 +3,9 @@
 from attrs import evolve
 
 from netplug_core.resources.workloadendpoint import workload_endpoint_key
-from netplug_core.workload.identity import DEFAULT_NAMESPACE, Workload
+from netplug_core.workload.identity import DEFAULT_NAMESPACE, WorkloadIdentity
 
-POD = Workload(
+POD = WorkloadIdentity(
     node="node-a", network="k8s-pod-network", container_id="4f2a", interface="eth0", pod="web-0", pod_namespace="prod"
 )
 BARE = evolve(POD, pod="", pod_namespace="")
@@ -14,7 +14,7 @@ BARE = evolve(POD, pod="", pod_namespace="")
 def test_a_pod_is_who_the_orchestrator_says() -> None:
     assert (POD.orchestrator, POD.namespace) == ("k8s", "prod")
     assert POD.endpoint_key == workload_endpoint_key("prod", "node--a-k8s-web--0-eth0")
-    assert POD.owner == (
+    assert POD.allocation_attributes == (
         ("container", "4f2a"),
         ("interface", "eth0"),
         ("namespace", "prod"),
@@ -26,15 +26,15 @@ def test_a_pod_is_who_the_orchestrator_says() -> None:
 def test_a_container_that_nobody_named_goes_by_its_id() -> None:
     assert (BARE.orchestrator, BARE.namespace) == ("cni", DEFAULT_NAMESPACE)
     assert BARE.endpoint_key == workload_endpoint_key("default", "node--a-cni-4f2a-eth0")
-    assert BARE.owner == (("container", "4f2a"), ("interface", "eth0"), ("network", "k8s-pod-network"))
+    assert BARE.allocation_attributes == (("container", "4f2a"), ("interface", "eth0"), ("network", "k8s-pod-network"))
 
 
 def test_half_a_name_of_a_pod_is_none() -> None:
     for half in (evolve(POD, pod=""), evolve(POD, pod_namespace="")):
         assert half.orchestrator == "cni"
-        assert (half.endpoint_key, half.owner, half.host_interface) == (
+        assert (half.endpoint_key, half.allocation_attributes, half.host_interface) == (
             BARE.endpoint_key,
-            BARE.owner,
+            BARE.allocation_attributes,
             BARE.host_interface,
         )
 

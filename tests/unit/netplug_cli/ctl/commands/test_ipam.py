@@ -3,11 +3,11 @@
 import pytest
 
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.ipam.block import Attribute, Block
+from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.records import Create
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.metadata import Metadata
-from tests.unit.netplug_cli.ctl.bench import Bench
+from tests.harness.ctl import ToolHarness
 
 MINE = Attribute(handle="net.4f2a", owner=(("node", "node-a"), ("note", 'two "words"'), ("pod", "web-0")))
 
@@ -23,24 +23,24 @@ def reserve(*cidrs: str) -> Create[object]:
     return Create(ipreservation_key("routers"), IPReservation(metadata=Metadata(name="routers"), spec=spec))
 
 
-def lines(bench: Bench) -> list[str]:
-    return [line.rstrip() for line in bench.out.splitlines()]
+def lines(harness: ToolHarness) -> list[str]:
+    return [line.rstrip() for line in harness.out.splitlines()]
 
 
 @pytest.fixture
-def used(bench: Bench) -> Bench:
+def used(bench: ToolHarness) -> ToolHarness:
     """Five addresses of an IPv4 pool and seven of an IPv6 pool."""
-    bench.type("create", "-f", bench.pools(("v4", "10.65.0.0/16"), ("v6", "fd5f:abcd:64::/48")))
-    bench.put(block("10.65.0.0/26", 5, MINE), block("fd5f:abcd:64::/122", 7, Attribute()))
+    bench.run_command("create", "-f", bench.write_pools(("v4", "10.65.0.0/16"), ("v6", "fd5f:abcd:64::/48")))
+    bench.store_records(block("10.65.0.0/26", 5, MINE), block("fd5f:abcd:64::/122", 7, Attribute()))
     return bench
 
 
 # --- pools and blocks ----------------------------------------------------------------------------------------------
 
 
-def test_how_full_each_pool_is(used: Bench) -> None:
+def test_how_full_each_pool_is(used: ToolHarness) -> None:
     """S-51 of the catalogue."""
-    assert used.type("ipam", "show") == 0
+    assert used.run_command("ipam", "show") == 0
     assert lines(used) == [
         "POOL   CIDR                IPS TOTAL    IPS IN USE   IPS COOLING   IPS RESERVED   IPS FREE",
         "v4     10.65.0.0/16        65536        5 (0%)       0             0              65531 (100%)",
@@ -48,10 +48,10 @@ def test_how_full_each_pool_is(used: Bench) -> None:
     ]
 
 
-def test_pools_of_one_family_have_a_total_and_orphans_a_row(used: Bench) -> None:
-    used.type("create", "-f", used.pools(("more", "10.66.0.0/24")))
-    used.put(reserve("10.66.0.0/25"), block("10.66.0.0/26", 2, MINE), block("10.70.0.0/28", 8, MINE))
-    used.type("ipam", "show")
+def test_pools_of_one_family_have_a_total_and_orphans_a_row(used: ToolHarness) -> None:
+    used.run_command("create", "-f", used.write_pools(("more", "10.66.0.0/24")))
+    used.store_records(reserve("10.66.0.0/25"), block("10.66.0.0/26", 2, MINE), block("10.70.0.0/28", 8, MINE))
+    used.run_command("ipam", "show")
     header, *rows = lines(used)
     assert header.startswith("POOL                         CIDR ")
     assert [row.split("  ")[0] for row in rows] == ["more", "v4", "v6", "orphaned allocation blocks", "all IPv4"]
@@ -60,17 +60,17 @@ def test_pools_of_one_family_have_a_total_and_orphans_a_row(used: Bench) -> None
     assert rows[4].split() == ["all", "IPv4", "65792", "7", "(0%)", "0", "128", "65659", "(100%)"]
 
 
-def test_pools_are_named_or_given_as_a_cidr(used: Bench) -> None:
-    assert used.type("ipam", "show", "fd5f:abcd:64::/48", "v4") == 0
+def test_pools_are_named_or_given_as_a_cidr(used: ToolHarness) -> None:
+    assert used.run_command("ipam", "show", "fd5f:abcd:64::/48", "v4") == 0
     assert [line.split()[0] for line in lines(used)] == ["POOL", "v6", "v4"]
-    assert used.type("ipam", "show", "v5") == 1
+    assert used.run_command("ipam", "show", "v5") == 1
     assert (used.out, used.err) == ("", "netplugctl: resource does not exist: IPPool(v5)\n")
 
 
-def test_blocks_and_then_every_address_with_its_handle(used: Bench) -> None:
+def test_blocks_and_then_every_address_with_its_handle(used: ToolHarness) -> None:
     """S-51 of the catalogue."""
-    used.put(reserve("10.65.0.60/30", "fd5f:abcd:64::/120"))
-    assert used.type("ipam", "show", "--show-blocks") == 0
+    used.store_records(reserve("10.65.0.60/30", "fd5f:abcd:64::/120"))
+    assert used.run_command("ipam", "show", "--show-blocks") == 0
     _, blocks, held = used.out.split("\n\n")
     assert [line.rstrip() for line in blocks.splitlines()] == [
         "BLOCK                NODE     IPS IN USE   IPS COOLING   IPS RESERVED   IPS FREE",
@@ -83,17 +83,19 @@ def test_blocks_and_then_every_address_with_its_handle(used: Bench) -> None:
     assert rows[5] == "fd5f:abcd:64:: -"
 
 
-def test_the_blocks_of_a_pool_alone(used: Bench) -> None:
-    used.put(block("10.70.0.0/28", 8, MINE))
-    used.type("ipam", "show", "v4", "--show-blocks")
+def test_the_blocks_of_a_pool_alone(used: ToolHarness) -> None:
+    used.store_records(block("10.70.0.0/28", 8, MINE))
+    used.run_command("ipam", "show", "v4", "--show-blocks")
     pools, blocks, held = used.out.split("\n\n")
     assert [len(part.splitlines()) for part in (pools, blocks, held)] == [2, 2, 5]
 
 
-def test_shares_are_of_the_block(bench: Bench) -> None:
+def test_shares_are_of_the_block(bench: ToolHarness) -> None:
     """S-51 of the catalogue."""
-    bench.put(block("10.66.0.0/29", 8, Attribute()), block("10.66.0.8/29", 3, Attribute(), owner="virtual:lb"))
-    bench.type("ipam", "show", "--show-blocks")
+    bench.store_records(
+        block("10.66.0.0/29", 8, Attribute()), block("10.66.0.8/29", 3, Attribute(), owner="virtual:lb")
+    )
+    bench.run_command("ipam", "show", "--show-blocks")
     rows = [line.split(maxsplit=2)[1:] for line in bench.out.split("\n\n")[1].splitlines()[1:]]
     assert [[node, shares.split()] for node, shares in rows] == [
         ["node-a", ["8", "(100%)", "0", "0", "0", "(0%)"]],
@@ -101,24 +103,24 @@ def test_shares_are_of_the_block(bench: Bench) -> None:
     ]
 
 
-def test_an_address_that_cools_down_says_when_it_was_released(bench: Bench) -> None:
-    bench.put(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
-    bench.type("ipam", "show", "--show-blocks")
+def test_an_address_that_cools_down_says_when_it_was_released(bench: ToolHarness) -> None:
+    bench.store_records(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
+    bench.run_command("ipam", "show", "--show-blocks")
     assert bench.out.splitlines()[-1] == "10.66.0.0 - released=2026-01-01T00:00:00Z"
     assert lines(bench)[1].split()[-7:] == ["8", "1", "(12%)", "1", "0", "7", "(88%)"]
 
 
-def test_nothing_to_show_is_headers_alone(bench: Bench) -> None:
-    assert bench.type("ipam", "show", "--show-blocks") == 0
+def test_nothing_to_show_is_headers_alone(bench: ToolHarness) -> None:
+    assert bench.run_command("ipam", "show", "--show-blocks") == 0
     assert [line.split()[:1] for line in bench.out.splitlines()] == [["POOL"], [], ["BLOCK"], []]
 
 
 # --- one address ---------------------------------------------------------------------------------------------------
 
 
-def test_an_address_in_use_has_a_handle_and_owners(used: Bench) -> None:
+def test_an_address_in_use_has_a_handle_and_owners(used: ToolHarness) -> None:
     """S-51 of the catalogue."""
-    assert used.type("ipam", "show", "--ip", "10.65.0.4") == 0
+    assert used.run_command("ipam", "show", "--ip", "10.65.0.4") == 0
     assert used.out.splitlines() == [
         "IP 10.65.0.4 is in use",
         "Handle ID: net.4f2a",
@@ -127,7 +129,7 @@ def test_an_address_in_use_has_a_handle_and_owners(used: Bench) -> None:
         '  note: two "words"',
         "  pod: web-0",
     ]
-    used.type("ipam", "show", "--ip=fd5f:abcd:64:0::6")
+    used.run_command("ipam", "show", "--ip=fd5f:abcd:64:0::6")
     assert used.out.splitlines() == [
         "IP fd5f:abcd:64::6 is in use",
         "Handle ID: <none>",
@@ -135,9 +137,9 @@ def test_an_address_in_use_has_a_handle_and_owners(used: Bench) -> None:
     ]
 
 
-def test_an_alternate_owner_is_shown(bench: Bench) -> None:
-    bench.put(block("10.66.0.0/29", 1, Attribute(handle="h", alternate=(("node", "b"), ("pod", "c")))))
-    bench.type("ipam", "show", "--ip", "10.66.0.0")
+def test_an_alternate_owner_is_shown(bench: ToolHarness) -> None:
+    bench.store_records(block("10.66.0.0/29", 1, Attribute(handle="h", alternate=(("node", "b"), ("pod", "c")))))
+    bench.run_command("ipam", "show", "--ip", "10.66.0.0")
     assert bench.out.splitlines()[2:] == [
         "No Active Owner attributes defined",
         "Alternate Owner Attributes:",
@@ -146,35 +148,35 @@ def test_an_alternate_owner_is_shown(bench: Bench) -> None:
     ]
 
 
-def test_a_free_address_may_be_reserved(used: Bench) -> None:
+def test_a_free_address_may_be_reserved(used: ToolHarness) -> None:
     """S-51 of the catalogue."""
-    used.put(reserve("10.65.0.9"))
-    assert used.type("ipam", "show", "--ip", "10.65.0.8") == 0
+    used.store_records(reserve("10.65.0.9"))
+    assert used.run_command("ipam", "show", "--ip", "10.65.0.8") == 0
     assert used.out == "10.65.0.8 is not assigned\n"
-    used.type("ipam", "show", "--ip", "10.65.0.9")
+    used.run_command("ipam", "show", "--ip", "10.65.0.9")
     assert used.out == "10.65.0.9 is not assigned; it is reserved by IPReservation(routers)\n"
 
 
-def test_an_address_that_cools_down_is_said_to(bench: Bench) -> None:
-    bench.type("ipam", "configure", "--ip-cooldown-seconds", "60")
-    bench.put(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
-    assert bench.type("ipam", "show", "--ip", "10.66.0.0") == 0
+def test_an_address_that_cools_down_is_said_to(bench: ToolHarness) -> None:
+    bench.run_command("ipam", "configure", "--ip-cooldown-seconds", "60")
+    bench.store_records(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
+    assert bench.run_command("ipam", "show", "--ip", "10.66.0.0") == 0
     assert bench.out == (
         "IP 10.66.0.0 is cooling down: released at 2026-01-01T00:00:00Z, given again from 2026-01-01T00:01:01Z on\n"
     )
 
 
 @pytest.mark.parametrize("text", ["10.240.0.300", "10.65.0.0/26", ""])
-def test_what_is_no_address_is_exit_2(bench: Bench, text: str) -> None:
+def test_what_is_no_address_is_exit_2(bench: ToolHarness, text: str) -> None:
     """S-51 of the catalogue."""
-    assert bench.type("ipam", "show", f"--ip={text}") == 2
+    assert bench.run_command("ipam", "show", f"--ip={text}") == 2
     assert f"Error: Invalid value for '--ip': invalid IP address: '{text}'" in bench.err
 
 
 # --- borrowed addresses --------------------------------------------------------------------------------------------
 
 
-def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(bench: Bench) -> None:
+def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(bench: ToolHarness) -> None:
     holders: list[tuple[str, dict[str, str], list[str]]] = [
         ("10.66.0.0/29", {"pod": "web-0", "namespace": "shop"}, ["pod", "shop/web-0"]),
         ("10.66.0.8/29", {"pod": "web-1"}, ["pod", "web-1"]),
@@ -185,10 +187,10 @@ def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(bench: Bench)
     ]
     for cidr, owner, _ in holders:
         pairs = tuple(sorted({**owner, "node": "node-b"}.items()))
-        bench.put(block(cidr, 1, Attribute(handle="h", owner=pairs)))
-    bench.put(block("10.66.0.48/29", 1, Attribute(owner=(("node", "node-b"),)), owner="virtual:lb"))
-    bench.put(block("10.66.0.56/29", 1, MINE))
-    assert bench.type("ipam", "show", "--show-borrowed") == 0
+        bench.store_records(block(cidr, 1, Attribute(handle="h", owner=pairs)))
+    bench.store_records(block("10.66.0.48/29", 1, Attribute(owner=(("node", "node-b"),)), owner="virtual:lb"))
+    bench.store_records(block("10.66.0.56/29", 1, MINE))
+    assert bench.run_command("ipam", "show", "--show-borrowed") == 0
     header, *rows = lines(bench)
     assert header == "IP           BORROWING-NODE   BLOCK           BLOCK OWNER   TYPE                ALLOCATED-TO"
     assert [row.split() for row in rows] == [
@@ -200,9 +202,9 @@ def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(bench: Bench)
 # --- the rules -----------------------------------------------------------------------------------------------------
 
 
-def test_the_rules_have_defaults_and_showing_them_stores_nothing(bench: Bench) -> None:
+def test_the_rules_have_defaults_and_showing_them_stores_nothing(bench: ToolHarness) -> None:
     """Trap 13."""
-    assert bench.type("ipam", "show", "--show-configuration") == 0
+    assert bench.run_command("ipam", "show", "--show-configuration") == 0
     assert [line.split() for line in bench.out.splitlines()] == [
         ["PROPERTY", "VALUE"],
         ["StrictAffinity", "false"],
@@ -213,26 +215,26 @@ def test_the_rules_have_defaults_and_showing_them_stores_nothing(bench: Bench) -
     assert bench.store.calls.commits == 0
 
 
-def test_only_the_rules_that_are_given_change(bench: Bench) -> None:
+def test_only_the_rules_that_are_given_change(bench: ToolHarness) -> None:
     """Trap 38."""
-    assert bench.type("ipam", "configure", "--strictaffinity=true", "--max-blocks-per-host", "4") == 0
+    assert bench.run_command("ipam", "configure", "--strictaffinity=true", "--max-blocks-per-host", "4") == 0
     assert bench.out == "Successfully set StrictAffinity to: true\nSuccessfully set MaxBlocksPerHost to: 4\n"
-    assert bench.type("ipam", "configure", "--ip-cooldown-seconds=0") == 0
+    assert bench.run_command("ipam", "configure", "--ip-cooldown-seconds=0") == 0
     assert bench.out == "Successfully set IPCooldownSeconds to: 0\n"
-    assert bench.type("ipam", "configure", "--max-blocks-per-host=0") == 0
-    bench.type("ipam", "show", "--show-configuration")
+    assert bench.run_command("ipam", "configure", "--max-blocks-per-host=0") == 0
+    bench.run_command("ipam", "show", "--show-configuration")
     assert [line.split()[1] for line in lines(bench)] == ["VALUE", "true", "true", "0", "0"]
 
 
-def test_a_rule_that_nothing_acts_upon_is_shown_where_it_is_set(bench: Bench) -> None:
+def test_a_rule_that_nothing_acts_upon_is_shown_where_it_is_set(bench: ToolHarness) -> None:
     text = "kind: IPAMConfiguration\napiVersion: projectnetplug.org/v3\nmetadata: {name: default}\n"
-    bench.type("apply", "-f", bench.file(f"{text}spec: {{kubeVirtVMAddressPersistence: Disabled}}\n"))
-    bench.type("ipam", "show", "--show-configuration")
+    bench.run_command("apply", "-f", bench.write_file(f"{text}spec: {{kubeVirtVMAddressPersistence: Disabled}}\n"))
+    bench.run_command("ipam", "show", "--show-configuration")
     assert bench.out.splitlines()[-1].split() == ["KubeVirtVMAddressPersistence", "Disabled"]
 
 
-def test_rules_that_contradict_each_other_are_refused(bench: Bench) -> None:
-    assert bench.type("ipam", "configure", "--max-blocks-per-host", "4") == 1
+def test_rules_that_contradict_each_other_are_refused(bench: ToolHarness) -> None:
+    assert bench.run_command("ipam", "configure", "--max-blocks-per-host", "4") == 1
     assert bench.out == ""
     assert bench.err == (
         "netplugctl: IPAMConfiguration(default): error with field spec.maxBlocksPerHost = '4' "
@@ -252,7 +254,7 @@ def test_rules_that_contradict_each_other_are_refused(bench: Bench) -> None:
         ["show", "v4", "--show-borrowed"],
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_exit_2(bench: Bench, argv: list[str]) -> None:
-    assert bench.type("ipam", *argv) == 2
+def test_a_command_line_that_makes_no_sense_is_exit_2(bench: ToolHarness, argv: list[str]) -> None:
+    assert bench.run_command("ipam", *argv) == 2
     assert "\nError: " in bench.err
     assert bench.out == ""

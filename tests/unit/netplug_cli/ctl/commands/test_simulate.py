@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.netplug_cli.ctl.bench import Bench
+from tests.harness.ctl import ToolHarness
 
 SMALL = ("simulate", "--pool", "10.0.0.0/24", "--nodes", "3", "--pods-per-node", "20", "--steps", "4")
 
@@ -19,16 +19,16 @@ class Terminal(io.StringIO):
         return True
 
 
-def study_of(bench: Bench, *argv: str) -> dict[str, object]:
-    assert bench.type(*argv, "-o", "json") == 0
-    found = json.loads(bench.out)["study"]
+def study_of(harness: ToolHarness, *argv: str) -> dict[str, object]:
+    assert harness.run_command(*argv, "-o", "json") == 0
+    found = json.loads(harness.out)["study"]
     assert isinstance(found, dict)
     return found
 
 
-def test_an_answer_needs_no_datastore(bench: Bench) -> None:
-    bench.is_away = True
-    assert bench.type(*SMALL) == 0
+def test_an_answer_needs_no_datastore(bench: ToolHarness) -> None:
+    bench.is_unavailable = True
+    assert bench.run_command(*SMALL) == 0
     lines = bench.out.splitlines()
     assert lines[0] == (
         "3 nodes x 20 pods = 60 pods, 0.5 more every second, placement spread; 4m of simulated time, seed 1."
@@ -39,31 +39,31 @@ def test_an_answer_needs_no_datastore(bench: Bench) -> None:
     assert bench.store.calls.reads == bench.store.calls.commits == 0
 
 
-def test_the_same_command_line_has_the_same_answer(bench: Bench) -> None:
+def test_the_same_command_line_has_the_same_answer(bench: ToolHarness) -> None:
     argv = (*SMALL, "--churn", "20", "--placement", "random", "-o", "json")
-    bench.type(*argv)
+    bench.run_command(*argv)
     first = bench.out
-    bench.type(*argv)
+    bench.run_command(*argv)
     assert bench.out == first
-    bench.type(*argv, "--seed", "2")
+    bench.run_command(*argv, "--seed", "2")
     assert bench.out != first
 
 
-def test_the_question_of_a_platform_engineer(bench: Bench) -> None:
+def test_the_question_of_a_platform_engineer(bench: ToolHarness) -> None:
     """Nine nodes and eight blocks: borrowing begins with the first pod of the ninth."""
-    bench.type("simulate", "--pool", "10.0.0.0/26/29", "--nodes", "9", "--pods-per-node", "4", "--steps", "2")
+    bench.run_command("simulate", "--pool", "10.0.0.0/26/29", "--nodes", "9", "--pods-per-node", "4", "--steps", "2")
     assert "Borrowing began at 13s; most was borrowed at 1m, 4 addresses (11.1% of those held)" in bench.out
 
 
-def test_csv_has_a_line_for_each_step(bench: Bench) -> None:
-    assert bench.type(*SMALL, "-o", "csv") == 0
+def test_csv_has_a_line_for_each_step(bench: ToolHarness) -> None:
+    assert bench.run_command(*SMALL, "-o", "csv") == 0
     rows = list(csv.DictReader(io.StringIO(bench.out)))
     assert [row["pods"] for row in rows] == ["30", "60", "60", "60"]
     assert [row["10-0-0-0-24.inUse"] for row in rows] == ["30", "60", "60", "60"]
 
 
-def test_files_bring_pools_reservations_rules_and_labelled_nodes(bench: Bench) -> None:
-    path = bench.file(
+def test_files_bring_pools_reservations_rules_and_labelled_nodes(bench: ToolHarness) -> None:
+    path = bench.write_file(
         """\
 apiVersion: projectnetplug.org/v3
 kind: IPPool
@@ -85,7 +85,7 @@ kind: Node
 metadata: {name: one, labels: {rack: a}}
 """
     )
-    assert bench.type("simulate", "-f", path, "--nodes", "1:rack=b", "--pods-per-node", "20", "-o", "json") == 0
+    assert bench.run_command("simulate", "-f", path, "--nodes", "1:rack=b", "--pods-per-node", "20", "-o", "json") == 0
     found = json.loads(bench.out)
     assert found["study"]["nodes"] == 2
     assert set(found["refusals"]) == {"block-limit-reached", "no-pool-selected"}
@@ -94,14 +94,14 @@ metadata: {name: one, labels: {rack: a}}
     ]
 
 
-def test_standard_input_is_a_file_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Path(bench.pools(("piped", "10.0.0.0/24"))).read_text(encoding="utf-8")
+def test_standard_input_is_a_file_too(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Path(bench.write_pools(("piped", "10.0.0.0/24"))).read_text(encoding="utf-8")
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    bench.type("simulate", "-f", "-", "--nodes", "1", "--pods-per-node", "1", "--steps", "1")
+    bench.run_command("simulate", "-f", "-", "--nodes", "1", "--pods-per-node", "1", "--steps", "1")
     assert "\npiped " in bench.out
 
 
-def test_options_reach_the_study(bench: Bench) -> None:
+def test_options_reach_the_study(bench: ToolHarness) -> None:
     found = study_of(
         bench, *SMALL[:5], "--pool", "fd00::/64", "--pods-per-node", "5", "--max-pods-per-node", "9", "--churn", "5%",
         "--lifetime", "1h", "--placement", "pack", "--resident", "--step", "30s", "--duration", "100s", "--seed", "-7",
@@ -123,7 +123,7 @@ def test_options_reach_the_study(bench: Bench) -> None:
     }
 
 
-def test_what_is_not_given_is_usual(bench: Bench) -> None:
+def test_what_is_not_given_is_usual(bench: ToolHarness) -> None:
     """An hour by the minute, the cluster full after half of it, and a node runs what a kubelet runs."""
     found = study_of(bench, *SMALL[:-2])
     assert (found["steps"], found["stepSeconds"], found["podsPerSecond"]) == (60, 60, 60 / 1800)
@@ -131,34 +131,34 @@ def test_what_is_not_given_is_usual(bench: Bench) -> None:
     assert study_of(bench, *SMALL, "--pods-per-node", "200")["mostPodsPerNode"] == 200
 
 
-def test_namespace_labels_select_pools(bench: Bench) -> None:
+def test_namespace_labels_select_pools(bench: ToolHarness) -> None:
     spec = "namespaceSelector: \"team == 'a'\", allowedUses: [Workload]"
-    path = bench.pools(("teams", "10.0.0.0/24"), spec=spec)
+    path = bench.write_pools(("teams", "10.0.0.0/24"), spec=spec)
     argv = ("simulate", "-f", path, "--nodes", "1", "--pods-per-node", "2", "--steps", "1")
-    bench.type(*argv)
+    bench.run_command(*argv)
     assert "no-pool-selected" in bench.out
-    bench.type(*argv, "--namespace-labels", "team=a")
+    bench.run_command(*argv, "--namespace-labels", "team=a")
     assert "It holds" in bench.out
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_bar_shows_how_far_it_is(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    assert bench.type(*SMALL) == 0
+    assert bench.run_command(*SMALL) == 0
     assert "simulating" in terminal.getvalue()
     assert "100%" in terminal.getvalue()
     assert "It holds" in bench.out
 
 
-def test_a_plot_is_drawn_beside_any_output(bench: Bench) -> None:
+def test_a_plot_is_drawn_beside_any_output(bench: ToolHarness) -> None:
     path = bench.folder / "plot.svg"
-    assert bench.type(*SMALL, "-o", "csv", "--plot", str(path)) == 0
+    assert bench.run_command(*SMALL, "-o", "csv", "--plot", str(path)) == 0
     assert bench.out.startswith("seconds,")
     assert path.read_text(encoding="utf-8").startswith("<svg ")
 
 
-def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(bench: Bench) -> None:
-    assert bench.type(*SMALL, "--plot", "/nowhere/plot.svg") == 1
+def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(bench: ToolHarness) -> None:
+    assert bench.run_command(*SMALL, "--plot", "/nowhere/plot.svg") == 1
     assert "It holds" in bench.out
     assert bench.err == "netplugctl: /nowhere/plot.svg: No such file or directory\n"
 
@@ -171,7 +171,7 @@ def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(benc
         (["--nodes", "1", "--pods-per-node", "1"], "Give a pool for workloads: --pool CIDR, or an enabled IPPool"),
         (["--pods-per-node", "0"], "Invalid value for '--pods-per-node': 0 is not in the range x>=1."),
         (["--pool", "x"], "Invalid value for '--pool': 'x' is not an IP address; expected CIDR[/BLOCKSIZE]"),
-        (["--nodes", "x"], "Invalid value for '--nodes': 'x': expected COUNT[:LABEL=VALUE,...]"),
+        (["--nodes", "x"], "Invalid value for '--nodes': 'x': expected COUNT[:LAB_LABEL=VALUE,...]"),
         (["--churn", "x"], "Invalid value for '--churn': 'x' is not a percentage; expected 0 to 100"),
         (["--lifetime", "0"], "Invalid value for '--lifetime': '0' is not a duration"),
         (["--step", "1"], "Invalid value for '--step': '1' is not a duration"),
@@ -189,23 +189,23 @@ def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(benc
     ],
 )
 def test_a_command_line_that_is_wrong_is_exit_2_and_says_what_would_do(
-    bench: Bench, argv: list[str], words: str
+    bench: ToolHarness, argv: list[str], words: str
 ) -> None:
-    assert bench.type("simulate", *argv) == 2
+    assert bench.run_command("simulate", *argv) == 2
     assert words in " ".join(bench.err.replace("│", " ").split())
     assert bench.out == ""
 
 
-def test_a_file_that_is_refused_is_exit_1_and_one_line(bench: Bench) -> None:
-    path = bench.pools(("main", "10.0.0.0/30"))
-    assert bench.type("simulate", "-f", path, "--nodes", "1", "--pods-per-node", "1") == 1
+def test_a_file_that_is_refused_is_exit_1_and_one_line(bench: ToolHarness) -> None:
+    path = bench.write_pools(("main", "10.0.0.0/30"))
+    assert bench.run_command("simulate", "-f", path, "--nodes", "1", "--pods-per-node", "1") == 1
     assert bench.err.startswith(
         f"netplugctl: failed to simulate: {path}#1: IPPool(main): error with field spec.cidr = '10.0.0.0/30'"
     )
     assert bench.err.count("\n") == 1
 
 
-def test_pools_that_overlap_are_exit_1_and_one_line(bench: Bench) -> None:
-    assert bench.type(*SMALL, "--pool", "10.0.0.128/25") == 1
+def test_pools_that_overlap_are_exit_1_and_one_line(bench: ToolHarness) -> None:
+    assert bench.run_command(*SMALL, "--pool", "10.0.0.128/25") == 1
     assert bench.err.startswith("netplugctl: IPPool(10-0-0-0-24): error") or "CIDR overlaps with" in bench.err
     assert bench.err.count("\n") == 1

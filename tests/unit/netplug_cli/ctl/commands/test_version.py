@@ -10,40 +10,42 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformationSpec,
 )
 from netplug_core.resources.metadata import Metadata
-from tests.unit.netplug_cli.ctl.bench import Bench
+from tests.harness.ctl import ToolHarness
 
 CLIENT = f"Client Version: v{RELEASE}\n"
 
 
-def test_an_unset_version_is_unknown(bench: Bench) -> None:
-    assert bench.type("version") == 0
+def test_an_unset_version_is_unknown(bench: ToolHarness) -> None:
+    assert bench.run_command("version") == 0
     assert bench.out == CLIENT + "Cluster Version: unknown\nCluster Type: unknown\n"
 
 
-def test_what_the_cluster_says(bench: Bench) -> None:
+def test_what_the_cluster_says(bench: ToolHarness) -> None:
     spec = ClusterInformationSpec(version="v1.2.3", cluster_type="k8s,kdd")
     value = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
-    bench.put(Create(CLUSTER_INFORMATION_KEY, value))
-    assert bench.type("version") == 0
+    bench.store_records(Create(CLUSTER_INFORMATION_KEY, value))
+    assert bench.run_command("version") == 0
     assert bench.out == CLIENT + "Cluster Version: v1.2.3\nCluster Type: k8s,kdd\n"
 
 
-def test_a_store_that_is_away_is_said_after_the_client_part(bench: Bench) -> None:
-    bench.is_away = True
-    assert bench.type("version") == 1
+def test_a_store_that_is_away_is_said_after_the_client_part(bench: ToolHarness) -> None:
+    bench.is_unavailable = True
+    assert bench.run_command("version") == 1
     assert bench.out == CLIENT
     assert bench.err == "netplugctl: /nowhere: unable to open the file\n"
 
 
-def test_the_client_part_needs_no_store(bench: Bench) -> None:
-    bench.is_away = True
-    assert bench.type("version", "--client") == 0
+def test_the_client_part_needs_no_store(bench: ToolHarness) -> None:
+    bench.is_unavailable = True
+    assert bench.run_command("version", "--client") == 0
     assert bench.out == CLIENT
 
 
-def cluster(bench: Bench, version: str) -> None:
+def cluster(harness: ToolHarness, version: str) -> None:
     spec = ClusterInformationSpec(version=version)
-    bench.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec)))
+    harness.store_records(
+        Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec))
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,24 +62,24 @@ def cluster(bench: Bench, version: str) -> None:
         ["replace", "-f", "{file}"],
     ],
 )
-def test_an_older_tool_is_refused(bench: Bench, argv: list[str]) -> None:
+def test_an_older_tool_is_refused(bench: ToolHarness, argv: list[str]) -> None:
     """S-50 of the catalogue."""
-    file = bench.pools(("a", "10.0.0.0/16"))
+    file = bench.write_pools(("a", "10.0.0.0/16"))
     cluster(bench, "v3.34.0")
     commits = bench.store.calls.commits
     words = [word.format(file=file) if word == "{file}" else word for word in argv]
-    assert bench.type(*words) == 1
+    assert bench.run_command(*words) == 1
     assert bench.err.startswith(f"netplugctl: version mismatch. This is {RELEASE}, and the cluster runs v3.34.0: ")
     assert bench.err.count("\n") == 1
     assert bench.store.calls.commits == commits
     for place in ([*words, "--allow-version-mismatch"], ["--allow-version-mismatch", *words]):
-        bench.type(*place)
+        bench.run_command(*place)
         assert "version mismatch" not in bench.err
 
 
-def test_what_asks_no_store_is_not_held_back(bench: Bench) -> None:
+def test_what_asks_no_store_is_not_held_back(bench: ToolHarness) -> None:
     """S-50 of the catalogue."""
     cluster(bench, "v9.0.0")
-    assert bench.type("version") == 0
+    assert bench.run_command("version") == 0
     assert "Cluster Version: v9.0.0\n" in bench.out
-    assert bench.type("validate", "-f", bench.pools(("a", "10.0.0.0/16"))) == 0
+    assert bench.run_command("validate", "-f", bench.write_pools(("a", "10.0.0.0/16"))) == 0

@@ -1,0 +1,36 @@
+"""Settings to a store: every refusal comes from here, before the first call."""
+
+from __future__ import annotations
+
+from netplug_backends.etcdv3.client import EtcdClient
+from netplug_backends.etcdv3.datastore import EtcdDatastore
+from netplug_backends.etcdv3.discovery import SrvMembers
+from netplug_backends.etcdv3.endpoints import MemberSource, StaticMembers, parse_endpoints
+from netplug_backends.etcdv3.tls import Credentials
+from netplug_core.clock import Clock
+from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.netconf_keys import refuse_endpoints_beside_srv
+
+__all__ = ["client_from_settings", "datastore_from_settings"]
+
+
+def datastore_from_settings(settings: DatastoreSettings, *, clock: Clock) -> EtcdDatastore:
+    """The store that the settings name; errors as for ``open_client``."""
+    return EtcdDatastore(client_from_settings(settings, clock=clock))
+
+
+def client_from_settings(settings: DatastoreSettings, *, clock: Clock) -> EtcdClient:
+    """The cluster that the settings name; nobody is asked anything now.
+
+    Raises:
+        ConfigurationError: an endpoint, a domain, a key or a certificate is missing, unusable, or given twice.
+    """
+    credentials = Credentials(settings)
+    return EtcdClient(_member_source(settings), credentials, clock=clock)
+
+
+def _member_source(settings: DatastoreSettings) -> MemberSource:
+    refuse_endpoints_beside_srv(settings.etcd_endpoints, settings.etcd_discovery_srv, "etcd_discovery_srv")
+    if settings.etcd_discovery_srv:
+        return SrvMembers(settings.etcd_discovery_srv)
+    return StaticMembers(parse_endpoints(settings.etcd_endpoints, settings.etcd_endpoints_source))

@@ -1,0 +1,1 @@
+"""The client of the API server: kubeconfig, credentials, transport, rate limit, watches."""

@@ -1,0 +1,190 @@
+"""Where the API answers, and how we prove who we are: from kubeconfigs, an API root, or a pod's own account.
+
+``client`` asks for the :class:`Access` before every request. Files are looked at each time (one ``stat``) and read
+again when they changed, so that a renewed token or certificate is used without a restart. Who has an access keeps it
+while what it was made from makes no sense: somebody is in the middle of writing that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Lock
+
+from attrs import define, evolve, field, frozen
+
+from netplug_backends.kubernetes.client.credentials import (
+    ApiAccess,
+    FileReader,
+    FileStamp,
+    Pem,
+    TlsVerification,
+    find_file_stamp,
+    parse_scheme,
+)
+from netplug_core.clock import Clock, Deadline
+from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.netconf.model import KubernetesAccess
+
+__all__ = ["AccessSource"]
+
+_SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+_WHERE = "kubernetes"
+_INLINE = "kubeconfigInline"
+_CERTIFICATE, _KEY = "k8s_client_certificate or K8S_CERT_FILE", "k8s_client_key or K8S_KEY_FILE"
+
+
+@frozen
+class _LoadedAccess:
+    access: ApiAccess
+    stamps: Mapping[str, FileStamp | None]
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a file that it was made from looks different now."""
+        return any(find_file_stamp(path) != known for path, known in self.stamps.items())
+
+    def has_expired(self, clock: Clock) -> bool:
+        """Whether whoever gave the credentials said that they would not be good any more."""
+        return self.access.expires_ns is not None and clock.now_ns() >= self.access.expires_ns
+
+
+@define
+class AccessSource:
+    """The access that some settings lead to, as it is now. Any number of threads may ask at once.
+
+    ``environ`` says where a pod finds the API, and where the user's own kubeconfig is.
+    """
+
+    settings: KubernetesAccess
+    environ: Mapping[str, str] = field(repr=False)
+    _loaded: _LoadedAccess | None = field(default=None, init=False, repr=False)
+    _loading: Lock = field(factory=Lock, init=False, repr=False, eq=False)
+
+    def current(self, *, deadline: Deadline) -> ApiAccess:
+        """The access; read again if a file that it was made from has changed, or if its time is over.
+
+        What was read again is another object, also where it says the same: a file may have new content under its name.
+
+        Raises:
+            ConfigurationError: there is none, or a file it needs cannot be read or makes no sense.
+            Unavailable: whoever has to be asked for credentials did not answer by the deadline.
+        """
+        loaded = self._loaded
+        if loaded is not None and not loaded.has_expired(deadline.clock) and not loaded.has_changed:
+            return loaded.access
+        # One asks for all: a program is not run by every thread that comes to need what it gives.
+        if not self._loading.acquire(timeout=deadline.remaining_s):
+            raise Unavailable(self.origin, "another call is still waiting for credentials")
+        try:
+            return self._reloaded(deadline)
+        finally:
+            self._loading.release()
+
+    @property
+    def server(self) -> str:
+        """Where the API is; nobody is asked for credentials. Errors are those of ``current``."""
+        return self._configured_access(FileReader()).server
+
+    def invalidate(self, refused: ApiAccess) -> None:
+        """Read everything again when next asked, unless somebody did since that access, which was refused."""
+        loaded = self._loaded
+        if loaded is not None and loaded.access is refused:
+            self._loaded = None
+
+    @property
+    def origin(self) -> str:
+        """What people call the place that the access is from."""
+        place, _ = self._find_origin()
+        return "k8s_api_root" if "@" in place else place  # a URL may be written with a password
+
+    def _reloaded(self, deadline: Deadline) -> ApiAccess:
+        loaded = self._loaded  # which may be another thread's by now
+        if loaded is None or loaded.has_expired(deadline.clock):
+            loaded = self._loaded = self._load(deadline)
+        elif loaded.has_changed:
+            with suppress(ConfigurationError):  # half of a rotation is done: the next call looks again
+                loaded = self._loaded = self._load(deadline)
+        return loaded.access
+
+    def _load(self, deadline: Deadline) -> _LoadedAccess:
+        read = FileReader()
+        access = self._configured_access(read)
+        for pem in access.pem_files:
+            read.check_pem(pem)
+        if access.fetch_credentials is not None:
+            access = evolve(access.fetch_credentials(access, deadline), fetch_credentials=None)
+        if not _is_header_text(access.token):
+            raise ConfigurationError(
+                f"the token of {self.origin}", "…", "one line of letters, digits and signs is expected"
+            )
+        return _LoadedAccess(access, read.stamps)
+
+    def _configured_access(self, reader: FileReader) -> ApiAccess:
+        """What the settings say, before anybody is asked."""
+        _, load = self._find_origin()
+        access = load(reader)
+        if self.settings.skips_tls_verification:
+            access = evolve(access, verification=TlsVerification.SKIPPED)
+        parse_scheme(access.server)  # before anybody can see an address that has a password in it
+        return access
+
+    def _find_origin(self) -> tuple[str, Callable[[FileReader], ApiAccess]]:
+        settings = self.settings
+        if settings.kubeconfig_inline:
+            return _INLINE, self._from_inline
+        if settings.kubeconfig:
+            return settings.kubeconfig, lambda read: self._from_files(_kubeconfig_paths(settings.kubeconfig), read)
+        if settings.api_root:
+            return settings.api_root, self._from_root
+        own = os.path.join(self.environ.get("HOME") or "/root", ".kube", "config")
+        if os.path.exists(own):
+            return own, lambda read: self._from_files((own,), read)
+        if self.environ.get("KUBERNETES_SERVICE_HOST"):
+            return "the pod's service account", self._from_account
+        raise ConfigurationError(
+            _WHERE, "", "name a kubeconfig or k8s_api_root: there is no other access to the orchestrator's API here"
+        )
+
+    def _from_inline(self, reader: FileReader) -> ApiAccess:
+        from netplug_backends.kubernetes.client.kubeconfig import from_text
+
+        return from_text(self.settings.kubeconfig_inline, _INLINE, self.settings.context, reader)
+
+    def _from_files(self, paths: tuple[str, ...], reader: FileReader) -> ApiAccess:
+        from netplug_backends.kubernetes.client.kubeconfig import from_files
+
+        return from_files(paths, self.settings.context, reader)
+
+    def _from_root(self, reader: FileReader) -> ApiAccess:
+        del reader
+        settings = self.settings
+        if bool(settings.certificate) is not bool(settings.key):
+            present, missing = (_CERTIFICATE, _KEY) if settings.certificate else (_KEY, _CERTIFICATE)
+            raise ConfigurationError(missing, "", f"it is needed beside {present}")
+        return ApiAccess(
+            server=settings.api_root,
+            token=settings.token,
+            certificate_authority=Pem(path=settings.certificate_authority),
+            certificate=Pem(path=settings.certificate),
+            key=Pem(path=settings.key),
+        )
+
+    def _from_account(self, reader: FileReader) -> ApiAccess:
+        host, port = self.environ["KUBERNETES_SERVICE_HOST"], self.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+        return ApiAccess(
+            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            token=reader.read_token(f"{_SERVICE_ACCOUNT_FOLDER}/token"),
+            certificate_authority=Pem(path=f"{_SERVICE_ACCOUNT_FOLDER}/ca.crt"),
+        )
+
+
+def _is_header_text(token: str) -> bool:
+    """Whether a header can hold a token; the library would show the one that it cannot."""
+    return token.isascii() and token.isprintable()
+
+
+def _kubeconfig_paths(text: str) -> tuple[str, ...]:
+    """The files that a setting names: one, or several with colons between them, as ``KUBECONFIG`` may."""
+    return (text,) if os.path.exists(text) else tuple(filter(None, text.split(os.pathsep))) or (text,)

@@ -1,0 +1,145 @@
+"""Credentials that a program gives: the one that a kubeconfig names with ``exec``, asked as ``kubectl`` asks it.
+
+The ``kubernetes`` package could ask it too; but it waits as long as the program likes, and puts certificates and keys
+into files that it removes when a process ends in its own time, which the plugin's does not. Loaded only where a
+kubeconfig names a program.
+
+Source: Kubernetes, "client-go credential plugins", and the API group ``client.authentication.k8s.io``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+
+from attrs import evolve
+
+from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, Pem, TlsVerification
+from netplug_backends.kubernetes.client.kubeconfig_entry import KubeconfigEntry
+from netplug_core.clock import Deadline, parse_time
+from netplug_core.errors import ConfigurationError, Unavailable
+
+__all__ = ["run_exec_plugin"]
+
+_API_GROUP = "client.authentication.k8s.io"
+_VERSIONS = (f"{_API_GROUP}/v1", f"{_API_GROUP}/v1beta1")
+_KIND = "ExecCredential"
+
+
+def run_exec_plugin(
+    exec_config: KubeconfigEntry, cluster: KubeconfigEntry, access: ApiAccess, deadline: Deadline
+) -> ApiAccess:
+    """The access with the credentials that a program gives.
+
+    Raises:
+        ConfigurationError: it cannot be run, or gives none; what it said is not shown.
+        Unavailable: it did not answer by the deadline, and is killed with its session.
+    """
+    version = exec_config.text("apiVersion")
+    if version not in _VERSIONS:
+        raise ConfigurationError(f"{exec_config.where}.apiVersion", version, f"{' or '.join(_VERSIONS)} is expected")
+    if exec_config.text("interactiveMode") == "Always":
+        raise ConfigurationError(f"{exec_config.where}.interactiveMode", "Always", "nobody is there to be asked")
+    request = {"apiVersion": version, "kind": _KIND, "spec": _spec(exec_config, cluster, access)}
+    try:
+        text = json.dumps(request)
+    except (TypeError, ValueError, RecursionError):  # YAML can say more than JSON
+        raise ConfigurationError(f"{cluster.where}.extensions", "…", "what JSON can say is expected") from None
+    return _with_credentials(access, _status(exec_config, version, _output(exec_config, text, deadline)))
+
+
+def _spec(exec_config: KubeconfigEntry, cluster: KubeconfigEntry, access: ApiAccess) -> dict[str, object]:
+    if exec_config.members.get("provideClusterInfo") is not True:
+        return {"interactive": False}
+    told: dict[str, object] = {"server": access.server}
+    if access.tls_server_name:
+        told["tls-server-name"] = access.tls_server_name
+    if access.verification is TlsVerification.SKIPPED:
+        told["insecure-skip-tls-verify"] = True
+    if access.certificate_authority:
+        authority = access.certificate_authority
+        data = authority.data or FileReader().read_bytes(authority.path, authority.where)
+        told["certificate-authority-data"] = base64.b64encode(data).decode()
+    for extension in cluster.entries("extensions"):
+        if extension.text("name") == f"{_API_GROUP}/exec":
+            told["config"] = extension.members.get("extension")
+    return {"interactive": False, "cluster": told}
+
+
+def _output(exec_config: KubeconfigEntry, request: str, deadline: Deadline) -> bytes:
+    command = exec_config.text("command")
+    if os.path.dirname(command) and exec_config.folder:  # one that is named with a folder lies beside the kubeconfig
+        command = os.path.join(exec_config.folder, command.removeprefix("./"))
+    told = {"KUBERNETES_EXEC_INFO": request}
+    told |= {variable.text("name"): variable.text("value") for variable in exec_config.entries("env")}
+    given_s = deadline.remaining_s
+    try:
+        process = subprocess.Popen(
+            [command, *exec_config.texts("args")],
+            env={**os.environ, **told},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it may say anything there
+            start_new_session=True,  # so that it ends with whatever it has started itself
+        )
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        raise ConfigurationError(f"{exec_config.where}.command", command, f"it cannot be run: {reason}") from error
+    with process:
+        try:
+            output, _ = process.communicate(timeout=given_s)
+        except BaseException as error:
+            with suppress(OSError):  # it may be gone, or somebody else's by now
+                os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            what = f"{exec_config.where}: the program {command}"
+            raise Unavailable(what, f"it gave no credentials within {given_s:.1f} s") from None
+    if process.returncode:
+        raise _plugin_failed(exec_config, f"it ended with {process.returncode}, and what it said is not shown")
+    return output
+
+
+def _status(exec_config: KubeconfigEntry, version: str, output: bytes) -> KubeconfigEntry:
+    try:
+        answer = json.loads(output)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or answer.get("kind") != _KIND or answer.get("apiVersion") != version:
+        raise _plugin_failed(exec_config, f"what it said is no {_KIND} of {version}")
+    return KubeconfigEntry(f"{exec_config.where} (its answer)", answer, "").entry("status")
+
+
+def _with_credentials(access: ApiAccess, status: KubeconfigEntry) -> ApiAccess:
+    token, certificate, key = map(status.text, ("token", "clientCertificateData", "clientKeyData"))
+    if not (token or certificate) or bool(certificate) is not bool(key):
+        accepted = "a token, or clientCertificateData and clientKeyData, are expected"
+        raise ConfigurationError(status.where, "…", accepted)
+    given = evolve(access, token=token, expires_ns=_expiry(status))
+    if not certificate:
+        return given
+    names = (f"{status.where}.{name}" for name in ("clientCertificateData", "clientKeyData"))
+    pair = (
+        Pem(data=text.encode(errors="replace"), where=where)
+        for text, where in zip((certificate, key), names, strict=True)
+    )
+    return evolve(given, certificate=next(pair), key=next(pair))
+
+
+def _expiry(status: KubeconfigEntry) -> int | None:
+    text = status.text("expirationTimestamp")
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        where = f"{status.where}.expirationTimestamp"
+        raise ConfigurationError(where, text, "a time such as 2026-01-31T10:00:00Z is expected") from None
+
+
+def _plugin_failed(exec_config: KubeconfigEntry, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        exec_config.where, exec_config.text("command"), f"the program gives no credentials: {reason}"
+    )

@@ -1,0 +1,345 @@
+"""The keeper of WorkloadEndpoints: views of pods, whose addresses the plugin writes into three annotations.
+
+A pod that is scheduled and has a network of its own is an endpoint, perhaps without addresses. Storing one is a patch
+of the pod's status, which the plugin's account may write and which leaves everything else to the kubelet. A pod holds
+one endpoint, that of its first interface.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from attrs import frozen
+
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, parse_json, path_segment
+from netplug_backends.kubernetes.client.objects import (
+    ConditionFailed,
+    ObjectVersion,
+    QueryResult,
+    error_of_reply,
+    event_object,
+    find_object,
+    find_precondition,
+    get_object,
+    is_valid_path,
+    list_objects,
+    parse_revision,
+    revision_of,
+)
+from netplug_backends.kubernetes.kinds.pod_and_node_facts import pod_facts
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError, RequestError
+from netplug_core.names import (
+    InvalidName,
+    WorkloadEndpointIdentifiers,
+    host_interface_name,
+    parse_endpoint_name,
+    workload_endpoint_name,
+)
+from netplug_core.netconf.model import DEFAULT_ANNOTATION_PREFIX
+from netplug_core.orchestrator.protocol import ContainerPort, PodFacts, PodNetwork
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    NotSupported,
+    Record,
+    Revision,
+    Update,
+    WatchEvent,
+)
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.workloadendpoint import (
+    IPNAT,
+    EndpointPort,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
+)
+
+__all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
+
+# What annotations are called behind their prefix.
+_POD_IP, _POD_IPS, _CONTAINER = "podIP", "podIPs", "containerID"
+_FLOATING, _ALLOWED_SOURCES = "floatingIPs", "allowedSourcePrefixes"
+_LABEL_DOMAIN = "projectnetplug.org"
+_ORCHESTRATOR, _INTERFACE = "k8s", "eth0"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_CONFLICT, _INVALID = 409, 422
+# A name that was too long is cut, and ends in a hash instead of the interface: the pod's cannot be read from it.
+_HASHED_NAME = re.compile(r".*-[0-9a-f]{16}")
+
+
+class WorkloadEndpointStore:
+    """The endpoints of a cluster's pods; ``prefix`` is what the annotations begin with that they are written into."""
+
+    def __init__(self, client: ApiClient, annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX) -> None:
+        self._client = client
+        self._annotation_prefix = annotation_prefix
+
+    def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
+        """The endpoint of one pod; see :class:`~netplug_backends.kubernetes.client.objects.Keeper`."""
+        record = self._find_record(query.key, deadline)
+        return QueryResult((record,), record.revision) if record else QueryResult(())
+
+    def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
+        """The endpoints of all pods, or of a namespace's."""
+        path = f"/api/v1/namespaces/{path_segment(query.within[0])}/pods" if query.within else "/api/v1/pods"
+        if not is_valid_path(path):
+            return QueryResult(())
+        items, number = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
+        found = (record for item in items if (record := self._find_endpoint_record(query.kind, item)) is not None)
+        inside = (record for record in found if record.key.path[: len(query.within)] == query.within)
+        return QueryResult(tuple(sorted(inside, key=lambda record: record.key.path)), Revision(number))
+
+    def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
+        """Refused: a pod that exists is an endpoint already, and one that does not cannot be made here.
+
+        Raises:
+            RequestError: there is no such pod. Trying again would not help, as it does after a lost race.
+            ConfigurationError: the pod is another node's, or there is none that could hold the endpoint.
+        """
+        raise ConditionFailed(self._get_existing(write.key, _endpoint(write.value).spec, deadline))
+
+    def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
+        """Write addresses and container into the pod; only its identity is compared, for the kubelet never rests."""
+        endpoint = _endpoint(write.value)
+        prefixes = [str(address.host_prefix) for address in endpoint.spec.addresses]
+        annotations = {
+            _POD_IP: prefixes[0] if prefixes else "",
+            _POD_IPS: ",".join(prefixes),
+            _CONTAINER: endpoint.spec.container_id,
+        }
+        metadata = {
+            "uid": self._precondition(write.key, revision, deadline).uid,
+            "annotations": self._prefixed(annotations),
+        }
+        return self._patch(write.key, metadata, deadline)
+
+    def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
+        """Empty the addresses in the pod; whose they were stays to be read."""
+        version = self._precondition(write.key, revision, deadline)
+        condition = {"uid": version.uid, "resourceVersion": version.resource_version}
+        return self._patch(
+            write.key, {**condition, "annotations": self._prefixed({_POD_IP: "", _POD_IPS: ""})}, deadline
+        )
+
+    def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
+        """All pods."""
+        del kind
+        return ((ApiRequest("GET", "/api/v1/pods"), parse_revision(revision).resource_version),)
+
+    def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object] | None:
+        """What an event about a pod means to its endpoint; None for a pod that is none."""
+        record = self._find_endpoint_record(kind, event_object(event))
+        if record is None:
+            return None
+        return WatchEvent(record.key, None if event.get("type") == "DELETED" else record.value, record.revision)
+
+    def _prefixed(self, annotations: Mapping[str, str]) -> Json:
+        return {f"{self._annotation_prefix}/{name}": text for name, text in annotations.items()}
+
+    # --- one pod -----------------------------------------------------------------------------------------------------
+
+    def _find_record(self, key: Key[object], deadline: Deadline) -> Record[object] | None:
+        namespace, name = key.path
+        identity = _find_identity(name)
+        if identity is not None and identity.orchestrator == _ORCHESTRATOR and identity.pod:
+            found = self._find_pod(namespace, identity.pod, deadline)
+            record = None if found is None else self._find_endpoint_record(key.kind, found)
+            if record is not None and record.key == key:
+                return record
+        if not _HASHED_NAME.fullmatch(name):
+            return None
+        listing = self.find_all(List(key.kind, (namespace,)), deadline=deadline)
+        return next((record for record in listing.records if record.key == key), None)
+
+    def _find_endpoint_record(self, kind: Kind[object], found: Json) -> Record[object] | None:
+        endpoint = find_pod_endpoint(pod_facts(found), self._annotation_prefix)
+        if endpoint is None:
+            return None
+        key = kind.key(endpoint.metadata.namespace, endpoint.metadata.name)
+        return Record(key, endpoint, revision_of(found))
+
+    def _find_pod(self, namespace: str, name: str, deadline: Deadline) -> Json | None:
+        return find_object(self._client, _pod_path(namespace, name), deadline=deadline)
+
+    def _get_existing(self, key: Key[object], spec: WorkloadEndpointSpec, deadline: Deadline) -> Record[object]:
+        if spec.orchestrator != _ORCHESTRATOR:
+            accepted = "endpoints are kept in pods: CNI_ARGS must name K8S_POD_NAMESPACE and K8S_POD_NAME"
+            raise ConfigurationError(str(key), spec.orchestrator, accepted)
+        if spec.endpoint != _INTERFACE:
+            what = f"storing the endpoint {spec.endpoint}"
+            raise NotSupported(what, key.kind, f"a pod holds that of {_INTERFACE} only")
+        current = self._find_record(key, deadline)
+        if current is not None:
+            return current
+        name = f"pod {key.path[0]}/{spec.pod}"
+        found = self._find_pod(key.path[0], spec.pod, deadline)
+        if found is None:
+            raise RequestError(f"{name}, which K8S_POD_NAMESPACE and K8S_POD_NAME of CNI_ARGS name, does not exist")
+        facts = pod_facts(found)
+        if facts.network is PodNetwork.HOST:
+            raise RequestError(f"{name} uses its node's network: it cannot be attached to another")
+        accepted = f"{name} is on node {facts.node!r}: nodename must be that"
+        raise ConfigurationError("nodename", spec.node, accepted)
+
+    def _precondition(self, key: Key[object], revision: Revision, deadline: Deadline) -> ObjectVersion:
+        """What a write names; one that could name nothing is refused before it is sent."""
+        version = find_precondition(revision)
+        if version is None:
+            raise ConditionFailed(self._find_record(key, deadline))
+        return version
+
+    def _patch(self, key: Key[object], metadata: Json, deadline: Deadline) -> Revision:
+        identity = _find_identity(key.path[1])
+        pod = identity.pod if identity is not None and not _HASHED_NAME.fullmatch(key.path[1]) else ""
+        if not pod:
+            current = self._find_record(key, deadline)
+            if current is None:
+                raise ConditionFailed(None)
+            pod = _endpoint(current.value).spec.pod
+        path = f"{_pod_path(key.path[0], pod)}/status"
+        if not is_valid_path(path):
+            raise ConditionFailed(None)
+        request = ApiRequest("PATCH", path, body={"metadata": metadata}, content_type=_STRATEGIC)
+        reply = self._client.send(request, deadline=deadline)
+        if reply.is_success:
+            return revision_of(get_object(self._client, request, reply))
+        raise self._write_error(key, metadata, (request, reply), deadline)
+
+    def _write_error(
+        self, key: Key[object], metadata: Json, exchange: tuple[ApiRequest, ApiReply], deadline: Deadline
+    ) -> Exception:
+        request, reply = exchange
+        if not reply.is_missing and reply.status not in (_CONFLICT, _INVALID):
+            return error_of_reply(self._client, request, reply)
+        current = self._find_record(key, deadline)
+        # Another identity breaks a rule of the schema, as other nonsense would.
+        if reply.status == _INVALID and current is not None and parse_revision(current.revision).uid == metadata["uid"]:
+            return error_of_reply(self._client, request, reply)
+        return ConditionFailed(current)
+
+
+@frozen
+class _AnnotatedPod:
+    """A pod, and what stands in the annotations of one prefix. Anybody may write those."""
+
+    pod: PodFacts
+    prefix: str
+
+    def text(self, name: str) -> str | None:
+        return self.pod.find_annotation(f"{self.prefix}/{name}")
+
+    def array(self, name: str) -> Iterator[str]:
+        try:
+            items = parse_json(self.text(name) or "[]")
+        except ValueError:
+            return
+        yield from (item for item in items if isinstance(item, str)) if isinstance(items, list) else ()
+
+
+def find_pod_endpoint(pod: PodFacts, prefix: str = DEFAULT_ANNOTATION_PREFIX) -> WorkloadEndpoint | None:
+    """The endpoint that a pod is; None while it is not scheduled, and where it uses its node's network."""
+    if not pod.node or pod.network is PodNetwork.HOST:
+        return None
+    identity = WorkloadEndpointIdentifiers(node=pod.node, orchestrator=_ORCHESTRATOR, pod=pod.name, endpoint=_INTERFACE)
+    own = (
+        (f"{_LABEL_DOMAIN}/namespace", pod.namespace),
+        (f"{_LABEL_DOMAIN}/orchestrator", _ORCHESTRATOR),
+        (f"{_LABEL_DOMAIN}/serviceaccount", pod.service_account),
+    )
+    labels = {**dict(pod.labels), **{name: value for name, value in own if value}}
+    return WorkloadEndpoint(
+        metadata=Metadata(
+            name=workload_endpoint_name(identity),
+            namespace=pod.namespace,
+            generate_name=pod.generate_name,
+            uid=pod.uid,
+            creation_time_ns=pod.creation_time_ns,
+            deletion_time_ns=pod.deletion_time_ns,
+            labels=tuple(sorted(labels.items())),
+        ),
+        spec=_spec(_AnnotatedPod(pod, prefix)),
+    )
+
+
+def _spec(pod_annotations: _AnnotatedPod) -> WorkloadEndpointSpec:
+    pod, addresses = pod_annotations.pod, tuple(_addresses(pod_annotations))
+    account = (f"ksa.{pod.namespace}.{pod.service_account}",) if pod.service_account else ()
+    return WorkloadEndpointSpec(
+        orchestrator=_ORCHESTRATOR,
+        node=pod.node,
+        container_id=pod_annotations.text(_CONTAINER) or "",
+        pod=pod.name,
+        endpoint=_INTERFACE,
+        service_account=pod.service_account,
+        addresses=addresses,
+        ip_nats=tuple(_mappings(pod_annotations, addresses)),
+        profiles=(f"kns.{pod.namespace}", *account),
+        interface_name=host_interface_name(
+            pod_namespace=pod.namespace, pod=pod.name, container_id="", ifname=_INTERFACE
+        ),
+        ports=tuple(map(_port, pod.ports)),
+        allowed_source_prefixes=tuple(_valid_prefixes(pod_annotations.array(_ALLOWED_SOURCES))),
+    )
+
+
+def _port(port: ContainerPort) -> EndpointPort:
+    return EndpointPort(
+        name=port.name, protocol=port.protocol, port=port.port, host_port=port.host_port, host_ip=port.host_ip
+    )
+
+
+def _addresses(pod_annotations: _AnnotatedPod) -> Iterator[Address]:
+    """What the node reported, else what the plugin wrote; nothing of a pod that is over, or released and going."""
+    pod, first = pod_annotations.pod, pod_annotations.text(_POD_IP)
+    if pod.is_terminated or (pod.deletion_time_ns is not None and first == ""):
+        return
+    if pod.addresses:
+        yield from pod.addresses
+        return
+    for text in (pod_annotations.text(_POD_IPS) or first or "").split(","):
+        try:
+            yield Prefix.parse(text.strip()).first
+        except ValueError:
+            continue  # one that makes no sense gives no address
+
+
+def _mappings(pod_annotations: _AnnotatedPod, addresses: tuple[Address, ...]) -> Iterator[IPNAT]:
+    for text in pod_annotations.array(_FLOATING):
+        try:
+            external = Address.parse(text)
+        except ValueError:
+            continue  # refused when the pod was attached
+        own = next((address for address in addresses if address.family is external.family), None)
+        if own is not None:
+            yield IPNAT(internal=own, external=external)
+
+
+def _valid_prefixes(texts: Iterator[str]) -> Iterator[str]:
+    for text in texts:
+        try:
+            yield str(Prefix.enclosing(text))
+        except ValueError:
+            continue  # refused when the pod was attached
+
+
+def _find_identity(name: str) -> WorkloadEndpointIdentifiers | None:
+    try:
+        return parse_endpoint_name(name)
+    except InvalidName:
+        return None
+
+
+def _endpoint(value: object) -> WorkloadEndpoint:
+    return cast("WorkloadEndpoint", value)
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}"

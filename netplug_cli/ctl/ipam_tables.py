@@ -1,0 +1,161 @@
+"""Pools, blocks and addresses as lines; ``commands.ipam`` prints them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from netplug_cli.ctl.tables import format_columns
+from netplug_core.addressing import Family
+from netplug_core.clock import format_time
+from netplug_core.flows.ipam.overview import AddressState
+from netplug_core.ipam.model.block import Allocation, Attribute, Pairs
+from netplug_core.ipam.reporting.utilization import BlockUsage, BorrowedAddress, PoolUsage
+from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+
+__all__ = ["address_lines", "allocation_line", "block_lines", "borrowed_lines", "configuration_lines", "pool_lines"]
+
+_MAX_EXACT = 10**9
+_COUNTS = ("IPS IN USE", "IPS COOLING", "IPS RESERVED", "IPS FREE")
+
+
+def pool_lines(usages: Iterable[PoolUsage]) -> list[str]:
+    """The table of pools; where there are several of a family, their total too."""
+    shown = list(usages)
+    rows: list[tuple[str, ...]] = [
+        (usage.name, str(usage.prefix), _format_count(usage.capacity), *_count_columns(usage, usage.capacity))
+        for usage in shown
+    ]
+    for family in Family:
+        of_family = [usage for usage in shown if usage.pool is not None and usage.prefix.family is family]
+        if len(of_family) > 1:
+            rows.append(_total_row(family, of_family))
+    return format_columns(("POOL", "CIDR", "IPS TOTAL", *_COUNTS), rows)
+
+
+def block_lines(usages: Iterable[BlockUsage]) -> list[str]:
+    """The table of blocks."""
+    rows = (
+        (str(usage.block.prefix), usage.block.owner.removeprefix("host:"), *_count_columns(usage, usage.capacity))
+        for usage in usages
+    )
+    return format_columns(("BLOCK", "NODE", *_COUNTS), rows)
+
+
+def allocation_line(allocation: Allocation) -> str:
+    """One address that is not free: its handle (``-`` for none), and what is known of its owner as name=value."""
+    # One blank between words and no padding: a line changes only when its own address does.
+    attribute = allocation.attribute
+    words = [
+        str(allocation.address),
+        attribute.handle or "-",
+        *(f"{name}={_quoted(value)}" for name, value in attribute.owner),
+    ]
+    if attribute.released_ns is not None:
+        words.append(f"released={format_time(attribute.released_ns)}")
+    return " ".join(words)
+
+
+def borrowed_lines(borrowed: Iterable[BorrowedAddress]) -> list[str]:
+    """The table of borrowed addresses."""
+    rows = (
+        (
+            str(loan.allocation.address),
+            loan.node,
+            str(loan.block.prefix),
+            loan.block.owner.removeprefix("host:"),
+            *_owner_columns(loan.allocation.attribute),
+        )
+        for loan in borrowed
+    )
+    return format_columns(("IP", "BORROWING-NODE", "BLOCK", "BLOCK OWNER", "TYPE", "ALLOCATED-TO"), rows)
+
+
+def configuration_lines(spec: IPAMConfigurationSpec) -> list[str]:
+    """The table of the rules of assignment."""
+    rows = [
+        ("StrictAffinity", _format_bool(spec.is_affinity_strict)),
+        ("AutoAllocateBlocks", _format_bool(spec.may_auto_allocate_blocks)),
+        ("MaxBlocksPerHost", str(spec.max_blocks_per_host)),
+        ("IPCooldownSeconds", str(spec.cooldown_s)),
+    ]
+    if spec.vm_address_persistence:
+        rows.append(("KubeVirtVMAddressPersistence", spec.vm_address_persistence))
+    return format_columns(("PROPERTY", "VALUE"), rows)
+
+
+def address_lines(state: AddressState) -> list[str]:
+    """What is known of one address."""
+    address, allocation = state.holder.address, state.holder.allocation
+    if allocation is None:
+        reservations = ", ".join(f"IPReservation({name})" for name in state.reserved_by)
+        reserved = f"; it is reserved by {reservations}" if reservations else ""
+        return [f"{address} is not assigned{reserved}"]
+    attribute = allocation.attribute
+    if attribute.released_ns is not None and state.rests_until_ns is not None:
+        released, until = format_time(attribute.released_ns), format_time(state.rests_until_ns)
+        return [f"IP {address} is cooling down: released at {released}, given again from {until} on"]
+    alternate = ["Alternate Owner Attributes:", *_indent_pairs(attribute.alternate)] if attribute.alternate else []
+    owner = ["Active Owner Attributes:", *_indent_pairs(attribute.owner)]
+    return [
+        f"IP {address} is in use",
+        f"Handle ID: {attribute.handle or '<none>'}",
+        *(owner if attribute.owner else ["No Active Owner attributes defined"]),
+        *alternate,
+    ]
+
+
+def _total_row(family: Family, usages: list[PoolUsage]) -> tuple[str, ...]:
+    capacity = sum(usage.capacity for usage in usages)
+    return (
+        f"all {family}",
+        "",
+        _format_count(capacity),
+        _format_share(sum(usage.in_use for usage in usages), capacity),
+        _format_count(sum(usage.cooling for usage in usages)),
+        _format_count(sum(usage.reserved for usage in usages)),
+        _format_share(sum(usage.available for usage in usages), capacity),
+    )
+
+
+def _count_columns(usage: PoolUsage | BlockUsage, capacity: int) -> tuple[str, ...]:
+    return (
+        _format_share(usage.in_use, capacity),
+        _format_count(usage.cooling),
+        _format_count(usage.reserved),
+        _format_share(usage.available, capacity),
+    )
+
+
+def _owner_columns(attribute: Attribute) -> tuple[str, str]:
+    """What sort of thing has an address, and which one."""
+    pod, namespace = attribute.owner_value("pod"), attribute.owner_value("namespace")
+    service, container = attribute.owner_value("service"), attribute.owner_value("container")
+    if pod:
+        return "pod", f"{namespace}/{pod}" if namespace else pod
+    if service:
+        return "service", f"{namespace}/{service}" if namespace else service
+    if container:
+        return "container", container
+    return attribute.owner_value("type"), attribute.handle or ""
+
+
+def _indent_pairs(pairs: Pairs) -> list[str]:
+    return [f"  {name}: {value}" for name, value in pairs]
+
+
+def _quoted(value: str) -> str:
+    # Quoted where it would not stay one word.
+    return value if value and not any(char.isspace() or char == '"' for char in value) else json.dumps(value)
+
+
+def _format_bool(value: object) -> str:
+    return "true" if value else "false"
+
+
+def _format_count(count: int) -> str:
+    return str(count) if count < _MAX_EXACT else f"{count:.5g}"
+
+
+def _format_share(count: int, total: int) -> str:
+    return f"{_format_count(count)} ({round(100 * count / total)}%)"

@@ -1,0 +1,1 @@
+"""What `netplugctl simulate` prints: options, report, charts, exports."""

@@ -1,0 +1,132 @@
+"""What stands behind a lab's store: its servers or the way to them, its pools, and its objects in an API server.
+
+``lifecycle`` says when. What a lab has of its own goes with its folder; ``withdrawal`` takes back what it has made on
+somebody else's servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import assert_never
+
+from netplug_cli.ctl.documents import read_documents, render_yaml
+from netplug_cli.lab.folder import LockedFolder
+from netplug_cli.lab.model import LAB_LABEL, LAB_POOLS, POD_NAMESPACE, Lab, LabPod, LabPool
+from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.processes import LabProcess
+from netplug_cli.lab.relays import start_relays
+from netplug_cli.lab.servers import require_etcd, start_servers, wait_until_ready
+from netplug_cli.lab.stores import ExternalServers, OwnServers, SqliteStore, is_kubernetes
+from netplug_cli.lab.world import LabWorld
+from netplug_core.flows.ipam import overview
+from netplug_core.flows.resources import changes
+from netplug_core.resources.codec import API_VERSION
+from netplug_core.resources.ippool import ippool_key
+from netplug_core.resources.manifest import manifest_from_mapping
+
+__all__ = ["count_held_addresses", "make_pod_object", "prepare_store", "require_servers"]
+
+
+def require_servers(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
+    """Return if somebody else's servers answer, where the lab's store is on such.
+
+    Raises:
+        NetplugError: they do not; nothing has been made for them yet.
+    """
+    if not isinstance(lab.store, ExternalServers):
+        return
+    if is_kubernetes(lab.store):
+        with world.open_lab_cluster(lab, folder) as cluster:
+            cluster.require_ready()
+        return
+    session = world.lab_session(lab, folder)
+    with session.open_datastore() as store:
+        changes.find(store, [ippool_key(pool.name) for pool in LAB_POOLS], deadline=session.deadline())
+
+
+def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[str]:
+    """Make everything that the lab's pods need of their store, up to the pools; what was made, in lines.
+
+    Raises:
+        NetplugError: a server does not come up, or refuses something.
+    """
+    folder = locked.folder
+    match lab.store:
+        case SqliteStore():
+            pass
+        case OwnServers() as own:
+            with world.progress.activity(" and ".join(["etcd", *(["kube-apiserver"] if own.apiserver else [])])):
+                started = start_servers(world.namespaces, locked, own)
+                _wait_for_servers(world, folder, lab, started)
+            yield from (f"{server.name} runs on the node (process {server.pid})" for server in started)
+        case ExternalServers(addresses=places):
+            started = start_relays(world.namespaces, locked, lab.store)
+            for server, (host, port) in zip(started, places, strict=True):
+                yield f"{host} port {port} is relayed to from the node (process {server.pid})"
+        case _:
+            assert_never(lab.store)
+    if is_kubernetes(lab.store):
+        with world.progress.activity("definitions, node and namespace"):
+            yield from _make_objects(world, folder, lab)
+    yield from _create_pools(world, folder, lab)
+
+
+def make_pod_object(world: LabWorld, folder: LabFolder, lab: Lab, pod: LabPod) -> None:
+    """Make the pod that one of the lab's stands for, where pods are objects."""
+    if is_kubernetes(lab.store):
+        with world.open_lab_cluster(lab, folder) as cluster:
+            cluster.make_pod(POD_NAMESPACE, pod.name, node=lab.node_name)
+
+
+def count_held_addresses(world: LabWorld, folder: LabFolder, lab: Lab) -> int:
+    """How many addresses of the lab's pools are still held."""
+    session = world.lab_session(lab, folder)
+    with session.open_datastore() as store:
+        usage = overview.read_utilization(store, deadline=session.deadline())
+    mine = {pool.name for pool in LAB_POOLS}
+    return sum(pool.in_use for pool in usage if pool.name in mine)
+
+
+def _wait_for_servers(world: LabWorld, folder: LabFolder, lab: Lab, started: tuple[LabProcess, ...]) -> None:
+    clock = world.session.clock
+    wait_until_ready(partial(require_etcd, world.namespaces, folder), started, clock)
+    if not is_kubernetes(lab.store):
+        return
+
+    def require_ready() -> None:
+        with world.open_lab_cluster(lab, folder) as cluster:
+            cluster.require_ready()
+
+    wait_until_ready(require_ready, started, clock)
+
+
+def _make_objects(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]:
+    with world.open_lab_cluster(lab, folder) as cluster:
+        count = cluster.install_definitions()
+        if count:
+            yield f"{count} definitions of custom objects installed"
+        cluster.make_node(lab.node_name)
+        cluster.make_namespace(POD_NAMESPACE)
+    yield f"Node {lab.node_name} and Namespace {POD_NAMESPACE} made"
+
+
+def _create_pools(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]:
+    """As ``netplugctl create -f`` does, from a file that is left for the person to see."""
+    with open(folder.pools_file, "w", encoding="utf-8") as file:
+        file.write("---\n".join(render_yaml(_pool_document(pool, lab)) for pool in LAB_POOLS))
+    session = world.lab_session(lab, folder)
+    with session.open_datastore() as store:
+        for document in read_documents([folder.pools_file]):
+            manifest = manifest_from_mapping(document.mapping, source=document.source)
+            outcome = changes.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
+            yield f"{outcome.key} {outcome.effect.value}"
+
+
+def _pool_document(pool: LabPool, lab: Lab) -> dict[str, object]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "IPPool",
+        "metadata": {"name": pool.name, "labels": {LAB_LABEL: lab.uid}},
+        "spec": {"cidr": str(pool.prefix), "blockSize": pool.block_length},
+    }

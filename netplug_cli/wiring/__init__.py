@@ -1,0 +1,1 @@
+"""The composition roots, one per role. Only this package names a backend."""

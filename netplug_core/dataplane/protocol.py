@@ -1,0 +1,304 @@
+"""What a dataplane is: plans made true, compared with what is there, and taken away again.
+
+Backends implement :class:`Dataplane`; flows call it with plans that ``plan`` made. The values here say what should
+exist and nothing of how the kernel is told. ``netplug_core.testing.dataplane_checks`` holds every implementation to
+this
+text.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar, Protocol
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.errors import DataplaneError
+
+__all__ = [
+    "AttachmentPlan",
+    "Dataplane",
+    "DataplaneTimeout",
+    "Difference",
+    "Forwarding",
+    "InterfaceAddress",
+    "InterfacePlan",
+    "InterfacePresence",
+    "KernelError",
+    "Link",
+    "LinkExists",
+    "Neighbour",
+    "PlannedRoute",
+    "RouteConflict",
+    "RouteProtocol",
+    "RouteScope",
+    "Sysctl",
+    "SysctlRequirement",
+]
+
+
+class Forwarding(enum.Enum):
+    """Whether a container's namespace may forward packets between its interfaces."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class InterfacePresence(enum.Enum):
+    """What a look into a namespace found: no such interface, the interface, or no such namespace."""
+
+    ABSENT = "absent"
+    PRESENT = "present"
+    NAMESPACE_GONE = "namespace gone"
+
+
+class SysctlRequirement(enum.Enum):
+    """What it means that a setting cannot be made: the attachment fails, or a person is warned."""
+
+    REQUIRED = "required"
+    OPTIONAL = "wanted"
+
+
+class RouteScope(enum.Enum):
+    """How far the destinations of a route are: on the link itself, or behind a gateway (IPv6 knows only that)."""
+
+    LINK = "link"
+    GLOBAL = "global"
+
+
+class RouteProtocol(enum.IntEnum):
+    """Who put a route into a table, as the kernel keeps it.
+
+    ``BOOT`` marks routes inside a container, ``NETPLUG`` every route in a table of the host.
+    """
+
+    BOOT = 3
+    NETPLUG = 78
+
+
+@frozen(kw_only=True)
+class Link:
+    """Where and how a workload is attached, apart from its addresses.
+
+    ``namespace`` is a path; empty means that the runtime named none. ``name`` is the interface in it, ``host_name``
+    its peer on the host. ``mtu`` 0 leaves the kernel's default. ``routes`` are the destinations that the container
+    reaches through this link; None means everything, in the families that it has addresses of.
+    """
+
+    namespace: str
+    name: str
+    host_name: str
+    mtu: int = 0
+    queues: int = 1
+    forwarding: Forwarding = Forwarding.DISABLED
+    routes: tuple[Prefix, ...] | None = None
+
+
+@frozen(kw_only=True)
+class Sysctl:
+    """A kernel setting: its path below ``/proc/sys`` (names of interfaces may contain dots) and its value."""
+
+    path: str
+    value: str
+    requirement: SysctlRequirement = SysctlRequirement.REQUIRED
+
+    def __str__(self) -> str:
+        return f"{self.path} = {self.value}"
+
+
+@frozen
+class InterfaceAddress:
+    """An address on an interface, with the length of its on-link prefix."""
+
+    address: Address
+    length: int
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.length}"
+
+
+@frozen
+class Neighbour:
+    """A permanent entry of the neighbour table: the MAC behind an address."""
+
+    address: Address
+    mac: str
+
+    def __str__(self) -> str:
+        return f"{self.address} at {self.mac}"
+
+
+@frozen(kw_only=True)
+class PlannedRoute:
+    """A route over one end of the link. ``metric`` 0 leaves the kernel's default (none; 1024 for IPv6)."""
+
+    destination: Prefix
+    gateway: Address | None = None
+    scope: RouteScope
+    protocol: RouteProtocol
+    metric: int = 0
+
+    def __str__(self) -> str:
+        via = f" via {self.gateway}" if self.gateway else ""
+        return f"{self.destination}{via} (protocol {self.protocol.value})"
+
+
+@frozen(kw_only=True)
+class InterfacePlan:
+    """What must be true of one end of the link, in the order in which it is made true.
+
+    ``sysctls`` hold before the link comes up; addresses, neighbours and routes follow once it is up.
+    """
+
+    name: str
+    mac: str
+    sysctls: tuple[Sysctl, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    routes: tuple[PlannedRoute, ...] = ()
+    addresses: tuple[InterfaceAddress, ...] = ()
+
+
+@frozen(kw_only=True)
+class AttachmentPlan:
+    """One attachment: a pair of interfaces, one end in the container's namespace and one on the host."""
+
+    link: Link
+    container: InterfacePlan
+    host: InterfacePlan
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families that the container has addresses of, IPv4 first."""
+        present = {held.address.family for held in self.container.addresses}
+        return tuple(family for family in Family if family in present)
+
+    @property
+    def mtu(self) -> int:
+        """The MTU of both ends; 0 leaves the kernel's default."""
+        return self.link.mtu
+
+    @property
+    def container_routes(self) -> tuple[PlannedRoute, ...]:
+        """The routes that the container sends through a gateway: what a result reports."""
+        return tuple(route for route in self.container.routes if route.gateway is not None)
+
+
+@frozen
+class Difference:
+    """One thing that is not as planned."""
+
+    subject: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: expected {self.expected}, found {self.found}"
+
+
+class Dataplane(Protocol):
+    """Who programs the node for one attachment at a time."""
+
+    def find(self, link: Link) -> InterfacePresence:
+        """Whether the interface is in the namespace; ``NAMESPACE_GONE`` when the path is not a namespace.
+
+        Raises:
+            KernelError: the namespace cannot be looked into.
+        """
+        ...
+
+    def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
+        """Make the plan true; what is true already stays as it is, so it may be repeated.
+
+        A host interface of the planned name that belongs to no such attachment is removed first. When it fails,
+        what this call made is gone again.
+
+        Raises:
+            NamespaceNotFound: the namespace does not exist.
+            LinkExists: the container has another interface of that name.
+            RouteConflict: another interface of the host has the route to one of the addresses.
+            KernelError: anything else that the kernel would not do.
+            DataplaneTimeout: the deadline passed.
+        """
+        ...
+
+    def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
+        """What is not as planned, in the order of the plan; empty when all is. Changes nothing.
+
+        A fresh attachment is given up to a second to settle.
+
+        Raises:
+            KernelError: the kernel would not say.
+        """
+        ...
+
+    def remove(self, link: Link, *, deadline: Deadline) -> None:
+        """Remove the interface from the namespace, and with it its peer and the host's routes over that.
+
+        The host end is never looked for by name: that name may belong to the workload's next container already. An
+        interface or a namespace that is gone is a success.
+
+        Raises:
+            KernelError: the kernel would not remove it.
+            DataplaneTimeout: it took longer than 20 seconds, or than the deadline allows.
+        """
+        ...
+
+    def is_own_namespace(self, path: str) -> bool:
+        """Whether the path is the network namespace that this program runs in; false for what cannot be opened."""
+        ...
+
+
+@frozen
+class LinkExists(DataplaneError):
+    """The container has an interface of that name which is not this attachment (code 121)."""
+
+    code: ClassVar[int] = 121
+    name: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"the namespace {self.namespace} already has an interface {self.name!r}; CNI_IFNAME must be a free name"
+
+
+@frozen
+class RouteConflict(DataplaneError):
+    """The host reaches one of the addresses through another interface (code 122)."""
+
+    code: ClassVar[int] = 122
+    destination: Prefix
+    interface: str
+    owner: str
+
+    def __str__(self) -> str:
+        return (
+            f"the host route to {self.destination} cannot be given to the interface {self.interface!r}:"
+            f" it belongs to the interface {self.owner!r}; remove that route or use another address"
+        )
+
+
+@frozen
+class KernelError(DataplaneError):
+    """The kernel would not do something (code 123).
+
+    ``operation`` names it with its object, ``reason`` is the kernel's answer.
+    """
+
+    code: ClassVar[int] = 123
+    operation: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.reason}"
+
+
+@frozen
+class DataplaneTimeout(DataplaneError):
+    """Something was not done when its time was up (code 124)."""
+
+    code: ClassVar[int] = 124
+    operation: str
+
+    def __str__(self) -> str:
+        return f"timed out {self.operation}"

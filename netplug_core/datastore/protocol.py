@@ -1,0 +1,91 @@
+"""What a datastore is: snapshots out, conditional writes in, changes in order.
+
+Backends implement :class:`Datastore`; rules never see one (they see snapshots), and only ``loop`` and ``flows`` call
+it. ``netplug_core.testing`` holds every implementation to this text.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from netplug_core.clock import Deadline
+from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+
+__all__ = ["Atomicity", "Datastore", "DatastoreDescription"]
+
+
+class Atomicity(enum.Enum):
+    """What a failing commit leaves behind.
+
+    An ``ATOMIC`` store applies all writes or none. An ``ORDERED`` one applies a prefix, says how long it is, and does
+    not evaluate ``Require`` and ``RequireUnchanged``; callers order writes so that every prefix is a state that the
+    next operation heals.
+    """
+
+    ATOMIC = "atomic"
+    ORDERED = "ordered"
+
+
+@frozen(kw_only=True)
+class DatastoreDescription:
+    """What a store says of itself: its registered name, how commits fail, and where it keeps things (for people)."""
+
+    name: str
+    atomicity: Atomicity
+    location: str
+
+
+class Datastore(Protocol):
+    """A store of typed records.
+
+    Every call ends by its deadline. Errors are those of ``records`` and ``Unavailable`` or ``Unauthorized``, already
+    translated from whatever client the backend uses.
+    """
+
+    @property
+    def description(self) -> DatastoreDescription:
+        """What this store is."""
+        ...
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Answer all queries, from one moment and in one round trip where the store can.
+
+        Lists come in path order. The snapshot's revision of a kind is the store's at that moment.
+
+        Raises:
+            Malformed: a record that was asked for cannot be understood.
+            NotSupported: the store does not keep this kind.
+            Unavailable: the store did not answer in time.
+        """
+        ...
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Apply conditional writes, in order; the answer has one revision for each.
+
+        All conditions are judged on the state before the commit, except that ``Written(i)`` stands for the revision
+        that write *i* makes; several writes to one key are folded into one. The revision of a ``Require`` is the one
+        it named (the key's, or an empty text for ``ABSENT``), that of a ``RequireUnchanged`` likewise.
+
+        Raises:
+            Conflict, AlreadyExists, NotFound: a condition does not hold; the error names the write.
+            OutcomeUnknown: the reply was lost; the writes may be applied.
+            Unavailable: nothing was sent.
+            Unauthorized, RequestError, ConfigurationError, NotSupported: a write is not allowed, or makes no sense;
+                an ordered store has made those before it.
+        """
+        ...
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Every change of the kinds in ``start`` after their revisions, exactly once, in order per key.
+
+        The iterator waits for changes and ends when the deadline passes; a later watch goes on from the revision of
+        the last change seen.
+
+        Raises:
+            WatchExpired: changes after a revision are no longer kept.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Foreign JSON and YAML to values: member paths, unknown keys, error texts."""

@@ -1,0 +1,1 @@
+"""The one JSON of stored kinds."""

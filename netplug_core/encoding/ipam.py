@@ -1,0 +1,266 @@
+"""The one JSON of blocks, affinities and handles; etcd and sqlite store it, Kubernetes maps it to its own spelling.
+
+Explicit functions and no generated converter: these three records have fixed shapes, are decoded for every pod, and
+their nulls, exact integers and unknown keys have to survive. What is malformed raises ``ValueError`` naming the
+field; the datastore adds the key. What a block has many of is checked all at once, and one by one only to name what
+is wrong: with an object and calls for each entry, reading a block took longer than parsing its JSON and printing it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import TypeVar, cast
+
+from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.clock import format_time, parse_time
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
+from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs, Row, row
+from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.records import Kind
+
+__all__ = ["from_mapping", "to_mapping"]
+
+T = TypeVar("T")
+Json = Mapping[str, object]
+
+# "deleted" is a flag of stores that cannot delete under a condition; ours never write it, so it is neither kept nor
+# meaningful here.
+_BLOCK_KEYS = frozenset(
+    ("cidr", "affinity", "affinity_claim_time", "allocations", "unallocated", "attributes", "sequenceNumber",
+     "sequenceNumberForAllocation", "deleted")
+)  # fmt: skip
+_ATTRIBUTE_KEYS = frozenset(("handle_id", "secondary", "alternateOwnerAttrs", "releasedAt"))
+_PLAIN_KEYS = frozenset(("handle_id", "secondary"))
+_HANDLE_KEYS = frozenset(("block", "deleted"))
+_AFFINITY_KEYS = frozenset(("state", "deleted"))
+_LONGEST_ORDINAL = len("4095")
+
+
+def to_mapping(value: object) -> dict[str, object]:
+    """The JSON object that stands for a block, an affinity or a handle."""
+    if isinstance(value, Block):
+        return _with_carried(_block_out(value), value.unknown_json)
+    if isinstance(value, Handle):
+        counts = {str(prefix): count for prefix, count in value.blocks}
+        return _with_carried({"block": counts}, value.unknown_json)
+    affinity = cast("Affinity", value)
+    return _with_carried({"state": affinity.state.value}, affinity.unknown_json)
+
+
+def from_mapping(kind: Kind[object], mapping: Json) -> object:
+    """The value of that kind that a JSON object stands for.
+
+    Raises:
+        ValueError: it stands for none; the text names the field.
+    """
+    return _DECODERS[kind](mapping)
+
+
+def _block_out(block: Block) -> dict[str, object]:
+    out: dict[str, object] = {"cidr": str(block.prefix), "affinity": block.owner or None}
+    if block.claim_time_ns is not None:
+        out["affinity_claim_time"] = format_time(block.claim_time_ns)
+    out["allocations"] = block.allocations
+    out["unallocated"] = block.free
+    out["attributes"] = _attributes_out(block.attributes)
+    out["sequenceNumber"] = block.sequence
+    out["sequenceNumberForAllocation"] = {
+        str(ordinal): number for ordinal, number in enumerate(block.sequences) if number
+    }
+    return out
+
+
+def _attributes_out(attributes: Attributes) -> list[dict[str, object]]:
+    owners = map(dict, map(zip, attributes.names, attributes.values))
+    return [
+        {"handle_id": handle, "secondary": owner or None} if whole is None else _attribute_out(whole)
+        for handle, owner, whole in zip(attributes.handles, owners, attributes.whole, strict=True)
+    ]
+
+
+def _attribute_out(attribute: Attribute) -> dict[str, object]:
+    out: dict[str, object] = {"handle_id": attribute.handle, "secondary": dict(attribute.owner) or None}
+    if attribute.alternate:
+        out["alternateOwnerAttrs"] = dict(attribute.alternate)
+    if attribute.released_ns is not None:
+        out["releasedAt"] = format_time(attribute.released_ns)
+    return _with_carried(out, attribute.unknown_json)
+
+
+def _block_in(mapping: Json) -> Block:
+    allocations, free = _items(mapping, "allocations"), _items(mapping, "unallocated")
+    _check_numbers([index for index in allocations if index is not None], "allocations")
+    _check_numbers(free, "unallocated")
+    block = Block(
+        prefix=_parsed("cidr", _prefix, _text(mapping, "cidr")),
+        owner=_text(mapping, "affinity"),
+        claim_time_ns=_time(mapping, "affinity_claim_time"),
+        allocations=cast("tuple[int | None, ...]", tuple(allocations)),
+        free=cast("tuple[Ordinal, ...]", tuple(free)),
+        attributes=_attributes_in(_items(mapping, "attributes")),
+        sequence=_number(mapping.get("sequenceNumber", 0), "sequenceNumber"),
+        sequences=_sequences(mapping, allocations),
+        unknown_json=_carried(mapping, _BLOCK_KEYS),
+    )
+    problem = block.problem()
+    if problem:
+        raise ValueError(problem)
+    return block
+
+
+def _attributes_in(items: list[object]) -> Attributes:
+    rows: list[Row] = []
+    names: tuple[str, ...] = ()
+    for item in items:
+        if not isinstance(item, dict):
+            raise ValueError(f"attributes: {item!r} is not an object")
+        handle, owner = item.get("handle_id"), item.get("secondary")
+        is_plain = _PLAIN_KEYS.issuperset(item)
+        if not (is_plain and isinstance(handle, str) and isinstance(owner, dict)) or "\r" in handle:
+            rows.append(row(_attribute_in(item)))
+            continue
+        if tuple(owner) != names:  # mostly they are those of the entry before, and in order
+            owner = dict(sorted(owner.items()))
+            names = tuple(owner)
+        rows.append((handle, names, tuple(owner.values()), None))
+    attributes = Attributes(*zip(*rows, strict=True))
+    try:
+        "".join(map("".join, attributes.values))  # the quickest way to ask whether all of them are texts
+    except TypeError:
+        return Attributes.of(_attribute_in(cast("Json", item)) for item in items)  # refuses the one that is not
+    return attributes
+
+
+def _attribute_in(item: Json) -> Attribute:
+    # Old writers stored "id\r\n<interface>"; the id is what stands before it.
+    handle = _text(item, "handle_id").partition("\r")[0]
+    return Attribute(
+        handle=handle if item.get("handle_id") is not None else None,
+        owner=_owner(item, "secondary"),
+        alternate=_owner(item, "alternateOwnerAttrs"),
+        released_ns=_time(item, "releasedAt"),
+        unknown_json=_carried(item, _ATTRIBUTE_KEYS),
+    )
+
+
+def _handle_in(mapping: Json) -> Handle:
+    counts = (
+        (_parsed("block", _prefix, text), _number(count, "block")) for text, count in _object(mapping, "block").items()
+    )
+    return Handle(
+        blocks=tuple(sorted((prefix, count) for prefix, count in counts if count > 0)),
+        unknown_json=_carried(mapping, _HANDLE_KEYS),
+    )
+
+
+def _affinity_in(mapping: Json) -> Affinity:
+    # Very old records have no state; they were written when every claim counted at once.
+    text = _text(mapping, "state") or AffinityState.CONFIRMED.value
+    return Affinity(state=_parsed("state", AffinityState, text), unknown_json=_carried(mapping, _AFFINITY_KEYS))
+
+
+_DECODERS: dict[Kind[object], Callable[[Json], object]] = {
+    BLOCK: _block_in,
+    HANDLE: _handle_in,
+    AFFINITY: _affinity_in,
+}
+
+
+def _text(mapping: Json, key: str) -> str:
+    value = mapping.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: {value!r} is not a string")
+    return value
+
+
+def _number(value: object, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{key}: {value!r} is not a number of at least 0")
+    return value
+
+
+def _parsed(key: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+@lru_cache(maxsize=16_384)  # a node's blocks and handles name the same few, again and again
+def _prefix(text: str) -> Prefix:
+    return Prefix.parse(text)
+
+
+def _time(mapping: Json, key: str) -> int | None:
+    if mapping.get(key) is None:
+        return None
+    return _parsed(key, parse_time, _text(mapping, key))
+
+
+def _items(mapping: Json, key: str) -> list[object]:
+    value = mapping.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError(f"{key}: {value!r} is not a list")
+    return value
+
+
+def _object(mapping: Json, key: str) -> dict[str, object]:
+    value = mapping.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{key}: {value!r} is not an object")
+    return value
+
+
+def _check_numbers(items: Collection[object], key: str) -> None:
+    if not set(map(type, items)) <= {int} or min(cast("Collection[int]", items), default=0) < 0:
+        for item in items:
+            _number(item, key)
+
+
+def _sequences(mapping: Json, allocations: list[object]) -> tuple[int, ...]:
+    """The numbers by ordinal; those of free ordinals mean nothing."""
+    stored, size = _object(mapping, "sequenceNumberForAllocation"), len(allocations)
+    _check_numbers(stored.values(), "sequenceNumberForAllocation")
+    numbers = [0] * size
+    for text, number in cast("dict[str, int]", stored).items():
+        ordinal = _ordinal(text)
+        if ordinal < size and allocations[ordinal] is not None:
+            numbers[ordinal] = number
+    return tuple(numbers)
+
+
+@lru_cache(maxsize=4096)  # every block names the same ordinals
+def _ordinal(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ORDINAL):
+        raise ValueError(f"sequenceNumberForAllocation: {text!r} is not an ordinal")
+    return int(text)
+
+
+def _owner(mapping: Json, key: str) -> Pairs:
+    pairs = _object(mapping, key)
+    for name, value in pairs.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{key}.{name}: {value!r} is not a string")
+    return cast("Pairs", tuple(sorted(pairs.items())))
+
+
+def _carried(mapping: Json, known: frozenset[str]) -> str:
+    if mapping.keys() <= known:
+        return ""
+    extra = {key: value for key, value in mapping.items() if key not in known}
+    return json.dumps(extra, sort_keys=True, separators=(",", ":"))
+
+
+def _with_carried(out: dict[str, object], carried: str) -> dict[str, object]:
+    if carried:
+        out.update(json.loads(carried))
+    return out

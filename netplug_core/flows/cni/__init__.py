@@ -1,0 +1,1 @@
+"""The CNI commands: what each does, in order."""

@@ -1,0 +1,171 @@
+"""What every CNI command works out first: node, workload and link, from request, configuration and this machine."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from attrs import evolve, frozen
+
+from netplug_core.addressing import Address, Family
+from netplug_core.cni.request import CNIRequest
+from netplug_core.dataplane.protocol import Forwarding, Link
+from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
+from netplug_core.flows.world import World
+from netplug_core.ipam.allocation.request import Automatic, Specific, Wanted
+from netplug_core.log import Level
+from netplug_core.netconf.load import resolve_node_name
+from netplug_core.netconf.model import MAX_MTU, NetConf
+from netplug_core.workload.identity import WorkloadIdentity
+
+__all__ = [
+    "AttachmentCall",
+    "NoAddressWanted",
+    "link_of",
+    "mtu_of",
+    "node_of",
+    "open_call",
+    "require_nodename_file",
+    "wanted_of",
+    "workload_of",
+]
+
+
+class NoAddressWanted(AllocationError):
+    """Both families are switched off, so that nothing can be attached (code 110)."""
+
+    code: ClassVar[int] = 110
+    identifier: ClassVar[str] = "no-address-wanted"
+
+    def __str__(self) -> str:
+        return (
+            'the configuration asks for no address: ipam.assign_ipv4 and ipam.assign_ipv6 are both "false"; '
+            'set at least one to "true"'
+        )
+
+
+@frozen(kw_only=True)
+class AttachmentCall:
+    """One CNI command about one attachment. ``link`` has no MTU yet; only ADD needs one."""
+
+    netconf: NetConf
+    workload: WorkloadIdentity
+    link: Link
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The call's identity, for log lines."""
+        return {
+            "container": self.workload.container_id,
+            "interface": self.workload.interface,
+            "network": self.workload.network,
+            "node": self.workload.node,
+        }
+
+
+def open_call(world: World, request: CNIRequest, netconf: NetConf) -> AttachmentCall:
+    """The call that a request is, with every name worked out."""
+    workload = workload_of(request, node_of(world, netconf))
+    settings = netconf.container_settings
+    link = Link(
+        namespace=request.netns,
+        name=request.ifname,
+        host_name=workload.host_interface,
+        queues=netconf.num_queues,
+        forwarding=Forwarding.ENABLED if settings.allow_ip_forwarding else Forwarding.DISABLED,
+    )
+    return AttachmentCall(netconf=netconf, workload=workload, link=link)
+
+
+def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
+    """Who a request is about."""
+    is_pod = request.orchestrator == "k8s"
+    return WorkloadIdentity(
+        node=node,
+        network=request.network,
+        container_id=request.container_id,
+        interface=request.ifname,
+        pod=request.args.pod_name if is_pod else "",
+        pod_namespace=request.args.pod_namespace if is_pod else "",
+    )
+
+
+def node_of(world: World, netconf: NetConf) -> str:
+    """The name this node goes by.
+
+    An unreadable node-name file is logged and passed over: the sources after it may still be right.
+    """
+    text = None
+    if not netconf.nodename:
+        try:
+            text = world.host.find_text(netconf.nodename_file)
+        except OSError as error:
+            world.log(Level.WARNING, "the node-name file cannot be read", path=netconf.nodename_file, cause=str(error))
+        if netconf.hostname and not (text or "").strip():
+            world.log(Level.WARNING, "the key hostname is deprecated; use nodename", hostname=netconf.hostname)
+    return resolve_node_name(netconf, nodename_file_text=text, machine_name=world.host.host_name())
+
+
+def require_nodename_file(world: World, netconf: NetConf) -> None:
+    """ADD's gate where the configuration says the file must be there: the node process writes it when it is ready.
+
+    Raises:
+        Unavailable: it is not there yet.
+    """
+    if netconf.nodename_file_optional:
+        return
+    try:
+        text = world.host.find_text(netconf.nodename_file)
+    except OSError as error:
+        raise Unavailable(netconf.nodename_file, str(error)) from error
+    if text is None:
+        raise Unavailable(
+            netconf.nodename_file,
+            "no such file or directory: check that the netplug node process is running and has mounted its directory",
+        )
+
+
+def link_of(world: World, call: AttachmentCall) -> Link:
+    """The call's link with the MTU it shall have."""
+    return evolve(call.link, mtu=mtu_of(world, call.netconf))
+
+
+def mtu_of(world: World, netconf: NetConf) -> int:
+    """The MTU of new interfaces: the configured one, else the MTU file's, else the kernel's (0).
+
+    The file is judged even where the configuration names an MTU, so that a broken one is noticed.
+
+    Raises:
+        ConfigurationError: the file is not a number, or missing though the configuration requires it.
+    """
+    where = f"failed to read MTU file {netconf.mtu_file}"
+    try:
+        text = world.host.find_text(netconf.mtu_file)
+    except OSError as error:
+        raise ConfigurationError(where, str(error), "a readable file with one number is expected") from error
+    if text is None:
+        if netconf.require_mtu_file:
+            raise ConfigurationError(where, "no such file", "require_mtu_file is true: it must exist")
+        return netconf.mtu
+    digits = text.strip()
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_MTU))
+    if not is_number or int(digits) > MAX_MTU:
+        raise ConfigurationError(where, text[:40], f"one number up to {MAX_MTU} is expected, such as 1450")
+    return netconf.mtu or int(digits)
+
+
+def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted, ...]:
+    """One address of each family that the configuration switches on, or just the one that the caller asks for.
+
+    Raises:
+        NoAddressWanted: the configuration switches no family on.
+    """
+    if address is not None:
+        return (Specific(address=address),)
+    families = (
+        (netconf.ipam.assign_ipv4, Family.IPV4, netconf.ipam.ipv4_pools),
+        (netconf.ipam.assign_ipv6, Family.IPV6, netconf.ipam.ipv6_pools),
+    )
+    wanted = tuple(Automatic(family=family, pools=pools) for is_on, family, pools in families if is_on)
+    if not wanted:
+        raise NoAddressWanted
+    return wanted

@@ -1,0 +1,162 @@
+"""CHECK: is the attachment still what ADD reported.
+
+Source: CNI specification, "CHECK".
+
+The interface, its addresses and routes are compared with what the same plan would make now; the endpoint's addresses
+with what the handle holds.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from attrs import evolve, frozen
+
+from netplug_core.clock import Deadline
+from netplug_core.cni.request import CNIRequest
+from netplug_core.cni.result import CNIResult, find_previous_result
+from netplug_core.dataplane.plan import plan
+from netplug_core.dataplane.protocol import Difference, Link
+from netplug_core.errors import ConfigurationError, DataplaneError
+from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, wanted_of, workload_of
+from netplug_core.flows.world import World
+from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
+from netplug_core.netconf.model import NetConf
+from netplug_core.records import Get
+from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint
+from netplug_core.workload.identity import WorkloadIdentity
+
+__all__ = ["CHECK_S", "AddressesNotHeld", "AttachmentDiffers", "EndpointDiffers", "check", "check_addresses"]
+
+CHECK_S = 10.0
+"""The longest the store may take to answer."""
+
+
+@frozen
+class AttachmentDiffers(DataplaneError):
+    """The kernel does not have what ADD made (code 130)."""
+
+    code: ClassVar[int] = 130
+    differences: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        return "the attachment is not what ADD made: " + "; ".join(str(difference) for difference in self.differences)
+
+
+@frozen
+class AddressesNotHeld(DataplaneError):
+    """The addresses of an attachment are not held for it any more (code 131)."""
+
+    code: ClassVar[int] = 131
+    handle: str
+    missing: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"handle {self.handle} does not hold {', '.join(self.missing)}"
+
+
+@frozen
+class EndpointDiffers(DataplaneError):
+    """The stored endpoint is not this attachment's any more (code 132)."""
+
+    code: ClassVar[int] = 132
+    endpoint: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.endpoint} {self.problem}"
+
+
+def check(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """Return if the attachment is as ADD left it.
+
+    Raises:
+        ConfigurationError: the runtime handed over no prevResult.
+        AttachmentDiffers, AddressesNotHeld, EndpointDiffers: it is not.
+    """
+    call = open_call(world, request, netconf)
+    previous = previous_of(request)
+    assignment = _assignment(previous, call)
+    recorded = build_endpoint(call.workload, assignment, NewObjectMetadata(uid="", creation_time_ns=0))
+    differences = world.dataplane.verify(plan(recorded, _link(previous, call)), deadline=_soon(world))
+    if differences:
+        raise AttachmentDiffers(differences)
+    _require_held(world, call.workload.handle, assignment)
+    _require_endpoint(world, call.workload, assignment)
+
+
+def check_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """CHECK of ``netplug-ipam``: of each family that was asked for, the handle holds an address of the result.
+
+    Not every address: the main plugin and others of the chain may have added their own.
+    """
+    workload = workload_of(request, node_of(world, netconf))
+    given = tuple(ip.address for ip in previous_of(request).ips)
+    held = world.ipam.held(workload.handle, deadline=_soon(world)).addresses
+    missing: list[str] = []
+    for wanted in wanted_of(netconf):
+        candidates = [address for address in given if address.family is wanted.family]
+        if not any(address in held for address in candidates):
+            missing += [str(address) for address in candidates] or [f"an {wanted.family} address of the result"]
+    if missing:
+        raise AddressesNotHeld(workload.handle, tuple(missing))
+
+
+def previous_of(request: CNIRequest) -> CNIResult:
+    """The result that ADD reported.
+
+    Raises:
+        ConfigurationError: it is missing.
+    """
+    previous = find_previous_result(request)
+    if previous is None:
+        raise ConfigurationError("network configuration.prevResult", None, "CHECK needs the result of ADD")
+    return previous
+
+
+def _soon(world: World) -> Deadline:
+    return Deadline.after(world.clock, CHECK_S)
+
+
+def _assignment(previous: CNIResult, call: AttachmentCall) -> Assignment:
+    """The addresses of our interface in the result."""
+    ours = {
+        index
+        for index, interface in enumerate(previous.interfaces)
+        if interface.name == call.link.name and interface.sandbox
+    }
+    found = tuple(
+        AssignedAddress(address=ip.address, prefix=ip.address.host_prefix)
+        for ip in previous.ips
+        if ip.interface is None or ip.interface in ours
+    )
+    if not found:
+        raise ConfigurationError(
+            "network configuration.prevResult", f"no address of {call.link.name}", "the result of ADD is expected"
+        )
+    return Assignment(addresses=found)
+
+
+def _link(previous: CNIResult, call: AttachmentCall) -> Link:
+    mtu = next((item.mtu for item in previous.interfaces if item.name == call.link.name and item.sandbox), 0)
+    return evolve(call.link, mtu=mtu)
+
+
+def _require_held(world: World, handle: str, assignment: Assignment) -> None:
+    held = world.ipam.held(handle, deadline=_soon(world)).addresses
+    missing = tuple(str(given.address) for given in assignment.addresses if given.address not in held)
+    if missing:
+        raise AddressesNotHeld(handle, missing)
+
+
+def _require_endpoint(world: World, workload: WorkloadIdentity, assignment: Assignment) -> None:
+    """The endpoint is there, is this container's, and has the addresses."""
+    key = workload.endpoint_key
+    stored = world.datastore.read([Get(key)], deadline=_soon(world)).find(key)
+    if stored is None:
+        raise EndpointDiffers(str(key), "does not exist")
+    if stored.value.spec.container_id != workload.container_id:
+        raise EndpointDiffers(str(key), f"belongs to container {stored.value.spec.container_id}")
+    missing = [str(given.address) for given in assignment.addresses if given.address not in stored.value.spec.addresses]
+    if missing:
+        raise EndpointDiffers(str(key), f"does not have {', '.join(missing)}")

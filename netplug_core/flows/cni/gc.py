@@ -1,0 +1,75 @@
+"""GC: what the runtime no longer lists is given back (CNI specification, "GC").
+
+Only attachments of this network that hold addresses through this node are looked at. No host interface is searched
+for: a veth whose namespace is gone has been removed by the kernel, and one whose namespace still exists may be in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from netplug_core.clock import Deadline
+from netplug_core.cni.request import CNIRequest
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.flows.cni.assignment import ASSIGN_S, release
+from netplug_core.flows.cni.call import node_of
+from netplug_core.flows.world import World
+from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
+from netplug_core.log import Level
+from netplug_core.netconf.model import NetConf
+from netplug_core.workload.endpoint import endpoint_delete
+from netplug_core.workload.identity import WorkloadIdentity
+
+__all__ = ["collect", "gc"]
+
+Part = Callable[[Attachment], EndpointWrites]
+
+
+def gc(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """Give back the addresses and endpoints of every attachment that the runtime does not list.
+
+    Raises:
+        NetplugError: some could not be given back; all were tried.
+    """
+    node = node_of(world, netconf)
+
+    def part(leaked: Attachment) -> EndpointWrites:
+        workload = WorkloadIdentity(
+            node=node,
+            network=request.network,
+            container_id=leaked.container_id,
+            interface=leaked.interface,
+            pod=leaked.pod,
+            pod_namespace=leaked.namespace,
+        )
+        return endpoint_delete(workload)
+
+    _collect(world, netconf, (node, request.network), part)
+
+
+def collect(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """The same for ``netplug-ipam``, which keeps no endpoints."""
+    _collect(world, netconf, (node_of(world, netconf), request.network), lambda _leaked: NO_ENDPOINT)
+
+
+def _collect(world: World, netconf: NetConf, place: tuple[str, str], part: Part) -> None:
+    if netconf.valid_attachments is None:
+        # The runtime said nothing about what is valid, which is not "nothing is".
+        world.log(Level.WARNING, "GC without a list of valid attachments: nothing is done")
+        return
+    node, network = place
+    deadline = Deadline.after(world.clock, ASSIGN_S)
+    held = world.ipam.attachments(node=node, network=network, deadline=deadline)
+    problems: list[str] = []
+    for attachment in held:
+        if (attachment.container_id, attachment.interface) in netconf.valid_attachments:
+            continue
+        try:
+            release(world, ReleaseRequest(handle=attachment.handle), part(attachment), lock=netconf.ipam_lock_file)
+        except NetplugError as error:
+            problems.append(f"{attachment.container_id}/{attachment.interface}: {error}")
+        else:
+            world.log(Level.INFO, "leaked attachment given back", container=attachment.container_id, node=node)
+    if problems:
+        raise Unavailable("GC", "; ".join(problems))

@@ -1,0 +1,71 @@
+"""STATUS: whether an ADD could be served now (CNI specification, "STATUS")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from netplug_core.clock import Deadline
+from netplug_core.cni.request import CNIRequest
+from netplug_core.errors import AllocationError, DatastoreError, UnhealthyStatus
+from netplug_core.flows.cni.call import mtu_of, node_of, require_nodename_file, wanted_of
+from netplug_core.flows.world import World
+from netplug_core.ipam.allocation.request import AssignRequest, Shortfall
+from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.unsupported import require_supported
+from netplug_core.records import Get
+from netplug_core.resources.ippool import AllowedUse
+from netplug_core.resources.node import node_key
+
+__all__ = ["STATUS_S", "status", "status_addresses"]
+
+STATUS_S = 2.0
+"""The longest the store may take to answer."""
+
+
+def status(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """Return if an ADD could be served.
+
+    Raises:
+        UnhealthyStatus: it could not; the reason is in the text.
+        ConfigurationError: the configuration itself cannot be served.
+    """
+    mtu_of(world, netconf)
+    deadline = Deadline.after(world.clock, STATUS_S)
+    with _as_unhealthy():
+        _probe(world, request, netconf, deadline)
+        if netconf.datastore.is_kubernetes:
+            _require_known(world, node_of(world, netconf), deadline)
+
+
+def status_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
+    """The same for ``netplug-ipam``, which makes no interfaces and asks about no pods."""
+    with _as_unhealthy():
+        _probe(world, request, netconf, Deadline.after(world.clock, STATUS_S))
+
+
+@contextmanager
+def _as_unhealthy() -> Iterator[None]:
+    try:
+        yield
+    except (AllocationError, DatastoreError) as error:
+        raise UnhealthyStatus(str(error)) from error
+
+
+def _probe(world: World, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
+    require_supported(netconf, world.log)
+    node = node_of(world, netconf)
+    # No container id begins with a dash, so nothing is held under this handle.
+    handle = f"{request.network}.-status"
+    require_nodename_file(world, netconf)
+    wish = AssignRequest(
+        handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
+    )
+    world.ipam.probe(wish, deadline=deadline)
+
+
+def _require_known(world: World, node: str, deadline: Deadline) -> None:
+    """Where endpoints are the orchestrator's pods, each has to be on the node that we say we are."""
+    key = node_key(node)
+    if world.datastore.read([Get(key)], deadline=deadline).find(key) is None:
+        raise UnhealthyStatus(f"the cluster has no node {node!r}: nodename must be the name of one")

@@ -1,0 +1,97 @@
+"""What can be seen of addresses from outside: how full pools are, and who has one. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.flows.ipam.addresses import find_holder
+from netplug_core.flows.resources.cluster import find_ipam_configuration
+from netplug_core.flows.resources.outcome import ResourceMissing
+from netplug_core.ipam.allocation.owners import AddressHolder
+from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.model.attributes import cooldown_ends_ns
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.reporting.utilization import PoolUsage, utilization
+from netplug_core.records import List
+from netplug_core.resources.ippool import IPPOOL, ippool_key
+from netplug_core.resources.ipreservation import IPRESERVATION
+
+__all__ = ["AddressState", "find_address", "read_utilization"]
+
+_POOLS = List(IPPOOL)
+_BLOCKS = List(BLOCK)
+_RESERVATIONS = List(IPRESERVATION)
+_SECOND_NS = 1_000_000_000
+
+
+@frozen(kw_only=True)
+class AddressState:
+    """What is stored about one address.
+
+    ``reserved_by`` names the reservations that it is in. ``rests_until_ns`` is when one that cools down can be given
+    again, None where it does not.
+    """
+
+    holder: AddressHolder
+    reserved_by: tuple[str, ...] = ()
+    rests_until_ns: int | None = None
+
+
+def read_utilization(store: Datastore, selected: Sequence[str] = (), *, deadline: Deadline) -> tuple[PoolUsage, ...]:
+    """How full every pool is, and every block; or only those pools that are named, by name or CIDR, in that order.
+
+    Raises:
+        ResourceMissing: a name or a CIDR is no pool's.
+        Unavailable: the store does not answer.
+    """
+    snapshot = store.read([_POOLS, _BLOCKS, _RESERVATIONS], deadline=deadline.capped(CALL_TIMEOUT_S))
+    reservations = (record.value.spec.reserved for record in snapshot.list(_RESERVATIONS))
+    usages = utilization(
+        (record.value for record in snapshot.list(_POOLS)),
+        (record.value for record in snapshot.list(_BLOCKS)),
+        Reserved.of(prefix for reserved in reservations for prefix in reserved),
+    )
+    return tuple(_select(usages, word) for word in selected) if selected else usages
+
+
+def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressState:
+    """What is stored about an address, whether a pool has it or not.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    holder = find_holder(store, address, pace=pace)
+    configuration = find_ipam_configuration(store, deadline=pace.deadline)
+    reservations = store.read([_RESERVATIONS], deadline=pace.deadline.capped(CALL_TIMEOUT_S)).list(_RESERVATIONS)
+    released_ns = holder.allocation.attribute.released_ns if holder.allocation else None
+    cooldown_ns = configuration.cooldown_s * _SECOND_NS
+    return AddressState(
+        holder=holder,
+        reserved_by=tuple(
+            record.key.name
+            for record in reservations
+            if any(prefix.contains(address) for prefix in record.value.spec.reserved)
+        ),
+        rests_until_ns=None if released_ns is None else cooldown_ends_ns(released_ns, cooldown_ns),
+    )
+
+
+def _select(usages: Sequence[PoolUsage], word: str) -> PoolUsage:
+    pools = [usage for usage in usages if usage.pool is not None]
+    for usage in pools:
+        if usage.name == word:
+            return usage
+    try:
+        prefix = Prefix.enclosing(word)
+    except ValueError:
+        raise ResourceMissing.of(ippool_key(word)) from None
+    for usage in pools:
+        if usage.prefix == prefix:
+            return usage
+    raise ResourceMissing.of(ippool_key(word))

@@ -1,0 +1,302 @@
+"""Block-based assignment over a datastore: the core's decisions, run through the core's loop.
+
+Each operation is one decision; an endpoint's part is added to the same commit, so that addresses and endpoint are
+settled together. Opened by ``hookimpls``, called by ``netplug_core.flows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from attrs import define, evolve, field, frozen
+
+from netplug_core.addressing import Address
+from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
+from netplug_core.ipam.allocation.readiness import ready_condition
+from netplug_core.ipam.allocation.release import allocations, decide_release, held, release_queries
+from netplug_core.ipam.allocation.request import (
+    Assignment,
+    AssignRequest,
+    Attachment,
+    Released,
+    ReleaseItem,
+    ReleaseRequest,
+    Shortfall,
+)
+from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.handle import Handle, handle_query
+from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.records import (
+    CommitError,
+    Create,
+    Decision,
+    Delete,
+    Get,
+    Kind,
+    List,
+    NeedMore,
+    OutcomeUnknown,
+    Query,
+    Revision,
+    Snapshot,
+    Update,
+    WatchEvent,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from netplug_core.datastore.cache import DatastoreCache
+
+__all__ = ["BlockIPAM"]
+
+R = TypeVar("R")
+
+CLEANUP_TIMEOUT_S = 30.0
+"""The time for taking back what a failed assignment may have written."""
+
+
+@frozen(kw_only=True)
+class BlockIPAM:
+    """``netplug-ipam``: an IPAM that keeps blocks, affinities and handles in a datastore.
+
+    ``chance`` jitters the waits between attempts; ``order`` says where a node starts in a pool. ``warm`` is what a
+    resident process remembers of the store; a process that serves one call has none.
+    """
+
+    datastore: Datastore
+    clock: Clock
+    chance: Callable[[], float]
+    order: BlockOrder = hashed_start
+    cache: DatastoreCache | None = None
+
+    def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
+        """Hold the wanted addresses and settle the endpoint, in one commit."""
+        from netplug_core.ipam.allocation.decide import decide, queries  # a DEL does without
+
+        handle = None if request.handle is None else handle_query(request.handle)
+        store = _RecordingStore(self.datastore, handle)
+
+        def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
+            decision = decide(snapshot, request, self.clock.now_ns(), self.order)
+            if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
+                return decision
+            # The endpoint last: on a store that applies a prefix it must not name addresses that are not held.
+            part = endpoint.writes(snapshot, decision.result)
+            if isinstance(part, NetplugError):
+                return Decision((), part)
+            return decision.with_writes(_readiness_condition(snapshot, decision, part), part)
+
+        presumed = () if handle is None else (handle, *endpoint.queries)
+        wanted = (*queries(request), *endpoint.queries)
+        try:
+            return _result_of(
+                run(store, wanted, decided, pace=self._pace(deadline), cache=self.cache, assume_absent=presumed)
+            )
+        except (NetplugError, KeyboardInterrupt, SystemExit) as error:
+            if request.handle is not None and store.may_have_written_handle and store.handle_existed is not True:
+                self._release_after_failure(ReleaseRequest(handle=request.handle), endpoint, store, error)
+            raise
+        finally:
+            if store.unreleased:
+                self._release_leftovers(store.unreleased)
+
+    def _release_after_failure(
+        self, request: ReleaseRequest, endpoint: EndpointWrites, store: _RecordingStore, error: BaseException
+    ) -> None:
+        """Free what a call that failed, or was told to stop, may have written for a handle that held nothing before.
+
+        It has time of its own, however the call ended. The error that made it necessary is the one the caller sees;
+        what stays is freed by the runtime's DEL.
+        """
+        if self.cache is not None:
+            self.cache.invalidate()  # a call that was cut short may not have told it what it wrote
+        deadline = Deadline.after(self.clock, CLEANUP_TIMEOUT_S)
+        try:
+            if store.handle_existed is False or self._has_only(request.handle, store.assigned(), deadline):
+                self.release(request, endpoint, deadline=deadline)
+        except NetplugError as failure:
+            error.add_note(f"what it had written could not be taken back: {failure}")
+
+    def _has_only(self, handle: str, assigned: AbstractSet[tuple[Address, int]], deadline: Deadline) -> bool:
+        """Whether all that a handle holds are these addresses under these numbers: what a call took, and no more.
+
+        A resident process that took a handle to be absent cannot know otherwise that it was not there before.
+        """
+
+        def decided(snapshot: Snapshot) -> Decision[bool] | NeedMore:
+            found = allocations(snapshot, handle)
+            if isinstance(found, NeedMore):
+                return found
+            return Decision((), {(held.address, held.sequence) for held in found} <= assigned)
+
+        wanted = release_queries(ReleaseRequest(handle=handle))
+        return _result_of(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
+
+    def _release_leftovers(self, unreleased: Sequence[ReleaseItem]) -> None:
+        """Free what tries took that did not get through, and that nobody could name for want of a handle."""
+        from netplug_core.flows.ipam.addresses import release_addresses
+
+        with suppress(NetplugError):  # the call has its answer by now; what stays names its owner in its attributes
+            release_addresses(
+                self.datastore, unreleased, pace=self._pace(Deadline.after(self.clock, CLEANUP_TIMEOUT_S))
+            )
+
+    def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
+        """Free what the handle holds and settle the endpoint, in one commit."""
+        freed: set[Address] = set()
+        store = _RecordingStore(self.datastore, None)
+
+        def decided(snapshot: Snapshot) -> Decision[Released] | NeedMore:
+            decision = decide_release(snapshot, request, self.clock.now_ns())
+            if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
+                return decision
+            # An earlier try of this call, of which no reply came, may have freed what is not held any more; one that
+            # lost its race has not.
+            if not store.may_have_written_block:
+                freed.clear()
+            freed.update(decision.result.addresses)
+            part = endpoint.writes(snapshot, None)
+            if isinstance(part, NetplugError):
+                return Decision((), part)
+            return decision.with_writes((*_readiness_condition(snapshot, decision, part), *part))
+
+        wanted = (*release_queries(request), *endpoint.queries)
+        run(store, wanted, decided, pace=self._pace(deadline), cache=self.cache)
+        return Released(addresses=tuple(sorted(freed)))
+
+    def held(self, handle: str, *, deadline: Deadline) -> Released:
+        """The addresses that a handle holds now."""
+
+        def decided(snapshot: Snapshot) -> Decision[Released] | NeedMore:
+            found = held(snapshot, handle)
+            return found if isinstance(found, NeedMore) else Decision((), Released(addresses=found))
+
+        wanted = release_queries(ReleaseRequest(handle=handle))
+        return _result_of(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
+
+    def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
+        """Decide an assignment and throw the writes away."""
+        from netplug_core.ipam.allocation.decide import decide, queries
+
+        def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
+            decision = decide(snapshot, evolve(request, shortfall=Shortfall.REFUSE), self.clock.now_ns(), self.order)
+            return decision if isinstance(decision, NeedMore) else evolve(decision, writes=())
+
+        run(self.datastore, queries(request), decided, pace=self._pace(deadline))
+
+    def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
+        """Every attachment of a network that holds addresses through a node.
+
+        All blocks are looked at, page by page: a node may hold addresses in blocks of others.
+        """
+        from netplug_core.ipam.allocation.block_listing import PAGE
+        from netplug_core.ipam.gc.attachments import attachments
+
+        found: set[Attachment] = set()
+        after = ""
+        while True:
+            page = List(BLOCK, limit=PAGE, after=after)
+            snapshot = self.datastore.read((page,), deadline=deadline.capped(CALL_TIMEOUT_S))
+            blocks = (record.value for record in snapshot.list(page))
+            found.update(attachments(blocks, node=node, network=network))
+            after = snapshot.after(page)
+            if not after:
+                return tuple(sorted(found))
+
+    def _pace(self, deadline: Deadline) -> Pace:
+        return Pace(clock=self.clock, deadline=deadline, chance=self.chance)
+
+
+@define
+class _RecordingStore:
+    """A store that remembers whether a commit may have written a handle, and whether that was there before.
+
+    ``may_have_changed`` says of any block what ``may_have_written`` says of the handle. ``was_there`` is None for a
+    handle that nobody has read yet, because a resident process takes it to be absent. A commit that did not get as far
+    as the handle has left nothing but claims, which the node's next request heals.
+    Without a handle, ``stranded`` are the addresses that a store has taken which applied a part of a commit: the next
+    try cannot know that they are its own.
+    """
+
+    inner: Datastore
+    handle: Get[Handle] | None
+    may_have_written_block: bool = False
+    may_have_written_handle: bool = False
+    handle_existed: bool | None = None
+    attempted: list[Sequence[Write]] = field(factory=list)
+    unreleased: list[ReleaseItem] = field(factory=list)
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        found = self.inner.read(queries, deadline=deadline)
+        if self.handle is not None and not self.may_have_written_handle and found.has(self.handle):
+            self.handle_existed = found.find(self.handle) is not None
+        return found
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        self.attempted.append(writes)
+        try:
+            revisions = self.inner.commit(writes, deadline=deadline)
+        except (CommitError, OutcomeUnknown) as error:
+            self._note_written(writes if isinstance(error, OutcomeUnknown) else writes[: error.applied])
+            self._note_unreleased(writes[: error.applied])
+            raise
+        except NetplugError as error:
+            # That the store is away means that nothing was sent. Anything else, such as a missing right, may have
+            # stopped an ordered store at any write, and those before it are made.
+            if type(error) is not Unavailable and self.description.atomicity is Atomicity.ORDERED:
+                self._note_written(writes[:-1])
+                self._note_unreleased(writes[:-1])
+            raise
+        except BaseException:  # told to stop, who knows how far it came
+            self._note_written(writes)
+            raise
+        self.may_have_written_handle = True
+        return revisions
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        return self.inner.watch(start, deadline=deadline)
+
+    def assigned(self) -> frozenset[tuple[Address, int]]:
+        """The addresses that the commits took, if they arrived, with their numbers."""
+        items = (item for writes in self.attempted for write in writes for item in _assigned_by(write))
+        return frozenset((item.address, item.sequence or 0) for item in items)
+
+    def _note_unreleased(self, writes: Sequence[Write]) -> None:
+        if self.handle is None:
+            self.unreleased.extend(chain.from_iterable(map(_assigned_by, writes)))
+
+    def _note_written(self, writes: Sequence[Write]) -> None:
+        changes = [write for write in writes if isinstance(write, (Create, Update, Delete))]
+        self.may_have_written_block = self.may_have_written_block or any(write.key.kind == BLOCK for write in changes)
+        self.may_have_written_handle = self.may_have_written_handle or any(
+            self.handle == Get(write.key) for write in changes
+        )
+
+
+def _assigned_by(write: Write) -> Iterator[ReleaseItem]:
+    """The addresses that a write takes: those whose number is the one before the block's."""
+    if isinstance(write, Update) and isinstance(write.value, Block):
+        for held in write.value.held():
+            if held.sequence == write.value.sequence - 1:
+                yield ReleaseItem(address=held.address, sequence=held.sequence)
+
+
+def _readiness_condition(snapshot: Snapshot, decision: Decision[R], part: tuple[Write, ...]) -> tuple[Write, ...]:
+    """What an endpoint's part needs where the decision itself writes nothing: that nobody locks the store meanwhile."""
+    return (ready_condition(snapshot),) if part and not decision.writes else ()
+
+
+def _result_of(decision: Decision[R]) -> R:
+    return cast("R", decision.result)  # the loop has raised every result that is an error

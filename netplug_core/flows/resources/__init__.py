@@ -1,0 +1,1 @@
+"""What changes and reads resources: create, apply, replace, label, the cluster's own settings."""

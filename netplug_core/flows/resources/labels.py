@@ -1,0 +1,89 @@
+"""What ``netplugctl label`` does: set one label of a resource, or remove one, and say which it was."""
+
+from __future__ import annotations
+
+import enum
+from functools import partial
+
+from netplug_core.clock import Pace
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.errors import ConfigurationError
+from netplug_core.flows.resources.changes import edit, find
+from netplug_core.flows.resources.outcome import ResourceMissing
+from netplug_core.records import Key
+from netplug_core.resources.kinds import Resource
+from netplug_core.resources.patch import with_label, without_label
+
+__all__ = ["LabelEffect", "LabelMissing", "LabelPresent", "Overwriting", "remove_label", "set_label"]
+
+
+class LabelEffect(enum.Enum):
+    """What became of a label."""
+
+    SET = "set"
+    UPDATED = "updated"
+    REMOVED = "removed"
+
+
+class Overwriting(enum.Enum):
+    """Whether a label that is there may get another text."""
+
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+
+
+class LabelPresent(ConfigurationError):
+    """A label that is there with another text; ``value`` is its name."""
+
+    def __str__(self) -> str:
+        return f"key {self.value} is already present on {self.where}: {self.accepted}"
+
+
+class LabelMissing(ConfigurationError):
+    """A label to be removed that is not there; ``value`` is its name."""
+
+    def __str__(self) -> str:
+        return f"cannot remove label {self.value} from {self.where}: {self.accepted}"
+
+
+def set_label(
+    store: Datastore, key: Key[Resource], label: str, text: str, *, overwriting: Overwriting, pace: Pace
+) -> LabelEffect:
+    """Give a stored resource a label.
+
+    Raises:
+        LabelPresent: it has that label with another text, and overwriting is refused.
+        InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``resources.edit``.
+    """
+    before = _labels(store, key, pace)
+
+    def change(resource: Resource) -> Resource:
+        found = dict(resource.metadata.labels).get(label, text)
+        if found != text and overwriting is Overwriting.REFUSED:
+            raise LabelPresent(str(key), label, f"its text is {found!r}; --overwrite gives it another")
+        return with_label(resource, label, text)
+
+    edit(store, key, change, pace=pace)
+    return LabelEffect.UPDATED if label in before else LabelEffect.SET
+
+
+def remove_label(store: Datastore, key: Key[Resource], label: str, *, pace: Pace) -> LabelEffect:
+    """Take a label from a stored resource.
+
+    Raises:
+        LabelMissing: it has none of that name.
+        InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``resources.edit``.
+    """
+    # It was there when this call began; gone later, it was removed, maybe by a try of ours whose reply was lost.
+    before = _labels(store, key, pace)
+    if label not in before:
+        raise LabelMissing(str(key), label, f"it has {', '.join(before) or 'no label'}")
+    edit(store, key, partial(without_label, label=label), pace=pace)
+    return LabelEffect.REMOVED
+
+
+def _labels(store: Datastore, key: Key[Resource], pace: Pace) -> dict[str, str]:
+    (record,) = find(store, [key], deadline=pace.deadline)
+    if record is None:
+        raise ResourceMissing.of(key)
+    return dict(record.value.metadata.labels)

@@ -1,0 +1,45 @@
+"""In which order a node looks at the blocks of a pool: a rotation that starts where the node's name hashes to.
+
+Two first requests of one node aim at the same block instead of claiming two, and different nodes start apart.
+Positions are integers and the order is lazy, so a /64 with 2**58 blocks costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
+
+__all__ = ["BlockOrder", "block_order", "block_positions", "hashed_start"]
+
+BlockOrder = Callable[[str, Prefix, int], int]
+"""Where a node starts: node, pool and number of blocks in; a position below that number out."""
+
+
+def hashed_start(node: str, pool: Prefix, count: int) -> int:
+    """The position that the node's name and the pool hash to."""
+    digest = hashlib.sha256(f"{node} {pool}".encode()).digest()
+    return int.from_bytes(digest[:16], "big") % count
+
+
+def block_order(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[Prefix]:
+    """Every block of a pool once, from a position upwards and around, but for those that are reserved as a whole."""
+    return (pool.subprefix(position, length) for position in block_positions(start, pool, length, reserved))
+
+
+def block_positions(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[int]:
+    """The same as positions in the pool; a reserved range is leapt over, however long it is."""
+    count = pool.subprefix_count(length)
+    shift = pool.family.width - length
+    distance = 0
+    while distance < count:
+        position = (start + distance) % count
+        block = None if reserved.is_empty else pool.subprefix(position, length)
+        if block is None or not reserved.covers(block):
+            yield position
+            distance += 1
+        else:
+            behind = (reserved.end(block.first) - pool.base) >> shift
+            distance += min(behind, count) - position

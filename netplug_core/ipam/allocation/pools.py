@@ -1,0 +1,211 @@
+"""Which pools may serve a request. ``supply`` asks; the answer carries what was said of every pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from netplug_core.addressing import Family, Prefix
+from netplug_core.errors import ConfigurationError, NetplugError
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Specific
+from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace
+from netplug_core.records import Record
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
+
+if TYPE_CHECKING:
+    from netplug_core.selectors.grammar import Selector
+
+__all__ = ["Choice", "choose", "is_selected", "pool_of_address", "selects_some"]
+
+Pools = tuple[Record[IPPool], ...]
+
+_UNQUALIFIED = (PoolOutcome.WRONG_USE, PoolOutcome.TOO_SMALL)
+_SELECTS_ALL = ("", "all()")
+
+
+@frozen(kw_only=True)
+class Choice:
+    """The pools that may serve, in the order to try them, and what was said of each pool that was looked at."""
+
+    pools: Pools
+    seen: tuple[PoolTrace, ...]
+
+
+def selects_some(pools: Pools, family: Family) -> bool:
+    """Whether any pool of the family selects nodes by labels, so that those of the node have to be known."""
+    selecting = [pool for pool in pools if pool.value.spec.node_selector not in _SELECTS_ALL]
+    return any(pool.value.spec.prefix.family is family for pool in selecting)
+
+
+def is_selected(pool: Record[IPPool], node_labels: Mapping[str, str]) -> bool:
+    """Whether a pool selects a node with these labels.
+
+    Raises:
+        ConfigurationError: the pool's selector cannot be read.
+    """
+    return _matches(pool, "nodeSelector", pool.value.spec.node_selector, node_labels)
+
+
+def choose(
+    pools: Pools, request: AssignRequest, wanted: Automatic, node_labels: Mapping[str, str]
+) -> Choice | NetplugError:
+    """The pools for one family of a request: the named ones in the order given, or all that may serve, by name.
+
+    Every named pool must exist and be usable, else nothing is chosen at all (spec 2.2).
+    """
+    if request.use is None:
+        from netplug_core.ipam.outcome.refusals import UseMissing
+
+        return UseMissing()
+    if wanted.pools:
+        return _named(pools, request, request.use, wanted)
+    serving: list[Record[IPPool]] = []
+    looked: list[PoolTrace] = []
+    for record in pools:
+        if record.value.spec.prefix.family is not wanted.family:
+            continue
+        try:
+            remark = _look(record, request, request.use, wanted.family, node_labels)
+        except ConfigurationError as error:
+            return error
+        looked.append(remark)
+        if remark.outcome is PoolOutcome.SERVES:
+            serving.append(record)
+    seen = tuple(looked)
+    if serving:
+        return Choice(pools=tuple(serving), seen=seen)
+    from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes
+
+    if any(remark.outcome in _UNQUALIFIED for remark in seen):
+        return NoPoolQualifies(request.use, seen)
+    return NoPoolServes(wanted.family, request.node, seen)
+
+
+def pool_of_address(pools: Pools, wanted: Specific, use: AllowedUse | None) -> Record[IPPool] | NetplugError:
+    """The first enabled pool, by name, that an address lies in: selectors, mode and reservations do not count."""
+    from netplug_core.ipam.outcome.refusals import AddressOutside, AddressWrongUse
+
+    named: list[str] = []
+    for entry in wanted.pools:
+        found = _resolve(pools, entry, wanted.family)
+        if isinstance(found, NetplugError):
+            return found
+        named.append(found.key.name)
+    seen: list[PoolTrace] = []
+    for pool in pools:
+        spec = pool.value.spec
+        if not spec.prefix.contains(wanted.address):
+            continue
+        outcome, detail = _enabled(pool.value, wanted.family)
+        if outcome is not PoolOutcome.SERVES:
+            seen.append(PoolTrace(pool=pool.key.name, prefix=spec.prefix, outcome=outcome, detail=detail))
+        elif not named or pool.key.name in named:
+            if use is not None and use not in spec.allowed_uses:
+                return AddressWrongUse(wanted.address, pool.key.name, use, spec.allowed_uses)
+            return pool
+    return AddressOutside(wanted.address, wanted.pools, tuple(seen))
+
+
+def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automatic) -> Choice | NetplugError:
+    chosen: dict[str, Record[IPPool]] = {}
+    seen: list[PoolTrace] = []
+    for entry in wanted.pools:
+        found = _resolve(pools, entry, wanted.family)
+        if isinstance(found, NetplugError):
+            return found
+        # Naming a pool overrides its selectors and its mode (spec 4, order of precedence), and nothing else.
+        remark = _look(found, request, use, wanted.family, None)
+        if remark.outcome is not PoolOutcome.SERVES:
+            from netplug_core.ipam.outcome.refusals import NoPoolQualifies, PoolRefused
+
+            return NoPoolQualifies(use, (remark,)) if remark.outcome in _UNQUALIFIED else PoolRefused(entry, remark)
+        chosen[found.key.name] = found
+        seen.append(remark)
+    return Choice(pools=tuple(chosen.values()), seen=tuple(seen))
+
+
+def _resolve(pools: Pools, entry: str, family: Family) -> Record[IPPool] | NetplugError:
+    """The pool that an entry names: by name, or by its exact prefix in any spelling."""
+    for record in pools:
+        if record.key.name == entry:
+            return record
+    if "/" in entry:
+        try:
+            prefix = Prefix.parse(entry)
+        except ValueError as error:
+            return ConfigurationError(f"ipv{family.value}_pools", entry, str(error))
+        for record in pools:
+            if record.value.spec.prefix == prefix:
+                return record
+    from netplug_core.ipam.outcome.refusals import PoolUnknown
+
+    return PoolUnknown(entry, tuple(f"{record.key.name} ({record.value.spec.prefix})" for record in pools))
+
+
+def _look(
+    pool: Record[IPPool], request: AssignRequest, use: AllowedUse, family: Family,
+    node_labels: Mapping[str, str] | None,
+) -> PoolTrace:  # fmt: skip
+    """What the rules say of a pool; without labels the selectors are not asked."""
+    spec = pool.value.spec
+    outcome, detail = _enabled(pool.value, family)
+    if outcome is PoolOutcome.SERVES and node_labels is not None:
+        outcome, detail = _selected(pool, request, node_labels)
+    if outcome is PoolOutcome.SERVES:
+        outcome, detail = _qualified(pool.value, request, use)
+    return PoolTrace(pool=pool.key.name, prefix=spec.prefix, outcome=outcome, detail=detail)
+
+
+def _enabled(pool: IPPool, family: Family) -> tuple[PoolOutcome, str]:
+    if pool.spec.prefix.family is not family:
+        return PoolOutcome.WRONG_FAMILY, ""
+    if pool.spec.is_disabled:
+        return PoolOutcome.DISABLED, ""
+    if pool.is_terminating:
+        return PoolOutcome.TERMINATING, ""
+    refusal = pool.not_allocatable_condition
+    if refusal is not None:
+        return PoolOutcome.NOT_ALLOCATABLE, refusal.reason
+    return PoolOutcome.SERVES, ""
+
+
+def _selected(
+    pool: Record[IPPool], request: AssignRequest, node_labels: Mapping[str, str]
+) -> tuple[PoolOutcome, str]:  # fmt: skip
+    spec = pool.value.spec
+    if spec.assignment_mode is AssignmentMode.MANUAL:
+        return PoolOutcome.MANUAL, ""
+    if not is_selected(pool, node_labels):
+        return PoolOutcome.NODE_SELECTOR, spec.node_selector
+    if not _matches(pool, "namespaceSelector", spec.namespace_selector, dict(request.namespace_labels)):
+        return PoolOutcome.NAMESPACE_SELECTOR, spec.namespace_selector
+    return PoolOutcome.SERVES, ""
+
+
+def _qualified(pool: IPPool, request: AssignRequest, use: AllowedUse) -> tuple[PoolOutcome, str]:
+    if use not in pool.spec.allowed_uses:
+        return PoolOutcome.WRONG_USE, f"allowedUses: {', '.join(use.value for use in pool.spec.allowed_uses)}"
+    if sum(request.host_reserved) and sum(request.host_reserved) >= 1 << (
+        pool.spec.prefix.family.width - pool.spec.block_length
+    ):
+        return PoolOutcome.TOO_SMALL, f"blockSize {pool.spec.block_length}"
+    return PoolOutcome.SERVES, ""
+
+
+def _matches(pool: Record[IPPool], field: str, text: str, labels: Mapping[str, str]) -> bool:
+    if text in _SELECTS_ALL:
+        return True
+    from netplug_core.selectors.evaluation import matches
+
+    return matches(_parsed(pool, field, text), labels)
+
+
+def _parsed(pool: Record[IPPool], field: str, text: str) -> Selector:
+    from netplug_core.selectors.grammar import SelectorError, parse
+
+    try:
+        return parse(text)
+    except SelectorError as error:
+        raise ConfigurationError(f"{pool.key} spec.{field}", text, str(error)) from None

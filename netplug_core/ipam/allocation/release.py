@@ -1,0 +1,94 @@
+"""The decision of a release: everything a handle holds becomes free, at once or when it has cooled down.
+
+It reads the handle, its blocks, the configuration and the ready flag, never pools or nodes: those may be gone. Each
+release puts its own handle right, whatever an earlier crash left in it.
+"""
+
+from __future__ import annotations
+
+from netplug_core.addressing import Address
+from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.readiness import lock_refusal, ready_condition
+from netplug_core.ipam.allocation.request import Released, ReleaseRequest
+from netplug_core.ipam.model.block import Allocation, block_key
+from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.records import (
+    ABSENT,
+    Decision,
+    Delete,
+    Get,
+    NeedMore,
+    Query,
+    Record,
+    Require,
+    Snapshot,
+    Update,
+    Write,
+)
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+
+__all__ = ["allocations", "decide_release", "held", "release_queries"]
+
+
+def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
+    """What to read before the first ``decide_release``."""
+    return (Get(CLUSTER_INFORMATION_KEY), Get(IPAM_CONFIGURATION_KEY), Get(handle_key(request.handle)))
+
+
+def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> Decision[Released] | NeedMore:
+    """Free every address of the handle; a handle that is not there is a release of nothing."""
+    refusal = lock_refusal(snapshot)
+    if refusal is not None:
+        return Decision((), refusal)
+    found = held(snapshot, request.handle)
+    if isinstance(found, NeedMore):
+        return found
+    handle = snapshot.find(handle_key(request.handle))
+    if handle is None:
+        return Decision((), Released(addresses=()))
+    cooling = Cooldown.of(snapshot, now_ns)
+    configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
+    conditions: list[Write] = [
+        ready_condition(snapshot),
+        Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
+    ]
+    writes: list[Write] = []
+    left, released, is_short = handle.value, list[Address](), False
+    for prefix, count in handle.value.blocks:
+        record = snapshot.find(block_key(prefix))
+        ours = record.value.held_by(request.handle) if record else ()
+        going = tuple(held for held in ours if request.sequence in (None, held.sequence))
+        if record is not None and going:
+            writes.append(cooling.release(record, going))
+        is_short |= len(ours) < count  # what a crash left, or a block that is remembered and older than the handle
+        released.extend(held.address for held in going)
+        left = left.with_count(prefix, len(ours) - len(going))
+    if left != handle.value:
+        writes.append(_handle_write(handle, left))
+    elif not left.blocks:
+        writes.append(Delete(handle.key, handle.revision))
+    result = Released(addresses=tuple(released))
+    return Decision((*conditions, *writes) if writes else (), result, is_partial=is_short)
+
+
+def _handle_write(handle: Record[Handle], left: Handle) -> Write:
+    """What is left of a handle; it goes with its last address."""
+    return Update(handle.key, left, handle.revision) if left.blocks else Delete(handle.key, handle.revision)
+
+
+def held(snapshot: Snapshot, handle_id: str) -> tuple[Address, ...] | NeedMore:
+    """The addresses that a handle holds, or the blocks to read first."""
+    found = allocations(snapshot, handle_id)
+    return found if isinstance(found, NeedMore) else tuple(allocation.address for allocation in found)
+
+
+def allocations(snapshot: Snapshot, handle_id: str) -> tuple[Allocation, ...] | NeedMore:
+    """The same with what is stored about each."""
+    handle = snapshot.find(handle_key(handle_id))
+    blocks = handle.value.blocks if handle else ()
+    missing = tuple(query for query in (Get(block_key(prefix)) for prefix, _ in blocks) if not snapshot.has(query))
+    if missing:
+        return NeedMore(missing)
+    records = (snapshot.find(block_key(prefix)) for prefix, _count in blocks)
+    return tuple(found for record in records if record for found in record.value.held_by(handle_id))

@@ -1,0 +1,1 @@
+"""What may be freed: candidates, detection, confirmation."""

@@ -1,0 +1,277 @@
+"""The collector's writes: each rule looks at its records afresh and does only what is still due.
+
+``flows.collect`` runs a rule over a batch of actions through the one loop. A record that was written since it was
+seen belongs to whoever wrote it: the action is passed over, and a racing ADD always wins. What needs no write any
+more counts as done, whoever did it, so deciding again after a lost reply is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeAlias, TypeVar, assert_never, cast
+
+from attrs import evolve, frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.readiness import lock_refusal, ready_condition
+from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
+from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
+from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
+from netplug_core.ipam.gc.model import (
+    DeleteBlock,
+    ExpireCooldown,
+    FreeHandle,
+    GCAction,
+    Leak,
+    RelinquishAffinity,
+    RelinquishReason,
+    RepairHandle,
+)
+from netplug_core.ipam.model.affinity import claimed_block, claiming_owner
+from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model.handle import handle_key
+from netplug_core.records import (
+    ABSENT,
+    Decision,
+    Delete,
+    Get,
+    NeedMore,
+    Query,
+    Require,
+    Snapshot,
+    Update,
+    Write,
+)
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+
+__all__ = [
+    "DELETE_BLOCKS",
+    "EXPIRE_COOLDOWN",
+    "FREE_HANDLES",
+    "RELINQUISH_AFFINITIES",
+    "REPAIR_HANDLES",
+    "ReclaimResult",
+    "Reclaimer",
+]
+
+A = TypeVar("A", bound=GCAction)
+
+PlannedWrites: TypeAlias = tuple[Write, ...] | None
+"""What an action takes: some writes, none where it is done already, None where it is passed over."""
+
+
+@frozen(kw_only=True)
+class ReclaimResult:
+    """Which actions of a batch hold now, and which were passed over."""
+
+    done: tuple[GCAction, ...] = ()
+    skipped: tuple[GCAction, ...] = ()
+
+
+@frozen
+class Reclaimer(Generic[A]):
+    """How one sort of action is carried out: what to read first, and the decision about a batch at a time."""
+
+    queries: Callable[[tuple[A, ...]], tuple[Query, ...]]
+    decide: Callable[[Snapshot, tuple[A, ...], int], Decision[ReclaimResult] | NeedMore]
+
+
+def _combined(snapshot: Snapshot, plans: Iterable[tuple[GCAction, PlannedWrites]]) -> Decision[ReclaimResult]:
+    """One decision of the plans for some actions; nothing where the cluster is locked."""
+    refusal = lock_refusal(snapshot)
+    if refusal is not None:
+        return Decision((), refusal)
+    plans = tuple(plans)
+    writes = tuple(write for _action, plan in plans for write in plan or ())
+    return Decision(
+        (ready_condition(snapshot), *writes) if writes else (),
+        ReclaimResult(
+            done=tuple(action for action, plan in plans if plan is not None),
+            skipped=tuple(action for action, plan in plans if plan is None),
+        ),
+    )
+
+
+# --- leaked addresses -------------------------------------------------------------------------------------------------
+
+
+def _free_queries(actions: tuple[FreeHandle, ...]) -> tuple[Query, ...]:
+    handles = (Get(handle_key(action.handle)) for action in actions)
+    blocks = dict.fromkeys(Get(block_key(leak.owner.block)) for action in actions for leak in action.leaks)
+    return (Get(CLUSTER_INFORMATION_KEY), *release_addresses_queries(), *handles, *blocks)
+
+
+def _free(snapshot: Snapshot, actions: tuple[FreeHandle, ...], now_ns: int) -> Decision[ReclaimResult] | NeedMore:
+    """Free whole handles, by handle and sequence number; one of which an address was taken anew is left as it is."""
+    refusal = lock_refusal(snapshot)
+    if refusal is not None:
+        return Decision((), refusal)
+    same = [action for action in actions if all(_is_as_seen(snapshot, action, leak) for leak in action.leaks)]
+    items = tuple(_item(action, leak) for action in same for leak in action.leaks)
+    decision = decide_release_addresses(snapshot, items, now_ns)
+    if isinstance(decision, NeedMore):
+        return decision
+    answer = cast("AddressesReleased", decision.result)  # refusals of items are in it; it is never an error
+    free = {*answer.released, *answer.free_already}
+    done = tuple(action for action in same if free.issuperset(leak.owner.address for leak in action.leaks))
+    result = ReclaimResult(done=done, skipped=tuple(action for action in actions if action not in done))
+    before = (ready_condition(snapshot),) if decision.writes else ()
+    return Decision(decision.with_writes(before).writes, result)
+
+
+def _is_as_seen(snapshot: Snapshot, action: FreeHandle, leak: Leak) -> bool:
+    """Whether an address is held as it was when it was found leaked, or free by now."""
+    record = snapshot.find(block_key(leak.owner.block))
+    held = record.value.find(leak.owner.address) if record else None
+    if held is None or held.is_cooling:
+        return True
+    return (held.attribute.handle, held.sequence) == (action.handle, leak.owner.sequence)
+
+
+def _item(action: FreeHandle, leak: Leak) -> ReleaseItem:
+    return ReleaseItem(address=leak.owner.address, handle=action.handle, sequence=leak.owner.sequence)
+
+
+FREE_HANDLES = Reclaimer(_free_queries, _free)
+"""Free every address of some handles."""
+
+
+# --- handles ----------------------------------------------------------------------------------------------------------
+
+
+def _repair_queries(actions: tuple[RepairHandle, ...]) -> tuple[Query, ...]:
+    blocks = dict.fromkeys(Get(block_key(prefix)) for action in actions for prefix in action.blocks)
+    return (Get(CLUSTER_INFORMATION_KEY), *(Get(action.record.key) for action in actions), *blocks)
+
+
+def _repair(snapshot: Snapshot, actions: tuple[RepairHandle, ...], _now_ns: int) -> Decision[ReclaimResult]:
+    return _combined(snapshot, ((action, _repair_writes(snapshot, action)) for action in actions))
+
+
+def _repair_writes(snapshot: Snapshot, action: RepairHandle) -> PlannedWrites:
+    """The handle with true counts, or without it.
+
+    Whoever takes addresses writes the handle before the block, in the same commit or at most a call's deadline
+    earlier. A handle that was not written for the grace period is therefore being counted on by nobody.
+    """
+    handle = snapshot.find(action.record.key)
+    if handle is None:
+        return ()
+    counts: list[tuple[Prefix, int]] = []
+    for prefix in action.blocks:
+        block = snapshot.find(block_key(prefix))
+        held = len(block.value.held_by(action.record.key.name)) if block else 0
+        if held:
+            counts.append((prefix, held))
+    if counts and tuple(counts) == handle.value.blocks:
+        return ()
+    if handle.revision != action.record.revision:
+        return None
+    if not counts:
+        return (Delete(handle.key, handle.revision),)
+    return (Update(handle.key, evolve(handle.value, blocks=tuple(counts)), handle.revision),)
+
+
+REPAIR_HANDLES = Reclaimer(_repair_queries, _repair)
+"""Make some handles count what their blocks hold."""
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+def _cooldown_queries(actions: tuple[ExpireCooldown, ...]) -> tuple[Query, ...]:
+    return (Get(CLUSTER_INFORMATION_KEY), Get(IPAM_CONFIGURATION_KEY), *(Get(action.record.key) for action in actions))
+
+
+def _expire(snapshot: Snapshot, actions: tuple[ExpireCooldown, ...], now_ns: int) -> Decision[ReclaimResult]:
+    cooling = Cooldown.of(snapshot, now_ns)
+    return _combined(snapshot, ((action, _expiry_writes(snapshot, action, cooling)) for action in actions))
+
+
+def _expiry_writes(snapshot: Snapshot, action: ExpireCooldown, cooling: Cooldown) -> PlannedWrites:
+    """The block without what has cooled down; one that nobody owns goes with its last address."""
+    block = snapshot.find(action.record.key)
+    rested = cooling.expire(block.value) if block else None
+    if block is None or rested is None or rested is block.value:
+        return ()
+    if block.revision != action.record.revision:
+        return None
+    if rested.is_empty and not rested.owner:
+        return (Delete(block.key, block.revision),)
+    return (Update(block.key, rested.touched(), block.revision),)
+
+
+EXPIRE_COOLDOWN = Reclaimer(_cooldown_queries, _expire)
+"""Free what has cooled down in some blocks."""
+
+
+def _delete_queries(actions: tuple[DeleteBlock, ...]) -> tuple[Query, ...]:
+    claims = (Get(action.affinity) for action in actions if action.affinity is not None)
+    return (Get(CLUSTER_INFORMATION_KEY), *(Get(action.record.key) for action in actions), *claims)
+
+
+def _delete(snapshot: Snapshot, actions: tuple[DeleteBlock, ...], _now_ns: int) -> Decision[ReclaimResult]:
+    return _combined(snapshot, ((action, _delete_writes(snapshot, action)) for action in actions))
+
+
+def _delete_writes(snapshot: Snapshot, action: DeleteBlock) -> PlannedWrites:
+    """Without the block, unless somebody has begun to claim it."""
+    block = snapshot.find(action.record.key)
+    if block is None:
+        return ()
+    is_claimed = action.affinity is not None and snapshot.find(action.affinity) is not None
+    if is_claimed or block.revision != action.record.revision:
+        return None
+    unclaimed = (Require(action.affinity, ABSENT),) if action.affinity is not None else ()
+    return (*unclaimed, Delete(block.key, block.revision))
+
+
+DELETE_BLOCKS = Reclaimer(_delete_queries, _delete)
+"""Delete some empty blocks that nobody claims."""
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+def _relinquish_queries(actions: tuple[RelinquishAffinity, ...]) -> tuple[Query, ...]:
+    return (Get(CLUSTER_INFORMATION_KEY), *relinquish_queries([action.affinity for action in actions]))
+
+
+def _relinquish(snapshot: Snapshot, actions: tuple[RelinquishAffinity, ...], now_ns: int) -> Decision[ReclaimResult]:
+    """Give up claims that nothing speaks for, as when they were seen; none with a block in use."""
+    refusal = lock_refusal(snapshot)
+    if refusal is not None:
+        return Decision((), refusal)
+    claims = [action.affinity for action in actions if _is_due(snapshot, action)]
+    # All that it needs was read, and what it refuses stands in its result.
+    decision = cast("Decision[RelinquishResult]", decide_relinquish(snapshot, claims, Emptiness.REQUIRED, now_ns))
+    gone = frozenset(cast("RelinquishResult", decision.result).relinquished)
+    result = ReclaimResult(
+        done=tuple(action for action in actions if action.affinity in gone),
+        skipped=tuple(action for action in actions if action.affinity not in gone),
+    )
+    before = (ready_condition(snapshot),) if decision.writes else ()
+    return Decision(decision.with_writes(before).writes, result)
+
+
+def _is_due(snapshot: Snapshot, action: RelinquishAffinity) -> bool:
+    """Whether the claim is still as superfluous as it was seen to be; one that is gone stays gone."""
+    claim, block = snapshot.find(action.affinity), snapshot.find(block_key(claimed_block(action.affinity)))
+    if claim is None:
+        return True
+    match action.reason:
+        case RelinquishReason.NODE_GONE:
+            return True
+        case RelinquishReason.UNUSED:
+            return block is not None and block.revision == action.revision
+        case RelinquishReason.NO_BLOCK | RelinquishReason.FOREIGN:
+            is_theirs = block is not None and block.value.owner == claiming_owner(action.affinity)
+            return claim.revision == action.revision and not is_theirs
+        case _:
+            assert_never(action.reason)
+
+
+RELINQUISH_AFFINITIES = Reclaimer(_relinquish_queries, _relinquish)
+"""Give up some claims."""

@@ -1,0 +1,1 @@
+"""What is stored: block, affinity, handle, attributes, and their invariants."""

@@ -1,0 +1,130 @@
+"""Who holds the addresses of a block: one entry, and the compact row of entries that a block keeps.
+
+``block`` and ``codec`` call it. A block is read and stored for every pod, and a listing has thousands of them in
+hand, while hardly anybody looks at more than one entry: so a block keeps columns, and an entry is made when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+
+__all__ = ["Attribute", "Attributes", "Pairs", "Row", "cooldown_ends_ns", "row"]
+
+Pairs = tuple[tuple[str, str], ...]
+
+_SECOND_NS = 1_000_000_000
+
+
+@frozen(kw_only=True)
+class Attribute:
+    """Who holds an address; several ordinals of a block may share one entry.
+
+    ``owner`` and ``alternate`` are sorted pairs such as ``("node", "node-a")``; ``released_ns`` marks an address
+    that cools down and is held by nobody; ``carried`` is what a newer release stored beside them, as JSON text.
+    """
+
+    handle: str | None = None
+    owner: Pairs = ()
+    alternate: Pairs = ()
+    released_ns: int | None = None
+    unknown_json: str = ""
+
+    def owner_value(self, name: str) -> str:
+        """The owner's value of that name; empty when it has none."""
+        return next((value for key, value in self.owner if key == name), "")
+
+
+Row = tuple[str | None, tuple[str, ...], tuple[str, ...], Attribute | None]
+"""One entry as columns have it: handle, names and values of the owner, and the entry if there is more to it."""
+
+
+@frozen
+class Attributes:
+    """The attribute entries of a block, by index; to read it is a sequence of :class:`Attribute`.
+
+    ``handles`` has each entry's handle, ``names`` and ``values`` its owner. Pairs of text cost five times as much
+    memory as values beside names, which are one tuple for all entries that have the same. ``whole`` has the entry
+    itself if there is more to it than these columns say, as where an address cools down, and None otherwise.
+    """
+
+    handles: tuple[str | None, ...] = ()
+    names: tuple[tuple[str, ...], ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()
+    whole: tuple[Attribute | None, ...] = ()
+
+    @classmethod
+    def of(cls, attributes: Iterable[Attribute]) -> Attributes:
+        """These entries in this order."""
+        return cls(*zip(*map(row, attributes), strict=True))
+
+    def __len__(self) -> int:
+        return len(self.handles)
+
+    def __iter__(self) -> Iterator[Attribute]:
+        return map(self.__getitem__, range(len(self.handles)))
+
+    def __getitem__(self, index: int) -> Attribute:
+        whole = self.whole[index]
+        if whole is not None:
+            return whole
+        return Attribute(
+            handle=self.handles[index], owner=tuple(zip(self.names[index], self.values[index], strict=True))
+        )
+
+    def find(self, attribute: Attribute) -> int | None:
+        """The index of the entry that is equal to this one."""
+        if attribute.handle not in self.handles:  # the usual answer, so it takes no loop
+            return None
+        return next((index for index, entry in self._with_handle(attribute.handle) if entry == attribute), None)
+
+    def held_by(self, handle: str) -> tuple[int, ...]:
+        """The indexes of a handle's entries."""
+        if handle not in self.handles:  # the same
+            return ()
+        return tuple(index for index, entry in self._with_handle(handle) if entry.released_ns is None)
+
+    def cooling(self) -> tuple[tuple[int, int], ...]:
+        """The indexes of the entries whose addresses cool down, each with the time of their release."""
+        if self.whole.count(None) == len(self.whole):  # the same
+            return ()
+        return tuple(
+            (index, entry.released_ns)
+            for index, entry in enumerate(self.whole)
+            if entry is not None and entry.released_ns is not None
+        )
+
+    def plus(self, attribute: Attribute) -> Attributes:
+        """With one more entry behind the others."""
+        handle, names, values, whole = row(attribute)
+        if self.names and self.names[-1] == names:
+            names = self.names[-1]
+        return Attributes((*self.handles, handle), (*self.names, names), (*self.values, values), (*self.whole, whole))
+
+    def only(self, indexes: Sequence[int]) -> Attributes:
+        """The entries with these indexes, in this order."""
+        return Attributes(
+            tuple(map(self.handles.__getitem__, indexes)),
+            tuple(map(self.names.__getitem__, indexes)),
+            tuple(map(self.values.__getitem__, indexes)),
+            tuple(map(self.whole.__getitem__, indexes)),
+        )
+
+    def _with_handle(self, handle: str | None) -> Iterator[tuple[int, Attribute]]:
+        return ((index, self[index]) for index, other in enumerate(self.handles) if other == handle)
+
+
+def cooldown_ends_ns(released_ns: int, cooldown_ns: int) -> int:
+    """When an address that was released then may be given again; at once where no cooldown is configured.
+
+    The stored moment is a whole second, at or before the real one: a second more than the cooldown has to pass.
+    """
+    return released_ns + cooldown_ns + _SECOND_NS if cooldown_ns > 0 else released_ns
+
+
+def row(attribute: Attribute) -> Row:
+    """The entry as the columns of a block have it."""
+    is_plain = not attribute.alternate and attribute.released_ns is None and not attribute.unknown_json
+    names, values = zip(*attribute.owner, strict=True) if attribute.owner else ((), ())
+    return attribute.handle, names, values, None if is_plain else attribute

@@ -1,0 +1,1 @@
+"""What a decision notes (trace) and says (refusals)."""

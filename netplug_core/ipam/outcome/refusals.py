@@ -1,0 +1,356 @@
+"""Why addresses could not be had, or not be given back: one class, one code and one identifier for each reason.
+
+Codes (101 to 119) and identifiers are stable from release to release; docs/errors.md has their meaning and the fix. A
+text is rendered from what the decision noted (``trace``).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import AllocationError, NetplugError
+from netplug_core.ipam.model.block import RESERVED_HANDLE
+from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted, PoolOutcome, PoolTrace, RuleTrace
+from netplug_core.records import TraceEntry
+from netplug_core.resources.ippool import AllowedUse
+
+__all__ = [
+    "AddressCooling",
+    "AddressOutside",
+    "AddressShortfall",
+    "AddressTaken",
+    "AddressWrongUse",
+    "BlockLimitReached",
+    "BlockNotEmpty",
+    "BlockUnavailable",
+    "HandleMismatch",
+    "NoPoolQualifies",
+    "NoPoolServes",
+    "PoolRefused",
+    "PoolUnknown",
+    "PoolsExhausted",
+    "SequenceMismatch",
+    "StrictAffinity",
+    "StrictlyExhausted",
+    "UseMissing",
+    "is_shortfall",
+]
+
+# --- which pools ----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class PoolUnknown(AllocationError):
+    """The request names a pool that does not exist."""
+
+    code: ClassVar[int] = 101
+    identifier: ClassVar[str] = "pool-not-found"
+    entry: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        there = ", ".join(self.known) or "none"
+        return f"the given pool ({self.entry}) does not exist, or is not enabled; pools of this cluster: {there}"
+
+
+@frozen
+class PoolRefused(AllocationError):
+    """The request names a pool that may not serve it: a code and an identifier for each reason."""
+
+    entry: str
+    seen: PoolTrace
+
+    @property
+    def code(self) -> int:  # type: ignore[override]
+        """The number of the reason."""
+        return _REASONS[self.seen.outcome][0]
+
+    @property
+    def identifier(self) -> str:  # type: ignore[override]
+        """The name of the reason."""
+        return _REASONS[self.seen.outcome][1]
+
+    def __str__(self) -> str:
+        if self.seen.outcome in _NOT_ENABLED:
+            return f"the given pool ({self.entry}) does not exist, or is not enabled: {self.seen}"
+        return f"the given pool ({self.entry}) cannot be used: {self.seen}"
+
+
+_NOT_ENABLED = (PoolOutcome.DISABLED, PoolOutcome.TERMINATING, PoolOutcome.NOT_ALLOCATABLE)
+_REASONS = {
+    PoolOutcome.DISABLED: (102, "pool-disabled"),
+    PoolOutcome.WRONG_FAMILY: (103, "pool-wrong-family"),
+    PoolOutcome.TERMINATING: (107, "pool-being-removed"),
+    PoolOutcome.NOT_ALLOCATABLE: (108, "pool-not-allocatable"),
+}
+
+
+@frozen
+class NoPoolServes(AllocationError):
+    """Nothing was named, and no pool selects the workload; ``is_registered`` is whether its node is known at all."""
+
+    code: ClassVar[int] = 104
+    identifier: ClassVar[str] = "no-pool-selected"
+    family: Family
+    node: str
+    seen: tuple[PoolTrace, ...]
+    is_registered: bool = True
+
+    def __str__(self) -> str:
+        reasons = "; ".join(str(remark) for remark in self.seen) or f"there is no {self.family} pool at all"
+        labels = "" if self.is_registered else ", which is not registered and so has no labels"
+        return f"no configured netplug pools for node {self.node} ({self.family}){labels}: {reasons}"
+
+
+@frozen
+class NoPoolQualifies(AllocationError):
+    """Of the pools that were named, or that select the workload, none is for this use or has large enough blocks."""
+
+    code: ClassVar[int] = 109
+    identifier: ClassVar[str] = "pool-wrong-use"
+    use: AllowedUse
+    seen: tuple[PoolTrace, ...]
+
+    def __str__(self) -> str:
+        reasons = "; ".join(str(remark) for remark in self.seen)
+        return f"cannot find a qualified ippool for use {self.use.value}: {reasons}: no pools match the required use"
+
+
+@frozen
+class UseMissing(AllocationError):
+    """A request for automatic addresses does not say what they are for."""
+
+    code: ClassVar[int] = 114
+    identifier: ClassVar[str] = "use-missing"
+
+    def __str__(self) -> str:
+        uses = ", ".join(use.value for use in AllowedUse)
+        return f"must specify the intended use when assigning an IP: one of {uses}"
+
+
+# --- fewer addresses than asked ---------------------------------------------------------------------------------------
+
+
+@frozen
+class AddressShortfall(AllocationError):
+    """Base of the reasons why a family got fewer addresses than were asked.
+
+    ``found`` of ``wanted`` could be had; ``has_host_reserved`` says whether hosts keep addresses of their blocks to
+    themselves, which may be why.
+    """
+
+    family: Family
+    found: int
+    wanted: int
+    trace: tuple[TraceEntry, ...]
+    has_host_reserved: bool = False
+
+    def message(self) -> str:
+        """The reason in a few words."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        parts = [f"Assigned {self.found} out of {self.wanted} requested {self.family} addresses", self.message()]
+        parts.extend(str(remark) for remark in self.trace if isinstance(remark, PoolExhausted))
+        if self.has_host_reserved:
+            parts.append(f"HostReservedAttr: {RESERVED_HANDLE}")
+        return "; ".join(parts)
+
+
+@frozen
+class PoolsExhausted(AddressShortfall):
+    """No free address is left in the pools that may serve."""
+
+    code: ClassVar[int] = 105
+    identifier: ClassVar[str] = "pools-exhausted"
+
+    def message(self) -> str:
+        """Names every pool that was looked at, or the block that the node does not claim."""
+        unreached = [remark for remark in self.trace if _is_unreached(remark)]
+        if unreached:  # there are addresses, but not for this node
+            return str(unreached[0])
+        pools = " ".join(str(remark.prefix) for remark in self.trace if isinstance(remark, PoolExhausted))
+        return f"No IPs available in pools: [{pools}]"
+
+
+def _is_unreached(remark: TraceEntry) -> bool:
+    return isinstance(remark, BlockTrace) and remark.outcome is BlockOutcome.OVER_LIMIT
+
+
+@frozen
+class BlockLimitReached(AddressShortfall):
+    """The node may not own more blocks, by the configuration's or the request's limit."""
+
+    code: ClassVar[int] = 106
+    identifier: ClassVar[str] = "block-limit-reached"
+    limit: int = 0
+
+    def message(self) -> str:
+        """Names the limit."""
+        return f"Need to allocate an IPAM block but could not - limit of {self.limit} blocks reached for this node"
+
+
+@frozen
+class StrictlyExhausted(AddressShortfall):
+    """The node's own blocks are full, no block is left to claim, and strict affinity forbids to borrow."""
+
+    code: ClassVar[int] = 115
+    identifier: ClassVar[str] = "strict-affinity"
+
+    def message(self) -> str:
+        """Names the setting."""
+        return "No more free affine blocks and strict affinity enabled"
+
+
+@frozen
+class BlockUnavailable(AddressShortfall):
+    """The node's own blocks are full, and the configuration lets it claim none."""
+
+    code: ClassVar[int] = 116
+    identifier: ClassVar[str] = "claims-off"
+
+    def message(self) -> str:
+        """Names the setting."""
+        return "failed to find or claim a block: autoAllocateBlocks is false"
+
+
+# --- one address ----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class AddressOutside(AllocationError):
+    """An address was asked for that lies in no pool that is enabled, or in none of those named."""
+
+    code: ClassVar[int] = 111
+    identifier: ClassVar[str] = "address-outside-pools"
+    address: Address
+    named: tuple[str, ...]
+    seen: tuple[PoolTrace, ...]
+
+    def __str__(self) -> str:
+        among = f" named ({', '.join(self.named)})" if self.named else ""
+        reasons = "".join(f"; {remark}" for remark in self.seen)
+        return f"The provided IP address is not in a configured pool{among}: {self.address}{reasons}"
+
+
+@frozen
+class AddressWrongUse(AllocationError):
+    """An address was asked for whose pool is not for the stated use."""
+
+    code: ClassVar[int] = 109
+    identifier: ClassVar[str] = "pool-wrong-use"
+    address: Address
+    pool: str
+    use: AllowedUse
+    allowed: tuple[AllowedUse, ...]
+
+    def __str__(self) -> str:
+        uses = " ".join(use.value for use in self.allowed)
+        return (
+            f'IP address {self.address} is in IP pool "{self.pool}", which is not allowed for use "{self.use.value}" '
+            f"(allowedUses: [{uses}])"
+        )
+
+
+@frozen
+class AddressTaken(AllocationError):
+    """An address was asked for that somebody else holds."""
+
+    code: ClassVar[int] = 112
+    identifier: ClassVar[str] = "address-taken"
+    address: Address
+    block: Prefix
+    handle: str | None
+
+    def __str__(self) -> str:
+        holder = f" by handle {self.handle}" if self.handle else ""
+        return f"{self.address}: Address already assigned in block {self.block}{holder}"
+
+
+@frozen
+class AddressCooling(AllocationError):
+    """An address was asked for that was released a short while ago."""
+
+    code: ClassVar[int] = 113
+    identifier: ClassVar[str] = "address-cooling"
+    address: Address
+    block: Prefix
+    cooldown_s: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.address}: Address already assigned in block {self.block}: "
+            f"it was released less than {self.cooldown_s} s ago and cools down"
+        )
+
+
+@frozen
+class StrictAffinity(AllocationError):
+    """An address was asked for in a block that belongs to another node, under strict affinity."""
+
+    code: ClassVar[int] = 115
+    identifier: ClassVar[str] = "strict-affinity"
+    address: Address
+    seen: BlockTrace
+    rule: RuleTrace
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.seen}; {self.rule}"
+
+
+# --- giving back ------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class SequenceMismatch(AllocationError):
+    """An address is held under another sequence number than the one it was to be released by: somebody else's."""
+
+    code: ClassVar[int] = 117
+    identifier: ClassVar[str] = "sequence-mismatch"
+    address: Address
+    requested: int
+    expected: int
+
+    def __str__(self) -> str:
+        return f"{self.address} is not released: bad sequence number {self.requested}, expected {self.expected}"
+
+
+@frozen
+class HandleMismatch(AllocationError):
+    """An address is held by another handle than the one it was to be released by."""
+
+    code: ClassVar[int] = 118
+    identifier: ClassVar[str] = "handle-mismatch"
+    address: Address
+    requested: str
+    expected: str | None
+
+    def __str__(self) -> str:
+        return f"{self.address} is not released: bad handle {self.requested!r}, expected {self.expected!r}"
+
+
+@frozen
+class BlockNotEmpty(AllocationError):
+    """A block that was to be given up only if it is empty holds addresses."""
+
+    code: ClassVar[int] = 119
+    identifier: ClassVar[str] = "block-not-empty"
+    block: Prefix
+    owner: str
+    used: int
+
+    def __str__(self) -> str:
+        return f"block {self.block} of {self.owner} is not given up: it is not empty ({self.used} addresses held)"
+
+
+def is_shortfall(refusal: NetplugError, *, has_some: bool) -> bool:
+    """Whether a refusal only means less than was asked, so that a request that accepts that may have the rest.
+
+    A pool that is full is one. What a setting forbids altogether is one beside addresses that could be had.
+    """
+    if isinstance(refusal, PoolsExhausted | StrictlyExhausted):
+        return True
+    return has_some and isinstance(refusal, AddressShortfall | NoPoolServes | NoPoolQualifies)

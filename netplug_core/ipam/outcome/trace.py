@@ -1,0 +1,113 @@
+"""What a decision noted about every pool, block and rule it considered.
+
+``pools``, ``supply`` and ``places`` write remarks; the refusals of ``refusals``, ``netplugctl`` and logs are rendered
+from them, and nothing else builds such sentences.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from attrs import frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.records import TraceEntry
+
+__all__ = ["AllocationRule", "BlockOutcome", "BlockTrace", "PoolExhausted", "PoolOutcome", "PoolTrace", "RuleTrace"]
+
+
+class PoolOutcome(enum.Enum):
+    """What a rule said of a pool; the value is the sentence after "IPPool x"."""
+
+    SERVES = "may serve"
+    WRONG_FAMILY = "is of the other address family"
+    DISABLED = "is disabled"
+    TERMINATING = "is being removed"
+    NOT_ALLOCATABLE = "is not allocatable"
+    WRONG_USE = "is not for this use"
+    MANUAL = "has assignmentMode Manual and was not named"
+    NODE_SELECTOR = "does not select this node"
+    NAMESPACE_SELECTOR = "does not select this namespace"
+    TOO_SMALL = "has blocks that are too small for what the host keeps back"
+
+
+class BlockOutcome(enum.Enum):
+    """What became of a block that was considered; the value is the sentence after "block x"."""
+
+    TAKEN_FROM = "gave addresses"
+    CLAIMED = "was claimed"
+    ADOPTED = "had no owner and was claimed"
+    TAKEN_OVER = "was empty for long and was taken over"
+    BORROWED_FROM = "belongs to another node and lent addresses"
+    NOT_AFFINE = "belongs to another node"
+    FULL = "has no free address"
+    RESERVED = "is reserved as a whole"
+    STALE = "is no longer ours: the affinity is given up"
+    RELINQUISHED = "is empty and in a pool that does not select this node any more: it is given up"
+    OVER_LIMIT = "was not claimed: the node has reached its block limit"
+
+
+class AllocationRule(enum.Enum):
+    """A setting that decided what could be looked at."""
+
+    STRICT_AFFINITY = "strict affinity is on: nothing is borrowed from blocks of other nodes"
+    BLOCK_LIMIT = "no more blocks are claimed: the node has reached its limit"
+    NO_CLAIMS = "autoAllocateBlocks is off: no block is claimed"
+    MAX_PER_HANDLE = "the request's maximum per handle caps what was asked"
+
+
+@frozen(kw_only=True)
+class PoolTrace(TraceEntry):
+    """A pool and what the rules said of it; ``detail`` is the setting that decided."""
+
+    pool: str
+    prefix: Prefix
+    outcome: PoolOutcome
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"IPPool {self.pool} ({self.prefix}) {self.outcome.value}" + (f" ({self.detail})" if self.detail else "")
+
+
+@frozen(kw_only=True)
+class BlockTrace(TraceEntry):
+    """A block and what became of it."""
+
+    block: Prefix
+    outcome: BlockOutcome
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"block {self.block} {self.outcome.value}" + (f" ({self.detail})" if self.detail else "")
+
+
+@frozen(kw_only=True)
+class RuleTrace(TraceEntry):
+    """A setting that decided; ``detail`` is its value."""
+
+    rule: AllocationRule
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return self.rule.value + (f" ({self.detail})" if self.detail else "")
+
+
+@frozen(kw_only=True)
+class PoolExhausted(TraceEntry):
+    """A pool that had nothing left for this request: its size, and what became of its addresses.
+
+    ``free_elsewhere`` are addresses that nobody holds in blocks that this request may not take from.
+    """
+
+    pool: str
+    prefix: Prefix
+    used: int
+    reserved: int
+    cooling: int
+    free_elsewhere: int
+
+    def __str__(self) -> str:
+        return (
+            f"IPPool {self.pool} ({self.prefix}): {self.prefix.size} addresses, {self.used} used, "
+            f"{self.reserved} reserved, {self.cooling} cooling, {self.free_elsewhere} free in blocks of other nodes"
+        )

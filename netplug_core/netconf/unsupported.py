@@ -1,0 +1,97 @@
+"""What this release does not serve yet: ADD and STATUS refuse such a setting, DEL and GC never do.
+
+A line of the tables goes when its setting starts to work; when both are empty the module goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from netplug_core.errors import ConfigurationError, NotYetSupported
+from netplug_core.log import Level, Log
+from netplug_core.netconf.model import KUBERNETES_NETCONF_KEYS, REDACTED, NetConf, redact_url_credentials
+
+__all__ = ["refuse_unsupported", "require_supported"]
+
+_WHERE = "network configuration"
+_IPAM_TYPE: Final = "netplug-ipam"
+_HOST_LOCAL_KEYS = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
+_MESOS = "org.apache.mesos"
+_POLICY_KEYS = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
+                "k8s_certificate_authority")  # fmt: skip
+
+
+def refuse_unsupported(netconf: NetConf) -> None:
+    """Return if every setting is one that works.
+
+    Raises:
+        NotYetSupported: one is set to anything but its default and does not work yet.
+        ConfigurationError: a dataplane that nobody offers is named.
+    """
+    if netconf.dataplane_type:
+        raise ConfigurationError(
+            f"{_WHERE}.dataplane_options.type", netconf.dataplane_type, "invalid dataplane type: leave it out for linux"
+        )
+    for where, value, accepted in _unsupported_settings(netconf):
+        raise NotYetSupported(f"{_WHERE}.{where}", redact_url_credentials(value), accepted)
+
+
+def require_supported(netconf: NetConf, log: Log) -> None:
+    """Return if everything that a configuration asks for is there; what is passed over is logged, in one warning.
+
+    Raises:
+        ConfigurationError: something is not; the error is that of ``refuse_unsupported``.
+    """
+    refuse_unsupported(netconf)
+    keys = sorted(key for key, value in netconf.own_keys.items() if key.startswith("etcd_") and value)
+    if keys and netconf.datastore.is_kubernetes:
+        text = f"etcd's keys are ignored: the datastore is {netconf.datastore.type}"
+        log(Level.WARNING, text, keys=", ".join(keys))
+
+
+def _unsupported_settings(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
+    """Every setting that does not work yet: where it stands, what it is, what would do."""
+    default = NetConf()
+    leave_out = "leave it out"
+    if netconf.ipam.type != _IPAM_TYPE:
+        yield "ipam.type", netconf.ipam.type, f"{_IPAM_TYPE!r} is"
+    for where, value, expected in (
+        ("log_file_max_size", netconf.log.max_size_mb, default.log.max_size_mb),
+        ("log_file_max_age", netconf.log.max_age_days, default.log.max_age_days),
+        ("log_file_max_count", netconf.log.max_count, default.log.max_count),
+        ("readiness_gates", list(netconf.readiness_gates), []),
+        ("policy.type", netconf.policy_type, default.policy_type),
+        ("feature_control.ip_addrs_no_ipam", netconf.feature_control.ip_addrs_no_ipam, False),
+        ("feature_control.floating_ips", netconf.feature_control.floating_ips, False),
+        ("include_default_routes", netconf.include_default_routes, False),
+        ("policy_setup_timeout_seconds", netconf.policy_setup_timeout_s, 0),
+        ("endpoint_status_dir", netconf.endpoint_status_dir, default.endpoint_status_dir),
+        ("device_type", netconf.device_type, default.device_type),
+    ):
+        if value != expected:
+            yield where, value, leave_out
+    # Beside another store the orchestrator's pods are not asked about yet.
+    for key in () if netconf.datastore.is_kubernetes else KUBERNETES_NETCONF_KEYS:
+        if netconf.own_keys.get(key):
+            yield key, _redact_object(netconf.own_keys[key]), leave_out
+    yield from _keys_of_other_plugins(netconf)
+
+
+def _keys_of_other_plugins(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
+    ipam, args, policy = (netconf.own_keys.get(key) for key in ("ipam", "args", "policy"))
+    if isinstance(ipam, dict):
+        for key in _HOST_LOCAL_KEYS:
+            if ipam.get(key):
+                yield f"ipam.{key}", ipam[key], "it belongs to host-local"
+    if isinstance(args, dict) and args.get(_MESOS):
+        yield f"args[{_MESOS!r}]", REDACTED, "leave it out"
+    if isinstance(policy, dict) and not netconf.datastore.is_kubernetes:
+        for key in _POLICY_KEYS:
+            if policy.get(key):
+                yield f"policy.{key}", REDACTED, "leave it out"
+
+
+def _redact_object(value: object) -> object:
+    """What of a value may stand in an error: objects may hold tokens."""
+    return REDACTED if isinstance(value, dict) else value

@@ -1,0 +1,89 @@
+"""What becomes of a stored resource: a label more or less, a merge patch (RFC 7396), a copy for somewhere else.
+
+``flows`` hands these what is stored at the moment of writing, and again what came of it where a reply was lost: each
+changes nothing in its own result. Nothing here reads or writes a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from attrs import evolve
+
+from netplug_core.resources.codec import DocumentOrigin, UnknownField, from_mapping, to_mapping
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.kinds import Resource
+from netplug_core.resources.metadata import Metadata
+
+__all__ = ["apply_merge_patch", "strip_cluster_fields", "with_label", "without_label"]
+
+_PATCH = "patch"
+_PATCHABLE_FIELDS = ("metadata", "spec")
+_PATCHABLE_METADATA = ("annotations", "labels")
+
+
+def with_label(resource: Resource, label: str, text: str) -> Resource:
+    """The resource with a label, whatever text it had before."""
+    return _with_labels(resource, dict(resource.metadata.labels) | {label: text})
+
+
+def without_label(resource: Resource, label: str) -> Resource:
+    """The resource without a label, which it need not have had."""
+    return _with_labels(resource, {name: text for name, text in resource.metadata.labels if name != label})
+
+
+def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resource:
+    """The resource with a merge patch applied: members replace members, null removes one, lists are replaced whole.
+
+    Only labels, annotations and the spec are a person's to change.
+
+    Raises:
+        ConfigurationError: the patch has other members, or what comes of it is no such resource.
+    """
+    _refuse_unknown_fields(patch, _PATCHABLE_FIELDS, "$")
+    metadata = patch.get("metadata")
+    if isinstance(metadata, Mapping):
+        _refuse_unknown_fields(metadata, _PATCHABLE_METADATA, "$.metadata")
+    # What a newer release put there is no field of a document; whoever stores the result puts it back.
+    plain = cast("IPPool", resource)  # every kind has these members; a pool stands for them all
+    bare = evolve(
+        plain,
+        metadata=evolve(plain.metadata, unknown_json=""),
+        spec=evolve(plain.spec, unknown_json=""),
+        unknown_json="",
+    )
+    merged = cast("Mapping[str, object]", _merge(to_mapping(bare), patch))
+    return from_mapping(merged, origin=DocumentOrigin.USER, source=_PATCH)
+
+
+def strip_cluster_fields(resource: Resource) -> Resource:
+    """The resource without what is only its own where it is stored: namespace, uid, birth."""
+    metadata = evolve(resource.metadata, namespace="", uid="", creation_time_ns=None)
+    return _with_metadata(resource, metadata)
+
+
+def _with_labels(resource: Resource, labels: Mapping[str, str]) -> Resource:
+    return _with_metadata(resource, evolve(resource.metadata, labels=tuple(sorted(labels.items()))))
+
+
+def _with_metadata(resource: Resource, metadata: Metadata) -> Resource:
+    return cast("Resource", evolve(cast("IPPool", resource), metadata=metadata))
+
+
+def _refuse_unknown_fields(members: Mapping[str, object], known: tuple[str, ...], at: str) -> None:
+    others = [str(name) for name in members if name not in known]
+    if others:
+        raise UnknownField(f"{_PATCH} {at}", ", ".join(others), ", ".join(known))
+
+
+def _merge(target: object, patch: object) -> object:
+    if not isinstance(patch, Mapping):
+        return patch
+    out = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            out.pop(name, None)
+        else:
+            out[name] = _merge(out.get(name), value)
+    return out

@@ -1,0 +1,1 @@
+"""Which datastore, and how to reach it."""

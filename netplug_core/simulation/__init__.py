@@ -1,0 +1,1 @@
+"""A cluster of allocators on a memory store: scenario, pods, simulator, metrics."""

@@ -1,0 +1,161 @@
+"""The pods of a simulation: where each is placed, and which of them end when. It knows nothing of addresses.
+
+``simulate`` asks it. What is left to chance comes from numbers that follow from a seed, on every machine alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import assert_never
+
+from attrs import Factory, define, field, frozen
+
+from netplug_core.simulation.scenario import Placement, PodLoad
+
+__all__ = ["PodGenerator", "SeededRandom", "SimulatedPod"]
+
+_NUMBER_BYTES = 8
+_FRACTION_BITS = 53  # of a float
+_ROUNDING = 1e-9  # a tenth of thirty pods is three of them, whatever the float says
+
+_Slot = tuple[float, float, int, int]
+"""Where it stands in the order of placement (two numbers), its node's position, and its number on the node."""
+
+
+@define
+class SeededRandom:
+    """Numbers in [0, 1) that follow from a seed and look drawn; the numbers of one seed never change."""
+
+    seed: str
+    _digest_count: int = field(default=0, init=False)
+    _numbers: list[float] = field(default=Factory(list), init=False)
+
+    def __call__(self) -> float:
+        """The next number."""
+        if not self._numbers:
+            digest = hashlib.blake2b(f"{self.seed} {self._digest_count}".encode()).digest()
+            self._digest_count += 1
+            self._numbers = [
+                (int.from_bytes(digest[first : first + _NUMBER_BYTES], "big") >> (64 - _FRACTION_BITS))
+                / (1 << _FRACTION_BITS)
+                for first in range(0, len(digest), _NUMBER_BYTES)
+            ]
+        return self._numbers.pop()
+
+    def below(self, count: int) -> int:
+        """The next number as one of 0 to ``count - 1``."""
+        return int(self() * count)
+
+
+@frozen(kw_only=True)
+class SimulatedPod:
+    """One pod: its number among all there ever were, its node, and which of the node's places it has."""
+
+    serial: int
+    node: str
+    slot: tuple[int, int]
+
+    @property
+    def handle(self) -> str:
+        """What its addresses are released by."""
+        return f"simulated.pod-{self.serial}"
+
+
+@define
+class PodGenerator:
+    """Every pod there is. Each node has as many places as it can run pods; a new pod gets the first that is free.
+
+    A pod is placed first, runs when it has its addresses, and gives its place back when it ends.
+    """
+
+    nodes: tuple[str, ...]
+    load: PodLoad
+    random: SeededRandom
+    _free_slots: list[_Slot] = field(init=False)
+    _running: list[SimulatedPod] = field(default=Factory(list), init=False)
+    _positions: dict[SimulatedPod, int] = field(default=Factory(dict), init=False)
+    _expirations: deque[tuple[float, SimulatedPod]] = field(default=Factory(deque), init=False)
+    _scheduled: int = field(default=0, init=False)
+    _serial: int = field(default=0, init=False)
+    _churn_due: float = field(default=0.0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        places = range(self.load.capacity_per_node)
+        self._free_slots = [self._rank_slot(node, number) for node in range(len(self.nodes)) for number in places]
+        heapify(self._free_slots)
+
+    @property
+    def running(self) -> int:
+        """How many pods have their addresses."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods are placed and have none."""
+        return self._scheduled - len(self._running)
+
+    def arrivals_due(self, at_s: float) -> int:
+        """How many pods are to arrive by then that are not here yet."""
+        total, rate = len(self.nodes) * self.load.pods_per_node, self.load.arrivals_per_s
+        return (total if rate is None else min(total, int(rate * at_s + _ROUNDING))) - self._scheduled
+
+    def schedule(self) -> SimulatedPod:
+        """A new pod, on the node where it has to be."""
+        *_rank, node, number = heappop(self._free_slots)
+        self._serial += 1
+        self._scheduled += 1
+        return SimulatedPod(serial=self._serial, node=self.nodes[node], slot=(node, number))
+
+    def mark_running(self, pod: SimulatedPod, at_s: float) -> None:
+        """A pod that was placed has its addresses from that moment on."""
+        self._positions[pod] = len(self._running)
+        self._running.append(pod)
+        if self.load.lifetime_s is not None:
+            self._expirations.append((at_s + self.load.lifetime_s, pod))
+
+    def terminate(self, pod: SimulatedPod) -> None:
+        """A pod that ran is gone, and its place is free."""
+        position, last = self._positions.pop(pod), self._running.pop()
+        if last != pod:
+            self._running[position], self._positions[last] = last, position
+        self._scheduled -= 1
+        heappush(self._free_slots, self._rank_slot(*pod.slot))
+
+    def due_for_replacement(self, until_s: float) -> tuple[SimulatedPod, ...]:
+        """The pods that are to be replaced in a step: those whose time is over by its end, and its share of churn."""
+        return tuple(dict.fromkeys((*self._expired(until_s), *self._churned())))
+
+    def _expired(self, until_s: float) -> Iterator[SimulatedPod]:
+        while self._expirations and self._expirations[0][0] <= until_s:
+            _end, pod = self._expirations.popleft()
+            if pod in self._positions:
+                yield pod
+
+    def _churned(self) -> Iterator[SimulatedPod]:
+        """As many running pods as churn asks for, each once; what is less than a whole pod is left for later."""
+        self._churn_due += self.load.churn * len(self._running)
+        count = int(self._churn_due + _ROUNDING)
+        self._churn_due -= count
+        for first in range(count):
+            other = first + self.random.below(len(self._running) - first)
+            self._swap(first, other)
+            yield self._running[first]
+
+    def _swap(self, first: int, other: int) -> None:
+        pods = self._running
+        pods[first], pods[other] = pods[other], pods[first]
+        self._positions[pods[first]], self._positions[pods[other]] = first, other
+
+    def _rank_slot(self, node: int, number: int) -> _Slot:
+        match self.load.placement:
+            case Placement.SPREAD:
+                return number, self.random(), node, number
+            case Placement.RANDOM:
+                return self.random(), 0.0, node, number
+            case Placement.PACK:
+                return node, number, node, number
+            case placement:
+                assert_never(placement)

@@ -1,0 +1,279 @@
+"""What holds of one whole call: what it answered against what was stored before and after it.
+
+Laws of calls that nothing disturbed are exact; of the others the ledger says what is certain.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import AllocationError, NetplugError, Unavailable
+from netplug_core.ipam.allocation.claim import ClaimResult
+from netplug_core.ipam.allocation.ensure import EnsuredBlocks
+from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult
+from netplug_core.ipam.allocation.request import AddressesReleased, Assignment, Automatic, Released, ReleaseItem
+from netplug_core.ipam.model.affinity import claimed_block, claiming_owner, host_owner
+from netplug_core.ipam.model.block import Allocation
+from netplug_core.testing.allocator.client import PAST_DEADLINE_S
+from netplug_core.testing.allocator.operations import (
+    ASSIGN_TIMEOUT_S,
+    Assign,
+    ClaimBlocks,
+    EnsureBlocks,
+    Release,
+    ReleaseAddresses,
+    RelinquishNode,
+    RunCollector,
+    StoreOperation,
+)
+from netplug_core.testing.allocator.oracle import forecast
+from netplug_core.testing.allocator.state import StoredState
+from netplug_core.testing.datastore_harness import expect, expect_same
+
+__all__ = ["CALL_INVARIANTS", "FAULT_FREE_CALL_INVARIANTS", "Answer", "ObservedCall", "ProcessDiedAnswer"]
+
+T = TypeVar("T")
+
+COMPENSATION_TIMEOUT_S = 30.0
+MAX_READS = 6
+"""Reads of one undisturbed assignment: rules, own blocks, probes, a page of all blocks, rivals' claims, one block."""
+
+
+@frozen
+class ProcessDiedAnswer:
+    """The process did not live to see the end."""
+
+
+Answer = object
+"""What a call returned, the error that it raised, or ``Died``."""
+
+
+@frozen(kw_only=True, eq=False)
+class ObservedCall:
+    """An act from beginning to end.
+
+    ``writes`` has the number of writes of each call to the store, 0 for a read. ``may_remember`` is whether the process
+    has done something before.
+    """
+
+    operation: StoreOperation | RunCollector
+    before: StoredState
+    after: StoredState
+    answer: Answer
+    writes: tuple[int, ...]
+    started_ns: int
+    ended_ns: int
+    may_use_cache: bool = False
+
+    @property
+    def commits(self) -> int:
+        """How many commits were sent."""
+        return sum(count > 0 for count in self.writes)
+
+    @property
+    def is_certainly_refused(self) -> bool:
+        """Whether it is an assignment that ended with an error and holds, for certain, nothing more than before.
+
+        It is not certain where what it wrote could not be taken back, or may not be: who held addresses keeps them.
+        """
+        if not isinstance(self.operation, Assign) or not isinstance(self.answer, NetplugError):
+            return False
+        handle = self.operation.request.handle
+        is_new = handle is not None and not self.before.held_by(handle)
+        return isinstance(self.answer, AllocationError) or (is_new and not hasattr(self.answer, "__notes__"))
+
+    @property
+    def has_no_effect(self) -> bool:
+        """Whether the same is stored before and after it."""
+        old, new = self.before, self.after
+        return (old.blocks, old.affinities, old.handles, old.endpoints) == (
+            new.blocks,
+            new.affinities,
+            new.handles,
+            new.endpoints,
+        )
+
+
+# --- every call -------------------------------------------------------------------------------------------------------
+
+
+def call_ends_in_time(call: ObservedCall) -> None:
+    """V16: whatever happens, a call ends by its deadline; taking back what it wrote has time of its own."""
+    taken_s = (call.ended_ns - call.started_ns) / 1e9
+    expect(
+        taken_s <= ASSIGN_TIMEOUT_S + COMPENSATION_TIMEOUT_S + PAST_DEADLINE_S,
+        f"V16: {call.operation} took {taken_s} s",
+    )
+
+
+def refused_request_holds_nothing_more(call: ObservedCall) -> None:
+    """V1: an assignment that ends with an error, other than by dying, holds nothing more than before."""
+    if isinstance(call.operation, Assign) and call.is_certainly_refused:
+        handle = call.operation.request.handle
+        more = call.after.held_by(handle) - call.before.held_by(handle)
+        expect_same(more, frozenset[Address](), f"V1: what {call.answer!r} left held")
+
+
+CALL_INVARIANTS = (call_ends_in_time, refused_request_holds_nothing_more)
+
+
+# --- a call that nothing disturbed ------------------------------------------------------------------------------------
+
+
+def locked_datastore_is_not_written(call: ObservedCall) -> None:
+    """D12: while the datastore is locked, workloads and the collector change nothing."""
+    if call.before.configuration.is_locked and isinstance(
+        call.operation, Assign | Release | EnsureBlocks | RunCollector
+    ):
+        expect(call.has_no_effect, f"D12: {call.operation} changed something while the store was locked")
+        if not isinstance(call.operation, RunCollector):
+            expect(
+                isinstance(call.answer, Unavailable),
+                f"D12: {call.operation} answered {call.answer!r} to a locked store",
+            )
+
+
+def round_trips_are_bounded(call: ObservedCall) -> None:
+    """V16: an undisturbed call takes a few reads and one commit; who remembers things past may have to begin again."""
+    most_reads = {Assign: MAX_READS, EnsureBlocks: MAX_READS, Release: 2}.get(type(call.operation))
+    if most_reads is not None:
+        attempts = 1 + call.may_use_cache
+        reads = len(call.writes) - call.commits
+        is_bounded = reads <= most_reads * attempts and call.commits <= attempts
+        expect(is_bounded, f"V16: {call.operation} took {reads} reads and {call.commits} commits")
+
+
+def request_gets_what_is_available(call: ObservedCall) -> None:
+    """V13: less than was asked is given only where there is no more to be had, and more never."""
+    if not isinstance(call.operation, Assign) or call.before.configuration.is_locked:
+        return
+    request, answer = call.operation.request, call.answer
+    expected = forecast(call.before, request, call.started_ns, call.ended_ns)
+    if isinstance(answer, NetplugError):
+        expect(expected.may_be_refused, f"V13: {request} was refused ({answer}); expected: {expected}")
+        return
+    assignment = _require_type(answer, Assignment)
+    expect(expected.may_be_served, f"V13: {request} was served; expected: {expected}")
+    for wanted, share in zip(request.wanted, expected.families, strict=True):
+        got = sum(assigned.address.family is wanted.family for assigned in assignment.addresses)
+        expect(share.allows(got), f"V13: {request} got {got} {wanted.family} addresses; expected: {share}")
+        is_short = got < share.total
+        told = any(getattr(refusal, "family", wanted.family) is wanted.family for refusal in assignment.shortfalls)
+        expect(told or not is_short, f"V13: {request} got {got} {wanted.family} addresses and was told of no shortfall")
+
+
+def request_states_the_total(call: ObservedCall) -> None:
+    """V15: a request states what its handle shall hold in all, so asking again adds nothing; its maximum is kept."""
+    if not isinstance(call.operation, Assign) or not isinstance(call.answer, Assignment):
+        return
+    request = call.operation.request
+    given = [assigned.address for assigned in call.answer.addresses]
+    expect_same(len(set(given)), len(given), f"V15: the addresses of {request}, each once")
+    for wanted in request.wanted:
+        if isinstance(wanted, Automatic) and request.handle is not None:
+            had = len(_held(call.before, request.handle, wanted.family))
+            total = wanted.count if request.max_per_handle is None else min(wanted.count, request.max_per_handle)
+            holds = len(_held(call.after, request.handle, wanted.family))
+            expect(holds <= max(had, total), f"V15: {request} holds {holds} {wanted.family} addresses, and held {had}")
+
+
+def _held(state: StoredState, handle: str, family: Family) -> frozenset[Address]:
+    return frozenset(address for address in state.held_by(handle) if address.family is family)
+
+
+def release_frees_what_the_handle_held(call: ObservedCall) -> None:
+    """V12: a release frees what the handle holds under the number that it names, and nothing else."""
+    if not isinstance(call.operation, Release) or not isinstance(call.answer, Released):
+        return
+    handle, sequence = call.operation.request.handle, call.operation.request.sequence
+    held = call.before.held_by(handle)
+    going = {address for address in held if sequence in (None, call.before.held[address].sequence)}
+    expect_same(set(call.answer.addresses), going, f"V12: what {call.operation} freed")
+    expect_same(
+        set(call.before.held) - set(call.after.held), going, f"V12: what is not held any more after {call.operation}"
+    )
+    if sequence is None:
+        expect(handle not in call.after.handles, f"V5: the handle {handle} is still there")
+        expect(handle not in call.after.endpoints, f"the endpoint of {handle} is still there")
+
+
+def release_items_free_what_they_describe(call: ObservedCall) -> None:
+    """V12: one item that does not describe its address keeps its whole block as it is; the rest is freed."""
+    if not isinstance(call.operation, ReleaseAddresses) or not isinstance(call.answer, AddressesReleased):
+        return
+    by_block: dict[Prefix | None, list[ReleaseItem]] = {}
+    for item in call.operation.items:
+        block = call.before.find_block(item.address)
+        by_block.setdefault(block.prefix if block else None, []).append(item)
+    released: set[Address] = set()
+    free: set[Address] = set()
+    for prefix, items in by_block.items():
+        if all(_describes(item, call.before) for item in items):
+            released.update(item.address for item in items if _find_allocation(call.before, item.address))
+            free.update(item.address for item in items if not _find_allocation(call.before, item.address))
+        elif prefix is not None:
+            expect_same(
+                call.after.blocks.get(prefix), call.before.blocks[prefix], f"V12: {prefix}, of which was refused"
+            )
+    expect_same(set(call.answer.released), released, f"V12: what {call.operation} freed")
+    expect_same(set(call.answer.free_already), free, f"V12: what {call.operation} found free")
+    refused = any(not _describes(item, call.before) for item in call.operation.items)
+    expect_same(bool(call.answer.refused), refused, f"V12: whether {call.operation} was refused something")
+
+
+def _describes(item: ReleaseItem, state: StoredState) -> bool:
+    held = _find_allocation(state, item.address)
+    if held is None:
+        return True
+    return item.handle in (None, held.attribute.handle) and item.sequence in (None, held.sequence)
+
+
+def _find_allocation(state: StoredState, address: Address) -> Allocation | None:
+    """Who has an address, be it only the host that keeps it back."""
+    block = state.find_block(address)
+    held = block.find(address) if block else None
+    return None if held is None or held.is_cooling else held
+
+
+def affinities_match_the_answer(call: ObservedCall) -> None:
+    """V7: who is told that a block is theirs owns it; who gave one up has no claim on it."""
+    act, answer = call.operation, call.answer
+    if isinstance(act, ClaimBlocks) and isinstance(answer, ClaimResult):
+        for prefix in answer.claimed:
+            expect_same(call.after.blocks[prefix].owner, act.claimant, f"V7: the owner of {prefix}")
+        for prefix in answer.failed:
+            expect(call.after.blocks[prefix].owner not in ("", act.claimant), f"V7: {prefix} could be claimed")
+    if isinstance(act, EnsureBlocks) and isinstance(answer, EnsuredBlocks):
+        for prefix in answer.blocks:
+            expect_same(call.after.blocks[prefix].owner, act.request.claimant, f"V7: the owner of {prefix}")
+    if isinstance(answer, RelinquishResult):
+        expect(
+            not set(answer.relinquished) & call.after.affinities.keys(), f"V7: {act} left claims that it says are gone"
+        )
+        kept = {(refusal.owner, refusal.block) for refusal in answer.refused}
+        left = {(claiming_owner(key), claimed_block(key)) for key in call.after.affinities}
+        expect(kept <= left, f"V7: {act} says that claims are kept which are gone")
+    if isinstance(act, RelinquishNode) and act.emptiness is Emptiness.NOT_REQUIRED:
+        expect_same(
+            call.after.claimed_blocks(host_owner(act.node)), frozenset[Prefix](), f"V7: what {act.node} still claims"
+        )
+
+
+def _require_type(answer: Answer, expected: type[T]) -> T:
+    if not isinstance(answer, expected):
+        raise AssertionError(f"the answer is {answer!r}, not {expected.__name__}")
+    return answer
+
+
+FAULT_FREE_CALL_INVARIANTS = (
+    locked_datastore_is_not_written,
+    round_trips_are_bounded,
+    request_gets_what_is_available,
+    request_states_the_total,
+    release_frees_what_the_handle_held,
+    release_items_free_what_they_describe,
+    affinities_match_the_answer,
+)

@@ -1,0 +1,109 @@
+"""Acts that depend on who holds what: drawn as numbers, and made into acts when their time comes.
+
+A number picks one of what there is then, so a recipe means something in every state, and Hypothesis can draw and
+shrink it without knowing the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
+
+from attrs import frozen
+
+from netplug_core.addressing import Address
+from netplug_core.ipam.allocation.owners import OwnerChange
+from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
+from netplug_core.testing.allocator.model import AllocationModel
+from netplug_core.testing.allocator.operations import ChangeOwner, Release, ReleaseAddresses
+
+__all__ = [
+    "DeferredOperation",
+    "DeferredOwnerChange",
+    "DeferredRelease",
+    "DeferredReleaseAddresses",
+    "DeferredReleaseItem",
+]
+
+T = TypeVar("T")
+
+_UNUSED_SEQUENCE = 1
+"""A number that no block has ever had."""
+
+
+@frozen(kw_only=True)
+class DeferredRelease:
+    """Somebody who holds something gives it back, now and then by a number, which may be a stale one."""
+
+    index: int
+    sequence_index: int = 0
+
+    def resolve(self, model: AllocationModel, fallback: str) -> Release:
+        """The release, of ``fallback`` if nobody holds anything."""
+        handles = sorted({holder.handle for holder in model.held.values() if holder.handle is not None})
+        handle = _chosen([*handles, fallback], self.index)
+        numbers = sorted({model.sequence_numbers[address] for address in model.held_by(handle)})
+        sequence = _chosen([None, None, None, _UNUSED_SEQUENCE, *numbers], self.sequence_index)
+        return Release(request=ReleaseRequest(handle=handle, sequence=sequence))
+
+
+@frozen(kw_only=True)
+class DeferredReleaseItem:
+    """An address, mostly one that is held, described rightly, wrongly or not at all."""
+
+    index: int
+    address: Address
+    handle_index: int = 0
+    sequence_index: int = 0
+
+    def resolve(self, model: AllocationModel) -> ReleaseItem:
+        """The item."""
+        held = sorted(model.held)
+        address = _chosen([*held, self.address], self.index)
+        holder, number = model.held.get(address), model.sequence_numbers.get(address, _UNUSED_SEQUENCE)
+        right = holder.handle if holder else None
+        return ReleaseItem(
+            address=address,
+            handle=_chosen([None, right, right, "somebody"], self.handle_index),
+            sequence=_chosen([None, number, number, number + 1], self.sequence_index),
+        )
+
+
+@frozen(kw_only=True)
+class DeferredReleaseAddresses:
+    """Addresses that are freed one by one."""
+
+    items: tuple[DeferredReleaseItem, ...]
+
+    def resolve(self, model: AllocationModel, fallback: str) -> ReleaseAddresses:
+        """The release."""
+        del fallback
+        return ReleaseAddresses(items=tuple(item.resolve(model) for item in self.items))
+
+
+@frozen(kw_only=True)
+class DeferredOwnerChange:
+    """A new owner for an address, of the right handle or of a wrong one."""
+
+    index: int
+    address: Address
+    handle_index: int = 0
+    mark: str = ""
+
+    def resolve(self, model: AllocationModel, fallback: str) -> ChangeOwner:
+        """The change; the new owner is the old one with a mark."""
+        address = _chosen([*sorted(model.held), self.address], self.index)
+        holder = model.held.get(address)
+        right = (holder.handle if holder else None) or fallback
+        owner = {**dict(holder.owner if holder else ()), "mark": self.mark}
+        handle = _chosen([right, right, "somebody"], self.handle_index)
+        change = OwnerChange(address=address, handle=handle, owner=tuple(sorted(owner.items())))
+        return ChangeOwner(change=change)
+
+
+DeferredOperation: TypeAlias = DeferredRelease | DeferredReleaseAddresses | DeferredOwnerChange
+"""An act once it is known who holds what."""
+
+
+def _chosen(options: Sequence[T], index: int) -> T:
+    return options[index % len(options)]

@@ -1,0 +1,311 @@
+"""A cluster over one store, in which acts are done one after the other, each of them judged.
+
+The machine and the exhaustive tests stand on it. A call may suffer mishaps; afterwards the ledger is told what was
+answered. ``ending`` takes everything down again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import TypeAlias
+
+from attrs import Factory, define, field, frozen
+
+from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.errors import NetplugError
+from netplug_core.flows.ipam import collect
+from netplug_core.ipam.allocation.request import Released
+from netplug_core.ipam.gc.lookup import ClusterView, KnownPod, PodName
+from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
+from netplug_core.ipam.protocol import IPAM
+from netplug_core.log import Level
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.testing.allocator.call_invariants import (
+    CALL_INVARIANTS,
+    FAULT_FREE_CALL_INVARIANTS,
+    Answer,
+    ObservedCall,
+    ProcessDiedAnswer,
+)
+from netplug_core.testing.allocator.client import CallFault, StoreClient
+from netplug_core.testing.allocator.history import History
+from netplug_core.testing.allocator.invariants import (
+    COMMIT_INVARIANTS,
+    SETTLED_STATE_INVARIANTS,
+    STATE_INVARIANTS,
+    ObservedCommit,
+)
+from netplug_core.testing.allocator.model import AllocationModel
+from netplug_core.testing.allocator.operations import (
+    ASSIGN_TIMEOUT_S,
+    NAMESPACE,
+    AdvanceClock,
+    Assign,
+    CollectorView,
+    EnsureBlocks,
+    Operation,
+    OperationContext,
+    Release,
+    RunCollector,
+    StoreOperation,
+)
+from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState, read_state
+from netplug_core.testing.datastore_harness import expect, expect_same
+from netplug_core.testing.faults import ProcessDied
+
+__all__ = ["GRACE_PERIOD_S", "AllocatorHarness", "OpenIPAM"]
+
+GRACE_PERIOD_S = 60.0
+"""How patient the collector is here."""
+
+MAX_CACHE_AGE_S = 0.5
+"""How old what a client of an ordered store remembers may be."""
+
+OpenIPAM: TypeAlias = Callable[[Datastore, Clock], IPAM]
+"""Makes the IPAM of one process over its way to the store."""
+
+
+@define(eq=False, kw_only=True)
+class AllocatorHarness:
+    """A store, the processes that use it, what they were promised, and what must hold.
+
+    ``is_calm`` is whether nothing has happened yet that an ordered store leaves for a later call, or the collector, to
+    heal.
+    """
+
+    store: Datastore
+    clock: Clock
+    open_ipam: OpenIPAM
+    model: AllocationModel = field(factory=AllocationModel)
+    history: History = field(factory=History)
+    collector_memory: ScanHistory = field(factory=ScanHistory)
+    is_settled: bool = True
+    _resident_processes: dict[str, _ClientProcess] = field(default=Factory(dict))
+    _node_by_handle: dict[str, str] = field(default=Factory(dict))
+    _configurations: list[tuple[float, ClusterConfiguration]] = field(default=Factory(list))
+    _uids: Iterator[int] = field(factory=lambda: count(1))
+    _latest_state: StoredState | None = None
+    _nesting: int = 0
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether the store applies all of a commit or nothing."""
+        return self.store.description.atomicity is Atomicity.ATOMIC
+
+    def read_state(self) -> StoredState:
+        """Everything that is stored: as after the last commit, because only processes of the bench write."""
+        if self._latest_state is None:
+            self._latest_state = read_state(self.store, Deadline.after(self.clock, ASSIGN_TIMEOUT_S))
+        return self._latest_state
+
+    def reread_state(self) -> StoredState:
+        """The same, read anew: something may have been written."""
+        self._latest_state = None
+        return self.read_state()
+
+    def run(self, operation: Operation, *faults: CallFault) -> Answer:
+        """Do something, with these mishaps on the way, and judge what became of it; what was answered."""
+        if isinstance(operation, AdvanceClock):
+            self.clock.sleep(operation.seconds)
+            return None
+        return self.call(operation, *faults).answer
+
+    def call(self, operation: StoreOperation | RunCollector, *faults: CallFault) -> ObservedCall:
+        """The same, with all that can be said of it."""
+        if faults or self._nesting:
+            self.is_settled = self.is_settled and self.is_atomic
+        before, since_ns = self.read_state(), self.clock.now_ns()
+        self.record_configuration(before.configuration)
+        concern = self.model.begin_call(operation)
+        process = self._process_for(operation)
+        may_remember = process.begin(operation, faults)
+        self._nesting += 1
+        answer = self._perform(operation, process)
+        self._nesting -= 1
+        # Without a mishap too: what a resident process remembers may be a moment old.
+        self.is_settled = self.is_settled and not process.client.has_partial_commit
+        call = ObservedCall(
+            operation=operation, before=before, after=self.read_state(), answer=answer,
+            writes=tuple(process.client.writes), started_ns=since_ns, ended_ns=self.clock.now_ns(),
+            may_use_cache=may_remember,
+        )  # fmt: skip
+        self.model.end_call(call, concern)
+        # Where nothing is conditioned on the rules, a process goes by what it remembers of them for a moment.
+        is_informed = self.is_atomic or not may_remember or CLUSTER_INFORMATION in process.client.kinds
+        self._check_call(call, is_exact=is_informed and not faults)
+        return call
+
+    def check_idempotent(self, call: ObservedCall) -> None:
+        """V15: done once more, an act answers the same (a release: that nothing was held) and changes nothing."""
+        again = self.call(call.operation)
+        expected = Released(addresses=()) if isinstance(call.operation, Release) else call.answer
+        expect_same(again.answer, expected, f"V15: the answer to {call.operation}, done once more")
+        if self.is_atomic or not again.may_use_cache:
+            expect(again.has_no_effect, f"V15: {call.operation}, done once more, changed something")
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def _process_for(self, operation: StoreOperation | RunCollector) -> _ClientProcess:
+        """Who does it: a node's resident process, unless that is busy, or somebody who came for this."""
+        home = ""
+        if isinstance(operation, Assign | EnsureBlocks):
+            home = operation.request.node
+            self._node_by_handle.update({operation.request.handle: home} if operation.request.handle else {})
+        elif isinstance(operation, Release):
+            home = self._node_by_handle.get(operation.request.handle, "")
+        if not home or self._nesting:
+            return _ClientProcess.start(self)
+        if home not in self._resident_processes:
+            self._resident_processes[home] = _ClientProcess.start(self)
+        return self._resident_processes[home]
+
+    def _perform(self, operation: StoreOperation | RunCollector, process: _ClientProcess) -> Answer:
+        try:
+            if isinstance(operation, RunCollector):
+                return self._run_collector(operation.view, process.client)
+            client = OperationContext(store=process.client, ipam=process.ipam, clock=self.clock, new_uid=self._new_uid)
+            return operation.perform(client)
+        except NetplugError as error:
+            return error
+        except ProcessDied:
+            self._resident_processes = {
+                home: other for home, other in self._resident_processes.items() if other is not process
+            }
+            if isinstance(operation, RunCollector):
+                self.collector_memory = ScanHistory()
+            return ProcessDiedAnswer()
+
+    def _run_collector(self, collector_view: CollectorView, store: Datastore) -> CollectionReport:
+        """V18: the collector frees nothing whose owner lives, though its view may be blind: the ledger will say."""
+        witness = _LiveLookup(self.model)
+        collector = collect.Collector(
+            store=store,
+            witness=witness,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            log=_discard_log,
+            settings=CollectorSettings(grace_s=GRACE_PERIOD_S),
+        )
+        cluster = ClusterView() if collector_view.is_empty else witness.cluster
+        deadline = Deadline.after(self.clock, ASSIGN_TIMEOUT_S)
+        view = collect.read_view(self.store, cluster, now_ns=self.clock.now_ns(), deadline=deadline)
+        self.collector_memory, report = collect.tick(collector, view, self.collector_memory)
+        return report
+
+    def _new_uid(self) -> str:
+        return f"00000000-0000-4000-8000-{next(self._uids):012}"
+
+    # --- judging -----------------------------------------------------------------------------------------------------
+
+    def _check_call(self, call: ObservedCall, *, is_exact: bool) -> None:
+        self.model.check_state(call.after)
+        for law in CALL_INVARIANTS:
+            law(call)
+        if is_exact:
+            for exact in FAULT_FREE_CALL_INVARIANTS:
+                exact(call)
+        if self.is_settled and not self._nesting:
+            for quiet in SETTLED_STATE_INVARIANTS:
+                quiet(call.after)
+
+    def check_commit(self, step: ObservedCommit) -> None:
+        """Hold a commit against all laws of commits and of what is stored."""
+        self.record_configuration(step.after.configuration)
+        for law in COMMIT_INVARIANTS:
+            law(step)
+        for of_state in STATE_INVARIANTS:
+            of_state(step.after)
+        self.history.check_commit(step)
+
+    def record_configuration(self, configuration: ClusterConfiguration) -> None:
+        """Remember since when which rules hold."""
+        if not self._configurations or self._configurations[-1][1] != configuration:
+            self._configurations.append((self.clock.monotonic(), configuration))
+
+    def configurations_since(self, time_s: float) -> tuple[ClusterConfiguration, ...]:
+        """The rules that held at some time since then, the oldest first."""
+        newer = [rules for since, rules in self._configurations if since > time_s]
+        older = [rules for since, rules in self._configurations if since <= time_s]
+        return (*older[-1:], *newer)
+
+
+@define(eq=False, kw_only=True)
+class _ClientProcess:
+    """One process, and the eye that the bench has on its commits."""
+
+    harness: AllocatorHarness
+    client: StoreClient = field(init=False)
+    ipam: IPAM = field(init=False)
+    operation: StoreOperation | RunCollector | None = None
+    before: StoredState | None = None
+
+    @classmethod
+    def start(cls, harness: AllocatorHarness) -> _ClientProcess:
+        """A process that knows nothing yet."""
+        process = cls(harness=harness)
+        process.client = StoreClient(inner=harness.store, clock=harness.clock, observer=process)
+        process.ipam = harness.open_ipam(process.client, harness.clock)
+        return process
+
+    def begin(self, operation: StoreOperation | RunCollector, faults: tuple[CallFault, ...]) -> bool:
+        """Turn to something; whether it did something else before."""
+        is_old, self.operation = self.operation is not None, operation
+        self.client.reset(*faults)
+        return is_old
+
+    def before_commit(self, client: StoreClient) -> None:
+        """A commit is about to arrive."""
+        del client
+        self.before = self.harness.read_state()
+
+    def after_commit(self, client: StoreClient) -> None:
+        """It has, or it has not."""
+        bench, before, after = self.harness, self.before, self.harness.reread_state()
+        if before is None or self.operation is None:
+            return
+        is_exact = bench.is_atomic
+        rules = (
+            (before.configuration,) if is_exact else bench.configurations_since(client.read_started_s - MAX_CACHE_AGE_S)
+        )
+        bench.check_commit(
+            ObservedCommit(
+                operation=self.operation,
+                before=before,
+                after=after,
+                configurations=rules,
+                now_ns=bench.clock.now_ns(),
+                is_exact=is_exact,
+            )
+        )
+
+
+@frozen
+class _LiveLookup:
+    """Who knows which pods and nodes there are: those of the ledger."""
+
+    model: AllocationModel
+
+    @property
+    def cluster(self) -> ClusterView:
+        """Everything there is."""
+        return ClusterView(pods=tuple(map(self._known_pod, self.model.pods)), nodes=frozenset(self.model.nodes))
+
+    def find_pod(self, pod: PodName, *, deadline: Deadline) -> KnownPod | None:
+        """The pod as it is now."""
+        del deadline
+        return self._known_pod(pod.name) if pod.name in self.model.pods else None
+
+    def has_node(self, name: str, *, deadline: Deadline) -> bool:
+        """Whether there is such a node."""
+        del deadline
+        return name in self.model.nodes
+
+    def _known_pod(self, handle: str) -> KnownPod:
+        held = tuple(sorted(self.model.held_by(handle)))
+        return KnownPod(namespace=NAMESPACE, name=handle, node=self.model.pods[handle], addresses=held)
+
+
+def _discard_log(_level: Level, _message: str, /, **_fields: object) -> None:
+    """What is done is seen in the store."""

@@ -1,0 +1,351 @@
+"""The invariants of block assignment, each a function that raises where it does not hold; its docstring names it.
+
+Those of ``STATE_INVARIANTS`` hold of every stored state, those of ``COMMIT_INVARIANTS`` of every commit, whatever
+became of it, and
+those of ``SETTLED_STATE_INVARIANTS`` whenever nothing is under way that a crash cut short. ``history`` has what takes
+a memory, and
+``bench`` what is said of a whole call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.ipam.allocation.block_order import block_order, hashed_start
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Specific
+from netplug_core.ipam.allocation.reservations import Reserved
+from netplug_core.ipam.model.affinity import AffinityState, affinity_key, claimed_block, claiming_owner
+from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
+from netplug_core.ipam.reporting.utilization import utilization
+from netplug_core.resources.ippool import IPPoolSpec
+from netplug_core.testing.allocator.operations import Assign, ClaimBlocks, EnsureBlocks, Operation
+from netplug_core.testing.allocator.oracle import PoolRefusal, block_limits, eligible_pools, is_free
+from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState
+from netplug_core.testing.datastore_harness import expect, expect_same
+
+__all__ = [
+    "COMMIT_INVARIANTS",
+    "DEFAULT_BLOCK_LIMIT",
+    "SETTLED_STATE_INVARIANTS",
+    "STATE_INVARIANTS",
+    "ObservedCommit",
+    "order_is_a_permutation",
+]
+
+DEFAULT_BLOCK_LIMIT = 20
+"""Blocks of a family that a node claims where nobody set a limit."""
+
+
+@frozen(kw_only=True, eq=False)
+class ObservedCommit:
+    """One commit: the state before and after it, whose act it belongs to, and the time.
+
+    ``rules`` are those that its decision may have rested on: in an atomic store, which judges conditions, those of
+    the moment, in an ordered one also earlier ones that it may have read.
+    """
+
+    operation: Operation
+    before: StoredState
+    after: StoredState
+    configurations: tuple[ClusterConfiguration, ...]
+    now_ns: int
+    is_exact: bool
+
+    @property
+    def request(self) -> AssignRequest | None:
+        """The request that is served, if it is one."""
+        return self.operation.request if isinstance(self.operation, Assign) else None
+
+    @property
+    def newly_held(self) -> dict[Address, Block]:
+        """The addresses that somebody holds now and did not before, with their blocks."""
+        fresh = [address for address in self.after.held if address not in self.before.held]
+        blocks = self.after.blocks
+        return {address: next(blocks[p] for p in blocks if p.contains(address)) for address in fresh}
+
+
+# --- every stored state -----------------------------------------------------------------------------------------------
+
+
+def blocks_are_consistent(state: StoredState) -> None:
+    """V2: allocations and attributes fit together, and the queue has each free ordinal once."""
+    for prefix, block in state.blocks.items():
+        indexes = [index for index in block.allocations if index is not None]
+        expect_same(len(block.allocations), prefix.size, f"V2: the allocations of {prefix}")
+        expect_same(sorted(set(indexes)), list(range(len(block.attributes))), f"V2: the attributes used in {prefix}")
+        expect_same(len(set(block.free)), len(block.free), f"V2: the queue of {prefix} has each ordinal once")
+        free = [ordinal for ordinal, index in enumerate(block.allocations) if index is None]
+        expect_same(sorted(block.free), free, f"V2: the queue of {prefix}")
+
+
+def sequence_numbers_are_consistent(state: StoredState) -> None:
+    """V3: whoever holds an address took it under a number below the block's own."""
+    for prefix, block in state.blocks.items():
+        expect_same(len(block.sequences), prefix.size, f"V3: the numbers of {prefix}")
+        expect(all(number < block.sequence for number in block.sequences), f"V3: {prefix} has a number of the future")
+
+
+def handle_counts_are_not_too_low(state: StoredState) -> None:
+    """V4: a handle counts, for each block, at least what it holds there."""
+    for address, held in state.held.items():
+        handle, block = held.attribute.handle, state.find_block(address)
+        if handle is None or block is None:
+            continue
+        count = state.handles[handle].count(block.prefix) if handle in state.handles else 0
+        holds = len(block.held_by(handle))
+        expect(count >= holds, f"V4: {handle} holds {holds} addresses of {block.prefix} and counts {count}")
+
+
+def block_owners_have_affinities(state: StoredState) -> None:
+    """V6: who owns a block has a claim on it, and nobody else's claim on it is confirmed."""
+    for prefix, block in state.blocks.items():
+        if block.owner:
+            key = affinity_key(block.owner, prefix)
+            expect(key in state.affinities, f"V6: {block.owner} owns {prefix} and has no claim on it")
+    confirmed = [
+        claimed_block(key) for key, claim in state.affinities.items() if claim.state is AffinityState.CONFIRMED
+    ]
+    expect_same(len(set(confirmed)), len(confirmed), "V6: the blocks with more than one confirmed claim")
+
+
+def confirmed_affinities_own_their_block(state: StoredState) -> None:
+    """V7: a confirmed claim leads to a block of the claimant's."""
+    for key, claim in state.affinities.items():
+        if claim.state is AffinityState.CONFIRMED:
+            block = state.blocks.get(claimed_block(key))
+            owner = block.owner if block else "nobody: there is no such block"
+            expect_same(owner, claiming_owner(key), f"V7: who owns the block of {key}")
+
+
+def blocks_do_not_overlap_and_fit_pools(state: StoredState) -> None:
+    """V8: blocks do not overlap, and those in a pool have its block size."""
+    for one, following in pairwise(sorted(state.blocks)):
+        expect(not one.overlaps(following), f"V8: blocks {one} and {following} overlap")
+    for pool in state.configuration.pools.values():
+        for prefix in state.blocks:
+            if pool.spec.prefix.overlaps(prefix):
+                expect_same(prefix.length, pool.spec.block_length, f"V8: the length of {prefix} in {pool.key}")
+
+
+def utilization_adds_up(state: StoredState) -> None:
+    """V17: what is in use and what is free make up each block, and blocks and the rest make up each pool."""
+    reserved = Reserved.of(state.configuration.reserved)
+    for usage in utilization(state.configuration.pools.values(), state.blocks.values(), reserved):
+        for block in usage.blocks:
+            expect_same(block.in_use + len(block.block.free), block.capacity, f"V17: the parts of {block.block.prefix}")
+            expect(0 <= block.available <= block.capacity - block.in_use, f"V17: {block} has more than its free ones")
+        in_blocks = sum(block.capacity for block in usage.blocks)
+        expect_same(usage.in_use, sum(block.in_use for block in usage.blocks), f"V17: what is in use of {usage.name}")
+        expect(in_blocks <= usage.capacity, f"V17: the blocks of {usage.name} are larger than it")
+        expect(0 <= usage.available <= usage.capacity - usage.reserved, f"V17: {usage.name} has reserved ones to give")
+        if usage.capacity <= _MAX_COUNTED_ADDRESSES and usage.pool is not None:
+            expect_same(usage.available, _count_available(state, usage.prefix), f"V17: what is left of {usage.name}")
+
+
+_MAX_COUNTED_ADDRESSES = 1024
+
+
+def _count_available(state: StoredState, pool: Prefix) -> int:
+    """The addresses of a pool that nobody has and nobody reserved, counted one by one."""
+    taken = {held.address for block in state.blocks.values() for held in block.held()}
+    addresses = (pool.nth(offset) for offset in range(pool.size))
+    return sum(address not in taken and not state.configuration.is_reserved(address) for address in addresses)
+
+
+STATE_INVARIANTS = (
+    blocks_are_consistent,
+    sequence_numbers_are_consistent,
+    handle_counts_are_not_too_low,
+    block_owners_have_affinities,
+    confirmed_affinities_own_their_block,
+    blocks_do_not_overlap_and_fit_pools,
+    utilization_adds_up,
+)
+"""What holds of everything that is ever stored."""
+
+
+# --- whenever nothing is left over by a crash -------------------------------------------------------------------------
+
+
+def handle_counts_are_exact(state: StoredState) -> None:
+    """V5: a handle counts what it holds and nothing else, and is there as long as it holds something."""
+    counts: dict[str, dict[Prefix, int]] = {}
+    for prefix, block in state.blocks.items():
+        for held in block.held():
+            handle = held.attribute.handle
+            if handle is not None and handle != RESERVED_HANDLE and not held.is_cooling:
+                of_handle = counts.setdefault(handle, {})
+                of_handle[prefix] = of_handle.get(prefix, 0) + 1
+    found = {handle: dict(value.blocks) for handle, value in state.handles.items()}
+    expect_same(found, counts, "V5: what handles count")
+
+
+def affinities_have_blocks(state: StoredState) -> None:
+    """V7: every claim leads to a block of the claimant's and is confirmed."""
+    for key, claim in state.affinities.items():
+        block = state.blocks.get(claimed_block(key))
+        expect(block is not None and block.owner == claiming_owner(key), f"V7: {key} leads to no block of its own")
+        expect_same(claim.state, AffinityState.CONFIRMED, f"V7: the state of {key}")
+
+
+SETTLED_STATE_INVARIANTS = (handle_counts_are_exact, affinities_have_blocks)
+"""What holds beside that while no crash, and on ordered stores no lost race, has left anything to heal."""
+
+
+# --- every commit -----------------------------------------------------------------------------------------------------
+
+
+def new_blocks_are_blocks_of_a_pool(commit: ObservedCommit) -> None:
+    """V8: a block that is made lies in one pool and has its block size."""
+    for prefix in commit.after.blocks.keys() - commit.before.blocks.keys():
+        fits = any(_is_block_of(prefix, pool.spec) for rules in commit.configurations for pool in rules.pools.values())
+        expect(fits, f"V8: {prefix} was made and is no block of any pool")
+
+
+def _is_block_of(prefix: Prefix, pool: IPPoolSpec) -> bool:
+    return pool.prefix.covers(prefix) and pool.block_length == prefix.length
+
+
+def strict_affinity_is_respected(commit: ObservedCommit) -> None:
+    """V9: under strict affinity an address is given from a block of the claimant's and no other."""
+    request = commit.request
+    if request is None or not all(rules.settings.is_affinity_strict for rules in commit.configurations):
+        return
+    for address, block in commit.newly_held.items():
+        expect_same(block.owner, request.claimant, f"V9: who owned the block of {address} when it was given")
+
+
+def only_assignable_addresses_are_assigned(commit: ObservedCommit) -> None:
+    """V10: no automatic address is reserved, cools down, or is of a pool that may not serve the request."""
+    request = commit.request
+    if request is None:
+        return
+    automatic = {wanted.family: wanted for wanted in request.wanted if isinstance(wanted, Automatic)}
+    for address in commit.newly_held:
+        wanted = automatic.get(address.family)
+        expect(_was_free(commit, address), f"V10: {address} was given while it cooled down or was held")
+        if wanted is not None:
+            fits = any(_may_assign(rules, request, wanted, address) for rules in commit.configurations)
+            expect(fits, f"V10: {address} was given to {request}, which it may not be")
+
+
+def _was_free(commit: ObservedCommit, address: Address) -> bool:
+    """Whether an address could be given at the time of a commit."""
+    block = commit.before.find_block(address)
+    held = block.find(address) if block else None
+    return any(is_free(held, rules, commit.now_ns) for rules in commit.configurations)
+
+
+def _may_assign(
+    configuration: ClusterConfiguration, request: AssignRequest, wanted: Automatic, address: Address
+) -> bool:
+    pools = eligible_pools(configuration, request, wanted)
+    if isinstance(pools, PoolRefusal) or configuration.is_reserved(address) or configuration.is_locked:
+        return False
+    return any(pool.spec.prefix.contains(address) for pool in pools)
+
+
+def longest_free_addresses_go_first(commit: ObservedCommit) -> None:
+    """V11: of the addresses of a block that may serve, those are given that are free the longest."""
+    request = commit.request
+    if request is None or not commit.is_exact:
+        return
+    automatic = {wanted.family for wanted in request.wanted if isinstance(wanted, Automatic)}
+    by_block: dict[Prefix, set[Address]] = {}
+    for address, block in commit.newly_held.items():
+        if address.family in automatic:
+            by_block.setdefault(block.prefix, set()).add(address)
+    for prefix, taken in by_block.items():
+        old = commit.before.blocks.get(prefix)
+        if old is None or old.owner != commit.after.blocks[prefix].owner:
+            continue  # a block that begins anew
+        rested = (held.address for held in old.held() if held.is_cooling and _was_free(commit, held.address))
+        queue = [address for address in (*map(prefix.nth, old.free), *rested) if _may_serve(commit, request, address)]
+        last = max(queue.index(address) for address in taken)
+        expect_same(set(queue[: last + 1]), taken, f"V11: what is free the longest in {prefix}, and what was given")
+
+
+def cooldown_is_respected(commit: ObservedCommit) -> None:
+    """V11: an address that was released is nobody's, and stays so, until its rest is over."""
+    for block in commit.before.blocks.values():
+        for held in block.held():
+            if held.is_cooling and not _was_free(commit, held.address):
+                now = commit.after.blocks.get(block.prefix)
+                rests = now.find(held.address) if now else None
+                expect(rests is not None and rests.is_cooling, f"V11: {held.address} left its rest before it was over")
+
+
+def _may_serve(commit: ObservedCommit, request: AssignRequest, address: Address) -> bool:
+    rules = commit.before.configuration
+    edges = {edge for pool in rules.pools.values() for edge in _edge_addresses(pool.spec.prefix)}
+    return not rules.is_reserved(address) and not (request.link_layer is LinkLayer.L2 and address in edges)
+
+
+def _edge_addresses(pool: Prefix) -> Sequence[Address]:
+    return (pool.first, pool.nth(1 % pool.size), pool.last)
+
+
+def block_limits_are_respected(commit: ObservedCommit) -> None:
+    """V14: who has a limit of blocks owns no more; and only a claim makes anybody own more."""
+    owners = {block.owner for block in commit.after.blocks.values() if block.owner}
+    for owner in owners:
+        for family in Family:
+            before, after = (
+                len(commit.before.owned_blocks(owner, family)),
+                len(commit.after.owned_blocks(owner, family)),
+            )
+            if after > before:
+                expect_same(
+                    owner,
+                    _claimant(commit.operation),
+                    f"V14: who may own {after - before} blocks more by {commit.operation}",
+                )
+                most = _block_limit(commit, family)
+                expect(most is None or after <= most, f"V14: {owner} owns {after} {family} blocks of at most {most}")
+
+
+def _claimant(operation: Operation) -> str:
+    if isinstance(operation, ClaimBlocks):
+        return operation.claimant
+    return operation.request.claimant if isinstance(operation, Assign | EnsureBlocks) else ""
+
+
+def _block_limit(commit: ObservedCommit, family: Family) -> int | None:
+    """The limit for a family; None where none holds, or (on stores that judge no conditions) where it may be passed."""
+    act = commit.operation
+    if not isinstance(act, Assign | EnsureBlocks) or not commit.is_exact:
+        return None
+    if any(isinstance(wanted, Specific) and wanted.family is family for wanted in act.request.wanted):
+        return None
+    return min(block_limits(commit.before.configuration, act.request), default=DEFAULT_BLOCK_LIMIT)
+
+
+COMMIT_INVARIANTS = (
+    new_blocks_are_blocks_of_a_pool,
+    strict_affinity_is_respected,
+    only_assignable_addresses_are_assigned,
+    longest_free_addresses_go_first,
+    cooldown_is_respected,
+    block_limits_are_respected,
+)
+"""What holds of every commit."""
+
+
+# --- pure -------------------------------------------------------------------------------------------------------------
+
+
+def order_is_a_permutation(nodes: Iterable[str], pool: Prefix, length: int) -> None:
+    """V20: each node looks at every block of a pool once, in an order of its own that never changes."""
+    count = pool.subprefix_count(length)
+    for node in nodes:
+        start = hashed_start(node, pool, count)
+        expect(0 <= start < count, f"V20: {node} begins outside of {pool}")
+        order, again = list(block_order(start, pool, length)), list(block_order(start, pool, length))
+        expect_same(order, again, f"V20: the order of {node} in {pool}")
+        expect_same(
+            sorted(order), [pool.subprefix(index, length) for index in range(count)], f"V20: the blocks of {pool}"
+        )

@@ -1,0 +1,253 @@
+"""Who must hold what: the model that the store is compared with, kept from requests and answers alone.
+
+An address that somebody was told is theirs is ``held`` until they give it back. Of a call that ended badly nobody knows
+how far it came: whoever may have, or may still have, addresses is ``doubtful``, and what is stored of them may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import Factory, define, evolve, field, frozen
+
+from netplug_core.addressing import Address
+from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released
+from netplug_core.ipam.model.affinity import owner_node
+from netplug_core.ipam.model.block import Allocation, Pairs
+from netplug_core.records import OutcomeUnknown
+from netplug_core.resources.node import NODE
+from netplug_core.testing.allocator.call_invariants import ObservedCall, ProcessDiedAnswer
+from netplug_core.testing.allocator.operations import (
+    Assign,
+    ChangeOwner,
+    ClaimBlocks,
+    DeletePod,
+    DeleteResource,
+    EnsureBlocks,
+    Release,
+    ReleaseAddresses,
+    RunCollector,
+    StoreOperation,
+)
+from netplug_core.testing.allocator.state import StoredState
+from netplug_core.testing.datastore_harness import expect, expect_same
+
+__all__ = ["AllocationModel", "CallScope", "Holder"]
+
+
+@frozen
+class Holder:
+    """Somebody with an address, as it is to be stored: handle and attributes, but for the time of day."""
+
+    handle: str | None
+    owner: Pairs
+
+    @classmethod
+    def of(cls, held: Allocation) -> Holder:
+        """Who is stored as the holder of an address."""
+        attribute = held.attribute
+        return cls(attribute.handle, _without_time(attribute.owner))
+
+    @classmethod
+    def of_request(cls, request: AssignRequest) -> Holder:
+        """Who a request wants addresses for."""
+        return cls(request.handle, tuple(sorted((*request.owner, ("node", request.node)))))
+
+
+@frozen(kw_only=True)
+class CallScope:
+    """What a call is about: until it has ended nobody knows what ``holders`` hold, nor who has ``addresses``.
+
+    ``promised`` are those of the addresses that somebody had been told are theirs.
+    """
+
+    holders: frozenset[Holder] = frozenset()
+    addresses: frozenset[Address] = frozenset()
+    recorded: frozenset[Address] = frozenset()
+
+
+@define
+class AllocationModel:
+    """Addresses and their holders, as promised.
+
+    ``numbers`` has the sequence number of each held address, as it was stored when it was promised. ``pods`` are the
+    living workloads that an orchestrator knows, handle to node, ``buried`` those that have died, and ``nodes`` the
+    nodes that exist. ``loose`` are handles whose endpoints say too much: somebody freed their addresses one by one, or
+    the pod died. ``in_flight`` is what calls are about that have not ended.
+    """
+
+    held: dict[Address, Holder] = field(default=Factory(dict))
+    sequence_numbers: dict[Address, int] = field(default=Factory(dict))
+    uncertain: set[Holder] = field(default=Factory(set))
+    pods: dict[str, str] = field(default=Factory(dict))
+    deleted_pods: set[str] = field(default=Factory(set))
+    nodes: set[str] = field(default=Factory(set))
+    stale_endpoints: set[str] = field(default=Factory(set))
+    in_flight: list[CallScope] = field(default=Factory(list))
+
+    def held_by(self, handle: str | None) -> frozenset[Address]:
+        """What was promised to a handle."""
+        return frozenset(address for address, holder in self.held.items() if holder.handle == handle)
+
+    # --- before a call -----------------------------------------------------------------------------------------------
+
+    def begin_call(self, operation: StoreOperation | RunCollector) -> CallScope:
+        """Something is about to be done: what it is about."""
+        concern = self._scope_of(operation)
+        self.in_flight.append(concern)
+        return concern
+
+    def _scope_of(self, operation: StoreOperation | RunCollector) -> CallScope:
+        match operation:
+            case Assign(request=request):
+                self._add_pod(request)
+                return CallScope(holders=frozenset({Holder.of_request(request)}))
+            case EnsureBlocks(request=request):
+                self.nodes.add(request.node)
+            case ClaimBlocks(claimant=claimant) if owner_node(claimant):
+                self.nodes.add(owner_node(claimant))
+            case Release(request=released):
+                self.stale_endpoints.add(released.handle)
+                if released.sequence is None:
+                    self.pods.pop(released.handle, None)
+                held = self.held_by(released.handle)
+                return self._scope_of_addresses(
+                    a for a in held if released.sequence in (None, self.sequence_numbers[a])
+                )
+            case ReleaseAddresses(items=items):
+                return self._scope_of_addresses(item.address for item in items)
+            case ChangeOwner(change=change) if change.owner is not None:
+                concern = self._scope_of_addresses((change.address,))
+                new = Holder(change.handle, _without_time(change.owner))
+                return evolve(concern, holders=concern.holders | {new})
+            case DeletePod(handle=handle):
+                self._delete_pod(handle)
+            case DeleteResource(key=key) if key.kind == NODE:
+                self.delete_node(key.name)
+            case _:
+                pass
+        return CallScope()
+
+    def _scope_of_addresses(self, addresses: Iterable[Address]) -> CallScope:
+        named = frozenset(addresses)
+        promised = named & self.held.keys()
+        return CallScope(holders=frozenset(self._forget_addresses(promised)), addresses=named, recorded=promised)
+
+    def delete_node(self, node: str) -> None:
+        """A node is gone, and the pods on it with it."""
+        self.nodes.discard(node)
+        for handle in [handle for handle, home in self.pods.items() if home == node]:
+            self._delete_pod(handle)
+
+    def _add_pod(self, request: AssignRequest) -> None:
+        self.nodes.add(request.node)
+        if request.handle is not None and any(name == "pod" for name, _value in request.owner):
+            self.pods[request.handle] = request.node
+            self.deleted_pods.discard(request.handle)
+
+    def _delete_pod(self, handle: str) -> None:
+        self.pods.pop(handle, None)
+        self.deleted_pods.add(handle)
+        self.stale_endpoints.add(handle)
+        self.uncertain |= self._forget_addresses(self.held_by(handle))
+
+    def _forget_addresses(self, addresses: Iterable[Address]) -> set[Holder]:
+        """Strike out some promises; to whom they were made."""
+        found: set[Holder] = set()
+        for address in tuple(addresses):
+            found.add(self.held.pop(address))
+            del self.sequence_numbers[address]
+        return found
+
+    # --- after it ----------------------------------------------------------------------------------------------------
+
+    def end_call(self, call: ObservedCall, scope: CallScope) -> None:
+        """Something has been done: note what was promised; whom it concerned is in doubt unless it ended well."""
+        self.in_flight.remove(scope)
+        answer = call.answer
+        if isinstance(answer, ProcessDiedAnswer | OutcomeUnknown):
+            self.uncertain |= scope.holders
+        match call.operation:
+            case Assign(request=request) if isinstance(answer, Assignment):
+                self._add_pod(request)
+                self._record_assignment(
+                    {given.address for given in answer.addresses}, call.after, Holder.of_request(request)
+                )
+            case Assign() if call.is_certainly_refused:
+                pass
+            case Release(request=released) if isinstance(answer, Released):
+                if released.sequence is None:
+                    # What it was given while it was being released may be gone too.
+                    self._forget_addresses(a for a in self.held_by(released.handle) if a not in call.after.held)
+                    self.uncertain = {holder for holder in self.uncertain if holder.handle != released.handle}
+            case ReleaseAddresses() | ChangeOwner():
+                self._reconcile(scope, call.after)
+            case _:
+                self.uncertain |= scope.holders
+
+    def _record_assignment(self, given: Iterable[Address], state: StoredState, holder: Holder) -> None:
+        # V1, the moment it matters: what is promised was nobody else's, and is stored under the one who asked.
+        for address in given:
+            allocation = state.held.get(address)
+            if allocation is None:
+                raise AssertionError(f"V1: {address} was given to {holder}, and nobody is stored as holding it")
+            found, before = Holder.of(allocation), self.held.get(address)
+            expect(before is None or before == found, f"V1: {address} of {before} was given to {holder}")
+            is_theirs = found.handle == holder.handle and (found in (holder, before) or self._may_hold(found))
+            expect(is_theirs, f"V1: {address} was given to {holder} and is stored as held by {found}")
+            self._record(address, allocation)
+        self.stale_endpoints.discard(holder.handle or "")
+
+    def _reconcile(self, scope: CallScope, state: StoredState) -> None:
+        """Go by what is stored of addresses that a call was about, within what it may have done."""
+        for address in scope.addresses:
+            allocation = state.held.get(address)
+            if allocation is None:
+                # Freed, perhaps from somebody who was given it meanwhile.
+                freed = {*scope.holders, *self._forget_addresses({address} & self.held.keys())}
+                self.stale_endpoints.update(holder.handle or "" for holder in freed)
+            elif Holder.of(allocation) in scope.holders:
+                if address in {*scope.recorded, *self.held}:
+                    self._record(address, allocation)
+                else:  # whose it was is in doubt, and so it is under the new name
+                    self.uncertain.add(Holder.of(allocation))
+
+    def _record(self, address: Address, allocation: Allocation) -> None:
+        holder = Holder.of(allocation)
+        if holder.handle in self.deleted_pods:
+            self.uncertain.add(holder)
+        else:
+            self.held[address] = holder
+            self.sequence_numbers[address] = allocation.sequence
+
+    def _may_hold(self, holder: Holder) -> bool:
+        return holder in self.uncertain or any(holder in concern.holders for concern in self.in_flight)
+
+    # --- at any time -------------------------------------------------------------------------------------------------
+
+    def check_state(self, state: StoredState) -> None:
+        """V1: every promise stands, under the number it was given; and nobody has what was not asked for."""
+        open_ones = frozenset(address for concern in self.in_flight for address in concern.addresses)
+        for address, holder in self.held.items():
+            if address not in open_ones:
+                self._check_address(address, holder, state)
+        for address, allocation in state.held.items():
+            if address not in self.held:
+                found = Holder.of(allocation)
+                expect(self._may_hold(found), f"V1: {found} holds {address}, and was never given it")
+        for handle in self.pods.keys() - self.stale_endpoints:
+            named = set(state.endpoints.get(handle, ())) - open_ones
+            expect(named <= state.held_by(handle), f"V1: the endpoint of {handle} names {named}, not all its own")
+
+    def _check_address(self, address: Address, holder: Holder, state: StoredState) -> None:
+        allocation = state.held.get(address)
+        if allocation is None:
+            raise AssertionError(f"V1: {address} was promised to {holder} and is not held any more")
+        expect_same(Holder.of(allocation), holder, f"V1: who holds {address}")
+        expect_same(
+            allocation.sequence, self.sequence_numbers[address], f"V1: the number under which {holder} has {address}"
+        )
+
+
+def _without_time(owner: Pairs) -> Pairs:
+    return tuple(pair for pair in owner if pair[0] != "timestamp")

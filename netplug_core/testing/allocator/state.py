@@ -1,0 +1,116 @@
+"""All that an allocator has stored, read at one moment: what the laws judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, claimed_block, claiming_owner
+from netplug_core.ipam.model.block import BLOCK, RESERVED_HANDLE, Allocation, Block
+from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.records import Get, Key, List, Query, Snapshot
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ipreservation import IPRESERVATION
+from netplug_core.resources.node import NODE
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+
+__all__ = ["ClusterConfiguration", "StoredState", "read_state"]
+
+_QUERIES: tuple[Query, ...] = (
+    List(IPPOOL),
+    List(NODE),
+    List(IPRESERVATION),
+    Get(IPAM_CONFIGURATION_KEY),
+    Get(CLUSTER_INFORMATION_KEY),
+    List(BLOCK),
+    List(AFFINITY),
+    List(HANDLE),
+    List(WORKLOAD_ENDPOINT),
+)
+_CALL_S = 5.0
+
+
+@frozen(kw_only=True)
+class ClusterConfiguration:
+    """What people have said: pools by name, labels of nodes, reserved prefixes, the configuration, the lock."""
+
+    pools: Mapping[str, IPPool]
+    labels: Mapping[str, Mapping[str, str]]
+    reserved: tuple[Prefix, ...]
+    settings: IPAMConfigurationSpec
+    is_locked: bool
+
+    def is_reserved(self, address: Address) -> bool:
+        """Whether automatic assignment must leave an address alone."""
+        return any(prefix.contains(address) for prefix in self.reserved)
+
+
+@frozen(kw_only=True, eq=False)
+class StoredState:
+    """Rules and books of one moment. ``held`` has every address that somebody holds: neither cooling nor kept back."""
+
+    configuration: ClusterConfiguration
+    blocks: Mapping[Prefix, Block]
+    affinities: Mapping[Key[Affinity], Affinity]
+    handles: Mapping[str, Handle]
+    endpoints: Mapping[str, tuple[Address, ...]]
+    held: Mapping[Address, Allocation]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> StoredState:
+        """What a snapshot of everything says."""
+        configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
+        information = snapshot.find(CLUSTER_INFORMATION_KEY)
+        blocks = {record.value.prefix: record.value for record in snapshot.list(List(BLOCK))}
+        return cls(
+            configuration=ClusterConfiguration(
+                pools={record.key.name: record.value for record in snapshot.list(List(IPPOOL))},
+                labels={record.key.name: dict(record.value.metadata.labels) for record in snapshot.list(List(NODE))},
+                reserved=tuple(
+                    prefix for record in snapshot.list(List(IPRESERVATION)) for prefix in record.value.spec.reserved
+                ),
+                settings=configuration.value.spec if configuration else IPAMConfigurationSpec(),
+                is_locked=information is not None and information.value.is_locked,
+            ),
+            blocks=blocks,
+            affinities={record.key: record.value for record in snapshot.list(List(AFFINITY))},
+            handles={record.key.name: record.value for record in snapshot.list(List(HANDLE))},
+            endpoints={
+                record.key.name: record.value.spec.addresses for record in snapshot.list(List(WORKLOAD_ENDPOINT))
+            },
+            held={
+                held.address: held
+                for block in blocks.values()
+                for held in block.held()
+                if not held.is_cooling and held.attribute.handle != RESERVED_HANDLE
+            },
+        )
+
+    def held_by(self, handle: str | None) -> frozenset[Address]:
+        """The addresses that a handle holds, wherever; those without one for None."""
+        return frozenset(address for address, held in self.held.items() if held.attribute.handle == handle)
+
+    def owned_blocks(self, owner: str, family: Family) -> frozenset[Prefix]:
+        """The blocks of a family that are an owner's."""
+        return frozenset(
+            prefix for prefix, block in self.blocks.items() if block.owner == owner and prefix.family is family
+        )
+
+    def claimed_blocks(self, owner: str) -> frozenset[Prefix]:
+        """The blocks that an owner has claims on, whether they are there or not."""
+        return frozenset(claimed_block(key) for key in self.affinities if claiming_owner(key) == owner)
+
+    def find_block(self, address: Address) -> Block | None:
+        """The block that an address lies in."""
+        return next((block for prefix, block in self.blocks.items() if prefix.contains(address)), None)
+
+
+def read_state(store: Datastore, deadline: Deadline) -> StoredState:
+    """Everything, from one moment."""
+    return StoredState.of(store.read(_QUERIES, deadline=deadline.capped(_CALL_S)))

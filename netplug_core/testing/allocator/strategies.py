@@ -1,0 +1,351 @@
+"""Hypothesis strategies for acts and mishaps, in a small world that is crowded enough for everything to happen.
+
+Three nodes, a few workloads, pools of a handful of blocks in both families: whatever is drawn meets what was drawn
+before. What depends on who holds what is drawn from a ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
+
+from attrs import evolve, frozen
+from hypothesis import strategies as st
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.request import (
+    AssignRequest,
+    Automatic,
+    LinkLayer,
+    Shortfall,
+    Specific,
+    Wanted,
+)
+from netplug_core.ipam.model.affinity import affinity_key, host_owner
+from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
+from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.resources.node import Node, node_key
+from netplug_core.testing.allocator.client import CallFault, FaultKind
+from netplug_core.testing.allocator.deferred import (
+    DeferredOperation,
+    DeferredOwnerChange,
+    DeferredRelease,
+    DeferredReleaseAddresses,
+    DeferredReleaseItem,
+)
+from netplug_core.testing.allocator.operations import (
+    NAMESPACE,
+    AdvanceClock,
+    ApplyResource,
+    Assign,
+    ClaimBlocks,
+    CollectorView,
+    ConfigureIPAM,
+    DeletePod,
+    DeleteResource,
+    EnsureBlocks,
+    RelinquishAffinities,
+    RelinquishBlock,
+    RelinquishNode,
+    RelinquishOperation,
+    RelinquishPool,
+    RunCollector,
+    StoreOperation,
+)
+
+__all__ = [
+    "HANDLES",
+    "NODES",
+    "POOLS",
+    "SERVICE_HANDLE",
+    "WORKLOADS",
+    "ConcurrentOperation",
+    "address_corrections",
+    "admin_operations",
+    "assignments",
+    "call_faults",
+    "claims",
+    "clock_advances",
+    "collector_runs",
+    "make_pool",
+    "make_request",
+    "releases",
+    "relinquishments",
+    "simple_assignments",
+]
+
+NODES = ("node-a", "node-b", "node-c")
+WORKLOADS = {"w0": "node-a", "w1": "node-a", "w2": "node-b", "w3": "node-b", "w4": "node-c"}
+"""Handles of pods, and where those run."""
+
+SERVICE_HANDLE = "service"
+"""A handle without a pod, for which any node asks."""
+
+HANDLES = (*WORKLOADS, SERVICE_HANDLE)
+POOLS = {
+    "p0": ("10.0.0.0/28", (30, 31)),
+    "p1": ("10.0.1.0/29", (30, 32)),
+    "p2": ("10.0.2.0/30", (32,)),
+    "s0": ("fd00::/125", (126, 127)),
+    "s1": ("fd00:0:0:1::/126", (128,)),
+}
+"""Names, ranges and the block sizes that they may have."""
+
+_ALLOWED_USES = (
+    (AllowedUse.WORKLOAD, AllowedUse.TUNNEL),
+    (AllowedUse.WORKLOAD,),
+    (AllowedUse.WORKLOAD,),
+    (AllowedUse.TUNNEL,),
+    (AllowedUse.LOAD_BALANCER,),
+)
+_RESERVED_PREFIXES = ("10.0.0.0/31", "10.0.0.4/30", "10.0.1.3", "10.0.2.0/30", "fd00::/126", "fd00:0:0:1::1")
+_SETTINGS = (
+    IPAMConfigurationSpec(),
+    IPAMConfigurationSpec(cooldown_s=5),
+    IPAMConfigurationSpec(is_affinity_strict=True),
+    IPAMConfigurationSpec(is_affinity_strict=True, max_blocks_per_host=1),
+    IPAMConfigurationSpec(is_affinity_strict=True, max_blocks_per_host=2, cooldown_s=5),
+    IPAMConfigurationSpec(is_affinity_strict=True, may_auto_allocate_blocks=False),
+)
+
+T = TypeVar("T")
+RequestVariant: TypeAlias = Callable[[AssignRequest], AssignRequest]
+_REQUEST_VARIANTS: tuple[RequestVariant, ...] = (
+    lambda plain: plain,
+    lambda plain: evolve(plain, shortfall=Shortfall.REFUSE),
+    lambda plain: evolve(plain, link_layer=LinkLayer.L2),
+    lambda plain: evolve(plain, block_limit=1),
+    lambda plain: evolve(plain, block_limit=2),
+    lambda plain: evolve(plain, max_per_handle=1),
+    lambda plain: evolve(plain, max_per_handle=3),
+    lambda plain: evolve(plain, host_reserved=(1, 1)),
+    lambda plain: evolve(plain, namespace_labels=(("env", "x"),)),
+    lambda plain: evolve(plain, use=AllowedUse.TUNNEL),
+    lambda plain: evolve(plain, use=AllowedUse.LOAD_BALANCER, affine_to="virtual:lb"),
+    lambda plain: evolve(plain, use=None),
+)
+
+_nodes = st.sampled_from(NODES)
+_handles = st.sampled_from(HANDLES)
+_names = st.sampled_from(sorted(POOLS))
+_emptiness = st.sampled_from(Emptiness)
+_indices = st.integers(0, 60)
+
+
+# --- workloads --------------------------------------------------------------------------------------------------------
+
+
+def make_request(handle: str | None, *wanted: Wanted, node: str = "", number: int = 0) -> AssignRequest:
+    """What a workload wants, on its own node unless another is named."""
+    is_pod = handle in WORKLOADS
+    owner = (("namespace", NAMESPACE), ("pod", handle or "")) if is_pod else (("service", f"{handle}-{number}"),)
+    home = node or WORKLOADS.get(handle or "", NODES[0])
+    return AssignRequest(handle=handle, node=home, wanted=wanted, owner=owner, use=AllowedUse.WORKLOAD)
+
+
+def simple_assignments() -> st.SearchStrategy[Assign]:
+    """A workload wants an address, a few, or one of each family."""
+    return _sampled(_SIMPLE_ASSIGNMENTS)
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> Assign:
+    """Requests of every sort, mostly of one or two simple things."""
+    handle = draw(st.one_of(_handles, _handles, _handles, st.none()))
+    node = "" if handle in WORKLOADS else draw(_nodes)
+    number = draw(st.integers(0, 2**20)) if handle is None else 0
+    wish = make_request(handle, *draw(_wanted()), node=node, number=number)
+    for twist in draw(st.lists(st.sampled_from(_REQUEST_VARIANTS), max_size=2)):
+        wish = twist(wish)
+    return Assign(request=wish)
+
+
+@st.composite
+def _wanted(draw: st.DrawFn) -> tuple[Wanted, ...]:
+    v4, v6 = Family.IPV4, Family.IPV6
+    families: tuple[Family, ...] = draw(st.sampled_from([(v4,), (v4,), (v6,), (v4, v6)]))
+    is_specific = draw(st.integers(0, 5)) == 0
+    if is_specific:
+        return tuple(draw(_specific(family)) for family in families)
+    return tuple(draw(_automatic(family)) for family in families)
+
+
+@st.composite
+def _automatic(draw: st.DrawFn, family: Family) -> Automatic:
+    count = draw(st.sampled_from([1, 1, 2, 3, 5]))
+    named = draw(st.sampled_from([0, 0, 0, 1, 2]))
+    return Automatic(family=family, count=count, pools=tuple(draw(_names_of(family)) for _ in range(named)))
+
+
+@st.composite
+def _specific(draw: st.DrawFn, family: Family) -> Specific:
+    named = (draw(_names_of(family)),) if draw(st.integers(0, 3)) == 0 else ()
+    return Specific(address=draw(_addresses(family)), pools=named)
+
+
+def _names_of(family: Family) -> st.SearchStrategy[str]:
+    names = [name for name, (cidr, _lengths) in POOLS.items() if Prefix.parse(cidr).family is family]
+    return st.sampled_from([*names, *names, *names, "p0", "none"])
+
+
+@st.composite
+def _addresses(draw: st.DrawFn, family: Family | None = None) -> Address:
+    ranges = [Prefix.parse(cidr) for cidr, _lengths in POOLS.values()]
+    chosen = draw(st.sampled_from([prefix for prefix in ranges if family in (None, prefix.family)]))
+    return chosen.nth(draw(st.integers(0, chosen.size - 1)))
+
+
+def releases() -> st.SearchStrategy[DeferredRelease]:
+    """Of somebody who holds something, by number or not."""
+    return st.builds(DeferredRelease, index=_indices, sequence_index=_indices)
+
+
+def address_corrections() -> st.SearchStrategy[DeferredOperation]:
+    """Addresses freed one by one, and owners changed."""
+    items = st.builds(
+        DeferredReleaseItem, index=_indices, address=_addresses(), handle_index=_indices, sequence_index=_indices
+    )
+    return st.one_of(
+        st.builds(DeferredReleaseAddresses, items=st.lists(items, min_size=1, max_size=4).map(tuple)),
+        st.builds(
+            DeferredOwnerChange, index=_indices, address=_addresses(), handle_index=_indices, mark=st.sampled_from("ab")
+        ),
+    )
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+def claims() -> st.SearchStrategy[ClaimBlocks | EnsureBlocks]:
+    """Claims ahead of time, of nodes and of a load balancer."""
+    claimants = st.sampled_from([*map(host_owner, NODES), "virtual:lb"])
+    ranges = st.builds(_subprefix, _names, st.sampled_from([0, 1, 2]), st.integers(0, 3))
+    ensured = assignments().map(lambda act: EnsureBlocks(request=act.request))
+    return st.one_of(st.builds(ClaimBlocks, claimant=claimants, prefix=ranges), ensured)
+
+
+def _subprefix(name: str, longer: int, index: int) -> Prefix:
+    whole = Prefix.parse(POOLS[name][0])
+    return whole.subprefix(index % whole.subprefix_count(whole.length + longer), whole.length + longer)
+
+
+def relinquishments() -> st.SearchStrategy[RelinquishOperation]:
+    """Claims given up by node, by pool, by block, and by name whether there are such claims or not."""
+    ranges = _names.map(lambda name: Prefix.parse(POOLS[name][0]))
+    blocks = st.builds(
+        lambda name, at: Prefix.parse(POOLS[name][0]).subprefix(at, POOLS[name][1][0]), _names, _block_indices
+    )
+    keys = st.builds(lambda node, block: affinity_key(host_owner(node), block), _nodes, blocks)
+    return st.one_of(
+        st.builds(RelinquishNode, node=_nodes, emptiness=_emptiness),
+        st.builds(RelinquishPool, pool=ranges, emptiness=_emptiness),
+        st.builds(RelinquishBlock, block=blocks, emptiness=_emptiness),
+        st.builds(
+            RelinquishAffinities, affinities=st.lists(keys, max_size=3, unique=True).map(tuple), emptiness=_emptiness
+        ),
+    )
+
+
+_block_indices = st.integers(0, 1)
+
+
+# --- people -----------------------------------------------------------------------------------------------------------
+
+
+def make_pool(name: str) -> IPPool:
+    """One of ``POOLS``, with the first of its block sizes and every default."""
+    cidr, lengths = POOLS[name]
+    return IPPool(metadata=Metadata(name=name), spec=IPPoolSpec(prefix=Prefix.parse(cidr), block_length=lengths[0]))
+
+
+def _pool_variants(name: str) -> tuple[IPPool, ...]:
+    """A pool in all its forms: as it usually is, and with each setting in turn that says who may use it."""
+    usual = make_pool(name)
+    specs = [evolve(usual.spec, block_length=length) for length in POOLS[name][1]]
+    specs += [evolve(usual.spec, allowed_uses=uses) for uses in _ALLOWED_USES]
+    specs += [evolve(usual.spec, node_selector=selector) for selector in ("zone == 'a'", "!has(zone)")]
+    specs.append(evolve(usual.spec, allowed_uses=(AllowedUse.WORKLOAD,), namespace_selector="env == 'x'"))
+    specs.append(evolve(usual.spec, assignment_mode=AssignmentMode.MANUAL))
+    specs += [evolve(usual.spec, is_disabled=True)] * 2
+    return tuple(evolve(usual, spec=spec) for spec in specs)
+
+
+def admin_operations() -> st.SearchStrategy[StoreOperation]:
+    """What people do: to pools, nodes, reservations and the configuration."""
+    return st.one_of(_sampled(_POOL_OPERATIONS), _sampled(_OTHER_OPERATIONS))
+
+
+def _make_reservation(name: str, *cidrs: str) -> IPReservation:
+    spec = IPReservationSpec(reserved=tuple(map(Prefix.parse, cidrs)))
+    return IPReservation(metadata=Metadata(name=name), spec=spec)
+
+
+# --- what comes in between --------------------------------------------------------------------------------------------
+
+
+def clock_advances() -> st.SearchStrategy[AdvanceClock]:
+    """From a moment to more than every patience."""
+    return st.builds(AdvanceClock, seconds=st.sampled_from([0.2, 1.0, 5.0, 7.0, 61.0, 200.0]))
+
+
+def collector_runs() -> st.SearchStrategy[RunCollector]:
+    """The collector's, mostly with its eyes open."""
+    return st.builds(RunCollector, view=st.builds(CollectorView, is_empty=st.sampled_from([False, False, False, True])))
+
+
+@frozen(kw_only=True)
+class ConcurrentOperation:
+    """Somebody else's act, just before the call ``at`` of another one."""
+
+    at: int
+    operation: StoreOperation | RunCollector | DeferredOperation
+
+
+def call_faults() -> st.SearchStrategy[CallFault | ConcurrentOperation | None]:
+    """What may happen to one of the first calls to the store; nothing, every other time."""
+    sorts = st.sampled_from([sort for sort in FaultKind if sort is not FaultKind.CONCURRENT_OPERATION])
+    at = st.sampled_from([1, 2, 2, 3, 3, 4])
+    mishap = st.builds(CallFault, sorts, at, st.integers(0, 12))
+    acts = st.one_of(simple_assignments(), releases(), admin_operations(), relinquishments(), collector_runs())
+    return st.one_of(st.none(), st.none(), mishap, st.builds(ConcurrentOperation, at=at, operation=acts))
+
+
+# --- catalogues: to draw one of a list is quick -----------------------------------------------------------------------
+
+
+def _sampled(catalogue: tuple[T, ...]) -> st.SearchStrategy[T]:
+    # By position: the texts of whole catalogues would fill pages.
+    return st.sampled_from(range(len(catalogue))).map(catalogue.__getitem__)
+
+
+_COUNTS = ((1, 0), (1, 1), (2, 0), (3, 1), (5, 0), (0, 2))
+_SIMPLE_ASSIGNMENTS = tuple(
+    Assign(
+        request=make_request(
+            handle,
+            *(Automatic(family=family, count=n) for family, n in zip(Family, counts, strict=True) if n),
+            node=node,
+        )
+    )
+    for counts in _COUNTS
+    for handle, node in (*WORKLOADS.items(), *((SERVICE_HANDLE, node) for node in NODES))
+)
+_LABELS: tuple[Labels, ...] = ((), (("zone", "a"),), (("zone", "b"),))
+_POOL_OPERATIONS: tuple[StoreOperation, ...] = (
+    *(ApplyResource(resource=form) for name in POOLS for form in _pool_variants(name)),
+    *[ApplyResource(resource=make_pool(name)) for name in POOLS] * 4,
+    *[DeleteResource(key=ippool_key(name)) for name in POOLS] * 4,
+)
+_OTHER_OPERATIONS: tuple[StoreOperation, ...] = (
+    *(ConfigureIPAM(settings=settings) for settings in _SETTINGS),
+    *(DeletePod(handle=handle) for handle in WORKLOADS),
+    *(ApplyResource(resource=Node(metadata=Metadata(name=n, labels=labels))) for n in NODES for labels in _LABELS),
+    *(DeleteResource(key=node_key(name)) for name in NODES),
+    *(ApplyResource(resource=_make_reservation("r", cidr)) for cidr in _RESERVED_PREFIXES),
+    *(ApplyResource(resource=_make_reservation("s", *pair)) for pair in pairwise(_RESERVED_PREFIXES)),
+    *(DeleteResource(key=ipreservation_key(name)) for name in "rsrsrs"),
+)

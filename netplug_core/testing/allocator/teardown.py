@@ -1,0 +1,86 @@
+"""The end of everything: workloads leave or are found dead, nodes go, and nothing may be left in the store.
+
+It shows that what crashes left behind was reachable all the time: by a release, by giving up a node, by the collector.
+"""
+
+from __future__ import annotations
+
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
+from netplug_core.ipam.model.affinity import claiming_owner, owner_node
+from netplug_core.testing.allocator.harness import GRACE_PERIOD_S, AllocatorHarness
+from netplug_core.testing.allocator.invariants import handle_counts_are_exact
+from netplug_core.testing.allocator.operations import (
+    AdvanceClock,
+    DeletePod,
+    Release,
+    ReleaseAddresses,
+    RelinquishAffinities,
+    RelinquishNode,
+    RunCollector,
+    SetReady,
+)
+from netplug_core.testing.datastore_harness import expect_same
+
+__all__ = ["tear_down"]
+
+
+def tear_down(harness: AllocatorHarness) -> None:
+    """End every workload and every node, and hold the empty store against the laws."""
+    harness.run(SetReady(is_ready=True))
+    _release_other_handles(harness)
+    _relinquish_virtual_affinities(harness)
+    _delete_pods(harness)
+    _delete_nodes(harness)
+    stored = harness.read_state()
+    expect_same(dict(stored.handles), {}, "V5: the handles that are left")
+    expect_same(dict(stored.affinities), {}, "V6: the claims that are left")
+    expect_same(dict(stored.blocks), {}, "V7: the blocks that are left")
+
+
+def _release_other_handles(harness: AllocatorHarness) -> None:
+    """Those who hold addresses for other things than pods are asked to give them back: nobody else can know."""
+    stored = harness.read_state()
+    others = {held.attribute.handle for held in stored.held.values() if not held.attribute.owner_value("pod")}
+    for handle in sorted(handle for handle in others if handle is not None):
+        harness.run(Release(request=ReleaseRequest(handle=handle)))
+    left = harness.read_state().held
+    items = tuple(ReleaseItem(address=a) for a, held in left.items() if not held.attribute.owner_value("pod"))
+    if items:
+        harness.run(ReleaseAddresses(items=items))
+
+
+def _relinquish_virtual_affinities(harness: AllocatorHarness) -> None:
+    """The claims of load balancers and the like."""
+    claims = tuple(key for key in harness.read_state().affinities if not owner_node(claiming_owner(key)))
+    harness.run(RelinquishAffinities(affinities=claims, emptiness=Emptiness.NOT_REQUIRED))
+
+
+def _delete_pods(harness: AllocatorHarness) -> None:
+    """V18: what dead pods held is free after the grace period and two ticks, and what handles count is right soon."""
+    for handle in sorted(harness.model.pods):
+        harness.run(DeletePod(handle=handle))
+    _run_collector_and_wait(harness)
+    harness.run(RunCollector())
+    expect_same(dict(harness.read_state().held), {}, "V18: what nobody has freed of dead pods")
+    _run_collector_and_wait(harness)
+    harness.run(RunCollector())
+    handle_counts_are_exact(harness.read_state())
+
+
+def _delete_nodes(harness: AllocatorHarness) -> None:
+    """One node is removed in order, of the others the collector finds out; then what cools down is waited for."""
+    nodes = sorted({owner_node(claiming_owner(key)) for key in harness.read_state().affinities})
+    for node in nodes[:1]:
+        harness.run(RelinquishNode(node=node, emptiness=Emptiness.NOT_REQUIRED))
+    for node in (*nodes, *harness.model.nodes):
+        harness.model.delete_node(node)
+    _run_collector_and_wait(harness)
+    _run_collector_and_wait(harness)
+    harness.run(RunCollector())
+
+
+def _run_collector_and_wait(harness: AllocatorHarness) -> None:
+    """The collector looks round, and loses patience."""
+    harness.run(RunCollector())
+    harness.run(AdvanceClock(seconds=GRACE_PERIOD_S + 1))

@@ -1,0 +1,318 @@
+"""What every dataplane must do, as cases that run against any implementation.
+
+Each case takes a fresh :class:`~netplug_core.testing.dataplane_harness.DataplaneHarness`: the dataplane under test, and
+hands to arrange the world around it and to spoil it. A test module needs three lines::
+
+    @pytest.mark.parametrize("case", DATAPLANE_CHECKS, ids=lambda case: case.__name__)
+    def test_conformance(case: DataplaneCheck, bench: DataplaneHarness) -> None:
+        case(bench)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from attrs import evolve
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.plan import plan
+from netplug_core.dataplane.protocol import DataplaneTimeout, InterfacePresence, KernelError, LinkExists, RouteConflict
+from netplug_core.errors import NamespaceNotFound
+from netplug_core.testing.dataplane_harness import (
+    DataplaneHarness,
+    apply,
+    endpoint,
+    expect,
+    expect_as_planned,
+    expect_difference,
+    expect_refused,
+    expect_unchanged,
+    link_to,
+    plan_for,
+    remove,
+)
+
+__all__ = ["DATAPLANE_CHECKS", "DataplaneCheck"]
+
+DataplaneCheck: TypeAlias = Callable[[DataplaneHarness], None]
+"""One thing that a dataplane must do; it raises AssertionError when it does not."""
+
+_FAMILIES = (("10.65.0.5",), ("fd65::5",), ("10.65.0.5", "fd65::5"), ("10.65.0.5", "10.65.0.6", "fd65::5", "fd65::6"))
+_DUAL = ("10.65.0.5", "fd65::5")
+
+
+# --- making and finding --------------------------------------------------------------------------------------------
+
+
+def an_attachment_is_as_planned(harness: DataplaneHarness) -> None:
+    """In either family, in both, and with several addresses."""
+    for addresses in _FAMILIES:
+        wanted = plan_for(harness, *addresses)
+        expect(
+            harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "the interface is there before it is made"
+        )
+        apply(harness, wanted)
+        expect_as_planned(harness, wanted)
+        expect(harness.links(wanted.link.namespace) == {"eth0"}, "the namespace has other interfaces")
+        routes = {(Address.parse(address).host_prefix, wanted.link.host_name) for address in addresses}
+        expect(harness.host_routes() == routes, f"host routes: {harness.host_routes()}")
+        remove(harness, wanted.link)
+
+
+def applying_twice_changes_nothing(harness: DataplaneHarness) -> None:
+    """The second time finds everything true."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    with expect_unchanged(harness):
+        apply(harness, wanted)
+    expect_as_planned(harness, wanted)
+
+
+def applying_restores_what_was_removed(harness: DataplaneHarness) -> None:
+    """Applying heals a spoilt attachment."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    harness.delete_address(wanted.container.addresses[0], "eth0", wanted.link.namespace)
+    harness.delete_route(wanted.host.routes[0].destination, wanted.link.host_name)
+    harness.set_down(wanted.link.host_name)
+    apply(harness, wanted)
+    expect_as_planned(harness, wanted)
+
+
+def a_changed_link_is_recreated(harness: DataplaneHarness) -> None:
+    """Another MTU, and other queues."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    for changed in (evolve(wanted.link, mtu=1400), evolve(wanted.link, mtu=1400, queues=2)):
+        wanted = plan(endpoint(*_DUAL), changed)
+        apply(harness, wanted)
+        expect_as_planned(harness, wanted)
+
+
+def a_leftover_host_interface_is_replaced(harness: DataplaneHarness) -> None:
+    """An interface that a crash, or somebody, left there. Source: CNI plugin check 46."""
+    wanted = plan_for(harness, *_DUAL)
+    harness.make_link(wanted.link.host_name)
+    apply(harness, wanted)
+    expect_as_planned(harness, wanted)
+
+
+def a_restarted_workload_reuses_its_host_interface_name(harness: DataplaneHarness) -> None:
+    """The old container's end goes with the old pair; its late removal does not touch the new one."""
+    old, new = plan_for(harness, *_DUAL), plan_for(harness, "10.65.0.7", "fd65::7")
+    apply(harness, old)
+    apply(harness, new)
+    expect(harness.dataplane.find(old.link) is InterfacePresence.ABSENT, "the old interface is still there")
+    remove(harness, old.link)
+    expect_as_planned(harness, new)
+    expect(len(harness.host_routes()) == len(new.host.routes), "routes of the old container are left")
+
+
+def two_interfaces_of_one_container_live_side_by_side(harness: DataplaneHarness) -> None:
+    """Both default routes are there, and the removal of one interface leaves the other as it was."""
+    first = plan_for(harness, *_DUAL)
+    second = plan(endpoint("10.65.0.9", "fd65::9"), link_to(first.link.namespace, "eth1", "netpbcdefabcdef"))
+    for wanted in (first, second, second, first):
+        apply(harness, wanted)
+        expect_as_planned(harness, wanted)
+    remove(harness, second.link)
+    expect_as_planned(harness, first)
+
+
+def routes_of_the_configuration_replace_the_default(harness: DataplaneHarness) -> None:
+    """Only the families that the container has addresses of get any."""
+    link = evolve(link_to(harness.make_namespace()), routes=(Prefix.parse("10.96.0.0/12"), Prefix.parse("fd96::/64")))
+    wanted = plan(endpoint("10.65.0.5"), link)
+    apply(harness, wanted)
+    expect_as_planned(harness, wanted)
+
+
+def only_the_host_namespace_is_recognised(harness: DataplaneHarness) -> None:
+    """Another one is not, nor what cannot be opened."""
+    own = harness.dataplane.is_own_namespace
+    expect(own(harness.own_namespace), "the host's own namespace is not recognised")
+    for path in (harness.make_namespace(), harness.make_file(), "", "/nowhere/at/all"):
+        expect(not own(path), f"{path!r} is taken for the host's own namespace")
+
+
+# --- refusing ------------------------------------------------------------------------------------------------------
+
+
+def a_missing_namespace_is_reported(harness: DataplaneHarness) -> None:
+    """No such path, and a path of something else; the attachment is refused and the removal is a success."""
+    gone = harness.make_namespace()
+    harness.remove_namespace(gone)
+    for path in (gone, harness.make_file(), "", "/nowhere/at/all"):
+        link = link_to(path)
+        expect(harness.dataplane.find(link) is InterfacePresence.NAMESPACE_GONE, f"{path!r} is taken for a namespace")
+        with expect_unchanged(harness), expect_refused(NamespaceNotFound, repr(path)):
+            apply(harness, plan(endpoint(*_DUAL), link))
+        remove(harness, link)
+
+
+def another_interface_of_the_name_is_left_alone(harness: DataplaneHarness) -> None:
+    """Whether the host name is free or not."""
+    for host_name in ("netp0123456789a", "somebody"):
+        wanted = plan(endpoint(*_DUAL), link_to(harness.make_namespace(), host_name=host_name))
+        harness.make_link("eth0", wanted.link.namespace)
+        if host_name == "somebody":
+            harness.make_link(host_name)
+        with expect_unchanged(harness), expect_refused(LinkExists, "eth0", wanted.link.namespace):
+            apply(harness, wanted)
+        expect(harness.dataplane.find(wanted.link) is InterfacePresence.PRESENT, "the other interface is gone")
+
+
+def a_route_of_another_interface_is_respected(harness: DataplaneHarness) -> None:
+    """Both interfaces are named, and nothing is left, though the fault shows last of all."""
+    harness.make_link("other")
+    for address in _DUAL:
+        destination = Address.parse(address).host_prefix
+        harness.make_host_route(destination, "other")
+        wanted = plan_for(harness, *_DUAL)
+        with (
+            expect_unchanged(harness),
+            expect_refused(RouteConflict, str(destination), "'other'", wanted.link.host_name),
+        ):
+            apply(harness, wanted)
+        expect(harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "the interface was left there")
+        harness.delete_route(destination, "other")
+
+
+def an_impossible_mtu_is_refused(harness: DataplaneHarness) -> None:
+    """In the kernel's words, naming what was to be made."""
+    wanted = plan(endpoint(*_DUAL), evolve(link_to(harness.make_namespace()), mtu=20))
+    with expect_unchanged(harness), expect_refused(KernelError, "eth0", wanted.link.host_name):
+        apply(harness, wanted)
+    expect(harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "the interface was left there")
+
+
+def nothing_is_left_when_the_time_is_up(harness: DataplaneHarness) -> None:
+    """A deadline that has passed before the end is an error, not half an attachment."""
+    wanted = plan_for(harness, *_DUAL)
+    with expect_unchanged(harness), expect_refused(DataplaneTimeout, wanted.link.namespace):
+        harness.dataplane.apply(wanted, deadline=Deadline.after(harness.clock, 0))
+    expect(harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "the interface was left there")
+
+
+# --- removing ------------------------------------------------------------------------------------------------------
+
+
+def removing_leaves_nothing(harness: DataplaneHarness) -> None:
+    """And may be repeated."""
+    with expect_unchanged(harness):
+        wanted = plan_for(harness, *_DUAL)
+        apply(harness, wanted)
+        for _ in range(2):
+            remove(harness, wanted.link)
+            expect(not harness.links(wanted.link.namespace), "an interface is left in the namespace")
+
+
+def removing_needs_no_host_name(harness: DataplaneHarness) -> None:
+    """The host end is reached as the peer, whatever the caller takes its name to be."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    harness.make_link("bystander")
+    remove(harness, evolve(wanted.link, host_name="bystander"))
+    expect(harness.links() == {"bystander"}, f"the host has {harness.links()}")
+
+
+def deleting_a_namespace_deletes_its_attachment(harness: DataplaneHarness) -> None:
+    """Nothing is left to remove, and removing says so by succeeding."""
+    with expect_unchanged(harness):
+        wanted = plan_for(harness, *_DUAL)
+        apply(harness, wanted)
+        harness.remove_namespace(wanted.link.namespace)
+        remove(harness, wanted.link)
+
+
+# --- verifying -----------------------------------------------------------------------------------------------------
+
+
+def every_removal_is_a_difference(harness: DataplaneHarness) -> None:
+    """Of either end; each is made, reported, and healed again."""
+    wanted = plan_for(harness, *_DUAL)
+    inside, outside = wanted.link.namespace, wanted.link.host_name
+    held, owned = wanted.container.addresses, wanted.host.addresses[0]
+    apply(harness, wanted)
+    spoilers: tuple[tuple[Callable[[], None], tuple[str, ...]], ...] = (
+        (lambda: harness.set_down("eth0", inside), ("eth0", inside, "up", "down")),
+        (lambda: harness.set_down(outside), (outside, "on the host", "up", "down")),
+        (lambda: harness.set_mtu(1300, "eth0", inside), ("eth0", "MTU", "1450", "1300")),
+        (lambda: harness.set_mtu(1300, outside), (outside, "MTU", "1450", "1300")),
+        (lambda: harness.delete_address(held[0], "eth0", inside), ("address", "10.65.0.5/32")),
+        (lambda: harness.delete_address(held[1], "eth0", inside), ("address", "fd65::5/128")),
+        (lambda: harness.delete_address(owned, outside), ("address", "fe80::ecee:eeff:feee:eeee/64")),
+        (
+            lambda: harness.delete_route(Prefix.parse("0.0.0.0/0"), "eth0", inside),
+            ("route", "0.0.0.0/0", "169.254.1.1"),
+        ),
+        (lambda: harness.delete_route(Prefix.parse("::/0"), "eth0", inside), ("route", "::/0", "fe80::")),
+        (lambda: harness.delete_route(Prefix.parse("10.65.0.5/32"), outside), (outside, "10.65.0.5/32", "protocol 78")),
+        (lambda: harness.delete_route(Prefix.parse("fd65::5/128"), outside), (outside, "fd65::5/128", "protocol 78")),
+        (
+            lambda: harness.write_setting(f"net/ipv4/conf/{outside}/proxy_arp", "0"),
+            ("proxy_arp", "expected 1, found 0"),
+        ),
+        (
+            lambda: harness.write_setting(f"net/ipv6/conf/{outside}/proxy_ndp", "0"),
+            ("proxy_ndp", "expected 1, found 0"),
+        ),
+        (
+            lambda: harness.delete_neighbour(Address.parse("169.254.1.1"), "eth0", inside),
+            ("neighbour", "169.254.1.1 at ee:ee:ee:ee:ee:ee"),
+        ),
+    )
+    for spoil, words in spoilers:
+        spoil()
+        expect_difference(harness, wanted, *words)
+        apply(harness, wanted)
+        expect_as_planned(harness, wanted)
+
+
+def a_conflicting_route_is_a_difference(harness: DataplaneHarness) -> None:
+    """Another interface got a better route to one of the addresses after the attachment was made."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    harness.make_link("other")
+    harness.make_host_route(Prefix.parse("10.65.0.5/32"), "other")
+    expect_difference(harness, wanted, "10.65.0.5/32", "'other'")
+
+
+def a_missing_end_is_a_difference(harness: DataplaneHarness) -> None:
+    """Gone from the namespace, gone with the namespace, or replaced on the host."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    harness.delete_link("eth0", wanted.link.namespace)
+    expect_difference(harness, wanted, "eth0", wanted.link.namespace, "none")
+    expect_difference(harness, wanted, wanted.link.host_name, "none")
+    harness.make_link("eth0", wanted.link.namespace)
+    harness.make_link(wanted.link.host_name)
+    expect_difference(harness, wanted, "the peer of 'eth0'")
+    harness.remove_namespace(wanted.link.namespace)
+    expect_difference(harness, wanted, "eth0", wanted.link.namespace, "none")
+
+
+DATAPLANE_CHECKS: tuple[DataplaneCheck, ...] = (
+    an_attachment_is_as_planned,
+    applying_twice_changes_nothing,
+    applying_restores_what_was_removed,
+    a_changed_link_is_recreated,
+    a_leftover_host_interface_is_replaced,
+    a_restarted_workload_reuses_its_host_interface_name,
+    two_interfaces_of_one_container_live_side_by_side,
+    routes_of_the_configuration_replace_the_default,
+    only_the_host_namespace_is_recognised,
+    a_missing_namespace_is_reported,
+    another_interface_of_the_name_is_left_alone,
+    a_route_of_another_interface_is_respected,
+    an_impossible_mtu_is_refused,
+    nothing_is_left_when_the_time_is_up,
+    removing_leaves_nothing,
+    removing_needs_no_host_name,
+    deleting_a_namespace_deletes_its_attachment,
+    every_removal_is_a_difference,
+    a_conflicting_route_is_a_difference,
+    a_missing_end_is_a_difference,
+)

@@ -1,0 +1,291 @@
+"""A node made of the real fakes, for tests of flows: a store in memory, a kernel in memory, a clock moved by hand.
+
+Calls are made as a runtime makes them: variables and JSON in, through the real protocol and configuration code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+
+from attrs import Factory, define, field, frozen
+
+from netplug_backends.memory.dataplane import MemoryDataplane
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
+from netplug_core.cni.result import CNIResult, render_result
+from netplug_core.dataplane.protocol import InterfacePresence, Link
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.cni import add, addresses, check, delete, gc, status
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.flows.world import World
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.log import Level
+from netplug_core.netconf.load import LoadPurpose, PluginRole, load
+from netplug_core.netconf.model import NetConf
+from netplug_core.records import Create, Get, Kind, List, Record, Update, Write
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
+from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+from netplug_core.testing.clock import ManualClock
+
+NODE = "node-1"
+POD = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
+DUAL_STACK: dict[str, object] = {"type": "netplug-ipam", "assign_ipv6": "true"}
+
+Flow = Callable[[World, CNIRequest, NetConf], CNIResult | None]
+
+_FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
+    Plugin.MAIN: {
+        "ADD": add.add,
+        "DEL": delete.delete,
+        "CHECK": check.check,
+        "STATUS": status.status,
+        "GC": gc.gc,
+    },
+    Plugin.IPAM: {
+        "ADD": addresses.assign_addresses,
+        "DEL": addresses.release_addresses,
+        "CHECK": check.check_addresses,
+        "STATUS": status.status_addresses,
+        "GC": gc.collect,
+    },
+}
+
+
+@define
+class FakeHost:
+    """A machine of texts; a path may hold an error instead. Only one lock of a name is held at a time."""
+
+    name: str = "Machine"
+    texts: dict[str, str | OSError] = field(factory=dict)
+    lock_error: OSError | None = None
+    lock_wait: Callable[[], None] = lambda: None
+    locked: list[str] = field(factory=list)
+    held: set[str] = field(factory=set)
+    _uids: Iterator[int] = field(factory=lambda: count(1))
+
+    def host_name(self) -> str:
+        return self.name
+
+    def find_text(self, path: str) -> str | None:
+        found = self.texts.get(path)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    @contextmanager
+    def lock(self, path: str) -> Iterator[None]:
+        if self.lock_error is not None:
+            raise self.lock_error
+        self.lock_wait()
+        assert path not in self.held, f"{path} is taken twice by one call"
+        self.locked.append(path)
+        self.held.add(path)
+        try:
+            yield
+        finally:
+            self.held.remove(path)
+
+    def new_uid(self) -> str:
+        return f"00000000-0000-4000-8000-{next(self._uids):012}"
+
+
+@define
+class RecordingLog:
+    """A log that keeps its lines."""
+
+    lines: list[tuple[Level, str, dict[str, object]]] = field(factory=list)
+
+    def __call__(self, level: Level, message: str, /, **fields: object) -> None:
+        self.lines.append((level, message, fields))
+
+    def of(self, level: Level) -> list[str]:
+        """The messages of a level."""
+        return [message for found, message, _fields in self.lines if found is level]
+
+
+@frozen(kw_only=True)
+class ContainerInterface:
+    """One interface of one container, as a runtime speaks of it."""
+
+    id: str = "c1"
+    netns: str = "/run/netns/c1"
+    ifname: str = "eth0"
+    args: str = ""
+
+
+DEFAULT_CONTAINER = ContainerInterface()
+
+
+def _make_memory_store(harness: CNINodeHarness) -> MemoryDatastore:
+    return MemoryDatastore(clock=harness.clock)
+
+
+def _same_store(harness: CNINodeHarness) -> Datastore:
+    return harness.memory
+
+
+def _default_config() -> dict[str, object]:
+    return {
+        "cniVersion": "1.1.0",
+        "name": "net1",
+        "type": "netplug",
+        "nodename": NODE,
+        "datastore_type": "memory",
+        "ipam": {"type": "netplug-ipam"},
+    }
+
+
+@define
+class CNINodeHarness:
+    """A node, what is stored, and calls to it. ``store`` may be wrapped; ``memory`` is what is inside."""
+
+    clock: ManualClock = field(factory=ManualClock)
+    memory: MemoryDatastore = Factory(_make_memory_store, takes_self=True)
+    store: Datastore = Factory(_same_store, takes_self=True)
+    dataplane: MemoryDataplane = field(factory=MemoryDataplane)
+    host: FakeHost = field(factory=FakeHost)
+    log: RecordingLog = field(factory=RecordingLog)
+    config: dict[str, object] = Factory(_default_config)
+
+    @property
+    def world(self) -> World:
+        addresses = BlockIPAM(datastore=self.store, clock=self.clock, chance=lambda: 0.5)
+        return World(
+            datastore=self.store,
+            ipam=addresses,
+            dataplane=self.dataplane,
+            host=self.host,
+            clock=self.clock,
+            log=self.log,
+        )
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        command: str,
+        container: ContainerInterface = DEFAULT_CONTAINER,
+        plugin: Plugin = Plugin.MAIN,
+        **changes: object,
+    ) -> CNIResult | None:
+        """Serve a call as ``netplug_cli.cni.main`` does; ``changes`` are made to the configuration."""
+        request, netconf = self.make_call(command, container, plugin, **changes)
+        return _FLOWS[plugin][command](self.world, request, netconf)
+
+    def make_call(
+        self, command: str, container: ContainerInterface, plugin: Plugin, **changes: object
+    ) -> tuple[CNIRequest, NetConf]:
+        """The request and the configuration of a call."""
+        environment = parse_environment(
+            {
+                "CNI_COMMAND": command,
+                "CNI_CONTAINERID": container.id,
+                "CNI_NETNS": container.netns,
+                "CNI_IFNAME": container.ifname,
+                "CNI_ARGS": container.args,
+                "CNI_PATH": "/opt/cni/bin",
+            }
+        )
+        raw = json.dumps({key: value for key, value in {**self.config, **changes}.items() if value is not None})
+        request = make_request(environment, netconf_text=raw, netconf_mapping=decode_netconf(raw))
+        role = PluginRole.MAIN if plugin is Plugin.MAIN else PluginRole.IPAM
+        purpose = LoadPurpose.TEARDOWN if command in ("DEL", "GC") else LoadPurpose.SETUP
+        return request, load(request.netconf_mapping, role, purpose)
+
+    def add(self, container: ContainerInterface = DEFAULT_CONTAINER, **changes: object) -> CNIResult:
+        """ADD by the main plugin; the namespace is made if need be, as a runtime does."""
+        if self.is_namespace_missing(container.netns):
+            self.dataplane.add_namespace(container.netns)
+        result = self.run("ADD", container, Plugin.MAIN, **changes)
+        assert result is not None
+        return result
+
+    def check(
+        self, container: ContainerInterface, result: CNIResult, plugin: Plugin = Plugin.MAIN, **changes: object
+    ) -> None:
+        """CHECK with what ADD answered."""
+        changes = {"prevResult": json.loads(render_result(result, "1.1.0")), **changes}
+        assert self.run("CHECK", container, plugin, **changes) is None
+
+    def is_namespace_missing(self, namespace: str) -> bool:
+        """Whether there is no such namespace."""
+        link = Link(namespace=namespace, name="lo", host_name="")
+        return self.dataplane.find(link) is InterfacePresence.NAMESPACE_GONE
+
+    # --- what is stored --------------------------------------------------------------------------------------------
+
+    def commit(self, *writes: Write) -> None:
+        """Store something as another actor would."""
+        self.memory.commit(writes, deadline=Deadline.after(self.clock, 5))
+
+    def add_pool(self, name: str, cidr: str) -> None:
+        """A pool with the defaults."""
+        prefix = Prefix.parse(cidr)
+        spec = IPPoolSpec(prefix=prefix, block_length=max(prefix.length, prefix.family.default_block_length))
+        self.commit(Create(ippool_key(name), IPPool(metadata=Metadata(name=name), spec=spec)))
+
+    def set_ready(self, *, is_ready: bool = False) -> None:
+        """Set ``datastoreReady``."""
+        snapshot = self.memory.read((Get(CLUSTER_INFORMATION_KEY),), deadline=Deadline.after(self.clock, 5))
+        value = ClusterInformation(
+            metadata=Metadata(name="default"), spec=ClusterInformationSpec(is_datastore_ready=is_ready)
+        )
+        found = snapshot.find(CLUSTER_INFORMATION_KEY)
+        self.commit(
+            Update(CLUSTER_INFORMATION_KEY, value, found.revision) if found else Create(CLUSTER_INFORMATION_KEY, value)
+        )
+
+    def values_of_kind(self, kind: Kind[object]) -> dict[tuple[str, ...], object]:
+        """Everything stored of a kind, by path."""
+        query = List(kind)
+        snapshot = self.memory.read((query,), deadline=Deadline.after(self.clock, 5))
+        return {record.key.path: record.value for record in snapshot.list(query)}
+
+    def stored_endpoint(self) -> Record[WorkloadEndpoint]:
+        """The one endpoint there is, with its revision."""
+        query = List(WORKLOAD_ENDPOINT)
+        (record,) = self.memory.read([query], deadline=Deadline.after(self.clock, 5)).list(query)
+        return record
+
+    def endpoints(self) -> list[WorkloadEndpoint]:
+        """The stored endpoints, in the order of their names."""
+        query = List(WORKLOAD_ENDPOINT)
+        snapshot = self.memory.read((query,), deadline=Deadline.after(self.clock, 5))
+        return [record.value for record in snapshot.list(query)]
+
+    def allocations(self) -> dict[Address, str | None]:
+        """Every address that is held, with the handle that holds it."""
+        query = List(BLOCK)
+        snapshot = self.memory.read((query,), deadline=Deadline.after(self.clock, 5))
+        blocks = [record.value for record in snapshot.list(query)]
+        return {held.address: held.attribute.handle for block in blocks for held in block.held()}
+
+    def handles(self) -> list[str]:
+        """The ids of all handles."""
+        return [path[0] for path in self.values_of_kind(HANDLE)]
+
+    def affinities(self) -> dict[tuple[str, ...], object]:
+        """All claims of nodes."""
+        return self.values_of_kind(AFFINITY)
+
+    def assert_nothing_left(self) -> None:
+        """No address, handle, endpoint, interface or route of any container."""
+        assert self.allocations() == {}
+        assert self.handles() == []
+        assert self.endpoints() == []
+        assert self.dataplane.names() == ()
+        assert self.dataplane.host_routes() == ()

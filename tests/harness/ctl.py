@@ -1,0 +1,75 @@
+"""The tool over a store in memory: what a person types, and what comes back."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_cli.ctl.main import run
+from netplug_cli.ctl.session import Session
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.errors import Unavailable
+from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.records import Create
+from netplug_core.testing.clock import ManualClock
+
+
+@define
+class ToolHarness:
+    """A person at a terminal. ``is_away`` takes the store out of reach; ``opened`` says which ones were asked for."""
+
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+    clock: ManualClock
+    store: MemoryDatastore
+    is_unavailable: bool = False
+    out: str = ""
+    err: str = ""
+    environ: dict[str, str] = field(factory=dict)
+    opened_settings: list[DatastoreSettings] = field(factory=list)
+    _number: Iterator[int] = field(factory=lambda: count(1))
+
+    @contextmanager
+    def open_store(self, settings: DatastoreSettings) -> Iterator[Datastore]:
+        self.opened_settings.append(settings)
+        if self.is_unavailable:
+            raise Unavailable(settings.sqlite_path, "unable to open the file")
+        yield self.store
+
+    def run_command(self, *argv: str) -> int:
+        """Run one command line; what it printed is in ``out`` and ``err``."""
+        session = Session(
+            environ={"SQLITE_PATH": "/nowhere", "ETCD_PASSWORD": "hunter2", **self.environ},
+            open_backend=self.open_store,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            new_uid=lambda: f"00000000-0000-4000-8000-{next(self._number):012}",
+            default_config_file=str(self.folder / "netplugctl.cfg"),
+        )
+        status = run(argv, session)
+        self.out, self.err = self.capsys.readouterr()
+        return status
+
+    def write_file(self, text: str, name: str = "pool.yaml") -> str:
+        """Write a file; its path."""
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def write_pools(self, *pairs: tuple[str, str], spec: str = "") -> str:
+        """A file of pools, by name and CIDR; ``spec`` is more YAML for each."""
+        documents = (
+            f"apiVersion: projectnetplug.org/v3\nkind: IPPool\nmetadata: {{name: {name}}}\n"
+            f"spec: {{cidr: '{cidr}'{', ' if spec else ''}{spec}}}\n"
+            for name, cidr in pairs
+        )
+        return self.write_file("---\n".join(documents))
+
+    def store_records(self, *writes: Create[object]) -> None:
+        """Store something that people cannot create."""
+        self.store.commit(writes, deadline=Deadline.after(self.clock, 5))

@@ -1,0 +1,40 @@
+"""What tests of the block allocator over a store share: a small cluster, and endpoints to settle with addresses."""
+
+from __future__ import annotations
+
+from netplug_core.datastore.protocol import Atomicity
+from netplug_core.errors import NetplugError
+from netplug_core.ipam.allocation.request import Assignment
+from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.records import Create, Delete, Get, Kind, Snapshot, Write
+from tests.harness.ipam import IPAMHarness
+
+IPV4_POOL, IPV6_POOL = "10.0.0.0/24", "fd00::/120"
+NOTE_KIND: Kind[str] = Kind("Note", ("name",))
+
+
+def note_endpoint_part(key_name: str = "n") -> EndpointWrites:
+    """An endpoint that notes what it was told; idempotent."""
+    key = NOTE_KIND.key(key_name)
+
+    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...]:
+        found = snapshot.find(key)
+        if assignment is None:
+            return (Delete(key, found.revision),) if found else ()
+        text = " ".join(str(assigned.address) for assigned in assignment.addresses)
+        return () if found else (Create(key, text),)
+
+    return EndpointWrites(queries=(Get(key),), writes=writes)
+
+
+def refusing_endpoint_part(error: NetplugError) -> EndpointWrites:
+    return EndpointWrites(queries=(), writes=lambda _snapshot, _assignment: error)
+
+
+def make_cluster(atomicity: Atomicity = Atomicity.ATOMIC) -> IPAMHarness:
+    """A cluster with one pool of each family, four blocks each."""
+    made = IPAMHarness.new(atomicity)
+    made.add_pool("main", IPV4_POOL)
+    made.add_pool("six", IPV6_POOL)
+    made.take_call_counts()
+    return made

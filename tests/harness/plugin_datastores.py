@@ -1,0 +1,142 @@
+"""Where a node's plugin keeps its books in a test: a file of the node's own, a real etcd, a real API server.
+
+A server runs outside the node, on the machine's loopback; the node reaches it at the same address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import pytest
+from attrs import frozen
+
+from netplug_backends.etcdv3.datastore import EtcdDatastore
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.layout import CrdMode
+from netplug_core.datastore.protocol import Atomicity
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from tests.harness.node import NetConfDict, NetnsNode, PodNamespace, StoreInspector
+from tests.harness.servers.etcd import make_client, start_etcd
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import (
+    delete_custom_objects,
+    install_definitions,
+    install_role,
+    make_namespace,
+    make_node,
+    make_pod,
+    open_store,
+)
+from tests.harness.servers.port_forward import forward_port
+
+__all__ = ["PluginDatastore", "on_every_datastore", "open_plugin_datastore"]
+
+_NAMESPACE, _NODE = "places", "node-1"
+
+on_every_datastore = pytest.mark.parametrize(
+    "place",
+    [
+        "sqlite",
+        pytest.param("etcdv3", marks=pytest.mark.etcd),
+        pytest.param("kubernetes", marks=pytest.mark.apiserver),
+    ],
+    indirect=True,
+)
+"""For a test that is to run on every one of them."""
+
+
+@frozen(kw_only=True)
+class PluginDatastore:
+    """A store with the two pools of the usual node, and how a runtime's calls come to use it.
+
+    ``committed`` is the function of ours that returns when a write is done: in an ADD at least ``commits`` times.
+    """
+
+    name: str
+    store: StoreInspector
+    atomicity: Atomicity
+    commit_function: str
+    min_commits: int
+    netconf_keys: NetConfDict
+    make_cni_args: Callable[[str], str] = lambda _container: ""
+    register_pods: Callable[[Sequence[PodNamespace]], None] = lambda _pods: None
+    is_attached: Callable[[WorkloadEndpoint], bool] = lambda _endpoint: True
+
+    def attached_containers(self) -> list[str]:
+        """Who has an endpoint."""
+        return sorted(one.spec.container_id for one in self.store.endpoints().values() if self.is_attached(one))
+
+
+@contextmanager
+def open_plugin_datastore(
+    name: str, node: NetnsNode, find_server: Callable[[], ApiServer]
+) -> Iterator[PluginDatastore]:
+    """The one of that name. ``find_server`` starts an API server, if there is none yet."""
+    if name == "sqlite":
+        yield _sqlite(node)
+        return
+    with _etcd(node) if name == "etcdv3" else _kubernetes(node, find_server()) as place:
+        place.store.add_pool("v4", "10.65.0.0/24")
+        place.store.add_pool("v6", "fd65::/112")
+        yield place
+
+
+def _sqlite(node: NetnsNode) -> PluginDatastore:
+    """The node's own file."""
+    return PluginDatastore(
+        name="sqlite",
+        store=node.store,
+        atomicity=Atomicity.ATOMIC,
+        commit_function="SqliteDatastore._finish",
+        min_commits=1,
+        netconf_keys={},
+    )
+
+
+@contextmanager
+def _etcd(node: NetnsNode) -> Iterator[PluginDatastore]:
+    """An etcd of one member."""
+    with start_etcd() as etcd, forward_port(node, etcd.members[0].port):
+        yield PluginDatastore(
+            name="etcdv3",
+            store=StoreInspector(lambda: closing(EtcdDatastore(make_client(etcd, clock=SystemClock())))),
+            atomicity=Atomicity.ATOMIC,
+            commit_function="EtcdClient.write",
+            min_commits=1,
+            netconf_keys={"datastore_type": "etcdv3", "sqlite_path": None, "etcd_endpoints": etcd.endpoints[0]},
+        )
+
+
+@contextmanager
+def _kubernetes(node: NetnsNode, server: ApiServer) -> Iterator[PluginDatastore]:
+    """An API server; each container is a pod there of the same name, and the plugin has the shipped rights."""
+    install_definitions(server, CrdMode.V1)
+    delete_custom_objects(server, CrdMode.V1)
+    make_namespace(server, _NAMESPACE)
+    make_node(server, _NODE)
+    pods = f"/api/v1/namespaces/{_NAMESPACE}/pods"
+    server.delete_collection(pods)
+
+    def register(made: Sequence[PodNamespace]) -> None:
+        for pod in made:
+            make_pod(server, _NAMESPACE, pod.name, node=_NODE)
+
+    kubeconfig = server.write_kubeconfig(install_role(server), name="places")
+    with forward_port(node, server.port):
+        yield PluginDatastore(
+            name="kubernetes",
+            store=StoreInspector(lambda: open_store(server, CrdMode.V1)),
+            atomicity=Atomicity.ORDERED,
+            commit_function="Client.ask",
+            min_commits=3,
+            netconf_keys={
+                "datastore_type": "kubernetes",
+                "sqlite_path": None,
+                "kubernetes": {"kubeconfig": kubeconfig},
+            },
+            make_cni_args=lambda container: f"IgnoreUnknown=1;K8S_POD_NAMESPACE={_NAMESPACE};K8S_POD_NAME={container}",
+            register_pods=register,
+            is_attached=lambda endpoint: bool(endpoint.spec.addresses),  # without them it is a pod that merely exists
+        )
+    server.delete_collection(pods)

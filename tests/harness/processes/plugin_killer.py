@@ -1,0 +1,67 @@
+"""Runs an executable of ours and kills it right after the n-th thing that it does to the world.
+
+``killed_at.py N LIST EXECUTABLE`` is called as a runtime would call the executable, by ``test_killed``. N is 0 for
+never. LIST is a file that gets a line for every effect, written before the process dies. An effect is the return of a
+C function that changes something outside the process: a batch of netlink messages, a setting of the kernel, the
+begin and the end of a transaction, a lock, a log line, the answer. What only reads is none, and inside a transaction
+there is none either. With a server, it is the return of what sends a change, and of what waits for the answer to it.
+"""
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+FIRST_MODULE = "netplug_core.flows.cni.assignment"
+EFFECTS = {
+    "execute": {"SqliteDatastore.commit", "SqliteDatastore._finish"},
+    "flock": {"HostMachine.lock"},
+    "send": {"Channel.send"},
+    "write": {"write", "Logger._write", "main"},
+}
+# What speaks to a server, and has had an effect unless it was to GET something.
+SERVER_CALLS = {"EtcdClient.write", "Connection.send", "Client.ask"}
+
+
+def request_method(frame: FrameType) -> object:
+    """The method of a request."""
+    method: object = getattr(frame.f_locals.get("request"), "method", None)
+    return method or frame.f_locals.get("method")
+
+
+def main() -> None:
+    number, path, executable = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    listed = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(executable, encoding="utf-8") as file:
+        code = compile(file.read(), executable, "exec")
+    seen = 0
+
+    def count(frame: FrameType, event: str, function: object) -> None:
+        nonlocal seen
+        name = frame.f_code.co_qualname
+        if event == "return":
+            if name not in SERVER_CALLS or request_method(frame) == "GET":
+                return
+        elif event != "c_return" or name not in EFFECTS.get(getattr(function, "__name__", ""), ()):
+            return
+        seen += 1
+        sys.setprofile(None)
+        os.write(listed, f"{name}\n".encode())
+        if seen == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sys.setprofile(count)
+
+    def begin(event: str, details: tuple[object, ...]) -> None:
+        # The flows of ADD and DEL both load this, and nothing has an effect before: counting begins no earlier, because
+        # it would make all that loading half as long again.
+        if event == "import" and details[0] == FIRST_MODULE:
+            threading.setprofile(count)
+            sys.setprofile(count)
+
+    sys.argv[:] = [executable]
+    sys.addaudithook(begin)
+    exec(code, {"__name__": "__main__"})  # noqa: S102  the executable, as the interpreter itself would run it
+
+
+main()

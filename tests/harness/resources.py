@@ -1,0 +1,93 @@
+"""A person who changes resources, over a store in memory: for tests of flows that ``netplugctl`` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from attrs import define, evolve, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.flows.resources.changes import apply, create, delete, find, list_all, replace
+from netplug_core.flows.resources.outcome import Outcome
+from netplug_core.records import Create, Key, Record, Revision
+from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.kinds import Resource, get_kind
+from netplug_core.resources.manifest import Manifest
+from netplug_core.resources.metadata import Metadata
+from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import Fault, FaultyDatastore
+
+
+def make_pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:
+    prefix = Prefix.parse(cidr)
+    usual = IPPoolSpec(prefix=prefix, block_length=prefix.family.default_block_length)
+    return IPPool(metadata=Metadata(name=name), spec=evolve(usual, **spec))  # type: ignore[arg-type] # any field of it
+
+
+def _uid_sequence() -> Iterator[str]:
+    return (f"00000000-0000-4000-8000-{number:012}" for number in count(1))
+
+
+@define
+class ResourceHarness:
+    """A store, a clock that tests move, and identities in a row."""
+
+    clock: ManualClock
+    store: MemoryDatastore
+    uids: Iterator[str] = field(factory=_uid_sequence)
+
+    @classmethod
+    def with_atomicity(cls, atomicity: Atomicity) -> ResourceHarness:
+        """A bench with an empty store of that sort."""
+        clock = ManualClock()
+        return cls(clock, MemoryDatastore(atomicity, clock=clock))
+
+    @property
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 30)
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(clock=self.clock, deadline=self.deadline, chance=lambda: 0.5)
+
+    def new_uid(self) -> str:
+        return next(self.uids)
+
+    def with_faults(self, **script: Fault) -> FaultyDatastore:
+        return FaultyDatastore(
+            self.store, {int(number.removeprefix("commit_")): fault for number, fault in script.items()}
+        )
+
+    def create(self, resource: Resource, revision: str = "", store: Datastore | None = None) -> Outcome:
+        manifest = Manifest(resource=resource, revision=revision)
+        return create(store or self.store, manifest, pace=self.pace, new_uid=self.new_uid)
+
+    def apply(self, resource: Resource, revision: str = "", store: Datastore | None = None) -> Outcome:
+        manifest = Manifest(resource=resource, revision=revision)
+        return apply(store or self.store, manifest, pace=self.pace, new_uid=self.new_uid)
+
+    def replace(self, resource: Resource, revision: str = "", store: Datastore | None = None) -> Outcome:
+        manifest = Manifest(resource=resource, revision=revision)
+        return replace(store or self.store, manifest, pace=self.pace)
+
+    def delete(self, name: str, revision: str = "", store: Datastore | None = None) -> Outcome:
+        return delete(store or self.store, ippool_key(name), revision=revision, pace=self.pace)
+
+    def find(self, key: Key[Resource]) -> Record[Resource] | None:
+        return find(self.store, [key], deadline=self.deadline)[0]
+
+    def stored(self, name: str = "p") -> Record[IPPool]:
+        record = self.find(ippool_key(name))
+        assert record is not None
+        assert isinstance(record.value, IPPool)
+        return Record(ippool_key(name), record.value, record.revision)
+
+    def names(self) -> list[str]:
+        return [record.key.name for record in list_all(self.store, get_kind("pool"), deadline=self.deadline)]
+
+    def put(self, *writes: Create[object]) -> tuple[Revision, ...]:
+        return self.store.commit(writes, deadline=self.deadline)

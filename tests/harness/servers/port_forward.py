@@ -1,0 +1,78 @@
+"""Lets the programs of a test's node reach a server outside it, at the same port of loopback.
+
+The node has a loopback of its own. A process there takes connections and hands them on through a Unix socket, which
+network namespaces do not separate.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from tests.harness.node import NetnsNode, is_eventually
+
+__all__ = ["forward_port"]
+
+# Runs in the node: from a port there to a socket in the file system.
+_FORWARDER_SCRIPT = """
+import socket, sys, threading
+def pump(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+    except OSError:
+        pass
+    for end in (a, b):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+open(sys.argv[3], "w").close()
+while True:
+    inner, _ = listener.accept()
+    outer = socket.socket(socket.AF_UNIX)
+    outer.connect(sys.argv[2])
+    for pair in ((inner, outer), (outer, inner)):
+        threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+
+
+@contextmanager
+def forward_port(node: NetnsNode, port: int) -> Iterator[None]:
+    """The server answers inside the node at its own address, as long as the context lasts."""
+    path, ready = node.file(f"{port}.sock"), node.file(f"{port}.ready")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        threading.Thread(target=_serve, args=(listener, port), daemon=True).start()
+        node.start_process(sys.executable, "-c", _FORWARDER_SCRIPT, str(port), path, ready)
+        assert is_eventually(lambda: os.path.exists(ready), within_s=10.0)
+        yield
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(listener: socket.socket, port: int) -> None:
+    while True:
+        try:
+            inner, _ = listener.accept()
+        except OSError:
+            return
+        outer = socket.create_connection(("127.0.0.1", port))
+        for pair in ((inner, outer), (outer, inner)):
+            threading.Thread(target=_copy, args=pair, daemon=True).start()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+    source.close()

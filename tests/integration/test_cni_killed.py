@@ -1,0 +1,246 @@
+"""Calls that die: killed by SIGKILL right after each of their effects, and what the runtime does next puts it right.
+
+Each effect's victim has a pod of its own; beside them lives one container that must never notice anything. Everywhere
+with the node's own file; with a real etcd and a real API server where they differ from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+from attrs import frozen
+
+from netplug_core.datastore.protocol import Atomicity
+from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace, is_eventually
+from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
+
+pytestmark = pytest.mark.netns
+
+T = TypeVar("T")
+KILLER_SCRIPT = os.path.join(os.path.dirname(__file__), "killed_at.py")
+
+
+@frozen
+class KillScene:
+    """A node on which calls die, a container that lives through it all, and what the node was like with it alone."""
+
+    node: NetnsNode
+    cni: CNIRuntime
+    plugin_datastore: PluginDatastore
+    bystander: PodNamespace
+    addresses: tuple[str, ...]
+    before: list[str]
+    conf: NetConfDict
+
+    def run(self, command: str, pod: PodNamespace, *, kill_at: int) -> tuple[int, list[str]]:
+        """Run a call that dies after an effect (0: it does not); its exit status and the effects it had."""
+        path = self.node.file(f"{pod.name}.effects")
+        done = self.node.run_unchecked(
+            sys.executable,
+            "-IS",
+            KILLER_SCRIPT,
+            str(kill_at),
+            path,
+            self.cni.executable("netplug"),
+            stdin=json.dumps(self.conf),
+            env={**self.cni.make_environ(command, pod), **self.variables(pod.name)},
+        )
+        with open(path, encoding="utf-8") as file:
+            return done.returncode, file.read().split()
+
+    def run_to_end(self, command: str, pod: PodNamespace) -> list[str]:
+        """The effects of a call that nothing befalls."""
+        status, effects = self.run(command, pod, kill_at=0)
+        assert status == 0
+        return effects
+
+    def kill(self, command: str, effects: list[str], victims: dict[int, PodNamespace]) -> tuple[PodNamespace, ...]:
+        """Let each victim's call die after the effect of that number; the victims."""
+
+        def die(numbered: tuple[int, PodNamespace]) -> None:
+            number, pod = numbered
+            assert self.run(command, pod, kill_at=number) == (-signal.SIGKILL, effects[:number])
+
+        run_in_parallel(die, victims.items())
+        return tuple(victims.values())
+
+    def variables(self, container: str) -> dict[str, str]:
+        """What a call for a container says beside the usual."""
+        return {"CNI_CONTAINERID": container, "CNI_ARGS": self.plugin_datastore.make_cni_args(container)}
+
+    def add(self, pod: PodNamespace, *, container: str = "") -> PluginReply:
+        """An ADD that nothing befalls, for the pod's own container unless another is named."""
+        return self.cni.add(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
+
+    def delete(self, pod: PodNamespace, *, container: str = "") -> None:
+        """Its DEL."""
+        self.cni.delete(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
+
+    def pod(self) -> PodNamespace:
+        """A new pod."""
+        (pod,) = self.pods(1)
+        return pod
+
+    def pods(self, count: int) -> tuple[PodNamespace, ...]:
+        """So many new pods, of which the store's side knows."""
+        made = self.node.make_pods(count)
+        self.plugin_datastore.register_pods(made)
+        return made
+
+    def victims(self, numbers: list[int]) -> dict[int, PodNamespace]:
+        """A new pod for each number."""
+        return dict(zip(numbers, self.pods(len(numbers)), strict=True))
+
+    def has_interface_left(self, pod: PodNamespace) -> bool:
+        """Whether an interface of ours is in a pod."""
+        return set(self.node.links(pod)) != {"lo"}
+
+    def assert_clean(self) -> None:
+        """Nothing is left of anybody but the survivor, and the survivor noticed nothing."""
+        assert self.plugin_datastore.store.held() == {f"net1.{self.bystander.name}": self.addresses}
+        assert self.plugin_datastore.store.handles() == {f"net1.{self.bystander.name}"}
+        assert self.plugin_datastore.attached_containers() == [self.bystander.name]
+        assert self.node.leftovers() == self.before
+        assert all(self.node.can_ping(address, inside=self.bystander.name) for address in ("192.0.2.2", "2001:db8::2"))
+
+
+def run_in_parallel(call: Callable[[T], object], items: Iterable[T]) -> None:
+    """Call for every item, a few at a time; the first failure is raised."""
+    with ThreadPoolExecutor(3) as runtime:
+        list(runtime.map(call, items))
+
+
+def all_numbers(effects: list[str]) -> list[int]:
+    """The numbers of all effects, from 1."""
+    return list(range(1, len(effects) + 1))
+
+
+def numbers_without_repeated_settings(effects: list[str]) -> list[int]:
+    """The numbers of all effects, but of one setting of the kernel after another only the last."""
+    following = [*effects[1:], ""]
+    return [n for n in all_numbers(effects) if not effects[n - 1] == following[n - 1] == "write"]
+
+
+@pytest.fixture(params=["ipv4"])
+def scene(node: NetnsNode, cni: CNIRuntime, place: PluginDatastore, request: pytest.FixtureRequest) -> KillScene:
+    """A node with one container on it, whose calls are for one family or for both."""
+    survivor = node.make_pod()
+    place.register_pods([survivor])
+    both = cni.make_netconf(
+        cniVersion="1.1.0", ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **place.netconf_keys
+    )
+    addresses = cni.add(both, survivor, CNI_ARGS=place.make_cni_args(survivor.name)).addresses
+    conf = both if request.param == "dual-stack" else cni.make_netconf(cniVersion="1.1.0", **place.netconf_keys)
+    return KillScene(node, cni, place, survivor, addresses, node.leftovers(), conf)
+
+
+@pytest.fixture
+def effects(scene: KillScene) -> list[str]:
+    """What an ADD does to the world, in order: surely some of everything."""
+    pod = scene.pod()
+    found = scene.run_to_end("ADD", pod)
+    scene.delete(pod)
+    counted = Counter(found)
+    assert counted[scene.plugin_datastore.commit_function] >= scene.plugin_datastore.min_commits, counted
+    assert counted["Channel.send"] >= 5, counted
+    assert counted["write"] >= 6, counted
+    assert found[-1] == "main", found
+    return found
+
+
+@on_every_datastore
+@pytest.mark.parametrize("scene", ["dual-stack"], indirect=True)
+def test_add_killed_anywhere_then_del(scene: KillScene, effects: list[str]) -> None:
+    """After DEL no address, handle, endpoint, interface, route or setting is left."""
+    numbers = (
+        all_numbers(effects) if scene.plugin_datastore.name == "sqlite" else numbers_without_repeated_settings(effects)
+    )
+    victims = scene.kill("ADD", effects, scene.victims(numbers))
+    assert scene.plugin_datastore.store.held() != {f"net1.{scene.bystander.name}": scene.addresses}
+    run_in_parallel(scene.delete, victims)
+
+    assert [pod for pod in victims if scene.has_interface_left(pod)] == []
+    scene.assert_clean()
+
+
+def test_add_killed_anywhere_then_add(scene: KillScene, effects: list[str]) -> None:
+    """Another ADD succeeds; once the interface is there it is refused as any second ADD is, until DEL."""
+    _looked, made, *_later = (number for number in all_numbers(effects) if effects[number - 1] == "Channel.send")
+    *victims, last = scene.kill("ADD", effects, scene.victims(all_numbers(effects)[:made]))
+    assert [scene.has_interface_left(pod) for pod in (*victims, last)] == [False] * len(victims) + [True]
+
+    def again(pod: PodNamespace) -> None:
+        reply = scene.add(pod)
+        assert scene.plugin_datastore.store.held()[f"net1.{pod.name}"] == reply.addresses
+        assert scene.node.can_ping("192.0.2.2", inside=pod.name)
+        scene.delete(pod)
+
+    run_in_parallel(again, victims)
+    assert scene.cni.call("ADD", scene.conf, last).code == 121
+    scene.delete(last)
+    again(last)
+    scene.assert_clean()
+
+
+def test_add_killed_anywhere_then_add_in_a_new_namespace(scene: KillScene, effects: list[str]) -> None:
+    """The container is started again under its id: ADD succeeds with the addresses that were held for it, if any."""
+    victims = scene.kill("ADD", effects, scene.victims(numbers_without_repeated_settings(effects)))
+    fresh, held = scene.node.make_pods(len(victims)), scene.plugin_datastore.store.held()
+
+    def again(pods: tuple[PodNamespace, PodNamespace]) -> None:
+        old, new = pods
+        scene.node.remove_pod(old)
+        reply = scene.add(new, container=old.name)
+        assert reply.addresses == held.get(f"net1.{old.name}", reply.addresses)
+        assert scene.node.can_ping("192.0.2.2", inside=new.name)
+        scene.delete(new, container=old.name)
+
+    run_in_parallel(again, zip(victims, fresh, strict=True))
+    assert is_eventually(lambda: scene.node.leftovers() == scene.before)
+    scene.assert_clean()
+
+
+@on_every_datastore
+def test_add_killed_anywhere_then_gc(scene: KillScene, effects: list[str]) -> None:
+    """The machine lost the containers, and nobody ever asks for DEL: one GC gives everything back.
+
+    GC goes by addresses. What an ordered store has of an assignment that got no further than its handle holds none;
+    the collector would delete it, and so does a DEL.
+    """
+    victims = scene.kill("ADD", effects, scene.victims(numbers_without_repeated_settings(effects)))
+    for pod in victims:
+        scene.node.remove_pod(pod)
+    valid = [{"containerID": scene.bystander.name, "ifname": "eth0"}]
+    reply = scene.cni.call("GC", {**scene.conf, "cni.dev/valid-attachments": valid})
+
+    assert reply.is_success_without_output, reply
+    assert is_eventually(lambda: scene.node.leftovers() == scene.before)
+    hollow = [pod for pod in victims if f"net1.{pod.name}" in scene.plugin_datastore.store.handles()]
+    assert hollow == [] or scene.plugin_datastore.atomicity is Atomicity.ORDERED
+    assert set(scene.plugin_datastore.store.held()) == {f"net1.{scene.bystander.name}"}
+    run_in_parallel(scene.delete, hollow)
+    scene.assert_clean()
+
+
+@on_every_datastore
+def test_del_killed_anywhere_then_del(scene: KillScene) -> None:
+    """The next DEL finishes what the dead one began."""
+    pod = scene.pod()
+    scene.add(pod)
+    effects = scene.run_to_end("DEL", pod)
+    assert {"Channel.send", scene.plugin_datastore.commit_function} <= set(effects)
+    numbered = scene.victims(all_numbers(effects))
+    run_in_parallel(scene.add, numbered.values())
+    victims = scene.kill("DEL", effects, numbered)
+    run_in_parallel(scene.delete, victims)
+
+    assert [effects[n] for n, pod in enumerate(victims) if scene.has_interface_left(pod)] == []
+    scene.assert_clean()

@@ -1,0 +1,255 @@
+"""How a connection is to be secured, and what cannot be a server, a certificate or a key. No secret is shown."""
+
+import errno
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import trustme
+
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVerification
+from netplug_backends.kubernetes.client.transport import connect, tls_context
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError
+
+AUTHORITY = trustme.CA()
+
+
+def refusal(access: ApiAccess) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        tls_context(access)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "",
+        "api",
+        "ftp://api",
+        "https://",
+        "https://api:x",
+        "https://api:99999",
+        "https://a:0",
+        "https://a..b",
+        "https://u@a",
+        "https://.api",
+        "https://a b",
+        "https://[::1",
+        "http://api/ü",
+        "http://api/a b",
+    ],
+)
+def test_an_address_that_is_no_url_is_refused(server: str) -> None:
+    assert "a URL such as https://host:6443 is expected" in refusal(ApiAccess(server=server))
+
+
+def test_plain_http_needs_no_context() -> None:
+    assert tls_context(ApiAccess(server="http://api")) is None
+
+
+def test_only_the_configured_authorities_are_trusted_and_all_of_them(tmp_path: Path) -> None:
+    both = tmp_path / "ca.pem"
+    both.write_bytes(AUTHORITY.cert_pem.bytes() + trustme.CA().cert_pem.bytes())
+    for authority in (Pem(path=str(both)), Pem(data=both.read_bytes())):
+        context = tls_context(ApiAccess(server="https://api", certificate_authority=authority))
+        assert context is not None
+        assert len(context.get_ca_certs()) == 2
+        assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_remark_between_certificates_may_be_in_any_language(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes(AUTHORITY.cert_pem.bytes() + "# the café's\n".encode() + trustme.CA().cert_pem.bytes())
+    for authority in (Pem(path=str(file)), Pem(data=file.read_bytes())):
+        context = tls_context(ApiAccess(server="https://api", certificate_authority=authority))
+        assert context is not None
+        assert len(context.get_ca_certs()) == 2
+
+
+def test_verification_is_skipped_on_an_explicit_wish() -> None:
+    context = tls_context(ApiAccess(server="https://api", verification=TlsVerification.SKIPPED))
+    assert context is not None
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
+
+
+def test_a_certificate_and_its_key_are_taken_from_files_and_from_texts(tmp_path: Path) -> None:
+    issued = AUTHORITY.issue_cert("somebody.example")
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    issued.cert_chain_pems[0].write_to_path(str(certificate))
+    issued.private_key_pem.write_to_path(str(key))
+    for pair in (
+        (Pem(path=str(certificate)), Pem(path=str(key))),
+        (Pem(data=certificate.read_bytes()), Pem(data=key.read_bytes())),
+    ):
+        assert tls_context(ApiAccess(server="https://api", certificate=pair[0], key=pair[1])) is not None
+
+
+def test_what_cannot_be_used_is_named_without_its_content(tmp_path: Path) -> None:
+    """Trap 26: empty files, another certificate's key, no certificates at all."""
+    empty, missing = tmp_path / "empty.pem", tmp_path / "missing.pem"
+    empty.write_text("")
+    issued, other = AUTHORITY.issue_cert("a.example"), AUTHORITY.issue_cert("b.example")
+    certificate = Pem(data=issued.cert_chain_pems[0].bytes(), where="client-certificate-data")
+    key = Pem(data=other.private_key_pem.bytes(), where="client-key-data")
+    authority = "certificate-authority-data"
+    cases = (
+        (ApiAccess(server="https://api", certificate_authority=Pem(path=str(empty))), str(empty)),
+        (ApiAccess(server="https://api", certificate_authority=Pem(path=str(missing))), str(missing)),
+        (ApiAccess(server="https://api", certificate_authority=Pem(data=b"\xff", where=authority)), authority),
+        (ApiAccess(server="https://api", certificate_authority=Pem(data=b"none", where=authority)), authority),
+        (
+            ApiAccess(server="https://api", certificate=certificate, key=key),
+            "client-certificate-data with client-key-data",
+        ),
+        (ApiAccess(server="https://api", certificate=Pem(path=str(empty)), key=key), f"{empty} with client-key-data"),
+    )
+    for access, where in cases:
+        text = refusal(access)
+        assert text.startswith(where), text
+        assert "PEM is expected" in text or "in PEM are expected" in text
+        assert "PRIVATE" not in text
+
+
+# --- where the server is ---------------------------------------------------------------------------------------------
+
+
+def soon(seconds: float) -> Deadline:
+    return Deadline.after(SystemClock(), seconds)
+
+
+def resolved_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Have every name lead to these ports of this machine."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in ports]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: found)
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    """A port where somebody takes connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port where nobody answers: so many wait for a connection that the kernel drops who comes."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+def test_a_name_with_an_address_that_is_silent_leads_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, silent: int, listening: int
+) -> None:
+    resolved_to(monkeypatch, silent, listening)
+    began = time.monotonic()
+    connect(ApiAccess(server="http://api.example"), None, soon(1.0)).close()
+    assert 0.4 < time.monotonic() - began < 0.9
+
+
+def test_d14_addresses_that_are_silent_cost_the_deadline_once(monkeypatch: pytest.MonkeyPatch, silent: int) -> None:
+    resolved_to(monkeypatch, silent, silent, silent)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        connect(ApiAccess(server="http://api.example"), None, soon(0.6))
+    assert 0.5 < time.monotonic() - began < 0.9
+
+
+def test_d14_a_name_server_that_does_not_answer_costs_no_more_than_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, listening: int
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(10))
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="no name server answered"):
+        connect(ApiAccess(server=f"http://api.example:{listening}"), None, soon(0.3))
+    assert time.monotonic() - began < 0.6
+    answer.set()
+
+
+def test_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_args: object, **_options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(socket.gaierror, match="Name or service not known"):
+        connect(ApiAccess(server="http://api.example"), None, soon(5.0))
+
+
+@pytest.mark.parametrize(
+    "server,port,host",
+    [
+        ("http://[fd00::abcd]", 80, "[fd00::abcd]"),
+        ("http://[::1]", 80, "[::1]"),
+        ("http://[::1]:8001", 8001, "[::1]:8001"),
+        ("http://[fe80::1%eth0]", 80, "[fe80::1]"),
+        ("http://api.example", 80, "api.example"),
+        ("https://api.example", 443, "api.example"),
+        ("http://bücher.example:8001", 8001, "xn--bcher-kva.example:8001"),
+        ("http://кластер.example", 80, "xn--80akne1aeh.example"),
+        ("http://127.0.0.1:8001/behind", 8001, "127.0.0.1:8001"),
+    ],
+)
+def test_an_address_without_a_port_leads_to_the_schemes_and_is_named_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, server: str, port: int, host: str
+) -> None:
+    asked: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def lead(_host: str, port: int, **_options: object) -> list[object]:
+            asked.append(port)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", listener.getsockname())]
+
+        monkeypatch.setattr(socket, "getaddrinfo", lead)
+        connection = connect(ApiAccess(server=server), None, soon(5.0))
+        connection.send("GET", "/", {}, None, soon(5.0))
+        accepted, _ = listener.accept()
+        with accepted:
+            heard = accepted.recv(4096).decode().splitlines()
+        connection.close()
+    assert asked == [port]
+    assert f"Host: {host}" in heard
+
+
+def test_no_connection_is_begun_after_the_deadline(listening: int) -> None:
+    with pytest.raises(TimeoutError, match="the deadline passed"):
+        connect(ApiAccess(server=f"http://127.0.0.1:{listening}"), None, soon(0.0))
+
+
+class _Gone(socket.socket):
+    """A socket whose other side has not acknowledged the kernel's probes, which no test can wait for."""
+
+    def recv_into(self, buffer: object, nbytes: int = 0, flags: int = 0) -> int:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+
+def test_a_server_that_is_gone_is_no_deadline(monkeypatch: pytest.MonkeyPatch, listening: int) -> None:
+    """A watch that takes it for one would end without a word."""
+    made: list[socket.socket] = []
+
+    def gone(*arguments: int) -> socket.socket:
+        made.append(_Gone(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(socket, "socket", gone)
+    connection = connect(ApiAccess(server=f"http://127.0.0.1:{listening}"), None, soon(5.0))
+    assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    connection.send("GET", "/", {}, None, soon(5.0))
+    with pytest.raises(ConnectionAbortedError, match="gone without a word"):
+        connection.receive()
+    connection.close()

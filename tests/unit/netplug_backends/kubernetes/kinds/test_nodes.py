@@ -1,0 +1,149 @@
+"""Nodes as resources: what stands in which annotation, and what others' labels do to ours."""
+
+import json
+from contextlib import suppress
+from typing import cast
+
+import pytest
+from attrs import evolve
+
+from netplug_backends.kubernetes.kinds.nodes import PodAddressSource, node_annotations, node_record
+from netplug_core.records import Malformed
+from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.node import NODE, Node
+
+DOMAIN = "projectnetplug.org"
+
+
+def found(annotations: dict[str, str], **more: object) -> dict[str, object]:
+    metadata = {
+        "name": "node-a",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {"zone": "a"},
+        "annotations": {f"{DOMAIN}/{name}": text for name, text in annotations.items()},
+    }
+    return {"metadata": metadata, **more}
+
+
+def read(annotations: dict[str, str], **more: object) -> dict[str, object]:
+    """The resource as JSON."""
+    return to_mapping(cast("Node", node_record(NODE, found(annotations, **more)).value))
+
+
+def test_s19_a_node_is_read_from_its_annotations() -> None:
+    interfaces = [{"name": "eth1", "addresses": ["192.0.2.1"]}, {"name": "eth0", "addresses": ["172.17.17.10"]}]
+    node = read(
+        {"IPv4Address": "172.17.17.10", "ASNumber": "2546", "Interfaces": json.dumps(interfaces)},
+        spec={"podCIDR": "10.0.0.1/24"},
+    )
+    assert node["spec"] == {
+        "orchRefs": [{"nodeName": "node-a", "orchestrator": "k8s"}],
+        "bgp": {"ipv4Address": "172.17.17.10", "asNumber": 2546},
+        "interfaces": interfaces,
+    }
+    assert node["status"] == {"podCIDRs": ["10.0.0.0/24"]}
+
+
+def test_s20_a_tunnel_address_is_part_of_it() -> None:
+    spec = cast("dict[str, object]", read({"IPv4IPIPTunnelAddr": "10.0.0.24"})["spec"])
+    assert spec["bgp"] == {"ipv4IPIPTunnelAddr": "10.0.0.24"}
+
+
+@pytest.mark.parametrize("reflector", ["here", "fd00::1", ""])
+def test_s22_a_route_reflector_that_is_no_dotted_quad_is_passed_over(reflector: str) -> None:
+    spec = cast("dict[str, object]", read({"RouteReflectorClusterID": reflector, "ASNumber": "many"})["spec"])
+    assert "bgp" not in spec
+
+
+@pytest.mark.parametrize(
+    "annotations,spec,tunnel,wireguard",
+    [
+        ({}, {"podCIDR": "10.0.0.0/24"}, "10.0.0.1", ""),
+        ({"IPv4IPIPTunnelAddr": "10.9.9.9"}, {"podCIDR": "10.0.0.0/24"}, "10.0.0.1", ""),
+        ({"WireguardPublicKey": "key"}, {"podCIDRs": ["fd00::/64", "10.0.0.0/24"]}, "10.0.0.1", "10.0.0.1"),
+        ({"WireguardPublicKey": "key"}, {}, "", ""),
+    ],
+)
+def test_s21_a_nodes_own_range_says_what_its_tunnels_have(
+    annotations: dict[str, str], spec: dict[str, object], tunnel: str, wireguard: str
+) -> None:
+    record = node_record(NODE, found(annotations, spec=spec), PodAddressSource.POD_CIDR)
+    shown = cast("dict[str, dict[str, object]]", to_mapping(cast("Node", record.value))["spec"])
+    assert shown["bgp"]["ipv4IPIPTunnelAddr"] == tunnel
+    assert shown["wireguard"]["interfaceIPv4Address"] == wireguard
+
+
+@pytest.mark.parametrize(
+    "number,read_as", [("4294967295", 4294967295), ("0", 0), ("4294967296", None), ("9" * 5_000, None), ("-1", None)]
+)
+def test_s22_an_as_number_that_is_none_is_passed_over(number: str, read_as: int | None) -> None:
+    """RFC 6793: it has 32 bits; one node's must not keep the others from being listed."""
+    spec = cast("dict[str, object]", read({"ASNumber": number})["spec"])
+    assert spec.get("bgp") == (None if read_as is None else {"asNumber": read_as})
+
+
+def test_labels_of_the_cluster_shadow_ours() -> None:
+    node = node_record(NODE, found({"labels": '{"zone":"ours","rack":"1"}', "annotations": '{"k":"v"}'})).value
+    assert isinstance(node, Node)
+    assert node.metadata.labels == (("rack", "1"), ("zone", "a"))
+    assert node.metadata.annotations == (("k", "v"),)
+
+
+def test_what_is_written_is_read_again_and_what_is_gone_is_taken_out() -> None:
+    record = node_record(NODE, found({"IPv6VXLANTunnelAddr": "fd00::1"}))
+    node = cast("Node", record.value)
+    labels = (("rack", "1"), ("zone", "a"))
+    spec = evolve(
+        node.spec,
+        unknown_json=json.dumps(
+            {
+                "bgp": {"asNumber": 64512, "routeReflectorClusterID": "1.0.0.1"},
+                "vxlanTunnelMACAddr": "66:00:00:00:00:01",
+                "wireguard": {"interfaceIPv4Address": "10.0.0.9"},
+                "interfaces": [{"name": "eth0"}],
+            }
+        ),
+    )
+    status = '{"status":{"wireguardPublicKey":"key"}}'
+    wanted = evolve(node, metadata=evolve(node.metadata, labels=labels), spec=spec, unknown_json=status)
+    annotations = node_annotations(wanted, found({}))
+    assert {name.partition("/")[2]: text for name, text in annotations.items() if text is not None} == {
+        "ASNumber": "64512",
+        "RouteReflectorClusterID": "1.0.0.1",
+        "VXLANTunnelMACAddr": "66:00:00:00:00:01",
+        "IPv4WireguardInterfaceAddr": "10.0.0.9",
+        "WireguardPublicKey": "key",
+        "Interfaces": '[{"name":"eth0"}]',
+        "labels": '{"rack":"1"}',
+    }
+    assert annotations[f"{DOMAIN}/IPv6VXLANTunnelAddr"] is None
+
+
+@pytest.mark.parametrize(
+    "annotations,problem",
+    [
+        ({"labels": "{"}, "annotation projectnetplug.org/labels"),
+        ({"labels": "[]"}, "a JSON object of texts is expected"),
+        ({"annotations": '{"a":1}'}, "a JSON object of texts is expected"),
+        ({"Interfaces": "eth0"}, "annotation projectnetplug.org/Interfaces"),
+        ({"Interfaces": "[" * 100_000}, "annotation projectnetplug.org/Interfaces: it is nested too deeply"),
+        ({"labels": "[" * 100_000}, "annotation projectnetplug.org/labels: it is nested too deeply"),
+    ],
+)
+def test_annotations_that_make_no_sense_are_named(annotations: dict[str, str], problem: str) -> None:
+    with pytest.raises(Malformed) as refusal:
+        node_record(NODE, found(annotations))
+    assert refusal.value.key == "Node(node-a)"
+    assert problem in refusal.value.problem
+
+
+def test_no_depth_of_an_annotation_is_an_accident() -> None:
+    """There is one that can be read and not be written again."""
+    refused = 0
+    for depth in range(100, 1100):
+        with suppress(Malformed):
+            node_record(NODE, found({"Interfaces": "[" * depth + "]" * depth}))
+            continue
+        refused += 1
+    assert 0 < refused < 1000

@@ -1,0 +1,107 @@
+"""What the API says of pods, namespaces and nodes, and what is made of it."""
+
+import pytest
+
+from netplug_backends.kubernetes.kinds.pod_and_node_facts import namespace_facts, node_facts, pod_facts
+from netplug_core.addressing import Address, Prefix
+from netplug_core.orchestrator.protocol import ContainerPort, PodNetwork, PodPhase
+from netplug_core.records import Malformed
+
+METADATA = {"namespace": "shop", "name": "web-0", "uid": "u"}
+
+
+def test_a_pod_is_understood_whole() -> None:
+    port = {"name": "http", "containerPort": 80, "protocol": "TCP", "hostPort": 8080, "hostIP": "192.0.2.1"}
+    pod = pod_facts(
+        {
+            "metadata": METADATA
+            | {
+                "labels": {"b": "2", "a": "1"},
+                "annotations": {"k": "v"},
+                "generateName": "web-",
+                "creationTimestamp": "2026-08-20T10:00:00Z",
+                "deletionTimestamp": "2026-08-20T10:00:01Z",
+            },
+            "spec": {
+                "nodeName": "node-a",
+                "serviceAccountName": "web",
+                "hostNetwork": True,
+                "containers": [{"ports": [port, {"containerPort": 53, "protocol": "UDP"}]}, {}],
+            },
+            "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]},
+        }
+    )
+    assert (pod.namespace, pod.name, pod.uid, pod.node, pod.service_account) == ("shop", "web-0", "u", "node-a", "web")
+    assert (pod.labels, pod.annotations, pod.generate_name) == ((("a", "1"), ("b", "2")), (("k", "v"),), "web-")
+    assert (pod.network, pod.phase) == (PodNetwork.HOST, PodPhase.RUNNING)
+    assert pod.ports == (
+        ContainerPort(name="http", protocol="TCP", port=80, host_port=8080, host_ip="192.0.2.1"),
+        ContainerPort(protocol="UDP", port=53),
+    )
+    assert pod.addresses == (Address.parse("10.0.0.1"), Address.parse("fd00::1"))
+    assert pod.creation_time_ns == 1_787_220_000_000_000_000
+    assert pod.deletion_time_ns == 1_787_220_001_000_000_000
+
+
+def test_a_pod_that_says_nothing_is_pending_and_has_a_network_of_its_own() -> None:
+    pod = pod_facts({"metadata": METADATA})
+    assert (pod.phase, pod.network, pod.node, pod.ports, pod.addresses) == (
+        PodPhase.PENDING,
+        PodNetwork.OWN,
+        "",
+        (),
+        (),
+    )
+    assert (pod.creation_time_ns, pod.deletion_time_ns) == (None, None)
+
+
+def test_an_address_by_itself_counts_where_there_is_no_list() -> None:
+    assert pod_facts({"metadata": METADATA, "status": {"podIP": "10.0.0.1"}}).addresses == (Address.parse("10.0.0.1"),)
+
+
+def test_a_namespace_is_understood() -> None:
+    found = namespace_facts({"metadata": {"name": "shop", "uid": "u", "labels": {"team": "a"}, "annotations": None}})
+    assert (found.name, found.uid, found.labels, found.annotations) == ("shop", "u", (("team", "a"),), ())
+
+
+@pytest.mark.parametrize(
+    "spec,prefixes",
+    [
+        ({}, ()),
+        ({"podCIDR": "10.0.0.1/24"}, ("10.0.0.0/24",)),
+        ({"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24", "fd00::/64"]}, ("10.0.0.0/24", "fd00::/64")),
+    ],
+)
+def test_a_node_has_the_ranges_that_were_set_aside_for_its_pods(
+    spec: dict[str, object], prefixes: tuple[str, ...]
+) -> None:
+    node = node_facts({"metadata": {"name": "n", "uid": "u"}, "spec": spec})
+    assert node.pod_cidrs == tuple(map(Prefix.parse, prefixes))
+
+
+@pytest.mark.parametrize(
+    "found,problem",
+    [
+        ({"metadata": METADATA, "spec": []}, "spec: an object is expected"),
+        ({"metadata": METADATA, "spec": {"containers": {}}}, "containers: a list is expected"),
+        ({"metadata": METADATA, "spec": {"containers": [1]}}, "containers: a list of objects is expected"),
+        ({"metadata": METADATA, "spec": {"nodeName": 1}}, "nodeName: a text is expected"),
+        (
+            {"metadata": METADATA, "spec": {"containers": [{"ports": [{"containerPort": "x"}]}]}},
+            "containerPort: a number",
+        ),
+        ({"metadata": METADATA, "status": {"podIP": "here"}}, "here"),
+        ({"metadata": METADATA, "status": {"phase": "Dancing"}}, "Dancing"),
+        ({"metadata": METADATA | {"creationTimestamp": "now"}}, "now"),
+    ],
+)
+def test_a_pod_that_makes_no_sense_is_named(found: dict[str, object], problem: str) -> None:
+    with pytest.raises(Malformed) as refusal:
+        pod_facts(found)
+    assert refusal.value.key == "Pod(shop/web-0)"
+    assert problem in refusal.value.problem
+
+
+def test_a_node_whose_ranges_are_no_list_is_named() -> None:
+    with pytest.raises(Malformed, match=r"Node\(n\) is malformed: spec.podCIDRs"):
+        node_facts({"metadata": {"name": "n"}, "spec": {"podCIDRs": "10.0.0.0/24"}})

@@ -1,0 +1,137 @@
+"""What becomes of a batch, read from what a kernel sends: any order, any mixture, any age."""
+
+import _socket
+import os
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from netplug_backends.linux.netlink import query_link
+from netplug_backends.linux.netlink_socket import NetlinkOutcome, NetlinkSocket
+from netplug_core.dataplane.protocol import DataplaneTimeout, KernelError
+
+HEADER = struct.Struct("=IHHII")
+NEWLINK, ERROR, DONE, MULTI = 16, 2, 3, 2
+CAPPED, EXPLAINED = 0x100, 0x200
+
+
+def message(kind: int, number: int, body: bytes, flags: int = 0) -> bytes:
+    return HEADER.pack(HEADER.size + len(body), kind, flags, number, 0) + body + bytes(-len(body) % 4)
+
+
+def error(number: int, code: int, flags: int = CAPPED, more: bytes = b"", request: bytes = b"") -> bytes:
+    original = HEADER.pack(HEADER.size + len(request), NEWLINK, 0, number, 0) + request
+    return message(ERROR, number, struct.pack("=i", -code) + original + more, flags)
+
+
+def words(text: str) -> bytes:
+    payload = text.encode() + b"\0"
+    return struct.pack("=HH", 4 + len(payload), 1) + payload + bytes(-len(payload) % 4)
+
+
+@pytest.fixture
+def kernel() -> "Iterator[tuple[NetlinkSocket, _socket.socket]]":
+    """A channel, and the kernel's end of it."""
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    ours.settimeout(0)
+    with NetlinkSocket(ours) as channel:
+        yield channel, theirs
+    theirs.close()
+
+
+def send(
+    kernel: "tuple[NetlinkSocket, _socket.socket]", replies: list[bytes], names: str = "ab"
+) -> tuple[NetlinkOutcome, ...]:
+    channel, far = kernel
+    for reply in replies:
+        far.send(reply)
+    return channel.send([query_link(name) for name in names])
+
+
+def test_a_batch_is_one_datagram_and_only_its_last_message_asks_for_an_answer(
+    kernel: "tuple[NetlinkSocket, _socket.socket]",
+) -> None:
+    send(kernel, [error(2, 0)])
+    sent = kernel[1].recv(4096)
+    first, kind, flags, number, _ = HEADER.unpack_from(sent)
+    assert (kind, flags, number) == (18, 0x1, 1)
+    second, kind, flags, number, _ = HEADER.unpack_from(sent, first)
+    assert (kind, flags, number) == (18, 0x5, 2)
+    assert first + second == len(sent)
+
+
+def test_replies_and_errors_go_to_the_messages_they_name(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    one, two = send(kernel, [error(1, 19), message(NEWLINK, 2, b"body"), error(2, 0)])
+    assert (one.error, one.replies) == (19, ())
+    assert (two.error, two.reply) == (0, b"body")
+
+
+def test_several_answers_may_come_in_one_datagram(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    one, two = send(kernel, [message(NEWLINK, 1, b"odd") + error(2, 17)])
+    assert (one.error, two.error) == (0, 17)
+    assert one.reply == b"odd"
+
+
+def test_a_listing_ends_with_its_end(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    pages = [message(NEWLINK, 1, b"one!", MULTI), message(NEWLINK, 1, b"two!", MULTI)]
+    (found,) = send(kernel, [*pages, message(DONE, 1, struct.pack("=i", 0), MULTI)], "a")
+    assert (found.error, found.replies) == (0, (b"one!", b"two!"))
+
+
+def test_a_listing_that_breaks_off_is_an_error(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    (found,) = send(kernel, [message(DONE, 1, struct.pack("=i", -105), MULTI)], "a")
+    assert found.error == 105
+
+
+def test_answers_to_earlier_batches_are_passed_over(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    found = send(kernel, [error(0, 5), error(1, 0)], "a")
+    assert found[0].error == 0
+
+
+@pytest.mark.parametrize(
+    "answer,text",
+    [
+        (error(1, 22), "looking for 'a': Invalid argument"),
+        (error(1, 22, CAPPED | EXPLAINED, words("no such thing")), "looking for 'a': Invalid argument (no such thing)"),
+        (
+            error(1, 22, EXPLAINED, words("too long"), request=b"four" * 3),
+            "looking for 'a': Invalid argument (too long)",
+        ),
+        (error(1, 22, CAPPED | EXPLAINED), "looking for 'a': Invalid argument"),
+    ],
+    ids=["bare", "explained", "with the request", "explained by nothing"],
+)
+def test_a_refusal_names_the_operation_and_both_reasons(
+    kernel: "tuple[NetlinkSocket, _socket.socket]", answer: bytes, text: str
+) -> None:
+    (found,) = send(kernel, [answer], "a")
+    with pytest.raises(KernelError) as refused:
+        found.require_success(17)
+    assert str(refused.value) == text
+    assert found.require_success(22) is found
+
+
+def test_a_silent_kernel_is_waited_for_no_longer_than_the_socket_waits(
+    kernel: "tuple[NetlinkSocket, _socket.socket]",
+) -> None:
+    with pytest.raises(DataplaneTimeout, match="looking for 'b'"):
+        send(kernel, [])
+
+
+def test_a_socket_that_fails_is_an_error_of_ours(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    channel, far = kernel
+    far.close()
+    with pytest.raises(KernelError, match=f"looking for 'a': {os.strerror(32)}"):
+        channel.send_one(query_link("a"))
+
+
+def test_nothing_to_send_needs_no_kernel(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    assert send(kernel, [], "") == ()
+
+
+def test_a_real_kernel_answers_without_any_right() -> None:
+    with NetlinkSocket.open() as channel:
+        found, absent = channel.send([query_link("lo"), query_link("no-such-link")])
+    assert found.reply
+    assert absent.error == 19

@@ -1,0 +1,41 @@
+"""The console script, where the packages of the tool are missing and where they are not."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import netplug_cli
+from netplug_cli.wiring import ctl
+
+
+def test_it_is_what_the_installed_script_calls() -> None:
+    (installed,) = entry_points(group="console_scripts", name="netplugctl")
+    assert installed.value == "netplug_cli.wiring.ctl:main"
+
+
+def test_where_only_netplug_is_installed_it_says_in_a_line_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "netplug_cli").symlink_to(Path(netplug_cli.__file__).parent)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from netplug_cli.wiring.ctl import main; main()"
+    ran = subprocess.run([sys.executable, "-ISc", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "netplugctl needs netplug[cli]: not installed here: click, rich, yaml\n"
+
+
+def test_a_part_of_the_extra_does_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs bring click too; a command would find out about the rest halfway."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(SystemExit, match=r"^netplugctl needs netplug\[cli\]: not installed here: yaml$"):
+        ctl.main()
+
+
+def test_where_all_are_there_it_is_the_tool(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["netplugctl", "version", "--client"])
+    with pytest.raises(SystemExit) as ended:
+        ctl.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("Client Version: v")

@@ -1,0 +1,405 @@
+"""Read, decide, commit, again: how often, how long, and what is raised in the end."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from attrs import define, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.protocol import DatastoreDescription
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
+from netplug_core.records import (
+    Conflict,
+    Create,
+    Decision,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    NeedMore,
+    OutcomeUnknown,
+    Query,
+    Revision,
+    Snapshot,
+    Update,
+    WatchEvent,
+    Write,
+)
+from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
+
+COUNTER: Kind[int] = Kind("Counter", ("name",))
+ONE, TWO = COUNTER.key("one"), COUNTER.key("two")
+MANY = range(1, 1000)
+
+Rule = Callable[[Snapshot], Decision[int] | NeedMore]
+
+
+@define
+class TransactionHarness:
+    """A store whose calls are noted with the time they were given, and what a resident process remembers of it.
+
+    ``before_commit`` is what happens to a call just before its commit arrives, ``behind_commit`` behind it; ``chance``
+    is asked before each wait.
+    """
+
+    clock: ManualClock
+    memory: MemoryDatastore
+    warm: DatastoreCache
+    deadlines_s: list[float] = field(factory=list)
+    before_commit: Callable[[], None] = lambda: None
+    after_commit: Callable[[], None] = lambda: None
+    chance: Callable[[], float] = lambda: 0.5
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.memory.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        self.deadlines_s.append(deadline.remaining_s)
+        return self.memory.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        self.deadlines_s.append(deadline.remaining_s)
+        self.before_commit()
+        revisions = self.memory.commit(writes, deadline=deadline)
+        self.after_commit()
+        return revisions
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        return self.memory.watch(start, deadline=deadline)
+
+    def run(
+        self,
+        rule: Rule,
+        *asked: Query,
+        script: Mapping[int, Fault] | None = None,
+        seconds: float = 60.0,
+    ) -> Decision[int]:
+        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, seconds), chance=self.chance)
+        return run(FaultyDatastore(self, script or {}), asked, rule, pace=pace)
+
+    def run_warm(
+        self, rule: Rule, *asked: Query, presumed: Sequence[Query] = (), script: Mapping[int, Fault] | None = None
+    ) -> Decision[int]:
+        """The same with the memory of a resident process."""
+        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, 60), chance=self.chance)
+        return run(FaultyDatastore(self, script or {}), asked, rule, pace=pace, cache=self.warm, assume_absent=presumed)
+
+    def put(self, key: Key[int], value: int) -> None:
+        """Store a value as another process does."""
+        deadline = Deadline.after(self.clock, 5)
+        found = self.memory.read((Get(key),), deadline=deadline).find(key)
+        self.memory.commit((Update(key, value, found.revision) if found else Create(key, value),), deadline=deadline)
+
+    def value(self, key: Key[int]) -> int | None:
+        record = self.memory.read((Get(key),), deadline=Deadline.after(self.clock, 5)).find(key)
+        return record.value if record else None
+
+    def spent(self) -> tuple[int, int]:
+        return self.memory.calls.reads, self.memory.calls.commits
+
+    def spent_since(self, before: tuple[int, int]) -> tuple[int, int]:
+        return self.memory.calls.reads - before[0], self.memory.calls.commits - before[1]
+
+
+@pytest.fixture
+def bench() -> TransactionHarness:
+    clock = ManualClock()
+    memory = MemoryDatastore(clock=clock)
+    return TransactionHarness(
+        clock, memory, DatastoreCache.for_datastore(memory, clock=clock, uncached_kinds=frozenset())
+    )
+
+
+def make_one(snapshot: Snapshot) -> Decision[int]:
+    """The counter shall be there; idempotent on its own output."""
+    found = snapshot.find(ONE)
+    return Decision((), found.value) if found else Decision((Create(ONE, 1),), 1)
+
+
+def make_two(snapshot: Snapshot) -> Decision[int]:
+    """The same with the other counter."""
+    found = snapshot.find(TWO)
+    return Decision((), found.value) if found else Decision((Create(TWO, 2),), 2)
+
+
+def count_up(snapshot: Snapshot) -> Decision[int]:
+    """One more than there was; deciding again counts again."""
+    found = snapshot.find(ONE)
+    if found is None:
+        return Decision((Create(ONE, 1),), 1, is_repeatable=False)
+    return Decision((Update(ONE, found.value + 1, found.revision),), found.value + 1, is_repeatable=False)
+
+
+def test_one_read_and_one_commit_do_it(bench: TransactionHarness) -> None:
+    assert bench.run(make_one, Get(ONE)).result == 1
+    assert bench.spent() == (1, 1)
+
+
+def test_nothing_to_write_is_nothing_to_commit(bench: TransactionHarness) -> None:
+    bench.run(make_one, Get(ONE))
+    assert bench.run(make_one, Get(ONE)).result == 1
+    assert bench.spent() == (2, 1)
+
+
+def test_a_rule_that_asks_nothing_is_not_read_for(bench: TransactionHarness) -> None:
+    assert bench.run(lambda _snapshot: Decision((Create(ONE, 1),), 1)).result == 1
+    assert bench.spent() == (0, 1)
+
+
+def test_a_rule_may_ask_for_more(bench: TransactionHarness) -> None:
+    def rule(snapshot: Snapshot) -> Decision[int] | NeedMore:
+        if not snapshot.has(Get(TWO)):
+            return NeedMore((Get(TWO),))
+        return make_one(snapshot)
+
+    assert bench.run(rule, Get(ONE)).result == 1
+    assert bench.spent() == (2, 1)
+
+
+def test_a_refusal_is_committed_and_then_raised(bench: TransactionHarness) -> None:
+    refusal = RequestError("no")
+    with pytest.raises(RequestError) as caught:
+        bench.run(lambda _snapshot: Decision((Create(ONE, 1),), refusal))
+    assert caught.value is refusal
+    assert bench.value(ONE) == 1
+
+
+def test_who_loses_a_race_decides_again_on_what_is_there_now(bench: TransactionHarness) -> None:
+    def other_one() -> None:
+        bench.memory.commit((Create(ONE, 41),), deadline=Deadline.after(bench.clock, 5))
+
+    assert bench.run(count_up, Get(ONE), script={1: RunBefore(other_one)}).result == 42
+    assert bench.value(ONE) == 42
+
+
+def test_each_attempt_waits_longer(bench: TransactionHarness) -> None:
+    started = bench.clock.monotonic()
+    bench.run(make_one, Get(ONE), script=dict.fromkeys((1, 2, 3), LostRace()))
+    assert bench.clock.monotonic() - started == pytest.approx(0.004 + 0.008 + 0.016)
+
+
+def test_a_lost_reply_is_looked_up(bench: TransactionHarness) -> None:
+    assert bench.run(make_one, Get(ONE), script={1: LostReply()}).result == 1
+    assert bench.spent() == (2, 1)
+
+
+def test_what_cannot_know_its_own_output_is_not_repeated(bench: TransactionHarness) -> None:
+    with pytest.raises(OutcomeUnknown):
+        bench.run(count_up, Get(ONE), script={1: LostReply()})
+    assert bench.value(ONE) == 1
+
+
+def test_a_lost_race_of_such_a_rule_is_no_unknown_outcome(bench: TransactionHarness) -> None:
+    assert bench.run(count_up, Get(ONE), script={1: LostRace()}).result == 1
+
+
+def test_a_store_that_does_not_answer_is_not_asked_again(bench: TransactionHarness) -> None:
+    with pytest.raises(Unavailable, match="the request was lost"):
+        bench.run(make_one, Get(ONE), script={1: LostRequest()})
+    assert bench.value(ONE) is None
+
+
+def test_who_loses_every_race_gives_up_at_the_deadline(bench: TransactionHarness) -> None:
+    with pytest.raises(ContentionExhausted) as caught:
+        bench.run(make_one, Get(ONE), script=dict.fromkeys(MANY, LostRace()), seconds=0.1)
+    assert bench.clock.monotonic() == pytest.approx(0.1)
+    assert caught.value.code == 11
+    assert str(caught.value) == (
+        "gave up after 5 attempts against concurrent writers; the last one: Counter(one) was changed by another writer"
+    )
+    assert isinstance(caught.value.__cause__, Conflict)
+
+
+def test_a_lost_reply_stays_unknown_where_no_time_is_left_to_look(bench: TransactionHarness) -> None:
+    script: dict[int, Fault] = {**dict.fromkeys(MANY, LostRace()), 5: LostReply()}
+    with pytest.raises(OutcomeUnknown, match="the reply was lost") as caught:
+        bench.run(make_one, Get(ONE), script=script, seconds=0.1)
+    assert caught.value.__cause__ is None
+    assert bench.value(ONE) == 1
+
+
+def test_reading_on_and_on_ends_at_the_deadline(bench: TransactionHarness) -> None:
+    def never(_snapshot: Snapshot) -> NeedMore:
+        bench.clock.sleep(0.5)
+        return NeedMore((Get(TWO),))
+
+    with pytest.raises(Unavailable) as caught:
+        bench.run(never, Get(ONE), seconds=2.0)
+    assert str(caught.value) == "this process: the deadline passed while reading"
+    assert bench.spent() == (4, 0)
+
+
+def test_no_call_gets_more_time_than_one_call_may_take(bench: TransactionHarness) -> None:
+    bench.run(make_one, Get(ONE), seconds=60.0)
+    bench.run(make_one, Get(ONE), seconds=2.0)
+    assert bench.deadlines_s == [CALL_TIMEOUT_S, CALL_TIMEOUT_S, 2.0]
+
+
+def test_what_is_raised_is_always_ours(bench: TransactionHarness) -> None:
+    mishaps: tuple[Fault, ...] = (LostRequest(), LostRace(), LostReply())
+    for script in (dict.fromkeys(MANY, mishap) for mishap in mishaps):
+        with pytest.raises(NetplugError):
+            bench.run(count_up, Get(ONE), script=script, seconds=0.1)
+
+
+def test_trap_31_whoever_is_not_let_in_is_told_at_once(bench: TransactionHarness) -> None:
+    def shut() -> None:
+        raise Unauthorized("the store", "the token has expired")
+
+    bench.before_commit = shut
+    with pytest.raises(Unauthorized, match="the token has expired"):
+        bench.run(make_one, Get(ONE))
+    assert bench.clock.monotonic() == 0
+    assert len(bench.deadlines_s) == 2  # one read and one commit
+
+
+# --- with the memory of a resident process ---------------------------------------------------------------------------
+
+
+def test_the_first_call_reads_and_the_next_ones_need_not(bench: TransactionHarness) -> None:
+    assert bench.run_warm(count_up, Get(ONE)).result == 1
+    assert bench.spent() == (1, 1)
+    assert [bench.run_warm(count_up, Get(ONE)).result for _ in range(3)] == [2, 3, 4]
+    assert bench.spent() == (1, 4)
+
+
+def test_what_is_not_remembered_is_read_and_the_rest_is_not(bench: TransactionHarness) -> None:
+    asked: list[tuple[Query, ...]] = []
+
+    def both(snapshot: Snapshot) -> Decision[int] | NeedMore:
+        asked.append(tuple(snapshot.results))
+        if not snapshot.has(Get(TWO)):
+            return NeedMore((Get(TWO),))
+        return count_up(snapshot)
+
+    bench.run_warm(count_up, Get(ONE))
+    bench.run_warm(both, Get(ONE))
+    assert asked == [(Get(ONE),), (Get(ONE), Get(TWO))]
+    assert bench.spent() == (2, 2)
+
+
+def test_a_memory_that_is_out_of_date_costs_a_conflict_and_a_fresh_read(bench: TransactionHarness) -> None:
+    bench.run_warm(count_up, Get(ONE))
+    bench.put(ONE, 41)
+    before = bench.spent()
+    assert bench.run_warm(count_up, Get(ONE)).result == 42
+    assert bench.value(ONE) == 42
+    assert bench.spent_since(before) == (2, 2)  # one of the reads is this test's
+
+
+def test_a_refusal_from_memory_is_made_again_from_a_read(bench: TransactionHarness) -> None:
+    def take_one(snapshot: Snapshot) -> Decision[int]:
+        found = snapshot.find(ONE)
+        if found is None or not found.value:
+            return Decision((Create(TWO, 1),) if found else (), RequestError("none left"))
+        return Decision((Update(ONE, found.value - 1, found.revision),), found.value)
+
+    for remembered in (None, 0):  # a refusal without writes, and one that takes something back
+        if remembered is not None:
+            bench.put(ONE, remembered)
+        bench.warm.add_snapshot(bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)))
+        bench.put(ONE, 7)
+        assert bench.run_warm(take_one, Get(ONE)).result == 7
+        bench.warm.invalidate()
+    assert bench.value(TWO) is None
+
+
+def test_a_refusal_that_a_read_confirms_is_raised(bench: TransactionHarness) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    before = bench.spent()
+    with pytest.raises(RequestError):
+        bench.run_warm(lambda _snapshot: Decision((), RequestError("no")), Get(ONE))
+    assert bench.spent_since(before) == (1, 0)
+
+
+def test_that_there_is_nothing_to_do_is_made_sure_of_by_a_read(bench: TransactionHarness) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    record = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)).find(ONE)
+    assert record is not None
+    bench.memory.commit((Delete(ONE, record.revision),), deadline=Deadline.after(bench.clock, 5))
+    assert bench.run_warm(make_one, Get(ONE)).writes == (Create(ONE, 1),)
+    assert bench.value(ONE) == 1
+
+
+def test_what_led_nowhere_is_forgotten_with_the_revisions_of_its_time(bench: TransactionHarness) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    bench.put(TWO, 22)
+    bench.run_warm(make_one, Get(ONE))
+    now = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)).revision(COUNTER)
+    assert bench.warm.lookup((Get(ONE),), ())[0].revision(COUNTER) == now
+
+
+def test_what_is_presumed_absent_is_not_read(bench: TransactionHarness) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    before = bench.spent()
+    bench.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),))
+    assert bench.spent_since(before) == (0, 1)
+    assert bench.value(TWO) == 2
+
+
+def test_a_presumption_that_is_wrong_costs_a_fresh_read(bench: TransactionHarness) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    bench.put(TWO, 22)
+    before = bench.spent()
+    assert bench.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert bench.spent_since(before) == (1, 1)
+    assert bench.value(TWO) == 22
+
+
+def test_a_presumption_that_no_create_proves_is_read(bench: TransactionHarness) -> None:
+    bench.run_warm(make_one, Get(ONE))
+    bench.put(TWO, 22)
+
+    def count_one_and_tell_two(snapshot: Snapshot) -> Decision[int]:
+        one, two = snapshot.find(ONE), snapshot.find(TWO)
+        assert one is not None
+        return Decision((Update(ONE, one.value + 1, one.revision),), two.value if two else 0)
+
+    assert bench.run_warm(count_one_and_tell_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert bench.value(ONE) == 2
+
+
+def test_who_remembers_nothing_presumes_nothing(bench: TransactionHarness) -> None:
+    bench.put(TWO, 22)
+    assert bench.run_warm(make_two, Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert bench.spent() == (2, 1)  # the other calls are those of the one who put it there
+
+
+@pytest.mark.parametrize("mishap", [LostReply(), LostRequest()])
+def test_after_a_mishap_nothing_is_remembered(bench: TransactionHarness, mishap: Fault) -> None:
+    bench.run_warm(count_up, Get(ONE))
+    with pytest.raises(Unavailable):
+        bench.run_warm(count_up, Get(ONE), script={1: mishap})
+    assert bench.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
+
+
+def test_after_an_interrupt_nothing_is_remembered(bench: TransactionHarness) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench.run_warm(count_up, Get(ONE))
+    bench.after_commit = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        bench.run_warm(count_up, Get(ONE))
+    assert bench.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
+    assert bench.value(ONE) == 2
+
+
+def test_whoever_lost_once_reads_though_others_of_the_process_learn_meanwhile(bench: TransactionHarness) -> None:
+    stale = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5))
+
+    def learn_late() -> float:
+        bench.warm.add_snapshot(stale)
+        return 0.5
+
+    bench.run_warm(count_up, Get(ONE))
+    bench.put(ONE, 41)
+    bench.chance = learn_late
+    before = bench.spent()
+    assert bench.run_warm(count_up, Get(ONE)).result == 42
+    assert bench.spent_since(before) == (1, 2)

@@ -1,0 +1,123 @@
+"""How a list of conditional writes folds, what it answers, and what it is refused with."""
+
+import pytest
+
+from netplug_core.datastore.write_set import KeyCondition, KindCondition, Mutation, condition_error, fold_writes
+from netplug_core.errors import InvariantBroken
+from netplug_core.records import (
+    ABSENT,
+    AlreadyExists,
+    CommitError,
+    Conflict,
+    Create,
+    Delete,
+    NotFound,
+    Record,
+    Require,
+    RequireUnchanged,
+    Revision,
+    Update,
+    Write,
+    Written,
+)
+from netplug_core.testing.datastore_harness import FRUIT, TOOL
+
+APPLE = FRUIT.key("green", "apple")
+PEAR = FRUIT.key("green", "pear")
+KNIFE = TOOL.key("knife")
+OLD = Revision("7")
+NEW = Revision("9")
+NOW = Revision("20")
+
+
+def test_each_write_to_a_key_of_its_own_is_a_condition_and_a_change() -> None:
+    folded = fold_writes((Create(APPLE, "a"), Update(PEAR, "p", OLD), Delete(KNIFE, NEW)))
+    assert folded.conditions == (
+        KeyCondition(0, APPLE, ABSENT),
+        KeyCondition(1, PEAR, OLD),
+        KeyCondition(2, KNIFE, NEW),
+    )
+    assert folded.mutations == (Mutation(APPLE, "a"), Mutation(PEAR, "p"), Mutation(KNIFE, None))
+    assert folded.revisions((Revision("21"), Revision("22"), Revision("23")), NOW) == ("21", "22", "23")
+
+
+def test_writes_that_go_on_from_each_other_are_one_change_where_the_last_of_them_stands() -> None:
+    folded = fold_writes((Create(APPLE, "pending"), Create(PEAR, "p"), Update(APPLE, "confirmed", Written(0))))
+    assert folded.conditions == (KeyCondition(0, APPLE, ABSENT), KeyCondition(1, PEAR, ABSENT))
+    assert folded.mutations == (Mutation(PEAR, "p"), Mutation(APPLE, "confirmed"))
+    assert folded.revisions((Revision("21"), Revision("22")), NOW) == ("22", "21", "22")
+
+
+def test_an_update_and_a_delete_of_what_it_wrote_remove_the_key() -> None:
+    folded = fold_writes((Update(APPLE, "marked", OLD), Delete(APPLE, Written(0))))
+    assert folded.conditions == (KeyCondition(0, APPLE, OLD),)
+    assert folded.mutations == (Mutation(APPLE, None),)
+
+
+def test_a_create_and_a_delete_of_what_it_made_change_nothing_but_still_ask_for_absence() -> None:
+    folded = fold_writes((Create(APPLE, "a"), Delete(APPLE, Written(0))))
+    assert folded.conditions == (KeyCondition(0, APPLE, ABSENT),)
+    assert folded.mutations == ()
+    assert folded.revisions((), NOW) == (NOW, NOW)
+
+
+def test_requirements_are_conditions_that_answer_with_the_revision_they_named() -> None:
+    folded = fold_writes((Require(APPLE, OLD), Require(PEAR, ABSENT), RequireUnchanged(TOOL, NEW)))
+    assert folded.conditions == (
+        KeyCondition(0, APPLE, OLD),
+        KeyCondition(1, PEAR, ABSENT),
+        KindCondition(2, TOOL, NEW),
+    )
+    assert folded.revisions((), NOW) == (OLD, "", NEW)
+
+
+def test_a_key_may_be_required_and_written() -> None:
+    assert fold_writes((Require(APPLE, OLD), Update(APPLE, "a", OLD))).mutations == (Mutation(APPLE, "a"),)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        Create(APPLE, "b"),
+        Update(APPLE, "b", OLD),
+        Delete(APPLE, OLD),
+        Update(APPLE, "b", Written(1)),
+        Update(PEAR, "b", Written(0)),
+    ],
+)
+def test_a_second_write_that_does_not_go_on_from_the_first_is_our_mistake(second: Write) -> None:
+    with pytest.raises(InvariantBroken, match="write 1 of a commit does not go on from write"):
+        fold_writes((Update(APPLE, "a", OLD), second))
+
+
+def test_nothing_goes_on_from_a_delete() -> None:
+    with pytest.raises(InvariantBroken, match=r"write 1 .* write 0 to Fruit\(green/apple\)"):
+        fold_writes((Delete(APPLE, OLD), Update(APPLE, "a", Written(0))))
+
+
+@pytest.mark.parametrize(
+    "write,is_there,expected",
+    [
+        (Create(APPLE, "a"), True, AlreadyExists),
+        (Update(APPLE, "a", OLD), True, Conflict),
+        (Update(APPLE, "a", OLD), False, NotFound),
+        (Delete(APPLE, OLD), True, Conflict),
+        (Delete(APPLE, OLD), False, NotFound),
+        (Require(APPLE, OLD), True, Conflict),
+        (Require(APPLE, OLD), False, NotFound),
+        (Require(APPLE, ABSENT), True, Conflict),
+    ],
+)
+def test_a_refusal_names_write_key_and_what_is_there(
+    write: Write, *, is_there: bool, expected: type[CommitError]
+) -> None:
+    current = Record(APPLE, "z", NEW) if is_there else None
+    error = condition_error(write, 3, current, applied=2)
+    assert type(error) is expected
+    assert (error.subject, error.index, error.current, error.applied) == (APPLE, 3, current, 2)
+
+
+def test_the_refusal_of_a_changed_kind_names_the_kind() -> None:
+    error = condition_error(RequireUnchanged(TOOL, OLD), 1, None)
+    assert isinstance(error, Conflict)
+    assert (error.subject, error.index, error.current, error.applied) == (TOOL, 1, None, 0)

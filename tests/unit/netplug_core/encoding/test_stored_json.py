@@ -1,0 +1,110 @@
+"""The bytes that stand for values, and what is said about bytes that stand for none."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from attrs import evolve
+
+from netplug_core.addressing import Prefix
+from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
+from netplug_core.errors import ConfigurationError
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model.block import block_key
+from netplug_core.records import Key, Kind, Malformed, NotSupported
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
+from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.ipreservation import IPReservation, ipreservation_key
+from netplug_core.resources.metadata import Metadata
+from netplug_core.testing.datastore_harness import FRUIT
+
+POOL = IPPool(
+    metadata=Metadata(name="main", labels=(("site", "north"),)),
+    spec=IPPoolSpec(prefix=Prefix.parse("10.1.0.0/16"), block_length=26),
+)
+POOL_KEY = ippool_key("main")
+AFFINITY_KEY = affinity_key("host:node-1", Prefix.parse("fd00::/122"))
+APPLE = FRUIT.key("green", "apple")
+
+
+def test_resources_and_an_allocation_record_come_back_as_they_were() -> None:
+    affinity = Affinity(state=AffinityState.PENDING)
+    reservation = IPReservation(metadata=Metadata(name="r"))
+    configuration = IPAMConfiguration(metadata=Metadata(name="default"))
+    pairs: tuple[tuple[Key[object], object], ...] = (
+        (POOL_KEY, POOL),
+        (AFFINITY_KEY, affinity),
+        (ipreservation_key("r"), reservation),
+        (IPAM_CONFIGURATION_KEY, configuration),
+    )
+    for key, value in pairs:
+        assert STORED_JSON.decode(key, STORED_JSON.encode(key, value)) == value
+
+
+def test_the_bytes_are_a_compact_json_object_in_utf_8() -> None:
+    pool = evolve(POOL, metadata=Metadata(name="main", annotations=(("note", "Büro"),)))
+    data = STORED_JSON.encode(POOL_KEY, pool)
+    assert json.loads(data)["metadata"]["annotations"] == {"note": "Büro"}
+    assert "Büro".encode() in data
+    assert b": " not in data
+    assert b", " not in data
+
+
+def test_fields_of_a_newer_release_are_written_back() -> None:
+    mapping = json.loads(STORED_JSON.encode(POOL_KEY, POOL))
+    mapping["spec"]["colour"] = "blue"
+    pool = STORED_JSON.decode(POOL_KEY, json.dumps(mapping).encode())
+    assert json.loads(STORED_JSON.encode(POOL_KEY, pool)) == mapping
+
+
+@pytest.mark.parametrize(
+    "key,data,problem",
+    [
+        (POOL_KEY, b"{", "Expecting property name"),
+        (POOL_KEY, b"\xff", "can't decode byte"),
+        (POOL_KEY, b"[1]", "not a JSON object but list"),
+        (POOL_KEY, b"[" * 100_000, "maximum recursion depth"),
+        (POOL_KEY, b'{"kind": "Node"}', "kind"),
+        (AFFINITY_KEY, b'{"state": "sideways"}', "sideways"),
+        (block_key(Prefix.parse("10.1.0.0/26")), b'{"cidr": 5}', "cidr: 5 is not a string"),
+    ],
+)
+def test_bytes_that_stand_for_no_value_are_malformed_and_named(key: Key[object], data: bytes, problem: str) -> None:
+    with pytest.raises(Malformed, match=problem) as caught:
+        STORED_JSON.decode(key, data)
+    assert str(caught.value).startswith(f"the stored record {key} is malformed: ")
+
+
+def test_a_kind_without_a_codec_is_not_supported_and_the_known_ones_are_listed() -> None:
+    problem = "storing of Fruit is not supported: this release stores BlockAffinity, ClusterInformation, "
+    with pytest.raises(NotSupported, match=problem):
+        STORED_JSON.encode(APPLE, "red")
+    with pytest.raises(NotSupported, match=problem):
+        STORED_JSON.decode(APPLE, b"{}")
+
+
+def test_a_table_of_ones_own_is_asked_when_a_value_passes_and_its_refusal_names_the_key() -> None:
+    def refuse(kind: Kind[object], mapping: object) -> object:
+        raise ConfigurationError(f"{kind}.colour", mapping, "a colour is expected")
+
+    codec = JsonCodec({"Fruit": lambda: KindCodec(lambda value: {"colour": value}, refuse)})
+    assert codec.encode(APPLE, "red") == b'{"colour":"red"}'
+    with pytest.raises(Malformed, match=r"Fruit\(green/apple\) is malformed: Fruit.colour: .* a colour is expected"):
+        codec.decode(APPLE, b"{}")
+
+
+def test_what_is_not_stored_is_not_loaded() -> None:
+    script = """
+import sys
+from netplug_core.encoding.stored_json import STORED_JSON
+from netplug_core.records import Kind
+handle = Kind("IPAMHandle", ("id",)).key("h")
+assert "netplug_core.ipam" not in sys.modules
+STORED_JSON.decode(handle, b'{"block": {}}')
+assert "netplug_core.encoding.ipam" in sys.modules
+assert "netplug_core.resources.codec" not in sys.modules
+assert "cattrs" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

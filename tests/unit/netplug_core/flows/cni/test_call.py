@@ -1,0 +1,227 @@
+"""What a call works out first: the node's name, the MTU, the families, and who it is about."""
+
+import pytest
+
+from netplug_core.addressing import Family
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.dataplane.protocol import Forwarding
+from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.flows.cni.call import (
+    NoAddressWanted,
+    link_of,
+    mtu_of,
+    node_of,
+    open_call,
+    require_nodename_file,
+    wanted_of,
+    workload_of,
+)
+from netplug_core.ipam.allocation.request import Automatic
+from netplug_core.log import Level
+from netplug_core.netconf.model import IPAMConfig, NetConf
+from netplug_core.workload.identity import WorkloadIdentity
+from tests.harness.cni_node import DEFAULT_CONTAINER, POD, CNINodeHarness, ContainerInterface
+
+FILE = "/var/lib/netplug/nodename"
+MTU_FILE = "/var/lib/netplug/mtu"
+DENIED = PermissionError(13, "Permission denied", FILE)
+
+
+# --- the node's name -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "netconf,texts,name",
+    [
+        (NetConf(nodename="a", hostname="b"), {FILE: "filenode\n"}, "a"),
+        (NetConf(hostname="named-hostname.somewhere"), {}, "named-hostname.somewhere"),
+        (NetConf(), {FILE: "filenode\n"}, "filenode"),
+        (NetConf(nodename_file="/other"), {FILE: "filenode", "/other": "other"}, "other"),
+        (NetConf(), {}, "machine"),
+    ],
+)
+def test_check_32_the_first_source_counts(
+    bench: CNINodeHarness, netconf: NetConf, texts: dict[str, str | OSError], name: str
+) -> None:
+    bench.host.texts = texts
+    assert node_of(bench.world, netconf) == name
+
+
+@pytest.mark.parametrize("texts", [{}, {FILE: "\n"}])
+def test_the_deprecated_host_name_is_used_with_a_warning(
+    bench: CNINodeHarness, texts: dict[str, str | OSError]
+) -> None:
+    bench.host.texts = texts
+    assert node_of(bench.world, NetConf(hostname="b")) == "b"
+    assert bench.log.of(Level.WARNING) == ["the key hostname is deprecated; use nodename"]
+
+
+@pytest.mark.parametrize("netconf", [NetConf(nodename="a", hostname="b"), NetConf()])
+def test_there_is_no_warning_about_what_was_not_used(bench: CNINodeHarness, netconf: NetConf) -> None:
+    bench.host.texts = {FILE: "filenode"}
+    node_of(bench.world, netconf)
+    assert bench.log.lines == []
+
+
+def test_an_unreadable_file_is_passed_over_with_a_warning(bench: CNINodeHarness) -> None:
+    bench.host.texts = {FILE: DENIED}
+    assert node_of(bench.world, NetConf()) == "machine"
+    ((level, message, fields),) = bench.log.lines
+    assert (level, message) == (Level.WARNING, "the node-name file cannot be read")
+    assert fields == {"path": FILE, "cause": str(DENIED)}
+
+
+# --- the node-name file as a gate ----------------------------------------------------------------------------------
+
+
+def test_the_gate_is_open_unless_it_is_asked_for(bench: CNINodeHarness) -> None:
+    require_nodename_file(bench.world, NetConf())
+    assert bench.host.texts == {}, "there is no file, and none is asked for"
+
+
+def test_the_gate_opens_with_the_file(bench: CNINodeHarness) -> None:
+    bench.host.texts = {FILE: ""}
+    require_nodename_file(bench.world, NetConf(nodename_file_optional=False))
+    assert bench.log.of(Level.WARNING) == []
+
+
+@pytest.mark.parametrize(
+    "texts,cause",
+    [
+        (
+            {},
+            "no such file or directory: check that the netplug node process is running and has mounted its directory",
+        ),
+        ({FILE: DENIED}, str(DENIED)),
+    ],
+)
+def test_the_gate_is_closed_without_the_file(
+    bench: CNINodeHarness, texts: dict[str, str | OSError], cause: str
+) -> None:
+    bench.host.texts = texts
+    with pytest.raises(Unavailable) as refusal:
+        require_nodename_file(bench.world, NetConf(nodename="a", nodename_file_optional=False))
+    assert (refusal.value.code, str(refusal.value)) == (11, f"{FILE}: {cause}")
+
+
+# --- the MTU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "netconf,text,mtu",
+    [
+        (NetConf(), None, 0),
+        (NetConf(), "3000\n", 3000),
+        (NetConf(), " 0 ", 0),
+        (NetConf(mtu=1450), None, 1450),
+        (NetConf(mtu=1450), "3000", 1450),
+        (NetConf(require_mtu_file=True), "65535", 65535),
+    ],
+)
+def test_check_29_the_configured_mtu_goes_before_the_file(
+    bench: CNINodeHarness, netconf: NetConf, text: str | None, mtu: int
+) -> None:
+    bench.host.texts = {} if text is None else {MTU_FILE: text}
+    assert mtu_of(bench.world, netconf) == mtu
+
+
+@pytest.mark.parametrize("text", ["abc", "", "-1", "1450.0", "1450 1450", "²", "65536", "9" * 5000])
+@pytest.mark.parametrize("netconf", [NetConf(), NetConf(mtu=1450)])
+def test_check_29_a_broken_file_is_an_error_even_with_an_mtu(
+    bench: CNINodeHarness, netconf: NetConf, text: str
+) -> None:
+    bench.host.texts = {MTU_FILE: text}
+    with pytest.raises(ConfigurationError) as refusal:
+        mtu_of(bench.world, netconf)
+    assert str(refusal.value) == (
+        f"failed to read MTU file {MTU_FILE}: {text[:40]!r} is not accepted; "
+        "one number up to 65535 is expected, such as 1450"
+    )
+
+
+def test_check_29_an_unreadable_file_is_an_error(bench: CNINodeHarness) -> None:
+    bench.host.texts = {MTU_FILE: DENIED}
+    with pytest.raises(ConfigurationError, match=f"^failed to read MTU file {MTU_FILE}: .*Permission denied.* is not"):
+        mtu_of(bench.world, NetConf(mtu=1450))
+
+
+def test_check_29_the_file_may_be_required(bench: CNINodeHarness) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        mtu_of(bench.world, NetConf(require_mtu_file=True))
+    assert str(refusal.value) == (
+        f"failed to read MTU file {MTU_FILE}: 'no such file' is not accepted; require_mtu_file is true: it must exist"
+    )
+
+
+# --- families ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ipam,wanted",
+    [
+        (IPAMConfig(ipv4_pools=("p",)), (Automatic(family=Family.IPV4, pools=("p",)),)),
+        (IPAMConfig(assign_ipv4=False, assign_ipv6=True), (Automatic(family=Family.IPV6),)),
+        (
+            IPAMConfig(assign_ipv6=True, ipv6_pools=("q", "r")),
+            (Automatic(family=Family.IPV4), Automatic(family=Family.IPV6, pools=("q", "r"))),
+        ),
+    ],
+)
+def test_check_17_one_address_of_each_family_that_is_on(ipam: IPAMConfig, wanted: tuple[Automatic, ...]) -> None:
+    assert wanted_of(NetConf(ipam=ipam)) == wanted
+
+
+def test_a_configuration_without_any_family_wants_nothing() -> None:
+    with pytest.raises(NoAddressWanted) as refusal:
+        wanted_of(NetConf(ipam=IPAMConfig(assign_ipv4=False)))
+    assert refusal.value.code == 110
+    assert str(refusal.value) == (
+        'the configuration asks for no address: ipam.assign_ipv4 and ipam.assign_ipv6 are both "false"; '
+        'set at least one to "true"'
+    )
+
+
+# --- the call ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args,pod,pod_namespace",
+    [
+        (POD, "test-pod-1", "test"),
+        ("", "", ""),
+        ("K8S_POD_NAME=p", "", ""),
+        ("K8S_POD_NAMESPACE=n;K8S_POD_NAME=", "", ""),
+    ],
+)
+def test_a_pod_is_one_that_is_named_with_its_namespace(
+    bench: CNINodeHarness, args: str, pod: str, pod_namespace: str
+) -> None:
+    request, _netconf = bench.make_call("ADD", ContainerInterface(args=args), Plugin.MAIN)
+    assert workload_of(request, "node-1") == WorkloadIdentity(
+        node="node-1", network="net1", container_id="c1", interface="eth0", pod=pod, pod_namespace=pod_namespace
+    )
+
+
+@pytest.mark.parametrize(
+    "settings,forwarding",
+    [
+        ({}, Forwarding.DISABLED),
+        ({"allow_ip_forwarding": False}, Forwarding.DISABLED),
+        ({"allow_ip_forwarding": True}, Forwarding.ENABLED),
+    ],
+)
+def test_a_link_is_what_request_and_configuration_ask_for(
+    bench: CNINodeHarness, settings: dict[str, object], forwarding: Forwarding
+) -> None:
+    bench.host.texts = {MTU_FILE: "1450"}
+    request, netconf = bench.make_call("ADD", DEFAULT_CONTAINER, Plugin.MAIN, container_settings=settings, num_queues=3)
+    call = open_call(bench.world, request, netconf)
+    assert call.fields == {"container": "c1", "interface": "eth0", "network": "net1", "node": "node-1"}
+    assert call.link.mtu == 0
+    link = link_of(bench.world, call)
+    assert (link.namespace, link.name, link.host_name) == (
+        DEFAULT_CONTAINER.netns,
+        "eth0",
+        call.workload.host_interface,
+    )
+    assert (link.queues, link.forwarding, link.mtu, link.routes) == (3, forwarding, 1450, None)

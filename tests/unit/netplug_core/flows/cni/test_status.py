@@ -1,0 +1,164 @@
+"""STATUS: nothing to say while an ADD could be served, else why not."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.errors import ConfigurationError, NotYetSupported, UnhealthyStatus
+from netplug_core.log import Level
+from netplug_core.records import Create
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
+from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, CNINodeHarness, ContainerInterface
+
+BOTH = pytest.mark.parametrize("plugin", list(Plugin))
+
+
+def unhealthy(harness: CNINodeHarness, plugin: Plugin = Plugin.MAIN, **changes: object) -> str:
+    with pytest.raises(UnhealthyStatus) as refusal:
+        harness.run("STATUS", DEFAULT_CONTAINER, plugin, **changes)
+    assert refusal.value.code == 50
+    return str(refusal.value)
+
+
+@BOTH
+@pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
+def test_check_99_a_healthy_node_has_nothing_to_say(
+    bench: CNINodeHarness, plugin: Plugin, ipam: dict[str, object]
+) -> None:
+    assert bench.run("STATUS", DEFAULT_CONTAINER, plugin, ipam=ipam) is None
+    assert bench.memory.calls.commits == 2, "the fixture's two pools"
+    assert bench.affinities() == {}
+    assert bench.host.locked == []
+
+
+@BOTH
+def test_check_99_a_locked_cluster_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
+    bench.set_ready()
+    assert unhealthy(bench, plugin) == (
+        "ClusterInformation default: spec.datastoreReady is false: pod networking is locked"
+    )
+    bench.set_ready(is_ready=True)
+    bench.run("STATUS", DEFAULT_CONTAINER, plugin)
+
+
+@BOTH
+def test_check_99_full_pools_are_unhealthy(plugin: Plugin) -> None:
+    bench = CNINodeHarness()
+    bench.add_pool("one", "10.65.0.0/32")
+    bench.add()
+    assert unhealthy(bench, plugin).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
+
+
+def test_check_99_a_node_that_the_orchestrator_does_not_know_is_unhealthy() -> None:
+    """Its pods are on nodes. Elsewhere nobody may have written the node down yet."""
+    bench = CNINodeHarness()
+    bench.add_pool("one", "10.65.0.0/24")
+    assert bench.run("STATUS", DEFAULT_CONTAINER) is None
+    kept_there = {"datastore_type": "kubernetes", "nodename": "node-1"}
+    assert (
+        unhealthy(bench, Plugin.MAIN, **kept_there)
+        == "the cluster has no node 'node-1': nodename must be the name of one"
+    )
+    node = Node(metadata=Metadata(name="node-1"))
+    bench.commit(Create(node_key("node-1"), node))
+    assert bench.run("STATUS", DEFAULT_CONTAINER, Plugin.MAIN, **kept_there) is None
+
+
+def test_addresses_alone_can_be_had_by_whoever_is_no_node_of_the_orchestrators() -> None:
+    bench = CNINodeHarness()
+    bench.add_pool("one", "10.65.0.0/24")
+    assert bench.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM, datastore_type="kubernetes", nodename="a-host") is None
+
+
+def test_a_container_called_status_counts_for_nothing() -> None:
+    bench = CNINodeHarness()
+    bench.add_pool("one", "10.65.0.0/32")
+    bench.add(ContainerInterface(id="status"))
+    assert unhealthy(bench).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
+
+
+@BOTH
+def test_a_family_without_a_pool_is_unhealthy(plugin: Plugin) -> None:
+    bench = CNINodeHarness()
+    bench.add_pool("four", "10.65.0.0/24")
+    assert "there is no IPv6 pool at all" in unhealthy(bench, plugin, ipam=DUAL_STACK)
+
+
+@BOTH
+def test_a_named_pool_that_is_missing_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
+    text = unhealthy(bench, plugin, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]})
+    assert text.startswith("the given pool (nowhere) does not exist")
+
+
+@BOTH
+def test_wanting_no_address_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
+    assert "asks for no address" in unhealthy(bench, plugin, ipam={"type": "netplug-ipam", "assign_ipv4": "false"})
+
+
+@BOTH
+def test_a_node_that_is_not_ready_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
+    assert unhealthy(bench, plugin, nodename_file_optional=False).startswith(
+        "/var/lib/netplug/nodename: no such file or directory: "
+    )
+    bench.host.texts = {"/var/lib/netplug/nodename": "node-1"}
+    bench.run("STATUS", DEFAULT_CONTAINER, plugin, nodename_file_optional=False)
+
+
+@BOTH
+@pytest.mark.parametrize("where", ["file", "file/below"])
+def test_check_99_a_store_that_is_away_is_unhealthy(
+    bench: CNINodeHarness, tmp_path: Path, plugin: Plugin, where: str
+) -> None:
+    (tmp_path / "file").write_text("no database at all, and no folder either" * 100)
+    path = str(tmp_path / where)
+    with closing(SqliteDatastore(path, clock=bench.clock)) as store:
+        bench.store = store
+        assert path in unhealthy(bench, plugin)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ipam": {"type": "host-local"}},
+        {"ipam": {"type": "netplug-ipam", "routes": [{"dst": "10.0.0.0/8"}]}},
+        {"log_file_max_size": 1},
+    ],
+)
+def test_a_setting_that_is_not_served_is_code_7(
+    bench: CNINodeHarness, plugin: Plugin, changes: dict[str, object]
+) -> None:
+    with pytest.raises(NotYetSupported) as refusal:
+        bench.run("STATUS", DEFAULT_CONTAINER, plugin, **changes)
+    assert refusal.value.code == 7
+
+
+def test_check_29_a_broken_mtu_file_is_code_7_where_interfaces_are_made(bench: CNINodeHarness) -> None:
+    bench.host.texts = {"/var/lib/netplug/mtu": "abc"}
+    with pytest.raises(ConfigurationError, match=r"^failed to read MTU file"):
+        bench.run("STATUS")
+    bench.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM)
+
+
+@BOTH
+@pytest.mark.parametrize("command", ["STATUS", "ADD"])
+def test_keys_of_etcd_beside_the_orchestrator_are_passed_over_with_one_warning(plugin: Plugin, command: str) -> None:
+    bench = CNINodeHarness()
+    bench.add_pool("one", "10.65.0.0/24")
+    node = Node(metadata=Metadata(name="node-1"))
+    bench.commit(Create(node_key("node-1"), node))
+    keys = {"nodename": "node-1", "etcd_endpoints": "http://a:1", "etcd_discovery_srv": "b.org", "etcd_key_file": ""}
+    bench.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+    bench.run(command, DEFAULT_CONTAINER, plugin, datastore_type="kubernetes", **keys)
+    told = [(text, fields) for level, text, fields in bench.log.lines if level is Level.WARNING]
+    names = {"keys": "etcd_discovery_srv, etcd_endpoints"}
+    assert told == [("etcd's keys are ignored: the datastore is kubernetes", names)]
+    bench.log.lines.clear()
+    bench.run(
+        "STATUS", DEFAULT_CONTAINER, plugin, datastore_type="sqlite", nodename="node-1", etcd_endpoints="http://a:1"
+    )
+    assert bench.log.of(Level.WARNING) == []

@@ -1,0 +1,470 @@
+"""What a commit may suffer, and what a call that fails takes back: every row of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from attrs import define, evolve, field
+
+from netplug_core.addressing import Address
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.errors import (
+    ConfigurationError,
+    ContentionExhausted,
+    NetplugError,
+    RequestError,
+    Unauthorized,
+    Unavailable,
+)
+from netplug_core.flows.ipam.addresses import release_addresses
+from netplug_core.ipam.allocation.request import AssignRequest, ReleaseItem, ReleaseRequest
+from netplug_core.ipam.outcome.refusals import PoolsExhausted
+from netplug_core.records import (
+    Conflict,
+    Kind,
+    NotSupported,
+    OutcomeUnknown,
+    Query,
+    Revision,
+    Snapshot,
+    WatchEvent,
+    Write,
+)
+from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import Fault, LostRace, LostReply, LostRequest, ProcessDeath, ProcessDied, RunBefore
+from tests.harness.ipam import NODE, IPAMHarness, ipv4, ipv6, make_request
+from tests.harness.ipam_service import NOTE_KIND, make_cluster, note_endpoint_part
+
+WISH = make_request("h", ipv4(), ipv6())
+BLOCK_0 = "10.0.0.0/26"
+
+
+@pytest.fixture(params=Atomicity)
+def bench(request: pytest.FixtureRequest) -> IPAMHarness:
+    """The cluster over a store of either sort."""
+    return make_cluster(request.param)
+
+
+# --- a fault at every write --------------------------------------------------------------------------------------
+
+
+def faults(harness: IPAMHarness, count: int) -> Iterator[Fault]:
+    """Everything that may happen to a commit of so many writes."""
+    cuts = range(count + 1) if harness.store.description.atomicity is Atomicity.ORDERED else (0, count)
+    for applied in cuts:
+        yield ProcessDeath(applied)
+        yield LostReply(applied) if applied else LostRequest()
+        if applied < count:
+            yield LostRequest(applied)
+            yield LostRace(applied)
+
+
+def writes_of_a_first_assignment(harness: IPAMHarness) -> int:
+    """Those of both families, and one for the endpoint."""
+    return len(harness.decision(make_request("h", ipv4(), ipv6())).writes) + 1
+
+
+def named(harness: IPAMHarness) -> set[str]:
+    """The addresses that the endpoint says it has."""
+    return set((harness.find(NOTE_KIND.key("n")) or "").split())
+
+
+@pytest.mark.parametrize("atomicity", Atomicity)
+def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity: Atomicity) -> None:
+    wish = make_request("h", ipv4(), ipv6())
+    count = writes_of_a_first_assignment(make_cluster(atomicity))
+    for fault in faults(make_cluster(atomicity), count):
+        bench = make_cluster(atomicity)
+        try:
+            bench.assign(wish, {1: fault}, part=note_endpoint_part())
+        except (ProcessDied, Unavailable):
+            pass
+        else:
+            assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}, fault
+        assert named(bench) <= bench.held().keys(), fault
+        bench.ipam().release(ReleaseRequest(handle="h"), note_endpoint_part(), deadline=bench.deadline)
+        assert (bench.held(), bench.handles(), bench.find(NOTE_KIND.key("n"))) == ({}, [], None), fault
+        # What is left of the claims serves the node's next pod.
+        assert bench.assign_or_refuse("h2", ipv4(), ipv6())[0].startswith("10.0.0."), fault
+        assert set(bench.affinities().values()) == {"confirmed"}, fault
+        assert {(NODE, block) for block in bench.blocks()} == set(bench.affinities()), fault
+
+
+@pytest.mark.parametrize("atomicity", Atomicity)
+def test_whatever_happens_to_a_release_the_next_one_ends_it(atomicity: Atomicity) -> None:
+    for fault in faults(make_cluster(atomicity), 6):  # lock, configuration, two blocks, handle, endpoint
+        bench = make_cluster(atomicity)
+        bench.assign(make_request("h", ipv4(), ipv6()), part=note_endpoint_part())
+        bench.assign_or_refuse("other", ipv4(), ipv6())
+        gone = ReleaseRequest(handle="h")
+        try:
+            bench.ipam({1: fault}).release(gone, note_endpoint_part(), deadline=bench.deadline)
+        except (ProcessDied, Unavailable):
+            assert named(bench) <= bench.held().keys(), fault
+            bench.ipam().release(gone, note_endpoint_part(), deadline=bench.deadline)
+        assert bench.held() == {"10.0.0.1": "other", "fd00::1": "other"}, fault
+        assert named(bench) == set(), fault
+        assert bench.handles() == ["other"], fault
+
+
+def test_a_lost_reply_gives_the_same_addresses_once(bench: IPAMHarness) -> None:
+    assert bench.assign(make_request("h", ipv4(2), ipv6()), {1: LostReply()}) == ["10.0.0.0", "10.0.0.1", "fd00::"]
+    assert len(bench.held()) == 3
+
+
+def test_an_assignment_cut_in_the_middle_goes_on_where_it_was() -> None:
+    bench = make_cluster(Atomicity.ORDERED)
+    count = writes_of_a_first_assignment(bench)
+    assert bench.assign(make_request("h", ipv4(), ipv6()), {1: LostReply(count - 2)}) == ["10.0.0.0", "fd00::"]
+    assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
+
+
+def test_a_release_whose_reply_was_lost_tells_what_it_freed(bench: IPAMHarness) -> None:
+    bench.assign_or_refuse("h", ipv4(2), ipv6())
+    assert bench.release("h", {1: LostReply()}) == ["10.0.0.0", "10.0.0.1", "fd00::"]
+    assert (bench.held(), bench.handles()) == ({}, [])
+
+
+# --- what a call that fails takes back ---------------------------------------------------------------------------
+
+Send = Callable[[int | None], tuple[Revision, ...]]
+CommitScript = Callable[[Send], tuple[Revision, ...]]
+
+
+@define
+class ScriptedDatastore:
+    """A store whose commits suffer what is written for them, in order; those beyond the list are lucky.
+
+    A mishap is handed what sends the first writes of the commit, or all of them.
+    """
+
+    inner: Datastore
+    scripts: Sequence[CommitScript]
+    commits: int = 0
+    deadlines_s: list[float] = field(factory=list)
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        self.deadlines_s.append(deadline.remaining_s)
+        return self.inner.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        def send(applied: int | None) -> tuple[Revision, ...]:
+            return self.inner.commit(writes[:applied], deadline=deadline)
+
+        self.commits += 1
+        return self.scripts[self.commits - 1](send) if self.commits <= len(self.scripts) else send(None)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        return self.inner.watch(start, deadline=deadline)
+
+
+def raise_before_commit(error: BaseException) -> CommitScript:
+    """The process is told to stop before the commit leaves it."""
+
+    def mishap(_send: Send) -> tuple[Revision, ...]:
+        raise error
+
+    return mishap
+
+
+def raise_after_commit(error: BaseException) -> CommitScript:
+    """The process is told to stop when the commit is made."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        raise error
+
+    return mishap
+
+
+def answered_too_late(harness: IPAMHarness, applied: int | None = None) -> CommitScript:
+    """The store does what it is asked, or so many writes of it, and the answer does not come in time."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(applied)
+        harness.clock.sleep(120)
+        raise OutcomeUnknown("the store", "no answer", applied or 0)
+
+    return mishap
+
+
+def lost_too_late(harness: IPAMHarness, applied: int) -> CommitScript:
+    """Another writer was first at a write of an ordered store, and no time is left."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(applied)
+        harness.clock.sleep(120)
+        raise Conflict(ippool_key("main"), applied, None, applied)
+
+    return mishap
+
+
+REFUSALS: list[NetplugError] = [
+    Unauthorized("the store", "a right is missing"),
+    RequestError("the pod does not exist"),
+    ConfigurationError("nodename", "a", "the pod is on another node"),
+    NotSupported("storing", NOTE_KIND, "not here"),
+]
+"""What may come from the middle of an ordered store's writes, and is no lost race."""
+
+
+def refused_at(applied: int, error: NetplugError) -> CommitScript:
+    """An ordered store makes so many writes, and may not make the next one."""
+
+    def mishap(send: Send) -> tuple[Revision, ...]:
+        send(applied)
+        raise error
+
+    return mishap
+
+
+def unanswered(send: Send) -> tuple[Revision, ...]:
+    """The store does what it is asked, and there is time to look."""
+    send(None)
+    raise OutcomeUnknown("the store", "no answer")
+
+
+def suffer(harness: IPAMHarness, *mishaps: CommitScript, wish: AssignRequest = WISH) -> ScriptedDatastore:
+    """Assign over a store that is unlucky."""
+    store = ScriptedDatastore(harness.store, mishaps)
+    evolve(harness.ipam(), datastore=store).assign(wish, note_endpoint_part(), deadline=harness.deadline)
+    return store
+
+
+def assert_nothing_is_left(harness: IPAMHarness) -> None:
+    assert (harness.held(), harness.handles(), harness.find(NOTE_KIND.key("n"))) == ({}, [], None)
+
+
+def test_nothing_that_was_not_sent_is_taken_back(bench: IPAMHarness) -> None:
+    store = ScriptedDatastore(bench.store, [raise_before_commit(Unavailable("the store", "away"))])
+    with pytest.raises(Unavailable, match="away") as caught:
+        evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
+    assert (store.commits, len(store.deadlines_s)) == (1, 2)  # neither a read nor a commit more
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_reply_that_is_lost_in_time_is_looked_up_and_nothing_is_taken_back(bench: IPAMHarness) -> None:
+    assert suffer(bench, unanswered).commits == 1
+    assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
+
+
+def test_trap_45_what_a_reply_that_came_too_late_may_mean_is_taken_back_in_time_of_its_own(bench: IPAMHarness) -> None:
+    """The deadline has passed by then; taking back has another one (and trap 5: it cannot be used up by waiting)."""
+    store = ScriptedDatastore(bench.store, [answered_too_late(bench)])
+    with pytest.raises(OutcomeUnknown, match="no answer") as caught:
+        evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
+    assert not hasattr(caught.value, "__notes__")
+    assert store.commits == 2
+    assert store.deadlines_s[-1] > 0
+    assert_nothing_is_left(bench)
+    assert set(bench.affinities().values()) == {"confirmed"}  # the node's next pod needs a block all the same
+
+
+def test_trap_45_any_part_of_a_commit_is_taken_back() -> None:
+    for applied in range(writes_of_a_first_assignment(make_cluster(Atomicity.ORDERED)) + 1):
+        for mishap in (answered_too_late, lost_too_late):
+            bench = make_cluster(Atomicity.ORDERED)
+            with pytest.raises((OutcomeUnknown, ContentionExhausted)):
+                suffer(bench, mishap(bench, applied))
+            assert_nothing_is_left(bench)
+            assert bench.assign_or_refuse("h2", ipv4(), ipv6())[0].startswith("10.0.0."), applied
+            assert set(bench.affinities().values()) == {"confirmed"}, applied
+
+
+def test_a_lost_race_that_left_no_handle_has_nothing_to_take_back() -> None:
+    bench = make_cluster(Atomicity.ORDERED)
+    writes = bench.decision(WISH).writes
+    handle = next(index for index, write in enumerate(writes) if "IPAMHandle" in str(getattr(write, "key", "")))
+    for applied, commits in ((handle, 1), (handle + 1, 2)):
+        bench = make_cluster(Atomicity.ORDERED)
+        store = ScriptedDatastore(bench.store, [lost_too_late(bench, applied)])
+        with pytest.raises(ContentionExhausted):
+            evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
+        assert store.commits == commits
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+def test_what_an_ordered_store_wrote_before_it_refused_is_taken_back(error: NetplugError) -> None:
+    """A right that is missing for the third write has not kept the first two from being made."""
+    for applied in range(writes_of_a_first_assignment(make_cluster(Atomicity.ORDERED))):
+        bench = make_cluster(Atomicity.ORDERED)
+        with pytest.raises(type(error)) as caught:
+            suffer(bench, refused_at(applied, error))
+        assert caught.value is error
+        assert not hasattr(error, "__notes__"), error.__notes__
+        assert_nothing_is_left(bench)
+        assert bench.assign_or_refuse("h2", ipv4(), ipv6())[0].startswith("10.0.0."), applied
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+def test_what_it_wrote_without_a_handle_is_freed(error: NetplugError) -> None:
+    for applied in range(writes_of_a_first_assignment(make_cluster(Atomicity.ORDERED)) - 1):
+        bench = make_cluster(Atomicity.ORDERED)
+        with pytest.raises(type(error)):
+            suffer(bench, refused_at(applied, error), wish=make_request(None, ipv4(), ipv6()))
+        assert bench.held() == {}, applied
+
+
+def test_a_handle_that_held_addresses_before_keeps_them_when_a_right_is_missing() -> None:
+    bench = make_cluster(Atomicity.ORDERED)
+    bench.assign_or_refuse("h")
+    with pytest.raises(Unauthorized):
+        suffer(bench, refused_at(0, REFUSALS[0]), wish=make_request("h", ipv4(3)))
+    assert bench.held() == {"10.0.0.0": "h"}
+
+
+def test_an_atomic_store_that_refuses_has_written_nothing() -> None:
+    bench = make_cluster(Atomicity.ATOMIC)
+    store = ScriptedDatastore(bench.store, [refused_at(0, REFUSALS[0])])
+    with pytest.raises(Unauthorized):
+        evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
+    assert (store.commits, len(store.deadlines_s)) == (1, 2)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+def test_trap_45_who_is_told_to_stop_takes_back_first(bench: IPAMHarness, error: BaseException) -> None:
+    for mishap in (raise_before_commit, raise_after_commit):
+        with pytest.raises(type(error)) as caught:
+            suffer(bench, mishap(error))
+        assert caught.value is error
+        assert_nothing_is_left(bench)
+
+
+def test_trap_45_who_is_told_to_stop_behind_the_deadline_takes_back_too(bench: IPAMHarness) -> None:
+    def late(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        bench.clock.sleep(120)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        suffer(bench, late)
+    assert_nothing_is_left(bench)
+
+
+def test_a_call_that_is_stopped_between_two_attempts_takes_back(bench: IPAMHarness) -> None:
+    def chance() -> float:
+        raise KeyboardInterrupt
+
+    ipam = evolve(bench.ipam(), datastore=ScriptedDatastore(bench.store, [unanswered]), chance=chance)
+    with pytest.raises(KeyboardInterrupt):
+        ipam.assign(WISH, note_endpoint_part(), deadline=bench.deadline)
+    assert_nothing_is_left(bench)
+
+
+def test_a_handle_that_this_call_wrote_itself_is_not_taken_for_an_older_one() -> None:
+    """The second try reads what the first one left, and fails too."""
+    bench = make_cluster(Atomicity.ORDERED)
+    made = writes_of_a_first_assignment(bench) - 3  # the handle is written, and no address is taken
+
+    def cut(send: Send) -> tuple[Revision, ...]:
+        send(made)
+        raise OutcomeUnknown("the store", "no answer", made)
+
+    with pytest.raises(OutcomeUnknown):
+        suffer(bench, cut, answered_too_late(bench, 0))
+    assert_nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("the store", "no answer"), KeyboardInterrupt()])
+def test_a_handle_that_held_addresses_before_keeps_them(bench: IPAMHarness, error: BaseException) -> None:
+    def too_late(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        bench.clock.sleep(120)
+        raise error
+
+    bench.assign_or_refuse("h")
+    with pytest.raises(type(error)):
+        suffer(bench, too_late, wish=make_request("h", ipv4(3)))
+    assert bench.held() == {f"10.0.0.{number}": "h" for number in range(3)}
+    assert bench.handle_counts("h") == {BLOCK_0: 3}
+
+
+def test_what_cannot_be_taken_back_is_said_beside_the_reason(bench: IPAMHarness) -> None:
+    away = raise_before_commit(Unavailable("the store", "away"))
+    with pytest.raises(OutcomeUnknown) as caught:
+        suffer(bench, answered_too_late(bench), away)
+    assert caught.value.__notes__ == ["what it had written could not be taken back: the store: away"]
+    assert set(bench.held().values()) == {"h"}
+    bench.ipam().release(
+        ReleaseRequest(handle="h"), note_endpoint_part(), deadline=bench.deadline
+    )  # as the runtime's DEL does
+    assert_nothing_is_left(bench)
+
+
+def test_addresses_without_a_handle_cannot_be_told_apart_and_stay(bench: IPAMHarness) -> None:
+    store = ScriptedDatastore(bench.store, [answered_too_late(bench)])
+    with pytest.raises(OutcomeUnknown):
+        evolve(bench.ipam(), datastore=store).assign(make_request(None), note_endpoint_part(), deadline=bench.deadline)
+    assert store.commits == 1
+    assert bench.held() == {"10.0.0.0": None}
+
+
+def test_a_lost_reply_of_a_request_without_a_handle_is_not_tried_again(bench: IPAMHarness) -> None:
+    with pytest.raises(OutcomeUnknown):
+        bench.assign(make_request(None), {1: LostReply()})
+    assert bench.held() == {"10.0.0.0": None}
+
+
+def test_a_store_that_is_slow_to_answer_ends_the_call_at_its_deadline(bench: IPAMHarness) -> None:
+    class Slow(ScriptedDatastore):
+        def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+            found = super().read(queries, deadline=deadline)
+            bench.clock.sleep(61)
+            return found
+
+    with pytest.raises(Unavailable, match="this process: the deadline passed while reading"):
+        evolve(bench.ipam(), datastore=Slow(bench.store, [])).assign(
+            WISH, note_endpoint_part(), deadline=bench.deadline
+        )
+    assert_nothing_is_left(bench)
+
+
+def test_a_refusal_after_a_lost_reply_leaves_nothing() -> None:
+    """The first try had taken what there was; the second one finds it, and may not have it any more."""
+    bench = make_cluster()
+
+    def lost(send: Send) -> tuple[Revision, ...]:
+        send(None)
+        bench.release("h")
+        bench.remove(ippool_key("main"))
+        bench.add_pool("tiny", "11.0.0.0/32", 32)
+        bench.assign_or_refuse("other", ipv4(1, "tiny"))
+        raise OutcomeUnknown("the store", "no answer")
+
+    with pytest.raises(PoolsExhausted):
+        suffer(bench, lost, wish=make_request("h", ipv4()))
+    assert bench.held() == {"11.0.0.0": "other"}
+    assert bench.handles() == ["other"]
+
+
+def test_what_a_lost_race_leaves_of_a_request_without_a_handle_is_freed() -> None:
+    """Of two blocks one had given its address already; the next try could not know that it was for this request."""
+
+    def small() -> IPAMHarness:
+        bench = make_cluster(Atomicity.ORDERED)
+        bench.add_pool("small", "11.0.0.0/29", 31)
+        return bench
+
+    wish = make_request(None, ipv4(3, "small"))
+    for applied in range(len(small().decision(wish).writes)):
+        bench = small()
+        given = bench.assign(wish, {1: LostRace(applied)})
+        assert len(given) == 3
+        assert bench.held().keys() == set(given), applied
+
+
+def test_a_release_tells_what_it_freed_itself(bench: IPAMHarness) -> None:
+    assert bench.assign_or_refuse("h", ipv4(2)) == ["10.0.0.0", "10.0.0.1"]
+
+    def free_one() -> None:
+        item = ReleaseItem(address=Address.parse("10.0.0.0"))
+        release_addresses(bench.store, (item,), pace=bench.pace)
+
+    assert bench.release("h", {1: RunBefore(free_one)}) == ["10.0.0.1"]
+    assert bench.held() == {}

@@ -1,0 +1,282 @@
+"""How often the store is asked, on one that applies all writes at once: the numbers that were promised.
+
+Warm (a resident process): no read and one commit. Cold (a process per call): at most two reads and one commit, for an
+assignment and for a release; the first on a node at most three and one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from attrs import define, evolve
+
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription
+from netplug_core.errors import ContentionExhausted, Unauthorized
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.allocation.request import LinkLayer, ReleaseRequest, Wanted
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
+from netplug_core.records import Create, Get, Kind, OutcomeUnknown, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.testing.faults import Fault, LostRace, LostReply, RunBefore
+from tests.harness.ipam import OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request, specific
+
+NOTE: Kind[str] = Kind("Note", ("name",))
+
+
+def note(name: str) -> EndpointWrites:
+    """An endpoint of its own for a workload."""
+    key = NOTE.key(name)
+    return EndpointWrites(
+        queries=(Get(key),), writes=lambda snapshot, _made: () if snapshot.find(key) else (Create(key, name),)
+    )
+
+
+def plain() -> IPAMHarness:
+    """One pool of each family."""
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/16")
+    bench.add_pool("six", "fd00::/64")
+    return bench
+
+
+def with_selectors() -> IPAMHarness:
+    """Pools that select nodes and namespaces by labels."""
+    bench = plain()
+    for name in ("main", "six"):
+        bench.change_pool(name, node_selector="zone == 'a'", namespace_selector="!has(team)")
+    bench.label_node(zone="a")
+    return bench
+
+
+def with_reservations() -> IPAMHarness:
+    """Reserved addresses and blocks, and a configuration."""
+    bench = plain()
+    bench.reserve("r", "10.0.0.0/30", "10.0.0.64/26", "fd00::/127")
+    bench.configure(is_affinity_strict=True, max_blocks_per_host=10, cooldown_s=30)
+    return bench
+
+
+CLUSTERS = [plain, with_selectors, with_reservations]
+WISHES: list[tuple[Wanted, ...]] = [
+    (ipv4(),),
+    (ipv6(),),
+    (ipv4(), ipv6()),
+    (ipv4(5), ipv6(5)),
+    (ipv4(1, "main"), ipv6(1, "fd00::/64")),
+]
+clusters = pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.__name__)
+wishes = pytest.mark.parametrize("wanted", WISHES, ids=lambda wanted: "+".join(f"{w.count}{w.family}" for w in wanted))
+
+
+# --- cold ---------------------------------------------------------------------------------------------------------
+
+
+@clusters
+@wishes
+def test_the_first_assignment_on_a_node_takes_at_most_three_reads_and_one_commit(
+    cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
+) -> None:
+    bench = cluster()
+    bench.take_call_counts()
+    bench.assign(make_request("h", *wanted), part=note("n"))
+    reads, commits = bench.take_call_counts()
+    assert (reads, commits) == (3 if cluster is with_selectors else 2, 1)
+
+
+@clusters
+@wishes
+def test_any_other_takes_two_reads_and_one_commit(
+    cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
+) -> None:
+    bench = cluster()
+    bench.assign_or_refuse("h0", ipv4(), ipv6())
+    bench.take_call_counts()
+    bench.assign(make_request("h", *wanted), part=note("n"))
+    assert bench.take_call_counts() == (2, 1)
+
+
+@clusters
+@wishes
+def test_a_release_takes_two_reads_and_one_commit(
+    cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
+) -> None:
+    bench = cluster()
+    bench.assign_or_refuse("h", *wanted)
+    bench.take_call_counts()
+    bench.ipam().release(ReleaseRequest(handle="h"), note("n"), deadline=bench.deadline)
+    assert bench.take_call_counts() == (2, 1)
+
+
+@clusters
+def test_asking_again_takes_two_reads_and_no_commit(cluster: Callable[[], IPAMHarness]) -> None:
+    bench = cluster()
+    bench.assign_or_refuse("h", ipv4(), ipv6())
+    bench.take_call_counts()
+    bench.assign_or_refuse("h", ipv4(), ipv6())
+    assert bench.take_call_counts() == (2, 0)
+    bench.release("nothing")
+    assert bench.take_call_counts() == (1, 0)
+
+
+@clusters
+@pytest.mark.parametrize(
+    "wanted", [(specific("10.0.9.9"),), (specific("fd00::99"),), (specific("10.0.9.9"), specific("fd00::99"))]
+)
+def test_an_address_by_name_takes_two_reads_and_one_commit(
+    cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
+) -> None:
+    bench = cluster()
+    bench.take_call_counts()
+    bench.assign(make_request("h", *wanted), part=note("n"))
+    assert bench.take_call_counts() == (2, 1)
+
+
+def test_a_full_block_of_its_own_costs_one_read_more() -> None:
+    bench = plain()
+    bench.assign_or_refuse("h0", ipv4(64))
+    bench.take_call_counts()
+    bench.assign_or_refuse("h")
+    assert bench.take_call_counts() == (3, 1)
+
+
+# --- warm ---------------------------------------------------------------------------------------------------------
+
+
+def warm(cluster: Callable[[], IPAMHarness]) -> IPAMHarness:
+    """A cluster seen by a resident process that has served a call of each family."""
+    bench = cluster()
+    bench.enable_cache(NOTE)
+    bench.assign_or_refuse("first", ipv4(), ipv6())
+    bench.take_call_counts()
+    return bench
+
+
+@clusters
+@wishes
+def test_an_assignment_of_a_resident_process_takes_no_read_and_one_commit(
+    cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
+) -> None:
+    bench = warm(cluster)
+    for number in range(3):
+        bench.assign(make_request(f"h{number}", *wanted), part=note(f"n{number}"))
+        assert bench.take_call_counts() == (0, 1)
+    assert len(set(bench.held())) == len(bench.held())
+
+
+@clusters
+def test_an_address_by_name_from_a_block_that_is_remembered_takes_one_commit_too(
+    cluster: Callable[[], IPAMHarness],
+) -> None:
+    bench = warm(cluster)
+    bench.assign(make_request("h", specific("10.0.0.9"), specific("fd00::9")), part=note("n"))
+    assert bench.take_call_counts() == (0, 1)
+
+
+def test_a_block_that_nobody_looked_at_yet_is_read() -> None:
+    bench = warm(plain)
+    bench.assign_or_refuse("h", specific("10.0.9.9"))
+    assert bench.take_call_counts() == (1, 1)
+
+
+def test_a_new_block_is_claimed_with_one_read() -> None:
+    bench = warm(plain)
+    bench.assign_or_refuse("h1", ipv4(64))
+    assert bench.take_call_counts() == (1, 1)
+    bench.assign_or_refuse("h2", ipv4(2))
+    assert bench.take_call_counts() == (0, 1)
+
+
+def test_what_others_changed_costs_a_conflict_and_a_fresh_read() -> None:
+    bench = warm(plain)
+    resident, bench.cache = bench.cache, None
+    bench.assign_or_refuse("h1", node="node-a")
+    bench.add_pool("a", "11.0.0.0/24")
+    bench.take_call_counts()
+    bench.cache = resident
+    assert bench.assign_or_refuse("h2", ipv4(1, "main")) == ["10.0.0.2"]
+    assert bench.take_call_counts() == (2, 2)
+
+
+# --- against others -----------------------------------------------------------------------------------------------
+
+
+def test_a_lost_race_waits_before_it_tries_again_and_longer_each_time() -> None:
+    """Trap 41: full jitter, here half of 8, 16, 32 and 64 ms."""
+    bench = plain()
+    bench.take_call_counts()
+    script: dict[int, Fault] = {number: LostRace() for number in range(1, 5)}
+    assert bench.assign(make_request("h"), script) == ["10.0.0.0"]
+    assert bench.clock.elapsed_ns == (4 + 8 + 16 + 32) * 1_000_000
+    assert bench.take_call_counts() == (
+        2 * 5 + 4,
+        1,
+    )  # two reads for each try; the script looks at what stood in the way
+
+
+def test_a_call_that_loses_every_race_ends_at_its_deadline_and_waits_half_a_second_at_most() -> None:
+    """Trap 41: the number of tries is bounded by the time, not by a hundred."""
+    bench = plain()
+    ipam = bench.ipam({number: LostRace() for number in range(1, 1000)})
+    with pytest.raises(ContentionExhausted) as caught:
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=Deadline.after(bench.clock, 60))
+    assert 240 <= caught.value.attempts <= 260
+    assert bench.clock.elapsed_ns == 60 * 1_000_000_000
+
+
+def test_two_nodes_that_lose_to_each_other_both_get_their_address() -> None:
+    bench = plain()
+    rival = RunBefore(lambda: bench.assign_or_refuse("h2", node=OTHER_NODE))
+    assert bench.assign(make_request("h1"), {1: rival}) == ["10.0.0.64"]
+    assert bench.held() == {"10.0.0.0": "h2", "10.0.0.64": "h1"}
+
+
+@define
+class ReadOnlyDatastore:
+    """A store that lets this client read and not write."""
+
+    inner: Datastore
+    commits: int = 0
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        return self.inner.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        self.commits += 1
+        raise Unauthorized("the store", "may not write")
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        return self.inner.watch(start, deadline=deadline)
+
+
+def test_who_may_not_write_is_told_at_once() -> None:
+    """Trap 31: no right is won by asking a hundred times."""
+    bench = plain()
+    store = ReadOnlyDatastore(bench.store)
+    ipam = BlockIPAM(datastore=store, clock=bench.clock, chance=lambda: 0.5, order=first_block_first)
+    with pytest.raises(Unauthorized, match="may not write"):
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
+    assert (store.commits, bench.clock.elapsed_ns) == (1, 0)
+
+
+def test_what_a_lost_reply_left_is_taken_back_with_time_of_its_own() -> None:
+    """Trap 5: the call's deadline has passed, and still nothing stays held."""
+    bench = plain()
+
+    def pass_away() -> float:
+        bench.clock.sleep(60)
+        return 0.0
+
+    ipam = evolve(bench.ipam({1: LostReply()}), chance=pass_away)
+    with pytest.raises(OutcomeUnknown):
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
+    assert (bench.held(), bench.handles()) == ({}, [])
+
+
+def test_reach_costs_nothing() -> None:
+    bench = plain()
+    bench.take_call_counts()
+    assert bench.assign(evolve(make_request("h"), link_layer=LinkLayer.L2)) == ["10.0.0.2"]
+    assert bench.take_call_counts() == (2, 1)

@@ -1,0 +1,112 @@
+"""One label of one resource: set, given another text, removed; with races and lost replies."""
+
+import pytest
+
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.flows.resources.labels import (
+    LabelEffect,
+    LabelMissing,
+    LabelPresent,
+    Overwriting,
+    remove_label,
+    set_label,
+)
+from netplug_core.flows.resources.outcome import KindNotWritable, ResourceMissing
+from netplug_core.records import Create
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, ClusterInformation
+from netplug_core.resources.ippool import ippool_key
+from netplug_core.resources.metadata import Labels, Metadata
+from netplug_core.testing.faults import LostReply, RunBefore
+from tests.harness.resources import ResourceHarness, make_pool
+
+KEY = ippool_key("p")
+
+
+@pytest.fixture
+def bench() -> ResourceHarness:
+    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    bench.create(make_pool())
+    return bench
+
+
+def give(
+    harness: ResourceHarness,
+    text: str,
+    overwriting: Overwriting = Overwriting.REFUSED,
+    store: Datastore | None = None,
+    label: str = "app",
+) -> LabelEffect:
+    return set_label(store or harness.store, KEY, label, text, overwriting=overwriting, pace=harness.pace)
+
+
+def take(harness: ResourceHarness, store: Datastore | None = None) -> LabelEffect:
+    return remove_label(store or harness.store, KEY, "app", pace=harness.pace)
+
+
+def labels(harness: ResourceHarness) -> Labels:
+    record = harness.find(KEY)
+    assert record is not None
+    return record.value.metadata.labels
+
+
+def test_a_label_is_set_updated_and_removed(bench: ResourceHarness) -> None:
+    """S-46 of the catalogue."""
+    assert give(bench, "web") is LabelEffect.SET
+    with pytest.raises(LabelPresent) as present:
+        give(bench, "order")
+    assert str(present.value) == (
+        "key app is already present on IPPool(p): its text is 'web'; --overwrite gives it another"
+    )
+    assert give(bench, "order", Overwriting.ALLOWED) is LabelEffect.UPDATED
+    assert labels(bench) == (("app", "order"),)
+    assert take(bench) is LabelEffect.REMOVED
+    assert labels(bench) == ()
+    with pytest.raises(LabelMissing) as missing:
+        take(bench)
+    assert str(missing.value) == "cannot remove label app from IPPool(p): it has no label"
+
+
+def test_what_a_resource_has_instead_is_said(bench: ResourceHarness) -> None:
+    give(bench, "x", label="rack")
+    give(bench, "x", label="zone")
+    with pytest.raises(LabelMissing, match=r"it has rack, zone$"):
+        take(bench)
+
+
+def test_setting_what_is_set_changes_nothing(bench: ResourceHarness) -> None:
+    give(bench, "web")
+    commits = bench.store.calls.commits
+    assert give(bench, "web") is LabelEffect.UPDATED
+    assert bench.store.calls.commits == commits
+
+
+def test_a_lost_reply_is_no_refusal(bench: ResourceHarness) -> None:
+    assert give(bench, "web", store=bench.with_faults(commit_1=LostReply())) is LabelEffect.SET
+    assert labels(bench) == (("app", "web"),)
+    assert take(bench, store=bench.with_faults(commit_1=LostReply())) is LabelEffect.REMOVED
+    assert labels(bench) == ()
+
+
+def test_two_who_label_at_once_both_do(bench: ResourceHarness) -> None:
+    other = bench.with_faults(commit_1=RunBefore(lambda: give(bench, "r1", label="rack")))
+    give(bench, "web", store=other)
+    assert labels(bench) == (("app", "web"), ("rack", "r1"))
+
+
+def test_a_label_that_came_meanwhile_is_not_overwritten(bench: ResourceHarness) -> None:
+    other = bench.with_faults(commit_1=RunBefore(lambda: give(bench, "theirs")))
+    with pytest.raises(LabelPresent):
+        give(bench, "ours", store=other)
+    assert labels(bench) == (("app", "theirs"),)
+
+
+def test_what_is_not_there_and_what_is_not_a_persons_is_refused(bench: ResourceHarness) -> None:
+    nobody = ippool_key("nobody")
+    with pytest.raises(ResourceMissing):
+        set_label(bench.store, nobody, "a", "b", overwriting=Overwriting.ALLOWED, pace=bench.pace)
+    with pytest.raises(ResourceMissing):
+        remove_label(bench.store, nobody, "a", pace=bench.pace)
+    cluster = ClusterInformation(metadata=Metadata(name="default", labels=(("a", "b"),)))
+    bench.put(Create(CLUSTER_INFORMATION_KEY, cluster))
+    with pytest.raises(KindNotWritable, match="operation Update is not supported"):
+        remove_label(bench.store, CLUSTER_INFORMATION_KEY, "a", pace=bench.pace)

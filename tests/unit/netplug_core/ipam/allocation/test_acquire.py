@@ -1,0 +1,513 @@
+"""Where a node looks when its own blocks give no more: new blocks, nobody's, empty ones, loans; and the limits."""
+
+import pytest
+from attrs import evolve
+
+from netplug_core.addressing import Prefix
+from netplug_core.errors import AllocationError
+from netplug_core.ipam.allocation import acquire
+from netplug_core.ipam.allocation.acquire import PROBE_COUNT
+from netplug_core.ipam.allocation.block_listing import PAGE
+from netplug_core.ipam.allocation.request import Assignment
+from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model.block import BLOCK, block_key
+from netplug_core.ipam.outcome.refusals import BlockLimitReached, BlockUnavailable, PoolsExhausted, StrictlyExhausted
+from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
+from netplug_core.records import Get, List
+from netplug_core.testing.faults import RunBefore
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
+
+BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
+
+
+@pytest.fixture
+def bench() -> IPAMHarness:
+    """A cluster with one pool of four blocks."""
+    made = IPAMHarness.new()
+    made.add_pool("main", "10.0.0.0/24")
+    return made
+
+
+@pytest.fixture
+def one_block() -> IPAMHarness:
+    """A cluster with one pool of one block."""
+    made = IPAMHarness.new()
+    made.add_pool("main", BLOCK_0)
+    return made
+
+
+@pytest.fixture
+def small_blocks() -> IPAMHarness:
+    """A cluster whose pools have more blocks than a node may own."""
+    made = IPAMHarness.new()
+    made.add_pool("main", "10.0.0.0/24", 30)
+    made.add_pool("other", "11.0.0.0/24", 30)
+    return made
+
+
+# --- a few candidates first ---------------------------------------------------------------------------------------
+
+
+def test_blocks_of_others_are_passed_over(bench: IPAMHarness) -> None:
+    bench.assign_or_refuse("h1", node=OTHER_NODE)
+    assert bench.assign_or_refuse("h2") == ["10.0.0.64"]
+    assert bench.blocks() == {BLOCK_0: "host:node-b", BLOCK_1: "host:node-a"}
+
+
+@pytest.mark.parametrize("owner, are_listed", [(NODE, False), (OTHER_NODE, True)])
+def test_all_blocks_are_listed_only_where_every_probe_is_taken_by_others(owner: str, *, are_listed: bool) -> None:
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/24", 28)
+    bench.assign_or_refuse("h1", ipv4(10 * 16), node=owner)
+    decision, reads = bench.decision_and_reads(make_request("h2"))
+    assert isinstance(decision.result, Assignment)
+    assert str(decision.result.addresses[0].address) == "10.0.0.160"
+    assert len(reads) == 3
+    assert any(isinstance(query, List) and query.kind == BLOCK for read in reads for query in read) is are_listed
+
+
+def test_all_blocks_are_listed_page_by_page() -> None:
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/20", 32)
+    for number in range(PAGE + 1):
+        bench.put_block(str(Prefix.parse("10.0.0.0/20").subprefix(number, 32)), node=OTHER_NODE)
+    _decision, reads = bench.decision_and_reads(make_request("h"))
+    assert [len(read) for read in reads[1:]] == [PROBE_COUNT, 1, 1]
+    assert bench.assign_or_refuse("h") == ["10.0.3.233"]
+
+
+def test_probes_go_through_the_pools_in_their_order(bench: IPAMHarness) -> None:
+    bench.add_pool("tiny", "11.0.0.0/31")
+    decision, reads = bench.decision_and_reads(make_request("h", ipv4(1, "tiny", "main")))
+    assert isinstance(decision.result, Assignment)
+    assert str(decision.result.addresses[0].address) == "11.0.0.0"
+    probed = [query.key.name for query in reads[1] if not isinstance(query, List)]
+    assert probed == ["11.0.0.0/31", BLOCK_0, BLOCK_1, "10.0.0.128/26", "10.0.0.192/26"]
+
+
+def test_reserved_blocks_are_never_looked_at_nor_claimed(bench: IPAMHarness) -> None:
+    bench.reserve("r", "10.0.0.0/25")
+    decision, reads = bench.decision_and_reads(make_request("h", ipv4(200)))
+    assert isinstance(decision.result, PoolsExhausted)
+    assert [query.key.name for query in reads[1] if not isinstance(query, List)] == ["10.0.0.128/26", "10.0.0.192/26"]
+    assert len(bench.assign_up_to("h", ipv4(200))) == 128
+    assert list(bench.blocks()) == ["10.0.0.128/26", "10.0.0.192/26"]
+
+
+def test_two_first_requests_of_one_node_end_in_one_block(bench: IPAMHarness) -> None:
+    """Trap 7: both look at the same block first, and the one that comes second takes from it."""
+    assert bench.assign(make_request("h1"), {1: RunBefore(lambda: bench.assign_or_refuse("h2"))}) == ["10.0.0.1"]
+    assert bench.blocks() == {BLOCK_0: "host:node-a"}
+    assert bench.held() == {"10.0.0.0": "h2", "10.0.0.1": "h1"}
+
+
+def test_a_race_for_a_block_is_lost_without_a_trace(bench: IPAMHarness) -> None:
+    assert bench.assign(make_request("h1"), {1: RunBefore(lambda: bench.assign_or_refuse("h2", node=OTHER_NODE))}) == [
+        "10.0.0.64"
+    ]
+    assert bench.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, BLOCK_1): "confirmed"}
+
+
+@pytest.mark.parametrize("leftover, given", [
+    ("10.0.0.32/31", "10.0.0.36"),  # smaller than blocks are now
+    ("10.0.0.32/27", "10.0.0.64"),  # larger
+])  # fmt: skip
+def test_no_block_is_made_where_an_earlier_block_size_left_one(
+    small_blocks: IPAMHarness, leftover: str, given: str
+) -> None:
+    for number in range(PROBE_COUNT):
+        small_blocks.put_owned_block(f"10.0.0.{4 * number}/30", node=OTHER_NODE)
+    small_blocks.put_block(leftover, node=OTHER_NODE)
+    assert small_blocks.assign_or_refuse("h", ipv4(1, "main")) == [given]
+
+
+@pytest.mark.parametrize("reserved, given", [("10.9.0.0/30", "10.0.0.32"), ("10.0.0.32/30", "10.0.0.36")])
+def test_beyond_the_probes_the_first_block_that_is_neither_there_nor_reserved_is_claimed(
+    small_blocks: IPAMHarness, reserved: str, given: str
+) -> None:
+    small_blocks.reserve("r", reserved)
+    for number in (*range(PROBE_COUNT), 12):
+        small_blocks.put_owned_block(f"10.0.0.{4 * number}/30", node=OTHER_NODE)
+    trace = small_blocks.decision(make_request("h", ipv4(1, "main"))).trace
+    assert not any(isinstance(seen, BlockTrace) and seen.outcome is BlockOutcome.RESERVED for seen in trace)
+    assert small_blocks.assign_or_refuse("h", ipv4(1, "main")) == [given]
+
+
+def starts_second(node: str, pool: Prefix, count: int) -> int:
+    """A start that has to be asked for rightly."""
+    return {(NODE, Prefix.parse("10.0.0.0/24"), 4): 1}[node, pool, count]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_probes_and_loans_begin_where_the_order_of_the_node_says(bench: IPAMHarness, *, is_taken: bool) -> None:
+    if is_taken:
+        for number in range(4):
+            bench.put_owned_block(f"10.0.0.{64 * number}/26", node=OTHER_NODE)
+    assignment = bench.decision(make_request("h"), starts_second).result
+    assert isinstance(assignment, Assignment)
+    assert str(assignment.addresses[0].address) == "10.0.0.64"
+    assert set(bench.blocks().values()) == ({"host:node-b"} if is_taken else set())
+
+
+# --- nobody's blocks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_block_of_nobody_is_adopted(bench: IPAMHarness, *, is_strict: bool) -> None:
+    """Trap 34: its addresses are not lost."""
+    bench.configure(is_affinity_strict=is_strict)
+    bench.assign_or_refuse("h1", node=OTHER_NODE)
+    bench.put(block_key(Prefix.parse(BLOCK_0)), bench.block(BLOCK_0).relinquished())
+    bench.remove(affinity_key(host_owner(OTHER_NODE), Prefix.parse(BLOCK_0)))
+    before = bench.block(BLOCK_0).sequence
+    assert bench.assign_or_refuse("h2") == ["10.0.0.1"]
+    assert bench.blocks() == {BLOCK_0: "host:node-a"}
+    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
+    assert bench.block(BLOCK_0).sequence == before + 2
+    assert bench.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
+
+
+def test_a_block_of_nobody_beyond_the_probes_is_adopted_too() -> None:
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/28", 32)
+    for number in range(16):
+        bench.put_owned_block(f"10.0.0.{number}/32", node=OTHER_NODE if number != 12 else "")
+    assert bench.assign_or_refuse("h") == ["10.0.0.12"]
+    assert bench.blocks()["10.0.0.12/32"] == "host:node-a"
+
+
+@pytest.mark.parametrize("age_s", [0, 61])
+def test_an_adopted_block_is_neither_borrowed_from_nor_taken_over_as_well(one_block: IPAMHarness, age_s: int) -> None:
+    one_block.put_block(BLOCK_0, node="")
+    one_block.clock.sleep(age_s)
+    given = one_block.assign_up_to("h", ipv4(65))
+    assert len(given) == len(set(given)) == 64
+
+
+def test_a_block_whose_claim_was_lost_is_claimed_again(bench: IPAMHarness) -> None:
+    bench.assign_or_refuse("h1")
+    bench.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
+    assert bench.assign_or_refuse("h2") == ["10.0.0.1"]
+    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
+    assert bench.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
+
+
+def test_a_full_block_whose_claim_was_lost_is_no_claim_to_make(bench: IPAMHarness) -> None:
+    bench.assign_or_refuse("h1", ipv4(64))
+    bench.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
+    assert bench.assign_or_refuse("h2") == ["10.0.0.64"]
+    assert bench.affinities() == {(NODE, BLOCK_1): "confirmed"}
+
+
+# --- empty blocks of others ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("age_s, is_taken_over", [(30, False), (60, False), (61, True)])
+def test_an_empty_block_is_taken_over_when_it_was_claimed_long_ago(
+    one_block: IPAMHarness, age_s: int, *, is_taken_over: bool
+) -> None:
+    """I-42, trap 16: without an age two nodes would take it from each other for ever."""
+    one_block.configure(is_affinity_strict=True)
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
+    before = one_block.block(BLOCK_0).sequence
+    one_block.clock.sleep(age_s)
+    assert one_block.assign_up_to("h") == (["10.0.0.0"] if is_taken_over else [])
+    owner = NODE if is_taken_over else OTHER_NODE
+    assert one_block.affinities() == {(owner, BLOCK_0): "confirmed"}
+    assert one_block.blocks() == {BLOCK_0: f"host:{owner}"}
+    assert one_block.block(BLOCK_0).sequence == before + (2 if is_taken_over else 0)
+    assert one_block.assign_up_to("h2", node=OTHER_NODE) == ([] if is_taken_over else ["10.0.0.0"])
+
+
+def test_a_block_without_a_claim_time_was_claimed_long_ago(one_block: IPAMHarness) -> None:
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
+    key = block_key(Prefix.parse(BLOCK_0))
+    one_block.put(key, evolve(one_block.get(key), claim_time_ns=None))
+    one_block.assign_or_refuse("h")
+    assert one_block.blocks() == {BLOCK_0: "host:node-a"}
+
+
+def test_a_block_whose_owners_claim_was_lost_is_taken_over_all_the_same(one_block: IPAMHarness) -> None:
+    """Trap 34, the other half: no claim leads to it, and its range is not lost."""
+    one_block.configure(is_affinity_strict=True)
+    one_block.put_block(BLOCK_0, node=OTHER_NODE)
+    one_block.clock.sleep(61)
+    assert one_block.assign_or_refuse("h") == ["10.0.0.0"]
+    assert one_block.affinities() == {(NODE, BLOCK_0): "confirmed"}
+
+
+@pytest.mark.parametrize("state", AffinityState)
+def test_whatever_the_rivals_claim_has_come_to_it_goes_with_the_block(
+    one_block: IPAMHarness, state: AffinityState
+) -> None:
+    one_block.put_block(BLOCK_0, node=OTHER_NODE)
+    one_block.put_affinity(BLOCK_0, state, node=OTHER_NODE)
+    one_block.clock.sleep(61)
+    assert one_block.assign_or_refuse("h") == ["10.0.0.0"]
+    assert one_block.affinities() == {(NODE, BLOCK_0): "confirmed"}
+
+
+def test_a_block_that_is_used_meanwhile_is_not_taken_over(one_block: IPAMHarness) -> None:
+    one_block.configure(is_affinity_strict=True)
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
+    one_block.clock.sleep(61)
+    race = RunBefore(lambda: one_block.assign_or_refuse("h1", node=OTHER_NODE))
+    with pytest.raises(StrictlyExhausted):
+        one_block.assign(make_request("h2"), {1: race})
+    assert one_block.blocks() == {BLOCK_0: "host:node-b"}
+
+
+def test_a_block_in_which_something_cools_down_is_not_taken_over(one_block: IPAMHarness) -> None:
+    one_block.configure(is_affinity_strict=True, cooldown_s=120)
+    one_block.assign_or_refuse("h1", node=OTHER_NODE)
+    one_block.release("h1")
+    one_block.clock.sleep(100)
+    assert one_block.assign_up_to("h2") == []
+    one_block.clock.sleep(21)
+    assert one_block.assign_up_to("h2") == ["10.0.0.1"]  # the longest-free one still goes first
+    assert one_block.blocks() == {BLOCK_0: "host:node-a"}
+
+
+def test_what_others_have_unused_is_taken_over_before_anything_is_borrowed(bench: IPAMHarness) -> None:
+    for number in range(3):
+        bench.assign_or_refuse(f"h{number}", node=f"node-{number}")
+    bench.put_owned_block("10.0.0.192/26", node=OTHER_NODE)
+    bench.clock.sleep(61)
+    assert bench.assign_or_refuse("h") == ["10.0.0.192"]
+    assert bench.blocks()["10.0.0.192/26"] == "host:node-a"
+
+
+def test_a_block_that_was_taken_over_is_not_borrowed_from_as_well(one_block: IPAMHarness) -> None:
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
+    one_block.clock.sleep(61)
+    given = one_block.assign_up_to("h", ipv4(65))
+    assert len(given) == len(set(given)) == 64
+
+
+def test_as_many_blocks_are_taken_over_as_the_request_needs() -> None:
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/24", 30)
+    bench.configure(is_affinity_strict=True)
+    for number in range(64):
+        bench.put_owned_block(str(Prefix.parse("10.0.0.0/24").subprefix(number, 30)), node=OTHER_NODE)
+    bench.reserve("r", "10.0.0.0/27", "10.0.0.33/32")
+    bench.clock.sleep(61)
+    assert len(bench.assign_or_refuse("h", ipv4(60))) == 60
+    assert list(bench.blocks().values()).count("host:node-a") == 16  # of the first one there were three
+    assert len(bench.assign_up_to("h", ipv4(100))) == 79  # twenty blocks, the implicit limit
+    assert len(bench.affinities()) == 64
+
+
+def test_no_more_blocks_are_taken_over_than_the_request_needs(small_blocks: IPAMHarness) -> None:
+    small_blocks.configure(is_affinity_strict=True)
+    for number in range(64):
+        small_blocks.put_owned_block(str(Prefix.parse("10.0.0.0/24").subprefix(number, 30)), node=OTHER_NODE)
+    small_blocks.clock.sleep(61)
+    decision, reads = small_blocks.decision_and_reads(make_request("h", ipv4(5, "main")))
+    assert reads[-1] == tuple(
+        Get(affinity_key(host_owner(OTHER_NODE), Prefix.parse(cidr))) for cidr in ("10.0.0.0/30", "10.0.0.4/30")
+    )
+    assert str(decision.trace[-1]) == "block 10.0.0.4/30 was empty for long and was taken over"
+
+
+def test_a_host_keeps_its_own_addresses_back_in_a_block_that_it_takes_over(one_block: IPAMHarness) -> None:
+    one_block.put_owned_block(BLOCK_0, node=OTHER_NODE)
+    one_block.clock.sleep(61)
+    assert one_block.assign(evolve(make_request("h"), host_reserved=(3, 1))) == ["10.0.0.3"]
+    assert one_block.block(BLOCK_0).used_count == 5
+
+
+# --- loans --------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_is_borrowed_where_no_block_is_left(one_block: IPAMHarness) -> None:
+    one_block.assign_or_refuse("h1", node=OTHER_NODE)
+    assert one_block.assign_or_refuse("h2") == ["10.0.0.1"]
+    assert one_block.blocks() == {BLOCK_0: "host:node-b"}
+    assert one_block.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed"}
+    assert one_block.block(BLOCK_0).held()[1].attribute.owner_value("node") == NODE
+    assert one_block.release("h2") == ["10.0.0.1"]
+
+
+def test_loans_come_pool_by_pool_in_the_order_of_the_node() -> None:
+    bench = IPAMHarness.new()
+    bench.add_pool("a", "10.0.0.0/31", 32)
+    bench.add_pool("b", "11.0.0.0/31", 32)
+    bench.assign_or_refuse("h1", ipv4(1, "a"), node=OTHER_NODE)
+    for cidr in ("10.0.0.1/32", "11.0.0.0/32", "11.0.0.1/32"):
+        bench.put_owned_block(cidr, node=OTHER_NODE)
+    assert bench.assign_or_refuse("h2", ipv4(2)) == ["10.0.0.1", "11.0.0.0"]
+    assert set(bench.blocks().values()) == {"host:node-b"}
+
+
+def test_nothing_reserved_is_borrowed(one_block: IPAMHarness) -> None:
+    one_block.assign_or_refuse("h1", node=OTHER_NODE)
+    one_block.reserve("r", "10.0.0.0/27", "10.0.0.32/28")
+    assert one_block.assign_or_refuse("h2") == ["10.0.0.48"]
+    one_block.reserve("r", BLOCK_0)
+    with pytest.raises(PoolsExhausted):
+        one_block.assign_or_refuse("h3")
+
+
+def test_nothing_is_borrowed_under_strict_affinity(one_block: IPAMHarness) -> None:
+    one_block.configure(is_affinity_strict=True)
+    one_block.assign_or_refuse("h1", node=OTHER_NODE)
+    with pytest.raises(StrictlyExhausted) as caught:
+        one_block.assign_or_refuse("h2")
+    assert str(caught.value) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; No more free affine blocks and strict affinity enabled; "
+        "IPPool main (10.0.0.0/26): 64 addresses, 1 used, 0 reserved, 0 cooling, 63 free in blocks of other nodes"
+    )
+    assert caught.value.trace[-1] == RuleTrace(rule=AllocationRule.STRICT_AFFINITY)
+
+
+def test_what_was_borrowed_just_now_is_not_called_free(one_block: IPAMHarness) -> None:
+    one_block.assign_or_refuse("h1", node=OTHER_NODE)
+    refusal = one_block.decision(make_request("h2", ipv4(64))).result
+    assert str(refusal) == (
+        "Assigned 63 out of 64 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/26]; "
+        "IPPool main (10.0.0.0/26): 64 addresses, 1 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
+    )
+
+
+def test_used_reserved_and_cooling_addresses_of_a_pool_are_told_apart(one_block: IPAMHarness) -> None:
+    """The whole reserved range counts, and overlapping entries once (trap 15)."""
+    one_block.configure(cooldown_s=60)
+    one_block.assign_or_refuse("h1", ipv4(10), node=OTHER_NODE)
+    one_block.assign_or_refuse("h2", ipv4(2), node=OTHER_NODE)
+    one_block.release("h2")
+    one_block.reserve("r", "10.0.0.32/27", "10.0.0.48/28")
+    one_block.assign_or_refuse("h3", ipv4(20), node=OTHER_NODE)
+    trace = one_block.decision(make_request("h4")).trace
+    assert trace[-1] == PoolExhausted(
+        pool="main", prefix=Prefix.parse(BLOCK_0), used=30, reserved=32, cooling=2, free_elsewhere=0
+    )
+
+
+# --- the limit ----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_owns_no_more_blocks_than_the_implicit_limit(small_blocks: IPAMHarness) -> None:
+    given = small_blocks.assign_up_to("h", ipv4(256, "main"))
+    assert len(given) == 80
+    assert len(small_blocks.blocks()) == 20
+    assert small_blocks.assign_or_refuse("h2", ipv4(1, "main"), node=OTHER_NODE) == ["10.0.0.80"]
+
+
+def test_a_node_at_the_implicit_limit_borrows(small_blocks: IPAMHarness) -> None:
+    """Trap 29: nobody set a limit, so it is no reason to go without."""
+    small_blocks.assign_or_refuse("h1", ipv4(80, "main"))
+    small_blocks.assign_or_refuse("h2", ipv4(1, "main"), node=OTHER_NODE)
+    assert small_blocks.assign_or_refuse("h3", ipv4(1, "main")) == ["10.0.0.81"]
+    assert small_blocks.blocks()["10.0.0.80/30"] == "host:node-b"
+    assert len(small_blocks.affinity_records()) == 20
+
+
+def test_alternating_pools_do_not_exceed_the_limit(small_blocks: IPAMHarness) -> None:
+    """Trap 29: blocks count in whatever pool they lie."""
+    small_blocks.assign_or_refuse("h1", ipv4(76, "main"))
+    assert len(small_blocks.assign_up_to("h2", ipv4(76, "other"))) == 4
+    assert len(small_blocks.blocks()) == 20
+
+
+def test_each_family_has_a_limit_of_its_own(small_blocks: IPAMHarness) -> None:
+    small_blocks.add_pool("six", "fd00::/120", 126)
+    assert len(small_blocks.assign_or_refuse("h", ipv4(80), ipv6(80))) == 160
+
+
+def test_the_implicit_limit_says_which_block_it_kept_from_being_claimed(small_blocks: IPAMHarness) -> None:
+    small_blocks.assign_or_refuse("h1", ipv4(80, "main"))
+    with pytest.raises(PoolsExhausted) as caught:
+        small_blocks.assign_or_refuse("h2", ipv4(1, "main"))
+    assert str(caught.value) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; "
+        "block 10.0.0.80/30 was not claimed: the node has reached its block limit (limit 20); "
+        "IPPool main (10.0.0.0/24): 256 addresses, 80 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
+    )
+    unreached = [seen.block for seen in caught.value.trace if isinstance(seen, BlockTrace) and seen.detail]
+    assert unreached == [Prefix.parse("10.0.0.80/30")]  # the first of many
+
+
+def test_where_nothing_is_left_to_claim_the_limit_is_not_to_blame() -> None:
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/28", 32)
+    bench.add_pool("rest", "10.1.0.0/30", 32)
+    bench.assign_or_refuse("h1", ipv4(20))
+    with pytest.raises(
+        PoolsExhausted, match=r"No IPs available in pools: \[10\.0\.0\.0/28 10\.1\.0\.0/30\]; IPPool main"
+    ):
+        bench.assign_or_refuse("h2")
+
+
+@pytest.mark.parametrize("has_neighbour", [False, True])
+def test_an_explicit_limit_is_a_reason_to_go_without(small_blocks: IPAMHarness, *, has_neighbour: bool) -> None:
+    """Trap 29: it neither claims nor borrows, and does not read all blocks to say so."""
+    if has_neighbour:
+        small_blocks.assign_or_refuse("h0", node=OTHER_NODE)
+    small_blocks.configure(is_affinity_strict=True, max_blocks_per_host=2)
+    small_blocks.assign_or_refuse("h1", ipv4(8))
+    decision, reads = small_blocks.decision_and_reads(make_request("h2"))
+    assert isinstance(decision.result, BlockLimitReached)
+    assert decision.result.trace[-1] == RuleTrace(rule=AllocationRule.BLOCK_LIMIT, detail="2")
+    assert len(reads) == 2
+    assert "limit of 2 blocks reached for this node" in str(decision.result)
+
+
+def test_the_last_block_of_an_explicit_limit_is_probed_for_and_may_lie_beyond(small_blocks: IPAMHarness) -> None:
+    small_blocks.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    _decision, reads = small_blocks.decision_and_reads(make_request("h", ipv4(1, "main")))
+    assert [len(read) for read in reads[1:]] == [PROBE_COUNT]
+    for number in range(PROBE_COUNT):
+        small_blocks.put_owned_block(f"10.0.0.{4 * number}/30", node=OTHER_NODE)
+    assert small_blocks.assign_or_refuse("h", ipv4(1, "main")) == ["10.0.0.32"]
+
+
+def test_a_limit_above_twenty_lets_a_node_own_more(small_blocks: IPAMHarness) -> None:
+    small_blocks.configure(is_affinity_strict=True, max_blocks_per_host=30)
+    assert len(small_blocks.assign_or_refuse("h", ipv4(100, "main"))) == 100
+    assert len(small_blocks.blocks()) == 25
+
+
+def test_a_limit_of_none_owns_nothing(bench: IPAMHarness) -> None:
+    with pytest.raises(BlockLimitReached, match="limit of 0 blocks"):
+        bench.assign(evolve(make_request("h"), block_limit=0))
+    assert bench.blocks() == {}
+
+
+def test_two_requests_for_different_pools_do_not_exceed_an_explicit_limit_together(small_blocks: IPAMHarness) -> None:
+    """Trap 29, at the same time: whoever comes second sees the first one's claim."""
+    small_blocks.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    rival = RunBefore(lambda: small_blocks.assign_or_refuse("h1", ipv4(1, "other")))
+    with pytest.raises(BlockLimitReached):
+        small_blocks.assign(make_request("h2", ipv4(1, "main")), {1: rival})
+    assert small_blocks.blocks() == {"11.0.0.0/30": "host:node-a"}
+
+
+# --- no claims ----------------------------------------------------------------------------------------------------
+
+
+def test_where_no_block_is_claimed_only_those_there_are_serve(bench: IPAMHarness) -> None:
+    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
+    bench.put_owned_block(BLOCK_1)
+    assert bench.assign_or_refuse("h1", ipv4(64)) == [f"10.0.0.{number}" for number in range(64, 128)]
+    with pytest.raises(BlockUnavailable) as caught:
+        bench.assign_or_refuse("h2")
+    assert str(caught.value) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; failed to find or claim a block: autoAllocateBlocks is false"
+    )
+    assert caught.value.trace == (
+        BlockTrace(block=Prefix.parse(BLOCK_1), outcome=BlockOutcome.FULL),
+        RuleTrace(rule=AllocationRule.NO_CLAIMS),
+    )
+
+
+def test_what_can_be_had_without_a_claim_is_had_where_less_will_do(bench: IPAMHarness) -> None:
+    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
+    bench.put_owned_block(BLOCK_1)
+    assert len(bench.assign_up_to("h1", ipv4(65))) == 64
+    with pytest.raises(AllocationError, match="failed to find or claim a block"):
+        bench.assign_up_to("h2")
+
+
+def test_the_age_of_a_block_that_may_be_taken_over_is_a_minute() -> None:
+    assert acquire.TAKE_OVER_AGE_S == 60

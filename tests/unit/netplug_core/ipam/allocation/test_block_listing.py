@@ -1,0 +1,47 @@
+"""Every block of a family, page by page."""
+
+import pytest
+
+from netplug_core.addressing import Family
+from netplug_core.ipam.allocation.block_listing import PAGE, all_blocks
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.records import List, NeedMore, Snapshot
+from tests.harness.ipam import IPAMHarness
+from tests.harness.ipam_release import texts
+
+
+def listed(harness: IPAMHarness, family: Family) -> tuple[list[str], int]:
+    """The blocks, and how many reads they took."""
+    snapshot = Snapshot.empty()
+    reads = 0
+    while isinstance(found := all_blocks(snapshot, family), NeedMore):
+        snapshot = snapshot.merged(harness.read(*found.queries))
+        reads += 1
+    return texts(found), reads
+
+
+def test_nothing_is_found_in_one_read() -> None:
+    assert listed(IPAMHarness.new(), Family.IPV4) == ([], 1)
+
+
+def test_only_the_blocks_of_the_family_are_found() -> None:
+    bench = IPAMHarness.new()
+    for cidr in ("fd00::/122", "10.0.0.64/26", "10.0.0.0/28"):
+        bench.put_block(cidr)
+    assert listed(bench, Family.IPV4) == (["10.0.0.0/28", "10.0.0.64/26"], 1)
+    assert listed(bench, Family.IPV6) == (["fd00::/122"], 1)
+
+
+@pytest.mark.parametrize("count, reads", [(PAGE, 1), (PAGE + 1, 2), (2 * PAGE + 1, 3)])
+def test_each_read_brings_a_page(count: int, reads: int) -> None:
+    bench = IPAMHarness.new()
+    for number in range(count):
+        bench.put_block(f"10.0.{number // 256}.{number % 256}/32")
+    blocks, spent = listed(bench, Family.IPV4)
+    assert (len(set(blocks)), spent) == (count, reads)
+
+
+def test_the_first_page_is_what_is_asked_first() -> None:
+    needed = all_blocks(Snapshot.empty(), Family.IPV6)
+    assert isinstance(needed, NeedMore)
+    assert needed.queries == (List(BLOCK, ("ipv6",), limit=PAGE),)

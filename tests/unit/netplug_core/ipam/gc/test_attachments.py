@@ -1,0 +1,33 @@
+"""Which attachments of a network hold addresses through a node."""
+
+from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.ipam.allocation.request import Attachment
+from netplug_core.ipam.gc.attachments import attachments
+from netplug_core.ipam.model.block import Attribute, Block
+
+
+def attribute(handle: str | None, **owner: str) -> Attribute:
+    return Attribute(handle=handle, owner=tuple(sorted(owner.items())))
+
+
+def block(cidr: str, *attributes: Attribute) -> Block:
+    made = Block.new(Prefix.parse(cidr), owner="host:node-b", now_ns=1)
+    for number, held in enumerate(attributes):
+        made = made.assign((Ordinal(number),), held)
+    return made
+
+
+def test_attributes_say_whose_an_address_is() -> None:
+    ours = attribute("h2", network="net", node="node-a", container="c2", interface="eth0", pod="web", namespace="prod")
+    bare = attribute("h1", network="net", node="node-a", container="c1", interface="eth1")
+    blocks = [
+        block("10.0.0.0/30", ours, bare, attribute("h3", network="net", node="node-b", container="c3")),
+        block("10.0.1.0/30", attribute("h4", network="other", node="node-a", container="c4")),
+        block("10.0.2.0/30", attribute("tunnel", node="node-a", type="ipipTunnelAddress", network="net")),
+        block("fd00::/126", ours, attribute(None, network="net", node="node-a", container="c5")),
+    ]
+    assert attachments(blocks, node="node-a", network="net") == (
+        Attachment(container_id="c1", interface="eth1", handle="h1"),
+        Attachment(container_id="c2", interface="eth0", handle="h2", namespace="prod", pod="web"),
+    )
+    assert attachments([], node="node-a", network="net") == ()

@@ -1,0 +1,108 @@
+"""What actions and reports say, and what a memory forgets."""
+
+from attrs import evolve
+
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason
+from netplug_core.ipam.gc.model import (
+    AllocationRef,
+    CollectionReport,
+    DeleteBlock,
+    ExpireCooldown,
+    FailedAction,
+    FreeCondition,
+    FreeHandle,
+    GCAction,
+    IdleReason,
+    Leak,
+    RecordRef,
+    RelinquishAffinity,
+    RelinquishReason,
+    RepairHandle,
+    ScanHistory,
+    WaitingNode,
+)
+from netplug_core.ipam.model.affinity import affinity_key
+from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model.handle import handle_key
+from netplug_core.records import Revision
+
+BLOCK = Prefix.parse("10.0.0.0/30")
+ONE = Revision("1")
+HELD = AllocationOwner(
+    address=BLOCK.nth(1), block=BLOCK, handle="h", sequence=7, node="node-a", pod="web", namespace="default"
+)
+POD = Leak(owner=HELD, reason=LeakReason.POD_FINISHED, condition=FreeCondition.GRACE)
+TUNNEL = Leak(
+    owner=evolve(HELD, pod="", namespace="", type="ipipTunnelAddress", node=""),
+    reason=LeakReason.NODE_GONE,
+    condition=FreeCondition.NODE_GONE,
+)
+FREE = FreeHandle(handle="h", leaks=(POD,))
+GIVE_UP = RelinquishAffinity(affinity=affinity_key("host:node-a", BLOCK), reason=RelinquishReason.NODE_GONE)
+
+
+def test_each_action_says_what_is_done_and_why() -> None:
+    block = RecordRef(block_key(BLOCK), ONE)
+    expected: dict[GCAction, tuple[str, str]] = {
+        FREE: (
+            "handle h",
+            "free what handle h holds: 10.0.0.1 of pod default/web on node node-a (its pod has finished)",
+        ),
+        FreeHandle(handle="t", leaks=(TUNNEL,)): (
+            "handle t",
+            "free what handle t holds: 10.0.0.1 of ipipTunnelAddress on node unknown (its node is gone)",
+        ),
+        RepairHandle(record=RecordRef(handle_key("h"), ONE), blocks=()): (
+            "handle h",
+            "mend handle h: it does not count what its blocks hold",
+        ),
+        ExpireCooldown(record=block): (
+            "cooled addresses of block 10.0.0.0/30",
+            "free the addresses of block 10.0.0.0/30 that have cooled down",
+        ),
+        DeleteBlock(record=block, affinity=None): (
+            "block 10.0.0.0/30",
+            "delete block 10.0.0.0/30: it is empty, and nobody claims it",
+        ),
+        GIVE_UP: (
+            "BlockAffinity(host/node-a/ipv4/10.0.0.0/30)",
+            "give up the claim of host:node-a on 10.0.0.0/30: the node is gone",
+        ),
+    }
+    assert {action: (action.subject, str(action)) for action in expected} == expected
+
+
+def test_a_failure_and_a_wait_are_sentences() -> None:
+    assert str(FailedAction(action=GIVE_UP, cause="timed out")) == (
+        "could not give up the claim of host:node-a on 10.0.0.0/30: the node is gone: timed out"
+    )
+    assert str(WaitingNode(node="node-a", addresses=(BLOCK.nth(1), BLOCK.nth(2)))) == (
+        "node node-a is gone and keeps claims because of 10.0.0.1, 10.0.0.2"
+    )
+
+
+def test_a_memory_forgets_what_it_is_told_to() -> None:
+    one, two = AllocationRef(BLOCK.nth(1), "h", 7), RecordRef(handle_key("h"), ONE)
+    memory = ScanHistory(since=((one, 5), (two, 6)), failures=(("handle h", 1),))
+    assert memory.without([one]) == ScanHistory(since=((two, 6),), failures=(("handle h", 1),))
+    assert memory.without(FREE.candidates) == memory.without([one])
+
+
+def test_a_report_knows_whether_anything_is_left_or_worth_telling() -> None:
+    nothing = CollectionReport()
+    assert (nothing.is_settled, nothing.is_quiet) == (True, True)
+    for left in (
+        CollectionReport(idle=IdleReason.LOCKED),
+        CollectionReport(postponed=1),
+        CollectionReport(failures=(FailedAction(action=FREE, cause=""),)),
+    ):
+        assert (left.is_settled, left.is_quiet) == (False, False)
+    for told in (
+        CollectionReport(done=(FREE,)),
+        CollectionReport(skipped=(FREE,)),
+        CollectionReport(in_use=(FREE,)),
+        CollectionReport(candidates=(POD,)),
+    ):
+        assert (told.is_settled, told.is_quiet) == (True, False)
+    assert CollectionReport(done=(GIVE_UP, FREE)).freed == (POD,)

@@ -1,0 +1,109 @@
+"""The collector's rules by themselves: one read and one commit a batch. ``flows/test_collect`` has races and ends."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from attrs import define, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import DatastoreDescription
+from netplug_core.ipam.model.affinity import AffinityState
+from netplug_core.ipam.model.block import Block, block_key
+from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.records import ABSENT, Create, Kind, Query, Require, Revision, Snapshot, WatchEvent, Write
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from tests.harness.collector import GRACE_S, CollectorHarness
+
+
+@pytest.fixture
+def bench() -> CollectorHarness:
+    made = CollectorHarness()
+    made.add_pool("main", "10.0.0.0/24")
+    return made
+
+
+def leaked(harness: CollectorHarness) -> None:
+    for n in (1, 2, 5):
+        harness.assign_to_pod(f"10.0.0.{n}", f"p{n}")
+
+
+def wrong(harness: CollectorHarness) -> None:
+    for n in range(3):
+        harness.put(handle_key(f"h{n}"), Handle(blocks=((Prefix.parse("10.0.0.0/30"), 1),)))
+
+
+def cooled(harness: CollectorHarness) -> None:
+    harness.set_cooldown(60)
+    for n in (1, 5):
+        harness.assign_to(f"10.0.0.{n}", None, node="node-a")
+        harness.release(f"10.0.0.{n}", cooling=True)
+        harness.assign_to(f"10.0.0.{n + 1}", None, node="node-a")
+
+
+def claimed(harness: CollectorHarness) -> None:
+    for n in (4, 8, 12):
+        harness.put_affinity(f"10.0.1.{n}/30", state=AffinityState.PENDING)
+
+
+def unowned(harness: CollectorHarness) -> None:
+    for n in (4, 8, 12):
+        prefix = Prefix.parse(f"10.0.1.{n}/30")
+        harness.put(block_key(prefix), Block.new(prefix, owner="host:node-a", now_ns=1))
+
+
+@pytest.mark.parametrize("leave", [leaked, wrong, cooled, claimed, unowned])
+def test_a_batch_takes_one_read_and_one_commit(
+    bench: CollectorHarness, leave: Callable[[CollectorHarness], None]
+) -> None:
+    leave(bench)
+    bench.tick()
+    bench.clock.sleep(GRACE_S)
+    view = bench.view()
+    calls = bench.inner.calls
+    reads, commits = calls.reads, calls.commits
+    report = bench.tick(view)
+    assert len(report.done) >= 2
+    assert (calls.reads - reads, calls.commits - commits) == (1, 1)
+
+
+@define
+class RecordingDatastore:
+    """A store that remembers what was sent to it."""
+
+    inner: MemoryDatastore
+    sent: list[Write] = field(factory=list)
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        return self.inner.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        self.sent.extend(writes)
+        return self.inner.commit(writes, deadline=deadline)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        return self.inner.watch(start, deadline=deadline)
+
+
+@pytest.mark.parametrize("leave", [leaked, wrong, cooled, claimed, unowned])
+def test_nothing_is_written_unless_the_cluster_is_still_unlocked(
+    bench: CollectorHarness, leave: Callable[[CollectorHarness], None]
+) -> None:
+    leave(bench)
+    bench.tick()
+    bench.clock.sleep(GRACE_S)
+    bench.store = store = RecordingDatastore(bench.inner)
+    bench.tick()
+    assert store.sent[0] == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    assert not any(isinstance(write, Create) for write in store.sent)
+
+
+def test_a_handle_that_names_no_block_is_deleted(bench: CollectorHarness) -> None:
+    bench.put(handle_key("h"), Handle())
+    assert len(bench.tick_twice().done) == 1
+    assert bench.handles() == []

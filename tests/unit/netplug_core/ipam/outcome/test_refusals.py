@@ -1,0 +1,327 @@
+"""Why addresses could not be had: each reason as the allocator gives it, and its place in the catalogue of errors."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import AllocationError, NetplugError
+from netplug_core.flows.cni.call import NoAddressWanted, wanted_of
+from netplug_core.flows.ipam.addresses import release_addresses
+from netplug_core.flows.ipam.affinities import relinquish_block
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.ipam.allocation.request import AssignRequest, ReleaseItem
+from netplug_core.ipam.outcome import refusals
+from netplug_core.ipam.outcome.refusals import (
+    AddressShortfall,
+    BlockLimitReached,
+    NoPoolServes,
+    PoolsExhausted,
+    is_shortfall,
+)
+from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
+from netplug_core.netconf.model import IPAMConfig, NetConf
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPoolStatus, PoolCondition, ippool_key
+from tests.harness.ipam import OTHER_NODE, IPAMHarness, ipv4, make_request, specific
+
+CATALOGUE = Path(__file__).parents[5] / "docs" / "errors.md"
+TAKEN = Address.parse("10.0.0.0")
+
+
+def cluster() -> IPAMHarness:
+    """One pool of four blocks, and one of IPv6."""
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/24")
+    bench.add_pool("six", "fd00::/120")
+    return bench
+
+
+def narrow() -> IPAMHarness:
+    """One pool of one block, another node's."""
+    bench = IPAMHarness.new()
+    bench.add_pool("main", "10.0.0.0/26")
+    bench.assign_or_refuse("web", node=OTHER_NODE)
+    return bench
+
+
+def refused(harness: IPAMHarness, wish: AssignRequest) -> NetplugError:
+    """What an assignment says that cannot be served."""
+    result = harness.decision(wish).result
+    assert isinstance(result, NetplugError)
+    return result
+
+
+# --- one example of each reason ---------------------------------------------------------------------------------------
+
+
+def unknown() -> NetplugError:
+    return refused(cluster(), make_request("h", ipv4(1, "spare")))
+
+
+def disabled() -> NetplugError:
+    bench = cluster()
+    bench.disable_pool("main")
+    return refused(bench, make_request("h", ipv4(1, "main")))
+
+
+def of_the_other_family() -> NetplugError:
+    return refused(cluster(), make_request("h", ipv4(1, "six")))
+
+
+def not_selected() -> NetplugError:
+    bench = cluster()
+    bench.change_pool("main", node_selector="zone == 'b'")
+    bench.add_pool("by-name", "10.1.0.0/24")
+    bench.change_pool("by-name", assignment_mode=AssignmentMode.MANUAL)
+    bench.label_node(zone="a")
+    return refused(bench, make_request("h"))
+
+
+def exhausted() -> NetplugError:
+    bench = narrow()
+    bench.reserve("edges", "10.0.0.62/31")
+    bench.assign_or_refuse("more", ipv4(61))
+    return refused(bench, make_request("h"))
+
+
+def limited() -> NetplugError:
+    bench = cluster()
+    bench.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    bench.assign_or_refuse("web", ipv4(64))
+    return refused(bench, make_request("h"))
+
+
+def removed() -> NetplugError:
+    bench = cluster()
+    pool = bench.get(ippool_key("main"))
+    bench.put(ippool_key("main"), evolve(pool, metadata=evolve(pool.metadata, deletion_time_ns=1)))
+    return refused(bench, make_request("h", ipv4(1, "main")))
+
+
+def not_allocatable() -> NetplugError:
+    bench = cluster()
+    overlap = PoolCondition(type="Allocatable", status="False", reason="CIDROverlap")
+    pool = bench.get(ippool_key("main"))
+    bench.put(ippool_key("main"), evolve(pool, status=IPPoolStatus(conditions=(overlap,))))
+    return refused(bench, make_request("h", ipv4(1, "main")))
+
+
+def for_tunnels() -> IPAMHarness:
+    bench = cluster()
+    bench.change_pool("main", allowed_uses=(AllowedUse.TUNNEL,))
+    return bench
+
+
+def for_another_use() -> NetplugError:
+    return refused(for_tunnels(), make_request())
+
+
+def address_for_another_use() -> NetplugError:
+    return refused(for_tunnels(), make_request("h", specific("10.0.0.7")))
+
+
+def no_family() -> NetplugError:
+    with pytest.raises(NoAddressWanted) as caught:
+        wanted_of(NetConf(ipam=IPAMConfig(assign_ipv4=False)))
+    return caught.value
+
+
+def outside() -> NetplugError:
+    bench = cluster()
+    bench.disable_pool("main")
+    return refused(bench, make_request("h", specific("10.0.0.7")))
+
+
+def taken() -> NetplugError:
+    bench = cluster()
+    bench.assign_or_refuse("web", specific("10.0.0.7"))
+    return refused(bench, make_request("h", specific("10.0.0.7")))
+
+
+def cooling() -> NetplugError:
+    bench = cluster()
+    bench.configure(cooldown_s=60)
+    bench.assign_or_refuse("web", specific("10.0.0.7"))
+    bench.release("web")
+    return refused(bench, make_request("h", specific("10.0.0.7")))
+
+
+def without_use() -> NetplugError:
+    return refused(cluster(), evolve(make_request(), use=None))
+
+
+def strict() -> IPAMHarness:
+    bench = narrow()
+    bench.configure(is_affinity_strict=True)
+    return bench
+
+
+def strictly_exhausted() -> NetplugError:
+    return refused(strict(), make_request("h"))
+
+
+def address_of_another() -> NetplugError:
+    return refused(strict(), make_request("h", specific("10.0.0.7")))
+
+
+def without_claims() -> NetplugError:
+    bench = cluster()
+    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
+    return refused(bench, make_request("h"))
+
+
+def of_another_number() -> NetplugError:
+    bench = narrow()
+    (refusal,) = release_addresses(bench.store, [ReleaseItem(address=TAKEN, sequence=7)], pace=bench.pace).refused
+    return refusal
+
+
+def of_another_handle() -> NetplugError:
+    bench = narrow()
+    (refusal,) = release_addresses(bench.store, [ReleaseItem(address=TAKEN, handle="h")], pace=bench.pace).refused
+    return refusal
+
+
+def in_use() -> NetplugError:
+    bench = narrow()
+    block = Prefix.parse("10.0.0.0/26")
+    (refusal,) = relinquish_block(bench.store, block, Emptiness.REQUIRED, pace=bench.pace).refused
+    return refusal
+
+
+EXAMPLES: tuple[tuple[int, str, Callable[[], NetplugError]], ...] = (
+    (101, "pool-not-found", unknown),
+    (102, "pool-disabled", disabled),
+    (103, "pool-wrong-family", of_the_other_family),
+    (104, "no-pool-selected", not_selected),
+    (105, "pools-exhausted", exhausted),
+    (106, "block-limit-reached", limited),
+    (107, "pool-being-removed", removed),
+    (108, "pool-not-allocatable", not_allocatable),
+    (109, "pool-wrong-use", for_another_use),
+    (109, "pool-wrong-use", address_for_another_use),
+    (110, "no-address-wanted", no_family),
+    (111, "address-outside-pools", outside),
+    (112, "address-taken", taken),
+    (113, "address-cooling", cooling),
+    (114, "use-missing", without_use),
+    (115, "strict-affinity", strictly_exhausted),
+    (115, "strict-affinity", address_of_another),
+    (116, "claims-off", without_claims),
+    (117, "sequence-mismatch", of_another_number),
+    (118, "handle-mismatch", of_another_handle),
+    (119, "block-not-empty", in_use),
+)
+
+
+def section(code: int, identifier: str) -> str:
+    """What the catalogue says of one reason."""
+    page = CATALOGUE.read_text()
+    found = re.search(rf"^### {code} `{identifier}`\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"docs/errors.md has no section for {code} {identifier}"
+    return found[1]
+
+
+@pytest.mark.parametrize("code, identifier, example", EXAMPLES)
+def test_the_catalogue_has_each_reason_with_a_text_that_is_really_given(
+    code: int, identifier: str, example: Callable[[], NetplugError]
+) -> None:
+    error = example()
+    assert isinstance(error, AllocationError)
+    assert (error.code, error.identifier) == (code, identifier)
+    said = section(code, identifier)
+    assert f"\n```text\n{error}\n```\n" in said
+    assert "\n**Fix.** " in said
+
+
+def test_every_reason_has_its_example() -> None:
+    classes = {value for value in vars(refusals).values() if isinstance(value, type)}
+    reasons = {each for each in classes if issubclass(each, AllocationError)} - {AllocationError, AddressShortfall}
+    assert reasons | {NoAddressWanted} == {type(example()) for _code, _identifier, example in EXAMPLES}
+
+
+def test_codes_and_identifiers_name_each_other() -> None:
+    pairs = {(code, identifier) for code, identifier, _example in EXAMPLES}
+    assert {code for code, _identifier in pairs} == set(range(101, 120))
+    assert len({identifier for _code, identifier in pairs}) == len(pairs)
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+POOL = Prefix.parse("192.168.1.0/24")
+FULL = PoolExhausted(pool="main", prefix=POOL, used=256, reserved=0, cooling=0, free_elsewhere=0)
+UNREACHED = BlockTrace(block=Prefix.parse("192.168.1.64/26"), outcome=BlockOutcome.OVER_LIMIT, detail="limit 20")
+
+
+def test_a_cluster_without_pools_is_told_so() -> None:
+    assert str(refusals.PoolUnknown("x", ())).endswith("; pools of this cluster: none")
+    assert str(NoPoolServes(Family.IPV6, "node-a", ())) == (
+        "no configured netplug pools for node node-a (IPv6): there is no IPv6 pool at all"
+    )
+
+
+def test_a_shortfall_counts_and_names_the_pools() -> None:
+    """I-17, I-71."""
+    assert str(PoolsExhausted(Family.IPV4, 256, 257, (FULL,))) == (
+        "Assigned 256 out of 257 requested IPv4 addresses; No IPs available in pools: [192.168.1.0/24]; "
+        "IPPool main (192.168.1.0/24): 256 addresses, 256 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
+    )
+
+
+def test_a_shortfall_says_that_hosts_keep_addresses_back() -> None:  # I-71
+    refusal = BlockLimitReached(
+        Family.IPV4, 0, 1, (RuleTrace(rule=AllocationRule.BLOCK_LIMIT),), has_host_reserved=True, limit=1
+    )
+    assert str(refusal) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; "
+        "Need to allocate an IPAM block but could not - limit of 1 blocks reached for this node; "
+        "HostReservedAttr: windows-reserved-ipam-handle"
+    )
+
+
+def test_pools_are_not_called_exhausted_where_the_node_may_not_claim_what_is_left() -> None:
+    assert str(PoolsExhausted(Family.IPV4, 0, 1, (evolve(FULL, used=80), UNREACHED))) == (
+        "Assigned 0 out of 1 requested IPv4 addresses; "
+        "block 192.168.1.64/26 was not claimed: the node has reached its block limit (limit 20); "
+        "IPPool main (192.168.1.0/24): 256 addresses, 80 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
+    )
+
+
+def test_an_address_that_nobody_named_has_no_holder_to_name() -> None:
+    bench = cluster()
+    bench.assign_or_refuse(None, specific("10.0.0.7"))
+    assert str(refused(bench, make_request("h", specific("10.0.0.7")))) == (
+        "10.0.0.7: Address already assigned in block 10.0.0.0/26"
+    )
+
+
+def test_a_base_has_no_message_of_its_own() -> None:
+    with pytest.raises(NotImplementedError):
+        AddressShortfall(Family.IPV4, 0, 1, ()).message()
+
+
+# --- which refusals leave the rest ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example, alone, beside_others", [
+    (exhausted, True, True),
+    (strictly_exhausted, True, True),
+    (limited, False, True),
+    (without_claims, False, True),
+    (not_selected, False, True),
+    (for_another_use, False, True),
+    (unknown, False, False),
+    (disabled, False, False),
+    (without_use, False, False),
+    (taken, False, False),
+    (address_of_another, False, False),
+])  # fmt: skip
+def test_a_shortfall_is_what_others_need_not_suffer_from(
+    example: Callable[[], NetplugError], *, alone: bool, beside_others: bool
+) -> None:
+    refusal = example()
+    assert is_shortfall(refusal, has_some=False) is alone
+    assert is_shortfall(refusal, has_some=True) is beside_others

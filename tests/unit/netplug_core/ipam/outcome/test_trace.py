@@ -1,0 +1,55 @@
+"""The sentences that remarks are rendered to."""
+
+import pytest
+
+from netplug_core.addressing import Prefix
+from netplug_core.ipam.outcome.trace import (
+    AllocationRule,
+    BlockOutcome,
+    BlockTrace,
+    PoolExhausted,
+    PoolOutcome,
+    PoolTrace,
+    RuleTrace,
+)
+from netplug_core.records import TraceEntry
+
+POOL = Prefix.parse("192.168.1.0/24")
+BLOCK = Prefix.parse("192.168.1.64/26")
+
+
+@pytest.mark.parametrize("remark, text", [
+    (PoolTrace(pool="main", prefix=POOL, outcome=PoolOutcome.SERVES), "IPPool main (192.168.1.0/24) may serve"),
+    (
+        PoolTrace(pool="main", prefix=POOL, outcome=PoolOutcome.WRONG_USE, detail="allowedUses: Tunnel"),
+        "IPPool main (192.168.1.0/24) is not for this use (allowedUses: Tunnel)",
+    ),
+    (BlockTrace(block=BLOCK, outcome=BlockOutcome.TAKEN_FROM), "block 192.168.1.64/26 gave addresses"),
+    (
+        BlockTrace(block=BLOCK, outcome=BlockOutcome.OVER_LIMIT, detail="limit 20"),
+        "block 192.168.1.64/26 was not claimed: the node has reached its block limit (limit 20)",
+    ),
+    (
+        RuleTrace(rule=AllocationRule.STRICT_AFFINITY),
+        "strict affinity is on: nothing is borrowed from blocks of other nodes",
+    ),
+    (
+        RuleTrace(rule=AllocationRule.BLOCK_LIMIT, detail="2"),
+        "no more blocks are claimed: the node has reached its limit (2)",
+    ),
+    (
+        PoolExhausted(pool="main", prefix=POOL, used=20, reserved=4, cooling=2, free_elsewhere=50),
+        "IPPool main (192.168.1.0/24): 256 addresses, 20 used, 4 reserved, 2 cooling, 50 free in blocks of other nodes",
+    ),
+])  # fmt: skip
+def test_a_remark_is_a_sentence(remark: TraceEntry, text: str) -> None:
+    assert str(remark) == text
+
+
+@pytest.mark.parametrize("outcomes", [PoolOutcome, BlockOutcome, AllocationRule])
+def test_each_outcome_says_something_of_its_own(
+    outcomes: type[PoolOutcome] | type[BlockOutcome] | type[AllocationRule],
+) -> None:
+    said = [outcome.value for outcome in outcomes]
+    assert len(set(said)) == len(said)
+    assert all(said)
