@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from netplug_core.errors import AllocationError, NetplugError, Unavailable
     from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseItem, ReleaseRequest, Specific
     from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT
-    from netplug_core.netconf.model import DatastoreSettings
     from netplug_core.records import (
         AlreadyExists,
         CommitError,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     )
     from netplug_core.registry import Registry
     from netplug_core.resources.ippool import IPPOOL, AllowedUse, IPPool
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
     "IPAM",
@@ -88,7 +88,7 @@ _HOMES = {
     "Conflict": "records",
     "Create": "records",
     "Datastore": "datastore.protocol",
-    "DatastoreSettings": "netconf.model",
+    "DatastoreSettings": "settings.model",
     "Deadline": "clock",
     "Delete": "records",
     "Family": "addressing",

@@ -13,6 +13,7 @@ from typing import ClassVar
 from attrs import frozen
 
 __all__ = [
+    "REDACTED",
     "AllocationError",
     "ConfigurationError",
     "ContentionExhausted",
@@ -31,7 +32,11 @@ __all__ = [
     "Unavailable",
     "UnhealthyStatus",
     "UsageError",
+    "redact_url_credentials",
 ]
+
+REDACTED = "…"
+"""What an error shows in place of a value that may be a secret."""
 
 
 class NetplugError(Exception):
@@ -207,3 +212,8 @@ class InvariantBroken(NetplugError):
 
     def __str__(self) -> str:
         return f"internal error: {self.message}"
+
+
+def redact_url_credentials(value: object) -> object:
+    """The value, or ``REDACTED`` if it may be a URL with a user or a password in it: both stand before an ``@``."""
+    return REDACTED if "@" in repr(value) else value

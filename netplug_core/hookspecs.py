@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
-    from netplug_core.netconf.model import DatastoreSettings
     from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
     "PROJECT",

@@ -16,6 +16,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 
 __all__ = [
+    "API_VERSION",
     "HOST_INTERFACE_PREFIX",
     "HOST_MAC",
     "MAX_NAME_LENGTH",
@@ -35,6 +36,9 @@ __all__ = [
     "prefix_to_name",
     "workload_endpoint_name",
 ]
+
+API_VERSION = "projectnetplug.org/v3"
+"""The API version of every resource, as documents and stored objects spell it."""
 
 HOST_INTERFACE_PREFIX = "netp"
 """What the name of every host end begins with: four characters, so that eleven of a hash fit behind them."""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from netplug_backends.etcdv3.endpoints import EtcdEndpoint, RandomBelow
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.netconf.model import redact_url_credentials
+from netplug_core.errors import ConfigurationError, Unavailable, redact_url_credentials
 
 if TYPE_CHECKING:
     from dns.name import Name

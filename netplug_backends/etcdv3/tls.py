@@ -15,7 +15,7 @@ from threading import Lock
 from attrs import field, frozen
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["Credentials", "TlsMaterial", "find_system_roots"]
 

@@ -29,7 +29,6 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
 from netplug_core.errors import Unauthorized, Unavailable
-from netplug_core.netconf.model import DEFAULT_ANNOTATION_PREFIX
 from netplug_core.records import (
     Create,
     Get,
@@ -48,6 +47,7 @@ from netplug_core.records import (
     Write,
     Written,
 )
+from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["KubernetesDatastore", "find_crd_mode"]
 

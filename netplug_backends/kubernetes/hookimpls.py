@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from netplug_backends.kubernetes.client.apiclient import ApiClient
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.netconf.model import DatastoreSettings
     from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["netplug_open_datastore", "netplug_open_orchestrator"]
 

@@ -21,7 +21,7 @@ from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.kubernetes.manifests import definitions
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
 __all__ = ["LabCluster", "ObjectRefused", "get_api_address", "open_cluster"]
 

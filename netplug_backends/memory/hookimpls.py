@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.log import Log
-    from netplug_core.netconf.model import DatastoreSettings
     from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["netplug_open_dataplane", "netplug_open_datastore", "netplug_open_orchestrator"]
 

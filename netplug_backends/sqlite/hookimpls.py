@@ -10,7 +10,7 @@ from netplug_core.hookspecs import hookimpl
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["netplug_open_datastore"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import click
 
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["DEFAULT_CONFIG_FILE", "OPTIONS_META_KEY", "GlobalOptions", "Session", "VersionCheck", "session_of"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.settings.apiconfig import datastore_settings_from_environment, datastore_settings_from_file
+from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["read_settings"]
 

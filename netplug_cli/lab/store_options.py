@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from netplug_cli.lab.model import LabError
 from netplug_cli.lab.relays import parse_server_address
 from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, SqliteStore, StoreKind
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["ServerLookup", "StoreOptions", "resolve_store"]
 

@@ -21,7 +21,7 @@ from netplug_cli.lab.stores import ExternalServers, OwnServers, SqliteStore, is_
 from netplug_cli.lab.world import LabWorld
 from netplug_core.flows.ipam import overview
 from netplug_core.flows.resources import changes
-from netplug_core.resources.codec import API_VERSION
+from netplug_core.names import API_VERSION
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping
 

@@ -16,7 +16,7 @@ from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import OwnServers, store_environment
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.protocol import IPAM
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["LabWorld", "Progress"]
 

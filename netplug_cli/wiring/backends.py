@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.ipam.protocol import IPAM
-    from netplug_core.netconf.model import DatastoreSettings, NetConf
+    from netplug_core.netconf.model import NetConf
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
     "install_executables",
@@ -62,7 +63,7 @@ def open_datastore(settings: DatastoreSettings) -> AbstractContextManager[Datast
 
 def open_memory_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
     """A datastore in the memory of this process that holds nothing, in a time of its own: for simulation."""
-    from netplug_core.netconf.model import DatastoreSettings
+    from netplug_core.settings.model import DatastoreSettings
 
     return _open_registry().open_datastore("memory", DatastoreSettings(type="memory"), clock)
 

@@ -1,5 +1,5 @@
-"""The network configuration of a plugin, and the settings of the tool and the daemons.
+"""The network configuration of a plugin.
 
-``model`` (its values), ``load`` (from JSON, with defaults), ``datastores`` (which store it names), ``support`` (what
-this release serves of it); ``tool`` (which store the environment, or the tool's own file, names).
+``model`` (its values), ``load`` (from the JSON object, with defaults), ``unsupported`` (the keys that this release
+refuses). How to reach the datastore is a value of ``settings``.
 """

@@ -14,27 +14,27 @@ from typing import TypeVar
 from attrs import frozen
 
 from netplug_core.decoding.members import JSONObject
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, redact_url_credentials
 from netplug_core.log import Level
 from netplug_core.names import is_dns_subdomain
 from netplug_core.netconf.model import (
-    DEFAULT_ANNOTATION_PREFIX,
-    ETCD_DATASTORE,
-    KUBERNETES_DATASTORE,
-    KUBERNETES_NETCONF_KEYS,
     MAX_MTU,
     MAX_QUEUES,
-    MAX_REQUEST_RATE,
-    SQLITE_DATASTORE,
     ContainerSettings,
-    DatastoreSettings,
     FeatureControl,
     IPAMConfig,
     LogSettings,
     NetConf,
-    redact_url_credentials,
 )
-from netplug_core.settings.netconf_keys import datastore_settings_from_netconf
+from netplug_core.settings.model import (
+    DEFAULT_ANNOTATION_PREFIX,
+    ETCD_DATASTORE,
+    KUBERNETES_DATASTORE,
+    MAX_REQUEST_RATE,
+    SQLITE_DATASTORE,
+    DatastoreSettings,
+)
+from netplug_core.settings.netconf_keys import KUBERNETES_NETCONF_KEYS, datastore_settings_from_netconf
 
 __all__ = ["LoadPurpose", "PluginRole", "load", "resolve_node_name"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from netplug_core.errors import ConfigurationError, NotYetSupported
+from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, redact_url_credentials
 from netplug_core.log import Level, Log
-from netplug_core.netconf.model import KUBERNETES_NETCONF_KEYS, REDACTED, NetConf, redact_url_credentials
+from netplug_core.netconf.model import NetConf
+from netplug_core.settings.netconf_keys import KUBERNETES_NETCONF_KEYS
 
 __all__ = ["refuse_unsupported", "require_supported"]
 

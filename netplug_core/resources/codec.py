@@ -27,6 +27,7 @@ from netplug_core.decoding.reader import (
     decode_unknown_json,
     omit_empty,
 )
+from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.codec_ipam import (
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from cattrs import BaseConverter
 
 __all__ = [
-    "API_VERSION",
     "DocumentOrigin",
     "MalformedField",
     "UnknownField",
@@ -58,7 +58,6 @@ __all__ = [
     "to_mapping",
 ]
 
-API_VERSION = "projectnetplug.org/v3"
 
 T = TypeVar("T")
 

@@ -14,19 +14,17 @@ from attrs import frozen
 
 from netplug_core.decoding.members import is_utf8_without_nul
 from netplug_core.decoding.reader import DocumentOrigin, MalformedField, ObjectReader, as_boolean, as_string
-from netplug_core.errors import ConfigurationError
-from netplug_core.names import is_dns_subdomain
-from netplug_core.netconf.model import (
+from netplug_core.errors import REDACTED, ConfigurationError
+from netplug_core.names import API_VERSION, is_dns_subdomain
+from netplug_core.settings.model import (
     DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_SQLITE_PATH,
     ETCD_DATASTORE,
     KUBERNETES_DATASTORE,
     MAX_REQUEST_RATE,
-    REDACTED,
     DatastoreSettings,
     KubernetesAccess,
 )
-from netplug_core.resources.codec import API_VERSION
 from netplug_core.settings.netconf_keys import etcd_endpoints_source, resolve_etcd_endpoints
 
 __all__ = ["API_CONFIG_KIND", "datastore_settings_from_environment", "datastore_settings_from_file"]

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from netplug_core.decoding.members import JSONObject
-from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import (
+from netplug_core.errors import ConfigurationError, redact_url_credentials
+from netplug_core.settings.model import (
     DEFAULT_ETCD_AUTHORITY,
     DEFAULT_SQLITE_PATH,
     ETCD_DATASTORE,
     SQLITE_DATASTORE,
     DatastoreSettings,
     KubernetesAccess,
-    redact_url_credentials,
 )
 
 __all__ = [
+    "KUBERNETES_NETCONF_KEYS",
     "datastore_settings_from_netconf",
     "etcd_endpoints_source",
     "refuse_endpoints_beside_srv",
     "resolve_etcd_endpoints",
 ]
+
+KUBERNETES_NETCONF_KEYS = ("kubernetes", "netplug_api_group", "qps", "burst")
+"""The keys of a network configuration that say how to reach the Kubernetes API."""
 
 
 def datastore_settings_from_netconf(

@@ -14,8 +14,8 @@ from netplug_cli.ctl.session import Session
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 
 

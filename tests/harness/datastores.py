@@ -13,7 +13,7 @@ from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, open_store

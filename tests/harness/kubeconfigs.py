@@ -14,7 +14,7 @@ from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.credentials import ApiAccess
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["CLUSTER", "SECRET", "access", "error_of", "kubeconfig", "program", "refusal", "soon", "source_of"]
 

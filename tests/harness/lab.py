@@ -18,8 +18,8 @@ from netplug_core.errors import DataplaneError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.protocol import IPAM
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.workload.endpoint import NewObjectMetadata, endpoint_upsert
 from netplug_core.workload.identity import WorkloadIdentity

@@ -20,9 +20,9 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import NetplugError
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create, Get, Revision
 from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
+from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["FailingSettings", "key_lines", "output_in_process", "output_of_plugin", "output_of_tool"]
 

@@ -23,9 +23,9 @@ from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create, Get, Key, Kind, OutcomeUnknown, Revision, WatchEvent, WatchExpired
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.node import is_eventually

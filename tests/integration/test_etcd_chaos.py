@@ -28,10 +28,10 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S as STORE_CALL_S
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.allocator.state import StoredState, read_state
 from tests.harness.servers.etcd import EtcdCluster, EtcdMember, start_etcd
 from tests.harness.servers.tcp_proxy import ProxyMode, TCPProxy, open_proxy

@@ -21,7 +21,6 @@ from netplug_core.errors import Unavailable
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
@@ -53,6 +52,7 @@ from netplug_core.resources.ipamconfiguration import (
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, read_all_entries, start_etcd
 from tests.harness.servers.etcd_admin import calls_served, compact, put, stored_key_names

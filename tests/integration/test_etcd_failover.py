@@ -23,9 +23,9 @@ from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.node import is_eventually
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, free_ports, start_etcd

@@ -20,9 +20,9 @@ from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import NetplugError, Unauthorized, Unavailable
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create, Get, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 from tests.harness.servers.certificates import Certificates, issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, make_client, start_etcd

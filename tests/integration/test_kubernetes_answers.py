@@ -21,7 +21,6 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
-from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import (
     AlreadyExists,
     Conflict,
@@ -48,6 +47,7 @@ from netplug_core.resources.workloadendpoint import (
     WorkloadEndpointSpec,
     workload_endpoint_key,
 )
+from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import (
     CloseConnection,
     HTTPStubServer,

@@ -25,7 +25,6 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unauthorized, Unavailable
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
-from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import (
     Conflict,
     Create,
@@ -48,6 +47,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE
 from netplug_core.resources.workloadendpoint import workload_endpoint_key
+from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import (
     CloseConnection,
     HTTPStubServer,

@@ -26,7 +26,6 @@ from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, NetplugError, Unauthorized, Unavailable
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
-from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import (
     CommitError,
     Create,
@@ -39,6 +38,7 @@ from netplug_core.records import (
     Update,
     WatchExpired,
 )
+from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
     deadline_in,

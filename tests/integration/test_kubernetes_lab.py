@@ -11,7 +11,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.lab import LabCluster, ObjectRefused, get_api_address
 from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.settings.model import KubernetesAccess
 from tests.harness.node import NetnsNode
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_apiserver import start_api_server as started_api_server

@@ -19,9 +19,9 @@ from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import Handle, handle_key
-from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import Create, Delete, Get, Key, List, Record
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import SendReply, open_http_stub
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (

@@ -19,7 +19,7 @@ from attrs import evolve
 from cryptography.hazmat.primitives import serialization
 
 from netplug_backends.kubernetes.layout import CrdMode
-from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from tests.harness.planted_secrets import (
     FailingSettings,
     key_lines,

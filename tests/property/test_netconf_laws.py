@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.netconf.load import LoadPurpose, PluginRole, load
-from netplug_core.netconf.model import DatastoreSettings, NetConf
+from netplug_core.netconf.model import NetConf
+from netplug_core.settings.model import DatastoreSettings
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

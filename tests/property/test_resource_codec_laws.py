@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Prefix
+from netplug_core.names import API_VERSION
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
-from netplug_core.resources.codec import API_VERSION, DocumentOrigin, from_mapping, to_mapping
+from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import (
     AllowedUse,

@@ -25,7 +25,7 @@ from netplug_backends.kubernetes.client.credentials import (
 )
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["AccessSource"]
 

@@ -22,6 +22,7 @@ from netplug_backends.kubernetes.client.objects import (
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import sorted_labels
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
+from netplug_core.names import API_VERSION
 from netplug_core.records import (
     Create,
     Delete,
@@ -35,7 +36,7 @@ from netplug_core.records import (
     Update,
     WatchEvent,
 )
-from netplug_core.resources.codec import API_VERSION, DocumentOrigin, from_mapping
+from netplug_core.resources.codec import DocumentOrigin, from_mapping
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     NAMESPACE_PROFILE_PREFIX,

@@ -39,7 +39,6 @@ from netplug_core.names import (
     parse_endpoint_name,
     workload_endpoint_name,
 )
-from netplug_core.netconf.model import DEFAULT_ANNOTATION_PREFIX
 from netplug_core.orchestrator.protocol import ContainerPort, PodFacts, PodNetwork
 from netplug_core.records import (
     Create,
@@ -61,6 +60,7 @@ from netplug_core.resources.workloadendpoint import (
     WorkloadEndpoint,
     WorkloadEndpointSpec,
 )
+from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
 

@@ -20,8 +20,9 @@ from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.flows.resources import changes as flows
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.outcome import Outcome
+from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Record
-from netplug_core.resources.codec import API_VERSION, to_mapping
+from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, UnknownKind, get_kind, key_of, kind_of
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.patch import strip_cluster_fields

@@ -15,7 +15,6 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import KUBERNETES_DATASTORE
 from netplug_core.records import Create, Decision, Get, Snapshot, Update
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -25,6 +24,7 @@ from netplug_core.resources.clusterinformation import (
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import validate_resource
+from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
     "VersionMismatch",

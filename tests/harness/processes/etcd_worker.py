@@ -26,9 +26,9 @@ from netplug_core.errors import AllocationError, ContentionExhausted, NetplugErr
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["CALL_TIMEOUT_S"]
 

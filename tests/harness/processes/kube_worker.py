@@ -24,8 +24,8 @@ from netplug_core.clock import Deadline
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["open_ipam"]
 

@@ -19,7 +19,7 @@ from netplug_backends.etcdv3.factory import client_from_settings
 from netplug_backends.etcdv3.operations import DeleteKey, KeyRange, KeyValue, RangeRead, Txn
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 from tests.harness.servers.binaries import find_etcd_binary
 
 __all__ = [

@@ -19,8 +19,8 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.handle import HANDLE, Handle
-from netplug_core.netconf.model import KubernetesAccess
 from netplug_core.records import Key
+from netplug_core.settings.model import KubernetesAccess
 from netplug_core.testing.datastore_harness import Samples
 from tests.harness.servers.kube_apiserver import ApiServer
 

@@ -11,8 +11,8 @@ import pytest
 
 from netplug_backends.catalog import CATALOG
 from netplug_core.log import Level
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.registry import Registry
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 
 CLOCK = ManualClock()

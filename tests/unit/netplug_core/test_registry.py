@@ -11,8 +11,8 @@ from netplug_core.clock import Deadline
 from netplug_core.dataplane.protocol import InterfacePresence, Link
 from netplug_core.errors import ConfigurationError
 from netplug_core.log import Level
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.registry import ENTRY_POINT_GROUP, Catalog, Registry
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 
 CATALOG: Catalog = {

@@ -9,9 +9,9 @@ from netplug_backends.etcdv3.factory import client_from_settings, datastore_from
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
-from netplug_core.netconf.model import DatastoreSettings
 from netplug_core.records import Create, Delete, Get, Revision, WatchExpired
 from netplug_core.resources.ippool import IPPOOL
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
 

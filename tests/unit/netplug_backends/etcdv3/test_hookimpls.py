@@ -6,7 +6,7 @@ import pytest
 
 from netplug_backends.etcdv3.hookimpls import netplug_open_datastore
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 
 

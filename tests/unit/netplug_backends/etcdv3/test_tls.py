@@ -9,7 +9,7 @@ import pytest
 
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 from tests.harness.servers.certificates import Certificates, issue_certificates
 
 PASSWORD = "not-to-be-seen"  # noqa: S105  # planted, to be searched for

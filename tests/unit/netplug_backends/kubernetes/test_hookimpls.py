@@ -6,7 +6,7 @@ from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.hookimpls import netplug_open_datastore
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from netplug_core.testing.clock import ManualClock
 
 ACCESS = KubernetesAccess(api_root="https://nowhere.example")

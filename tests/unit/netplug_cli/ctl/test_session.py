@@ -7,7 +7,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.session import GlobalOptions, Session, VersionCheck
 from netplug_core.flows.resources.cluster import VersionMismatch, ensure_initialized
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 from tests.harness.ctl import ToolHarness
 
 SECRET = "hunter2"  # noqa: S105 - planted, to be searched for

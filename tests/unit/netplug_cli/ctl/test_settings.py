@@ -6,7 +6,7 @@ import pytest
 
 from netplug_cli.ctl.settings import read_settings
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 
 ENVIRON = {"ETCD_USERNAME": "environment"}
 

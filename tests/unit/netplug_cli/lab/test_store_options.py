@@ -8,7 +8,7 @@ import pytest
 from netplug_cli.lab.model import LabError
 from netplug_cli.lab.store_options import StoreOptions, resolve_store
 from netplug_cli.lab.stores import ExternalServers, OwnServers, SqliteStore, StoreKind
-from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
 SQLITE, ETCD, KUBERNETES = StoreKind.SQLITE, StoreKind.ETCD, StoreKind.KUBERNETES
 NOTHING = DatastoreSettings()

@@ -13,7 +13,8 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.log import Level
-from netplug_core.netconf.model import DatastoreSettings, KubernetesAccess, NetConf
+from netplug_core.netconf.model import NetConf
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from netplug_core.testing.clock import ManualClock
 
 

@@ -8,14 +8,8 @@ import pytest
 from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.log import Level
 from netplug_core.netconf.load import LoadPurpose, PluginRole, load, resolve_node_name
-from netplug_core.netconf.model import (
-    ContainerSettings,
-    DatastoreSettings,
-    FeatureControl,
-    IPAMConfig,
-    LogSettings,
-    NetConf,
-)
+from netplug_core.netconf.model import ContainerSettings, FeatureControl, IPAMConfig, LogSettings, NetConf
+from netplug_core.settings.model import DatastoreSettings
 
 MINIMAL: Mapping[str, object] = {
     "name": "any-net",

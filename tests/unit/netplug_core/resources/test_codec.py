@@ -7,16 +7,10 @@ import pytest
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
 from netplug_core.errors import ConfigurationError
+from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
-from netplug_core.resources.codec import (
-    API_VERSION,
-    DocumentOrigin,
-    MalformedField,
-    UnknownField,
-    from_mapping,
-    to_mapping,
-)
+from netplug_core.resources.codec import DocumentOrigin, MalformedField, UnknownField, from_mapping, to_mapping
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import DEFAULT_ETCD_ENDPOINT, DatastoreSettings, KubernetesAccess
 from netplug_core.settings.apiconfig import datastore_settings_from_environment, datastore_settings_from_file
+from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, DatastoreSettings, KubernetesAccess
 
 SECRET = "hunter2"  # noqa: S105  # planted, to be searched for
 FILE = "/etc/netplug/netplugctl.cfg"

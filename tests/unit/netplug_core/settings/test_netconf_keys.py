@@ -4,7 +4,7 @@ import pytest
 
 from netplug_core.decoding.members import JSONObject
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.netconf.model import (
+from netplug_core.settings.model import (
     DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_ETCD_ENDPOINT,
     DatastoreSettings,

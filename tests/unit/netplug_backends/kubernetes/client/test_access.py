@@ -9,7 +9,7 @@ from attrs import evolve
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVerification
 from netplug_core.errors import ConfigurationError
-from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.settings.model import KubernetesAccess
 from tests.harness.kubeconfigs import SECRET, kubeconfig, soon, source_of
 
 

@@ -19,7 +19,7 @@ from netplug_backends.kubernetes.client.credentials import Pem
 from netplug_backends.kubernetes.client.transport import tls_context
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.netconf.model import KubernetesAccess
+from netplug_core.settings.model import KubernetesAccess
 from netplug_core.testing.clock import ManualClock
 from tests.harness.kubeconfigs import (
     CLUSTER,

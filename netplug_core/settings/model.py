@@ -1,0 +1,104 @@
+"""Which datastore, and how to reach it: the values that backends read.
+
+The plugin makes them from its network configuration (``netconf_keys``), the tool and the daemons from the environment
+or from a file (``apiconfig``). An empty text or tuple means not set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from netplug_core.errors import redact_url_credentials
+
+__all__ = [
+    "DEFAULT_ANNOTATION_PREFIX",
+    "DEFAULT_ETCD_AUTHORITY",
+    "DEFAULT_ETCD_ENDPOINT",
+    "DEFAULT_SQLITE_PATH",
+    "ETCD_DATASTORE",
+    "KUBERNETES_DATASTORE",
+    "MAX_REQUEST_RATE",
+    "SQLITE_DATASTORE",
+    "DatastoreSettings",
+    "KubernetesAccess",
+]
+
+DEFAULT_ANNOTATION_PREFIX = "cni.projectnetplug.org"
+DEFAULT_ETCD_AUTHORITY = "127.0.0.1:2379"
+DEFAULT_ETCD_ENDPOINT = f"http://{DEFAULT_ETCD_AUTHORITY}"
+DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"
+MAX_REQUEST_RATE = 2**32 - 1
+
+ETCD_DATASTORE = "etcdv3"
+"""The datastore if none is named (spec 2.1)."""
+
+SQLITE_DATASTORE = "sqlite"
+"""The datastore that is one file on one host."""
+
+KUBERNETES_DATASTORE = "kubernetes"
+"""The datastore whose records are objects of the orchestrator."""
+
+
+def _redacted_repr(value: object) -> str:
+    return repr(redact_url_credentials(value))
+
+
+@frozen(kw_only=True)
+class KubernetesAccess:
+    """How to reach the Kubernetes API: spec 2.3 and the deprecated keys of ``policy``.
+
+    Four fields are settings of the tool and the daemons only: ``kubeconfig_inline`` (the text of a kubeconfig),
+    ``context`` (a context of the kubeconfig), ``skips_tls_verification`` (the server's certificate is not checked) and
+    ``uses_pod_cidr`` (netplug does not assign the addresses, spec 2.6).
+    """
+
+    kubeconfig: str = ""
+    kubeconfig_inline: str = field(default="", repr=False)
+    context: str = ""
+    api_root: str = field(default="", repr=_redacted_repr)
+    node_name: str = ""
+    token: str = field(default="", repr=False)
+    certificate: str = ""
+    key: str = field(default="", repr=False)
+    certificate_authority: str = ""
+    skips_tls_verification: bool = False
+    uses_pod_cidr: bool = False
+
+
+@frozen(kw_only=True)
+class DatastoreSettings:
+    """Which datastore, and how to reach it.
+
+    ``etcd_endpoints_source`` names the key or variable that the endpoints were read from, for errors. A user, a
+    password and PEM texts in place of files are settings of the tool and the daemons only.
+
+    ``options`` are names and values that only the backend itself understands. Netplug's own backends have fields of
+    their own and ignore them. They are never shown, as one of them may be a password.
+    """
+
+    type: str = ETCD_DATASTORE
+    sqlite_path: str = DEFAULT_SQLITE_PATH
+    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ETCD_ENDPOINT,), repr=_redacted_repr)
+    etcd_endpoints_source: str = "etcd_endpoints"
+    etcd_discovery_srv: str = field(default="", repr=_redacted_repr)
+    etcd_key_file: str = ""
+    etcd_cert_file: str = ""
+    etcd_ca_cert_file: str = ""
+    etcd_key: str = field(default="", repr=False)
+    etcd_cert: str = field(default="", repr=False)
+    etcd_ca_cert: str = field(default="", repr=False)
+    etcd_username: str = ""
+    etcd_password: str = field(default="", repr=False)
+    kubernetes: KubernetesAccess = KubernetesAccess()
+    api_group: str = ""
+    annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX
+    qps: int = 0
+    burst: int = 0
+    options: Mapping[str, str] = field(factory=dict, repr=False, hash=False)
+
+    @property
+    def is_kubernetes(self) -> bool:
+        """Whether the records are the orchestrator's own objects, its nodes and pods among them."""
+        return self.type == KUBERNETES_DATASTORE
