@@ -9,7 +9,7 @@ from netplug_backends.kubernetes.client.apiclient import ApiClient, Json, path_s
 from netplug_backends.kubernetes.client.objects import find_object
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import namespace_facts, node_facts, pod_facts
 from netplug_core.clock import Deadline
-from netplug_core.orchestrator.protocol import NamespaceFacts, NodeFacts, PodFacts
+from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, PodFacts
 
 __all__ = ["KubernetesOrchestrator"]
 

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import InvariantBroken, Unavailable
-from netplug_core.orchestrator.protocol import NamespaceFacts, NodeFacts, PodFacts
+from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, PodFacts
 
 __all__ = ["MemoryOrchestrator"]
 

@@ -1,1 +1,1 @@
-"""What is asked of whoever schedules pods, and its answers as values: ``interface``."""
+"""Pods, namespaces and nodes (``model``), and the interface that looks them up (``protocol``)."""

@@ -19,15 +19,15 @@ from attrs import evolve
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.orchestrator.protocol import (
+from netplug_core.orchestrator.model import (
     ContainerPort,
     NamespaceFacts,
     NodeFacts,
-    Orchestrator,
     PodFacts,
     PodNetwork,
     PodPhase,
 )
+from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.testing.datastore_harness import expect, expect_same
 
 __all__ = ["ORCHESTRATOR_CHECKS", "OrchestratorCheck", "OrchestratorHarness"]

@@ -13,11 +13,11 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.collect import Collector, read_view, tick
-from netplug_core.ipam.gc.lookup import ClusterView, KnownPod, PodName
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory, StoreView
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName, PodPhase
 from netplug_core.records import Create, Delete, Get, Key, Kind, List, Record, Update, Write
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -40,22 +40,23 @@ V = TypeVar("V")
 class FakePodLookup:
     """Pods and nodes, and a witness of them that may be slow or away. ``asked`` is what it was asked, in order."""
 
-    pods: dict[PodName, KnownPod] = field(factory=dict)
+    pods: dict[PodName, PodFacts] = field(factory=dict)
     nodes: set[str] = field(factory=lambda: {"node-a", "node-b"})
     is_unavailable: bool = False
     delay: Callable[[], object] = lambda: None
     lookups: list[str] = field(factory=list)
 
-    def run_pod(self, name: str, node: str, *addresses: str, is_finished: bool = False) -> None:
+    def run_pod(self, name: str, node: str, *addresses: str, is_terminated: bool = False) -> None:
         """A pod of the namespace ``default``, as it is from now on."""
-        facts = KnownPod(
+        facts = PodFacts(
             namespace="default",
             name=name,
             node=node,
             addresses=tuple(Address.parse(text) for text in addresses),
-            is_finished=is_finished,
+            uid="",
+            phase=PodPhase.SUCCEEDED if is_terminated else PodPhase.RUNNING,
         )
-        self.pods[facts.pod] = facts
+        self.pods[facts.pod_name] = facts
 
     def remove_pod(self, name: str) -> None:
         del self.pods[PodName("default", name)]
@@ -64,7 +65,8 @@ class FakePodLookup:
     def cluster(self) -> ClusterView:
         return ClusterView(pods=tuple(self.pods.values()), nodes=frozenset(self.nodes))
 
-    def find_pod(self, pod: PodName, *, deadline: Deadline) -> KnownPod | None:
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
+        pod = PodName(namespace, name)
         self._record_lookup(f"pod {pod}", deadline)
         return self.pods.get(pod)
 

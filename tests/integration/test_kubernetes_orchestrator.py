@@ -11,7 +11,7 @@ from attrs import define
 
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.clock import Deadline
-from netplug_core.orchestrator.protocol import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
+from netplug_core.orchestrator.model import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
 from netplug_core.testing.orchestrator_checks import ORCHESTRATOR_CHECKS, OrchestratorCheck
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import deadline_in, open_client

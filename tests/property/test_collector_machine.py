@@ -28,12 +28,12 @@ from netplug_core.errors import AllocationError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
 from netplug_core.ipam.gc.candidates import allocation_owners
-from netplug_core.ipam.gc.lookup import PodName
 from netplug_core.ipam.gc.model import ScanHistory, StoreView
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, owner_node
 from netplug_core.ipam.model.block import Pairs
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.orchestrator.model import PodName, PodPhase
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.testing.faults import (
@@ -187,7 +187,7 @@ class CollectorMachine(RuleBasedStateMachine):
         """A pod's container is attached, unless one is; the pod reports its addresses from then on."""
         known = self.harness.orchestrator.pods.get(PodName("default", pod))
         node = known.node if known else node
-        is_over = self.handles_of(pod) or (known is not None and known.is_finished)
+        is_over = self.handles_of(pod) or (known is not None and known.is_terminated)
         if is_over or node not in self.harness.orchestrator.nodes:
             return
         self.harness.orchestrator.run_pod(pod, node)
@@ -260,7 +260,7 @@ class CollectorMachine(RuleBasedStateMachine):
         if name in self.harness.orchestrator.pods:
             for handle in self.handles_of(pod):
                 del self.live_owners[handle]
-            self.harness.orchestrator.pods[name] = evolve(self.harness.orchestrator.pods[name], is_finished=True)
+            self.harness.orchestrator.pods[name] = evolve(self.harness.orchestrator.pods[name], phase=PodPhase.FAILED)
 
     @rule(node=nodes, takes_pods=st.booleans())
     def remove_node(self, node: str, *, takes_pods: bool) -> None:
@@ -373,7 +373,7 @@ class CollectorMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When things are quiet, what leaked is free in time, and in time the books are exact."""
         for name, facts in list(self.harness.orchestrator.pods.items()):
-            if not facts.addresses and not facts.is_finished:  # what a starting pod was given may still be its own
+            if not facts.addresses and not facts.is_terminated:  # what a starting pod was given may still be its own
                 self.lose(name.name)
         self.harness.set_cooldown(0)
         self.harness.settings = evolve(self.harness.settings, max_actions=1000, batch_size=16)

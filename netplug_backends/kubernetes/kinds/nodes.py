@@ -30,7 +30,7 @@ from netplug_backends.kubernetes.kinds.pod_and_node_facts import node_facts, sor
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
-from netplug_core.orchestrator.protocol import NodeFacts
+from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.records import (
     Create,
     Delete,

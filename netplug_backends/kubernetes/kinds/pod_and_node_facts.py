@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
-from netplug_core.orchestrator.protocol import (
+from netplug_core.orchestrator.model import (
     ContainerPort,
     NamespaceFacts,
     NodeFacts,

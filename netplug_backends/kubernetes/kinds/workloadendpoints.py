@@ -39,7 +39,7 @@ from netplug_core.names import (
     parse_endpoint_name,
     workload_endpoint_name,
 )
-from netplug_core.orchestrator.protocol import ContainerPort, PodFacts, PodNetwork
+from netplug_core.orchestrator.model import ContainerPort, PodFacts, PodNetwork
 from netplug_core.records import (
     Create,
     Delete,

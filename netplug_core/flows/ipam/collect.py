@@ -19,7 +19,7 @@ from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.gc.confirm import confirm, lookups_needed
 from netplug_core.ipam.gc.detect import detect
-from netplug_core.ipam.gc.lookup import ClusterView, KnownPod, LiveLookup, LookupResult, PodName
+from netplug_core.ipam.gc.lookup import LiveLookup, LookupResult
 from netplug_core.ipam.gc.model import (
     Candidate,
     CollectionReport,
@@ -48,6 +48,7 @@ from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.log import Level, Log
+from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Get, Kind, List, Record
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
@@ -233,13 +234,15 @@ class _Tick:
     def _lookup(self, asked: Iterable[PodName | str], until: Deadline) -> LookupResult:
         """What the witness says of some pods and nodes; a question that fails is unanswered, and nothing more."""
         witness = self.collector.witness
-        pods: dict[PodName, KnownPod | None] = {}
+        pods: dict[PodName, PodFacts | None] = {}
         gone: set[str] = set()
         unanswered: dict[PodName | str, str] = {}
         for question in asked:
             try:
                 if isinstance(question, PodName):
-                    pods[question] = witness.find_pod(question, deadline=until.capped(CALL_TIMEOUT_S))
+                    pods[question] = witness.find_pod(
+                        question.namespace, question.name, deadline=until.capped(CALL_TIMEOUT_S)
+                    )
                 elif not witness.has_node(question, deadline=until.capped(CALL_TIMEOUT_S)):
                     gone.add(question)
             except NetplugError as error:

@@ -13,9 +13,9 @@ from typing import TypeAlias
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.gc.lookup import KnownPod, PodName
 from netplug_core.ipam.model.affinity import owner_node
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
+from netplug_core.orchestrator.model import PodFacts, PodName
 
 __all__ = ["AllocationOwner", "LeakReason", "UndeterminedReason", "Verdict", "allocation_owners", "judge"]
 
@@ -86,7 +86,7 @@ def allocation_owners(block: Block) -> tuple[AllocationOwner, ...]:
     )
 
 
-def judge(holding: AllocationOwner, pods: Mapping[PodName, KnownPod | None], *, gone: Container[str]) -> Verdict:
+def judge(holding: AllocationOwner, pods: Mapping[PodName, PodFacts | None], *, gone: Container[str]) -> Verdict:
     """Whether an address is used, by what is known of pods and of the nodes that are gone.
 
     A pod that is not among ``pods`` does not exist.
@@ -101,10 +101,10 @@ def judge(holding: AllocationOwner, pods: Mapping[PodName, KnownPod | None], *, 
     return _judge_by_pod(holding, pods.get(pod))
 
 
-def _judge_by_pod(holding: AllocationOwner, pod: KnownPod | None) -> LeakReason | None:
+def _judge_by_pod(holding: AllocationOwner, pod: PodFacts | None) -> LeakReason | None:
     if pod is None:
         return LeakReason.POD_MISSING
-    if pod.is_finished:
+    if pod.is_terminated:
         return LeakReason.POD_FINISHED
     if pod.node and holding.node and pod.node != holding.node:
         return LeakReason.POD_ELSEWHERE

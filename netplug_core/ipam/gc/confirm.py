@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from attrs import evolve, frozen
 
 from netplug_core.ipam.gc.candidates import LeakReason, Verdict, judge
-from netplug_core.ipam.gc.lookup import LookupResult, PodName
+from netplug_core.ipam.gc.lookup import LookupResult
 from netplug_core.ipam.gc.model import AllocationRef, FailedAction, FreeCondition, FreeHandle, Leak
+from netplug_core.orchestrator.model import PodName
 
 __all__ = ["ConfirmationResult", "confirm", "lookups_needed"]
 

@@ -22,7 +22,6 @@ from netplug_core.ipam.gc.candidates import (
     allocation_owners,
     judge,
 )
-from netplug_core.ipam.gc.lookup import ClusterView, KnownPod, PodName
 from netplug_core.ipam.gc.model import (
     AllocationRef,
     Candidate,
@@ -46,6 +45,7 @@ from netplug_core.ipam.gc.model import (
 )
 from netplug_core.ipam.model.affinity import Affinity, affinity_key, claimed_block, claiming_owner, owner_node
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
+from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Key, Malformed, Record
 
 __all__ = ["detect"]
@@ -98,7 +98,7 @@ class _Scan:
     blocks: dict[Prefix, Record[Block]]
     affinities: dict[Key[Affinity], _ReadAffinity]
     unreadable: tuple[Malformed, ...]
-    pods: dict[PodName, KnownPod | None]
+    pods: dict[PodName, PodFacts | None]
     held: tuple[AllocationOwner, ...]
     gone: frozenset[str]
 
@@ -114,7 +114,7 @@ class _Scan:
             blocks={record.value.prefix: record for record in view.blocks},
             affinities={claim.record.key: claim for claim in claims},
             unreadable=unreadable,
-            pods={pod.pod: pod for pod in view.cluster.pods} if view.cluster else {},
+            pods={pod.pod_name: pod for pod in view.cluster.pods} if view.cluster else {},
             held=held,
             gone=_gone_names(view.cluster, held, claims),
         )

@@ -1,8 +1,7 @@
-"""What an orchestrator says of its pods and nodes: the facts by which the collector judges who still uses an address.
+"""Live lookups: what the orchestrator answers when the collector asks about one pod or one node.
 
-The facts reach the collector twice: as a view that was put together from watches, cheap and perhaps behind, and as
-the direct answers of a :class:`Witness`, which ``flows.collect`` asks before anything is freed. Nothing here fetches
-them.
+The collector sees pods and nodes twice: in a :class:`~netplug_core.orchestrator.model.ClusterView`, which may be out of
+date, and by a live lookup, which ``flows.ipam.collect`` makes before an address is freed.
 """
 
 from __future__ import annotations
@@ -12,89 +11,50 @@ from typing import Protocol
 
 from attrs import frozen
 
-from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
+from netplug_core.orchestrator.model import PodFacts, PodName
 
-__all__ = ["ClusterView", "KnownPod", "LiveLookup", "LookupResult", "PodName"]
-
-
-@frozen(order=True)
-class PodName:
-    """A pod by its names."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-@frozen(kw_only=True)
-class KnownPod:
-    """A pod as its orchestrator describes it.
-
-    ``node`` is empty until it is scheduled. ``addresses`` are those that it reports or that its annotations name; none
-    yet while it starts. A pod ``is_finished`` when its containers have ended and will not start again: completed,
-    failed, evicted.
-    """
-
-    namespace: str
-    name: str
-    node: str = ""
-    addresses: tuple[Address, ...] = ()
-    is_finished: bool = False
-
-    @property
-    def pod(self) -> PodName:
-        """Which pod it is."""
-        return PodName(self.namespace, self.name)
-
-
-@frozen(kw_only=True)
-class ClusterView:
-    """Every pod there is, and the name of every node that the orchestrator knows or that was registered."""
-
-    pods: tuple[KnownPod, ...] = ()
-    nodes: frozenset[str] = frozenset()
+__all__ = ["LiveLookup", "LookupResult"]
 
 
 class LiveLookup(Protocol):
-    """Who can say, now and at first hand, whether a pod or a node exists."""
+    """Reads one pod or one node directly, without a cache.
 
-    def find_pod(self, pod: PodName, *, deadline: Deadline) -> KnownPod | None:
-        """The pod as it is now; None when it certainly does not exist.
+    Raises:
+        Unavailable, Unauthorized: no answer. The collector then frees nothing of that pod or node.
+    """
 
-        Raises:
-            Unavailable, Unauthorized: no answer; nothing may be concluded from that.
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
+        """The pod as it is now; None when it does not exist.
+
+        ``addresses`` has those that its node has reported and those that its annotations name.
         """
         ...
 
     def has_node(self, name: str, *, deadline: Deadline) -> bool:
-        """Whether a node of that name exists now, or is registered.
-
-        Raises:
-            Unavailable, Unauthorized: no answer.
-        """
+        """Whether the orchestrator knows a node of that name, or one is registered."""
         ...
 
 
 @frozen(kw_only=True)
 class LookupResult:
-    """What a witness said to the collector's questions.
+    """The answers to some live lookups.
 
-    ``pods`` has the answers about pods, None for one that does not exist; ``gone`` the nodes that do not exist any
-    more; ``unanswered`` each pod and node of which nothing could be learned, and why.
+    ``pods`` has each pod that was looked up, None for one that does not exist. ``gone`` has the nodes that do not exist
+    any more. ``unanswered`` has each pod and node for which the lookup failed, and the error.
     """
 
-    pods: Mapping[PodName, KnownPod | None]
+    pods: Mapping[PodName, PodFacts | None]
     gone: frozenset[str]
     unanswered: Mapping[PodName | str, str]
 
-    def unanswered_text(self, questions: Iterable[PodName | str]) -> str:
-        """Which of some pods and nodes could not be spoken about, and why; empty when all could."""
-        silent = [asked for asked in questions if asked in self.unanswered]
-        return "; ".join(f"{_kind(asked)} {asked} could not be looked up: {self.unanswered[asked]}" for asked in silent)
+    def unanswered_text(self, subjects: Iterable[PodName | str]) -> str:
+        """Which of some pods and nodes (by name) could not be looked up, and why; empty when all could."""
+        failed = [subject for subject in subjects if subject in self.unanswered]
+        return "; ".join(
+            f"{_kind_of(subject)} {subject} could not be looked up: {self.unanswered[subject]}" for subject in failed
+        )
 
 
-def _kind(asked: PodName | str) -> str:
-    return "pod" if isinstance(asked, PodName) else "node"
+def _kind_of(subject: PodName | str) -> str:
+    return "pod" if isinstance(subject, PodName) else "node"

@@ -17,10 +17,10 @@ from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam import collect
 from netplug_core.ipam.allocation.request import Released
-from netplug_core.ipam.gc.lookup import ClusterView, KnownPod, PodName
 from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Level
+from netplug_core.orchestrator.model import ClusterView, PodFacts
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.testing.allocator.call_invariants import (
     CALL_INVARIANTS,
@@ -290,21 +290,21 @@ class _LiveLookup:
     @property
     def cluster(self) -> ClusterView:
         """Everything there is."""
-        return ClusterView(pods=tuple(map(self._known_pod, self.model.pods)), nodes=frozenset(self.model.nodes))
+        return ClusterView(pods=tuple(map(self._pod_facts, self.model.pods)), nodes=frozenset(self.model.nodes))
 
-    def find_pod(self, pod: PodName, *, deadline: Deadline) -> KnownPod | None:
+    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
         """The pod as it is now."""
-        del deadline
-        return self._known_pod(pod.name) if pod.name in self.model.pods else None
+        del namespace, deadline
+        return self._pod_facts(name) if name in self.model.pods else None
 
     def has_node(self, name: str, *, deadline: Deadline) -> bool:
         """Whether there is such a node."""
         del deadline
         return name in self.model.nodes
 
-    def _known_pod(self, handle: str) -> KnownPod:
+    def _pod_facts(self, handle: str) -> PodFacts:
         held = tuple(sorted(self.model.held_by(handle)))
-        return KnownPod(namespace=NAMESPACE, name=handle, node=self.model.pods[handle], addresses=held)
+        return PodFacts(namespace=NAMESPACE, name=handle, uid="", node=self.model.pods[handle], addresses=held)
 
 
 def _discard_log(_level: Level, _message: str, /, **_fields: object) -> None:

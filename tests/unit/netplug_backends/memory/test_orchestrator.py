@@ -11,7 +11,7 @@ from netplug_backends.catalog import CATALOG
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, InvariantBroken
-from netplug_core.orchestrator.protocol import NamespaceFacts, NodeFacts, PodFacts
+from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, PodFacts
 from netplug_core.registry import Registry
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock

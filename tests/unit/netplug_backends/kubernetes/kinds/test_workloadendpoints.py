@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_backends.kubernetes.kinds.workloadendpoints import find_pod_endpoint
 from netplug_core.addressing import Address
-from netplug_core.orchestrator.protocol import ContainerPort, PodFacts, PodNetwork, PodPhase
+from netplug_core.orchestrator.model import ContainerPort, PodFacts, PodNetwork, PodPhase
 from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint
 
 POD = PodFacts(

@@ -12,8 +12,8 @@ from netplug_core.ipam.gc.candidates import (
     allocation_owners,
     judge,
 )
-from netplug_core.ipam.gc.lookup import KnownPod, PodName
 from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.orchestrator.model import PodFacts, PodName, PodPhase
 
 ONE, TWO = Address.parse("10.0.0.1"), Address.parse("10.0.0.2")
 WEB = PodName("default", "web")
@@ -30,8 +30,9 @@ HELD = AllocationOwner(
 TUNNEL = evolve(HELD, pod="", namespace="", interface="", type="wireguardV6TunnelAddress")
 
 
-def pod(*addresses: Address, node: str = "node-a", is_finished: bool = False) -> KnownPod:
-    return KnownPod(namespace="default", name="web", node=node, addresses=addresses, is_finished=is_finished)
+def pod(*addresses: Address, node: str = "node-a", is_terminated: bool = False) -> PodFacts:
+    phase = PodPhase.SUCCEEDED if is_terminated else PodPhase.RUNNING
+    return PodFacts(namespace="default", name="web", uid="", node=node, addresses=addresses, phase=phase)
 
 
 @pytest.mark.parametrize(
@@ -45,17 +46,17 @@ def pod(*addresses: Address, node: str = "node-a", is_finished: bool = False) ->
         (pod(node=""), None),  # it is not scheduled yet
         (pod(ONE, node="node-b"), LeakReason.POD_ELSEWHERE),
         (pod(node="node-b"), LeakReason.POD_ELSEWHERE),
-        (pod(ONE, is_finished=True), LeakReason.POD_FINISHED),
-        (pod(is_finished=True), LeakReason.POD_FINISHED),  # evicted before it had an address
+        (pod(ONE, is_terminated=True), LeakReason.POD_FINISHED),
+        (pod(is_terminated=True), LeakReason.POD_FINISHED),  # evicted before it had an address
     ],
 )
-def test_a_pods_address_is_judged_by_the_pod(facts: KnownPod | None, verdict: Verdict) -> None:
+def test_a_pods_address_is_judged_by_the_pod(facts: PodFacts | None, verdict: Verdict) -> None:
     assert judge(HELD, {} if facts is None else {WEB: facts}, gone=()) is verdict
     assert judge(HELD, {WEB: facts}, gone={"node-a"}) is verdict
 
 
 def test_trap_20_an_evicted_pod_uses_nothing() -> None:
-    assert judge(HELD, {WEB: pod(ONE, is_finished=True)}, gone=()) is LeakReason.POD_FINISHED
+    assert judge(HELD, {WEB: pod(ONE, is_terminated=True)}, gone=()) is LeakReason.POD_FINISHED
 
 
 def test_a_pod_reports_the_addresses_of_its_first_interface_only() -> None:

@@ -5,8 +5,9 @@ from attrs import evolve
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason
 from netplug_core.ipam.gc.confirm import confirm, lookups_needed
-from netplug_core.ipam.gc.lookup import KnownPod, LookupResult, PodName
+from netplug_core.ipam.gc.lookup import LookupResult
 from netplug_core.ipam.gc.model import AllocationRef, FreeCondition, FreeHandle, Leak
+from netplug_core.orchestrator.model import PodFacts, PodName
 
 WEB, DB = PodName("default", "web"), PodName("default", "db")
 BLOCK = Prefix.parse("10.0.0.0/29")
@@ -29,13 +30,13 @@ def handle(*leaks: Leak) -> FreeHandle:
 
 
 def statement(
-    *pods: KnownPod, gone: frozenset[str] = frozenset(), unanswered: dict[PodName | str, str] | None = None
+    *pods: PodFacts, gone: frozenset[str] = frozenset(), unanswered: dict[PodName | str, str] | None = None
 ) -> LookupResult:
-    return LookupResult(pods={pod.pod: pod for pod in pods}, gone=gone, unanswered=unanswered or {})
+    return LookupResult(pods={pod.pod_name: pod for pod in pods}, gone=gone, unanswered=unanswered or {})
 
 
-def running(*addresses: Address, name: str = "web") -> KnownPod:
-    return KnownPod(namespace="default", name=name, node="node-a", addresses=addresses)
+def running(*addresses: Address, name: str = "web") -> PodFacts:
+    return PodFacts(uid="", namespace="default", name=name, node="node-a", addresses=addresses)
 
 
 def test_each_pod_and_node_is_asked_about_once() -> None:

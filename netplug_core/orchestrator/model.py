@@ -1,0 +1,130 @@
+"""The pods, namespaces and nodes of an orchestrator, as values.
+
+Backends make them from the orchestrator's own objects. The collector (``netplug_core.ipam.gc``) compares allocations
+with them. Nothing here reads anything.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.resources.metadata import Labels
+
+__all__ = [
+    "ClusterView",
+    "ContainerPort",
+    "NamespaceFacts",
+    "NodeFacts",
+    "PodFacts",
+    "PodName",
+    "PodNetwork",
+    "PodPhase",
+]
+
+
+class PodPhase(enum.Enum):
+    """The phase of a pod. In ``SUCCEEDED`` and ``FAILED`` none of its containers will run again."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class PodNetwork(enum.Enum):
+    """Whether a pod has a network of its own or uses its node's."""
+
+    OWN = "own"
+    HOST = "host"
+
+
+@frozen(kw_only=True)
+class ContainerPort:
+    """A port that a container of the pod declares; ``protocol`` is TCP, UDP or SCTP, numbers of 0 mean not set."""
+
+    name: str = ""
+    protocol: str = "TCP"
+    port: int
+    host_port: int = 0
+    host_ip: str = ""
+
+
+@frozen(order=True)
+class PodName:
+    """The name of a pod, with its namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@frozen(kw_only=True)
+class PodFacts:
+    """One pod. ``node`` is empty until it is scheduled; ``addresses`` are those that its node has reported."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str = ""
+    labels: Labels = ()
+    annotations: Labels = ()
+    service_account: str = ""
+    network: PodNetwork = PodNetwork.OWN
+    phase: PodPhase = PodPhase.PENDING
+    ports: tuple[ContainerPort, ...] = ()
+    addresses: tuple[Address, ...] = ()
+    generate_name: str = ""
+    creation_time_ns: int | None = None
+    deletion_time_ns: int | None = None
+
+    @property
+    def pod_name(self) -> PodName:
+        """Its name, with its namespace."""
+        return PodName(self.namespace, self.name)
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether none of its containers will run again: it has completed, has failed or was evicted."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    def find_annotation(self, name: str) -> str | None:
+        """The text of an annotation; None when the pod has no annotation of that name."""
+        return dict(self.annotations).get(name)
+
+
+@frozen(kw_only=True)
+class NamespaceFacts:
+    """One namespace."""
+
+    name: str
+    uid: str
+    labels: Labels = ()
+    annotations: Labels = ()
+
+
+@frozen(kw_only=True)
+class NodeFacts:
+    """One node. ``pod_cidrs`` are the ranges that the orchestrator has assigned to its pods."""
+
+    name: str
+    uid: str
+    labels: Labels = ()
+    annotations: Labels = ()
+    pod_cidrs: tuple[Prefix, ...] = ()
+
+
+@frozen(kw_only=True)
+class ClusterView:
+    """All pods, and the names of all nodes that the orchestrator knows or that are registered.
+
+    It is assembled from watches and may be out of date.
+    """
+
+    pods: tuple[PodFacts, ...] = ()
+    nodes: frozenset[str] = frozenset()
