@@ -16,7 +16,7 @@ from attrs import evolve, field, frozen
 from netplug_core.errors import DatastoreError, InvariantBroken, NetplugError, Unavailable
 
 __all__ = [
-    "ABSENT", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
+    "ABSENT", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
     "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown", "Query",
     "ReadResult", "Record", "Require", "RequireUnchanged", "Revision", "Snapshot", "TraceEntry", "Update",
     "WatchEvent", "WatchExpired", "Write", "Written",
@@ -96,6 +96,10 @@ class Get(Generic[V_co]):
         return hash(self.key.path)
 
 
+PAGE_SIZE = 1000
+"""How many records a page of a long list has."""
+
+
 @frozen
 class List(Generic[V_co]):
     """Ask for every record of a kind whose path begins with ``within``, in path order.
@@ -144,12 +148,10 @@ class Snapshot:
         return query in self.results
 
     def find(self, sought: Key[V] | Get[V]) -> Record[V] | None:
-        """The record of a key that was asked for, alone or in a list; None when nothing is there.
-
-        The very question that was asked is answered the fastest: it need not be compared.
+        """The record of a key that was read, by itself or in a list; None when nothing is there.
 
         Raises:
-            InvariantBroken: nobody asked for it, so nothing is known about it.
+            InvariantBroken: it was not read, so nothing is known about it.
         """
         asked = sought if isinstance(sought, Get) else Get(sought)
         answer = self.results.get(asked)
@@ -166,10 +168,10 @@ class Snapshot:
         raise InvariantBroken(f"{key} was not read")
 
     def list(self, query: List[V]) -> tuple[Record[V], ...]:
-        """The records a list found, in path order.
+        """The records of a list, in path order.
 
         Raises:
-            InvariantBroken: nobody asked for it.
+            InvariantBroken: it was not read.
         """
         return cast("tuple[Record[V], ...]", self._get_result(query).records)
 

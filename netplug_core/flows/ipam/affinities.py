@@ -6,15 +6,15 @@ store can take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar, cast
+from collections.abc import Sequence
+from typing import cast
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
 from netplug_core.errors import NetplugError
-from netplug_core.ipam.allocation.block_listing import PAGE
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
 from netplug_core.ipam.allocation.context import POOLS
@@ -23,8 +23,8 @@ from netplug_core.ipam.allocation.ensure import EnsuredBlocks, decide_ensure
 from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key, claimed_block, host_owner
-from netplug_core.ipam.model.block import BLOCK, block_key
-from netplug_core.records import Get, Key, Kind, List, Record
+from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
+from netplug_core.records import Get, Key
 
 __all__ = [
     "BATCH",
@@ -40,8 +40,6 @@ __all__ = [
 
 BATCH = 16
 """Blocks claimed or given up in one commit: it stays below what etcd takes at once."""
-
-V = TypeVar("V")
 
 
 def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> ClaimResult:
@@ -142,29 +140,19 @@ def relinquish_block(store: Datastore, block: Prefix, emptiness: Emptiness, *, p
 def claims_of(store: Datastore, owner: str, *, deadline: Deadline) -> tuple[Key[Affinity], ...]:
     """Every claim of ``host:<node>`` or ``virtual:<name>``."""
     kind, _, name = owner.partition(":")
-    found = _pages(store, AFFINITY, deadline, within=(kind, name))
-    return tuple(record.key for record in found)
+    return tuple(record.key for record in read_pages(store, AFFINITY, (kind, name), deadline=deadline))
 
 
 def claims_within(store: Datastore, pool: Prefix, *, deadline: Deadline) -> tuple[Key[Affinity], ...]:
     """Every claim in a range: of hosts and others, and those of blocks whose affinity was lost."""
-    written = (record.key for record in _pages(store, AFFINITY, deadline) if pool.covers(claimed_block(record.key)))
+    written = (
+        record.key
+        for record in read_pages(store, AFFINITY, deadline=deadline)
+        if pool.covers(claimed_block(record.key))
+    )
     owned = (
         affinity_key(record.value.owner, record.value.prefix)
-        for record in _pages(store, BLOCK, deadline, within=(f"ipv{pool.family.value}",))
+        for record in read_pages(store, BLOCK, blocks_path(pool.family), deadline=deadline)
         if record.value.owner and pool.covers(record.value.prefix)
     )
     return tuple(dict.fromkeys((*written, *owned)))
-
-
-def _pages(
-    store: Datastore, kind: Kind[V], deadline: Deadline, within: tuple[str, ...] = ()
-) -> Iterator[Record[V]]:  # fmt: skip
-    after = ""
-    while True:
-        page = List(kind, within, limit=PAGE, after=after)
-        snapshot = store.read((page,), deadline=deadline.capped(CALL_TIMEOUT_S))
-        yield from snapshot.list(page)
-        after = snapshot.after(page)
-        if not after:
-            return

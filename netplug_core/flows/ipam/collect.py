@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
 from netplug_core.errors import NetplugError, Unavailable
@@ -49,7 +50,7 @@ from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
-from netplug_core.records import Get, Kind, List, Record
+from netplug_core.records import Get
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
@@ -58,9 +59,6 @@ __all__ = ["Collector", "read_view", "tick"]
 
 A = TypeVar("A", bound=GCAction)
 V = TypeVar("V")
-
-PAGE = 1000
-"""Records listed in one read."""
 
 BATCH_S = 10.0
 """The longest that one commit, with all its attempts, may take."""
@@ -91,10 +89,10 @@ def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, dea
     information = snapshot.find(CLUSTER_INFORMATION_KEY)
     is_locked = information is not None and information.value.is_locked
     return StoreView(
-        blocks=_all(store, BLOCK, deadline),
-        handles=_all(store, HANDLE, deadline),
-        affinities=_all(store, AFFINITY, deadline),
-        pools=_all(store, IPPOOL, deadline),
+        blocks=tuple(read_pages(store, BLOCK, deadline=deadline)),
+        handles=tuple(read_pages(store, HANDLE, deadline=deadline)),
+        affinities=tuple(read_pages(store, AFFINITY, deadline=deadline)),
+        pools=tuple(read_pages(store, IPPOOL, deadline=deadline)),
         cooldown_ns=Cooldown.of(snapshot, now_ns).cooldown_ns,
         cluster=cluster,
         idle=IdleReason.LOCKED if is_locked else None,
@@ -248,18 +246,6 @@ class _Tick:
             except NetplugError as error:
                 unanswered[question] = str(error)
         return LookupResult(pods=pods, gone=frozenset(gone), unanswered=unanswered)
-
-
-def _all(store: Datastore, kind: Kind[V], deadline: Deadline) -> tuple[Record[V], ...]:
-    found: list[Record[V]] = []
-    after = ""
-    while True:
-        page = List(kind, limit=PAGE, after=after)
-        snapshot = store.read((page,), deadline=deadline.capped(CALL_TIMEOUT_S))
-        found.extend(snapshot.list(page))
-        after = snapshot.after(page)
-        if not after:
-            return tuple(found)
 
 
 # --- what an operator reads -------------------------------------------------------------------------------------------

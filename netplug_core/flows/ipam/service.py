@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.datastore.transaction import run
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.readiness import ready_condition
@@ -41,7 +41,6 @@ from netplug_core.records import (
     Delete,
     Get,
     Kind,
-    List,
     NeedMore,
     OutcomeUnknown,
     Query,
@@ -197,19 +196,11 @@ class BlockIPAM:
 
         All blocks are looked at, page by page: a node may hold addresses in blocks of others.
         """
-        from netplug_core.ipam.allocation.block_listing import PAGE
+        from netplug_core.datastore.paging import read_pages
         from netplug_core.ipam.gc.attachments import attachments
 
-        found: set[Attachment] = set()
-        after = ""
-        while True:
-            page = List(BLOCK, limit=PAGE, after=after)
-            snapshot = self.datastore.read((page,), deadline=deadline.capped(CALL_TIMEOUT_S))
-            blocks = (record.value for record in snapshot.list(page))
-            found.update(attachments(blocks, node=node, network=network))
-            after = snapshot.after(page)
-            if not after:
-                return tuple(sorted(found))
+        blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline))
+        return attachments(blocks, node=node, network=network)
 
     def _pace(self, deadline: Deadline) -> Pace:
         return Pace(clock=self.clock, deadline=deadline, chance=self.chance)

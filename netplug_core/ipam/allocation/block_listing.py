@@ -1,4 +1,4 @@
-"""Every block of a family, read page by page: what a loan, a shortfall or a search without a pool forces."""
+"""Every block of a family, for decisions that borrow, report a shortfall, or search without a pool."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ from collections.abc import Mapping
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
-from netplug_core.records import List, NeedMore, Record, Snapshot
+from netplug_core.records import PAGE_SIZE, List, NeedMore, Record, Snapshot
 
-__all__ = ["PAGE", "all_blocks"]
-
-PAGE = 1000
-"""Blocks listed in one read."""
+__all__ = ["all_blocks"]
 
 
 def all_blocks(snapshot: Snapshot, family: Family) -> Mapping[Prefix, Record[Block]] | NeedMore:
-    """The blocks of all pages, or the next page to read."""
+    """The blocks of all pages; a request for the next page while one is missing."""
     blocks: dict[Prefix, Record[Block]] = {}
     after = ""
     while True:
-        query = List(BLOCK, blocks_path(family), limit=PAGE, after=after)
-        if not snapshot.has(query):
-            return NeedMore((query,))
-        blocks.update((record.value.prefix, record) for record in snapshot.list(query))
-        after = snapshot.after(query)
+        page = List(BLOCK, blocks_path(family), limit=PAGE_SIZE, after=after)
+        if not snapshot.has(page):
+            return NeedMore((page,))
+        blocks.update((record.value.prefix, record) for record in snapshot.list(page))
+        after = snapshot.after(page)
         if not after:
             return blocks

@@ -19,13 +19,12 @@ from netplug_core.flows.ipam.affinities import (
     relinquish_node,
     relinquish_pool,
 )
-from netplug_core.ipam.allocation.block_listing import PAGE
 from netplug_core.ipam.allocation.claim import ClaimResult
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.outcome.refusals import NoPoolServes
-from netplug_core.records import List, Query, Snapshot
+from netplug_core.records import PAGE_SIZE, List, Query, Snapshot
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request
@@ -235,15 +234,15 @@ def test_trap_19_only_one_owners_claims_are_listed(bench: IPAMHarness) -> None:
     store = QueryRecordingDatastore(bench.store, {})
     found = claims_of(store, host_owner(NODE), deadline=bench.deadline)
     assert [key.name for key in found] == [BLOCK_0]
-    assert store.queries == [List(AFFINITY, ("host", NODE), limit=PAGE)]
+    assert store.queries == [List(AFFINITY, ("host", NODE), limit=PAGE_SIZE)]
 
 
 def test_claims_are_listed_page_by_page(bench: IPAMHarness) -> None:
     bench.add_pool("narrow", "11.0.0.0/20", 32)
-    for number in range(PAGE + 1):
+    for number in range(PAGE_SIZE + 1):
         bench.put_affinity(f"11.0.{number // 256}.{number % 256}/32", AffinityState.CONFIRMED)
     bench.take_call_counts()
-    assert len(claims_of(bench.store, host_owner(NODE), deadline=bench.deadline)) == PAGE + 1
+    assert len(claims_of(bench.store, host_owner(NODE), deadline=bench.deadline)) == PAGE_SIZE + 1
     assert bench.take_call_counts() == (2, 0)
 
 

@@ -14,10 +14,10 @@ from attrs import evolve
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.allocation.block_listing import PAGE
 from netplug_core.ipam.allocation.request import Attachment, Automatic, ReleaseRequest, Shortfall
 from netplug_core.ipam.outcome.refusals import PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.records import PAGE_SIZE
 from netplug_core.testing.faults import Fault, RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 from tests.harness.ipam_service import NOTE_KIND, make_cluster, note_endpoint_part, refusing_endpoint_part
@@ -164,7 +164,7 @@ def test_attachments_are_found_in_all_blocks_page_by_page() -> None:
     bench.add_pool("narrow", "11.0.0.0/20", 32)
     owner = (("container", "c1"), ("interface", "eth0"), ("network", "net"))
     bench.assign(evolve(make_request("h1", ipv4(1, "narrow")), owner=owner))
-    for number in range(1, PAGE):
+    for number in range(1, PAGE_SIZE):
         bench.put_block(f"11.0.{number // 256}.{number % 256}/32", node=OTHER_NODE)
     second = (("container", "c2"), ("interface", "eth0"), ("network", "net"))
     bench.assign(evolve(make_request("h2", ipv6()), owner=second))

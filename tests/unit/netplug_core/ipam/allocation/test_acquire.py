@@ -7,13 +7,12 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation import acquire
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT
-from netplug_core.ipam.allocation.block_listing import PAGE
 from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key
 from netplug_core.ipam.outcome.refusals import BlockLimitReached, BlockUnavailable, PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
-from netplug_core.records import Get, List
+from netplug_core.records import PAGE_SIZE, Get, List
 from netplug_core.testing.faults import RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 
@@ -69,7 +68,7 @@ def test_all_blocks_are_listed_only_where_every_probe_is_taken_by_others(owner: 
 def test_all_blocks_are_listed_page_by_page() -> None:
     bench = IPAMHarness.new()
     bench.add_pool("main", "10.0.0.0/20", 32)
-    for number in range(PAGE + 1):
+    for number in range(PAGE_SIZE + 1):
         bench.put_block(str(Prefix.parse("10.0.0.0/20").subprefix(number, 32)), node=OTHER_NODE)
     _decision, reads = bench.decision_and_reads(make_request("h"))
     assert [len(read) for read in reads[1:]] == [PROBE_COUNT, 1, 1]

@@ -3,9 +3,9 @@
 import pytest
 
 from netplug_core.addressing import Family
-from netplug_core.ipam.allocation.block_listing import PAGE, all_blocks
+from netplug_core.ipam.allocation.block_listing import all_blocks
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.records import List, NeedMore, Snapshot
+from netplug_core.records import PAGE_SIZE, List, NeedMore, Snapshot
 from tests.harness.ipam import IPAMHarness
 from tests.harness.ipam_release import texts
 
@@ -32,7 +32,7 @@ def test_only_the_blocks_of_the_family_are_found() -> None:
     assert listed(bench, Family.IPV6) == (["fd00::/122"], 1)
 
 
-@pytest.mark.parametrize("count, reads", [(PAGE, 1), (PAGE + 1, 2), (2 * PAGE + 1, 3)])
+@pytest.mark.parametrize("count, reads", [(PAGE_SIZE, 1), (PAGE_SIZE + 1, 2), (2 * PAGE_SIZE + 1, 3)])
 def test_each_read_brings_a_page(count: int, reads: int) -> None:
     bench = IPAMHarness.new()
     for number in range(count):
@@ -44,4 +44,4 @@ def test_each_read_brings_a_page(count: int, reads: int) -> None:
 def test_the_first_page_is_what_is_asked_first() -> None:
     needed = all_blocks(Snapshot.empty(), Family.IPV6)
     assert isinstance(needed, NeedMore)
-    assert needed.queries == (List(BLOCK, ("ipv6",), limit=PAGE),)
+    assert needed.queries == (List(BLOCK, ("ipv6",), limit=PAGE_SIZE),)

@@ -4,13 +4,12 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.block_listing import PAGE
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import handle_key
 from netplug_core.ipam.outcome.refusals import HandleMismatch, SequenceMismatch
-from netplug_core.records import Decision, Delete, Update
+from netplug_core.records import PAGE_SIZE, Decision, Delete, Update
 from netplug_core.resources.ippool import ippool_key
 from tests.harness.ipam import OTHER_NODE, IPAMHarness, ipv4, ipv6, specific
 from tests.harness.ipam_release import decide_without_commit, release_addresses_of, release_item, sequence_of, texts
@@ -270,7 +269,7 @@ def test_trap_17_without_a_pool_all_blocks_are_searched(bench: IPAMHarness) -> N
 def test_the_search_goes_on_to_the_last_page(bench: IPAMHarness) -> None:
     bench.add_pool("narrow", "11.0.0.0/20", 32)
     bench.assign_or_refuse("h1", specific("11.0.15.255"))
-    for number in range(PAGE):
+    for number in range(PAGE_SIZE):
         bench.put_block(f"11.0.{number // 256}.{number % 256}/32", node=OTHER_NODE)
     bench.remove(ippool_key("narrow"))
     bench.take_call_counts()
