@@ -14,9 +14,11 @@ from typing import Protocol
 
 from attrs import frozen
 
-__all__ = ["Clock", "Deadline", "Pace", "format_time", "parse_time"]
+__all__ = ["SECOND_NS", "Clock", "Deadline", "Pace", "format_time", "parse_time"]
 
-_SECOND_NS = 1_000_000_000
+SECOND_NS = 1_000_000_000
+"""Nanoseconds of a second."""
+
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_IN_UTC = _EPOCH.replace(tzinfo=None)  # its text names no zone
@@ -89,7 +91,7 @@ class Pace:
 
 def format_time(time_ns: int) -> str:
     """RFC 3339 text of a wall-clock time, in UTC and whole seconds: ``2026-08-20T10:00:00Z``."""
-    return _text(time_ns // _SECOND_NS)
+    return _text(time_ns // SECOND_NS)
 
 
 @lru_cache(maxsize=1024)  # one second has one text, however many addresses remember it
@@ -112,4 +114,4 @@ def parse_time(text: str) -> int:
     seconds = (parsed - _EPOCH) // _SECOND
     if not _EARLIEST_S <= seconds <= _LATEST_S:  # its zone moves it out of the years 1 to 9999
         raise ValueError(f"{text!r} is not an RFC 3339 time")
-    return seconds * _SECOND_NS
+    return seconds * SECOND_NS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import Deadline, Pace
+from netplug_core.clock import SECOND_NS, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.flows.ipam.addresses import find_holder
@@ -15,8 +15,7 @@ from netplug_core.flows.resources.cluster import find_ipam_configuration
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.ipam.allocation.owners import AddressHolder
 from netplug_core.ipam.allocation.reservations import Reserved
-from netplug_core.ipam.model.attributes import cooldown_ends_ns
-from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.block import BLOCK, cooldown_ends_ns
 from netplug_core.ipam.reporting.utilization import PoolUsage, utilization
 from netplug_core.records import List
 from netplug_core.resources.ippool import IPPOOL, ippool_key
@@ -27,7 +26,6 @@ __all__ = ["AddressState", "find_address", "read_utilization"]
 _POOLS = List(IPPOOL)
 _BLOCKS = List(BLOCK)
 _RESERVATIONS = List(IPRESERVATION)
-_SECOND_NS = 1_000_000_000
 
 
 @frozen(kw_only=True)
@@ -70,7 +68,7 @@ def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressSt
     configuration = find_ipam_configuration(store, deadline=pace.deadline)
     reservations = store.read([_RESERVATIONS], deadline=pace.deadline.capped(CALL_TIMEOUT_S)).list(_RESERVATIONS)
     released_ns = holder.allocation.attribute.released_ns if holder.allocation else None
-    cooldown_ns = configuration.cooldown_s * _SECOND_NS
+    cooldown_ns = configuration.cooldown_s * SECOND_NS
     return AddressState(
         holder=holder,
         reserved_by=tuple(

@@ -1,19 +1,20 @@
-"""The writes by which a block comes into somebody's hands, and out of them.
+"""The writes by which an owner comes to own a block, and gives it up.
 
-The affinity is written before the block and removed after it, so whatever crashes in between leaves an affinity behind
-that leads to the block. Each list is in an order of which every prefix is healed by the claimant's next request:
+The affinity is written before the block and deleted after it, so a crash in between leaves an affinity that leads to
+the block. Each list of writes is in an order of which every prefix is healed by the owner's next request:
 
-    claim     affinity pending, block created, affinity confirmed
-    adopt     affinity pending, ownerless block gets an owner, affinity confirmed
-    reclaim   rival's affinity pending deletion, ours pending, block changes hands, ours confirmed, rival's deleted
-    give up   affinity pending deletion, block deleted (or, when it holds addresses, without an owner), affinity deleted
+    new          affinity pending, block created, affinity confirmed
+    adopted      affinity pending, the block gets its owner, affinity confirmed
+    taken over   previous affinity pending deletion, ours pending, the block changes its owner, ours confirmed,
+                 previous affinity deleted
+    relinquished affinity pending deletion, block deleted (one with addresses loses its owner), affinity deleted
 """
 
 from __future__ import annotations
 
 from attrs import evolve
 
-from netplug_core.ipam.allocation.context import Acquisition, BlockCandidate
+from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Block
 from netplug_core.records import Create, Delete, Record, Revision, Update, Write, Written
@@ -21,64 +22,61 @@ from netplug_core.records import Create, Delete, Record, Revision, Update, Write
 __all__ = ["claim_block", "relinquish_block"]
 
 
-def claim_block(hold: BlockCandidate, claimant: str, writes: list[Write]) -> Revision | Written:
-    """Add what makes a hold's block one that may give addresses; the revision that taking them is conditioned on."""
-    if hold.acquisition in (Acquisition.OWN, Acquisition.BORROWED) and hold.revision is not None:
-        return hold.revision
-    rival = _mark_previous(hold, writes)
-    key = affinity_key(claimant, hold.block.prefix)
-    base, claim = _pending(hold, claimant, writes)
-    at = Written(len(writes))
-    block = hold.block
-    writes.append(Create(block.key, block) if hold.revision is None else Update(block.key, block, hold.revision))
-    writes.append(Update(key, evolve(base, state=AffinityState.CONFIRMED), claim))
-    if rival is not None and hold.previous_affinity is not None:
-        writes.append(Delete(hold.previous_affinity.key, rival))
-    return at
+def claim_block(candidate: BlockCandidate, owner: str, writes: list[Write]) -> Revision | Written:
+    """Add the writes that acquire a block; the revision that it has after them, for the write that takes addresses."""
+    if candidate.acquisition in (Acquisition.OWN, Acquisition.BORROWED) and candidate.revision is not None:
+        return candidate.revision
+    previous = _mark_previous(candidate, writes)
+    affinity, pending = _pending(candidate, owner, writes)
+    block, block_revision = candidate.block, Written(len(writes))
+    writes.append(
+        Create(block.key, block) if candidate.revision is None else Update(block.key, block, candidate.revision)
+    )
+    writes.append(Update(affinity_key(owner, block.prefix), evolve(affinity, state=AffinityState.CONFIRMED), pending))
+    if previous is not None and candidate.previous_affinity is not None:
+        writes.append(Delete(candidate.previous_affinity.key, previous))
+    return block_revision
 
 
-def _pending(hold: BlockCandidate, claimant: str, writes: list[Write]) -> tuple[Affinity, Revision | Written]:
-    """The claim, pending, and the revision it has then."""
-    if hold.affinity is None:
+def _pending(candidate: BlockCandidate, owner: str, writes: list[Write]) -> tuple[Affinity, Revision | Written]:
+    """The owner's affinity and the revision at which it is pending."""
+    if candidate.affinity is None:
         affinity = Affinity(state=AffinityState.PENDING)
-        writes.append(Create(affinity_key(claimant, hold.block.prefix), affinity))
+        writes.append(Create(affinity_key(owner, candidate.block.prefix), affinity))
         return affinity, Written(len(writes) - 1)
-    affinity = hold.affinity.value
-    if affinity.state is AffinityState.PENDING:
-        return affinity, hold.affinity.revision
-    writes.append(Update(hold.affinity.key, evolve(affinity, state=AffinityState.PENDING), hold.affinity.revision))
-    return affinity, Written(len(writes) - 1)
+    affinity = candidate.affinity.value
+    return affinity, _with_state(candidate.affinity, AffinityState.PENDING, writes)
 
 
-def _mark_previous(hold: BlockCandidate, writes: list[Write]) -> Revision | Written | None:
-    """Say in the rival's affinity that its block goes; the revision it has then, None where no rival has one."""
-    if hold.acquisition is not Acquisition.TAKEN_OVER:
+def _mark_previous(candidate: BlockCandidate, writes: list[Write]) -> Revision | Written | None:
+    """Mark the previous owner's affinity for deletion; None if the block is not taken over, or that affinity is lost.
+
+    Without that affinity the block's own revision is the only condition.
+    """
+    if candidate.acquisition is not Acquisition.TAKEN_OVER or candidate.previous_affinity is None:
         return None
-    if hold.previous_affinity is None:  # the owner's affinity was lost; the block's own revision stands for both
-        return None
-    return _mark_for_deletion(hold.previous_affinity, writes)
+    return _with_state(candidate.previous_affinity, AffinityState.PENDING_DELETION, writes)
 
 
-def _mark_for_deletion(affinity: Record[Affinity], writes: list[Write]) -> Revision | Written:
-    """Mark a claim as going."""
-    if affinity.value.state is AffinityState.PENDING_DELETION:
+def _with_state(affinity: Record[Affinity], state: AffinityState, writes: list[Write]) -> Revision | Written:
+    """The revision at which an affinity has a state; a write is added unless it has it already."""
+    if affinity.value.state is state:
         return affinity.revision
-    gone = evolve(affinity.value, state=AffinityState.PENDING_DELETION)
-    writes.append(Update(affinity.key, gone, affinity.revision))
+    writes.append(Update(affinity.key, evolve(affinity.value, state=state), affinity.revision))
     return Written(len(writes) - 1)
 
 
 def relinquish_block(
     affinity: Record[Affinity] | None, stored: Record[Block], block: Block, writes: list[Write]
 ) -> None:
-    """Add what ends a claim on a block of its owner; ``block`` is the stored one with what has cooled down free.
+    """Add the writes by which an owner gives up a block; ``block`` is the stored one without expired cooldowns.
 
-    An owner whose affinity was lost gives up the block alone.
+    If the owner's affinity is lost, only the block changes.
     """
-    mark = None if affinity is None else _mark_for_deletion(affinity, writes)
+    marked = None if affinity is None else _with_state(affinity, AffinityState.PENDING_DELETION, writes)
     if block.is_empty:
         writes.append(Delete(stored.key, stored.revision))
     else:
         writes.append(Update(stored.key, block.relinquished(), stored.revision))
-    if affinity is not None and mark is not None:
-        writes.append(Delete(affinity.key, mark))
+    if affinity is not None and marked is not None:
+        writes.append(Delete(affinity.key, marked))

@@ -1,21 +1,22 @@
-"""What an assignment works with: one reading of the store, the request and the moment, each looked up once.
+"""The inputs of one assignment, read once: ``decide`` opens an ``AllocationContext`` and every rule looks into it.
 
-``decide`` opens a desk; ``supply``, ``places`` and ``specific`` fill baskets at it. Nothing is decided here but whether
-a block has an address that may be given.
+``FamilyAllocation`` collects what is taken for one address family. Nothing is decided here but which addresses of a
+block may be assigned at all.
 
-What lives within one decision and is not part of its answer is not frozen when the program runs, here and in
-``supply``: to make a frozen object takes three times as long, and an address takes a dozen of them.
+These classes live within one decision, so they are not frozen: a frozen object takes three times as long to make, and
+an assignment makes a dozen of them.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
 
 from attrs import Factory, define, evolve, field
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.ipam.allocation.block_order import BlockOrder
+from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, selects_some
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer
 from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
@@ -23,9 +24,9 @@ from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed
 from netplug_core.ipam.model.block import Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
-from netplug_core.records import Get, List, NeedMore, Query, Record, Revision, Snapshot, TraceEntry
+from netplug_core.records import Get, List, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
-from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import Node, node_key
 
@@ -34,84 +35,25 @@ __all__ = [
     "DEFAULT_BLOCK_LIMIT",
     "POOLS",
     "RESERVATIONS",
-    "Acquisition",
     "AllocationContext",
-    "BlockCandidate",
     "FamilyAllocation",
     "OwnAffinity",
     "link_reserved",
 ]
 
 DEFAULT_BLOCK_LIMIT = 20
-"""Blocks a node may own where nothing says otherwise; it stops claiming then, and borrows."""
+"""Blocks of a family that a node may own where no limit is set: then it claims no more, and borrows."""
 
 POOLS = List(IPPOOL)
 RESERVATIONS = List(IPRESERVATION)
 CONFIGURATION = Get(IPAM_CONFIGURATION_KEY)
 
 _DEFAULTS = IPAMConfigurationSpec()
-_SECOND_NS = 1_000_000_000
-
-
-class Acquisition(enum.Enum):
-    """What has to be written before addresses of a block are taken: how it becomes one that may give them."""
-
-    OWN = "ours, and our affinity says so"
-    UNCONFIRMED = "ours, and our affinity does not say so"
-    NEW = "not there yet"
-    ADOPTED = "nobody's"
-    TAKEN_OVER = "another's, and empty for long"
-    BORROWED = "another's, and stays so"
-
-
-_OUTCOMES = {
-    Acquisition.OWN: BlockOutcome.TAKEN_FROM,
-    Acquisition.UNCONFIRMED: BlockOutcome.CLAIMED,
-    Acquisition.NEW: BlockOutcome.CLAIMED,
-    Acquisition.ADOPTED: BlockOutcome.ADOPTED,
-    Acquisition.TAKEN_OVER: BlockOutcome.TAKEN_OVER,
-    Acquisition.BORROWED: BlockOutcome.BORROWED_FROM,
-}
-
-
-@define(kw_only=True)
-class BlockCandidate:
-    """Free ordinals of one block, to be taken.
-
-    ``block`` is the state to take them from: as stored, or as it will be once it is ours. ``revision`` is None for a
-    block that has to be created; ``affinity`` is our claim as read, None where there is none; ``rival`` is the claim
-    of the owner that a block is taken over from.
-    """
-
-    pool: Record[IPPool]
-    block: Block
-    revision: Revision | None
-    acquisition: Acquisition
-    affinity: Record[Affinity] | None = None
-    previous_affinity: Record[Affinity] | None = None
-    ordinals: tuple[Ordinal, ...] = ()
-
-    @property
-    def outcome(self) -> BlockOutcome:
-        """What the trace says of a block that is used so."""
-        return _OUTCOMES[self.acquisition]
-
-    def with_ordinals(self, ordinals: tuple[Ordinal, ...]) -> BlockCandidate:
-        """This hold with the ordinals that are to be taken."""
-        return BlockCandidate(
-            pool=self.pool,
-            block=self.block,
-            revision=self.revision,
-            acquisition=self.acquisition,
-            affinity=self.affinity,
-            previous_affinity=self.previous_affinity,
-            ordinals=ordinals,
-        )
 
 
 @define(kw_only=True)
 class OwnAffinity:
-    """One of the claimant's affinities, and the block that it leads to; None where there is none (yet, or any more)."""
+    """One of the claimant's affinities, and the block that it names; None where no such block is stored."""
 
     affinity: Record[Affinity]
     prefix: Prefix
@@ -120,16 +62,16 @@ class OwnAffinity:
 
 @define(kw_only=True)
 class AllocationContext:
-    """One decision's inputs.
+    """What one decision knows.
 
-    ``claims`` are the claimant's, by family; ``held`` are the blocks that the handle names, as far as they are there.
-    ``node`` was read (``is_node_known``) only where a pool selects nodes by their labels; a node that is not there has
-    none.
+    ``own_affinities`` are the claimant's, by family. ``handle_blocks`` are the blocks that the handle names, as far as
+    they are stored. ``has_read_node``: the node is read only where a pool selects nodes by labels; ``node`` is None
+    where it was not read or is not registered.
     """
 
     snapshot: Snapshot
     request: AssignRequest
-    now_ns: int
+    claimant: Claimant
     order: BlockOrder
     pools: Pools
     configuration: Record[IPAMConfiguration] | None
@@ -144,46 +86,49 @@ class AllocationContext:
     def open(
         cls, snapshot: Snapshot, request: AssignRequest, now_ns: int, order: BlockOrder
     ) -> AllocationContext | NeedMore:
-        """The desk for a request, from a snapshot that has the answers to ``decide.queries``, or what is missing.
+        """The context of a request, from a snapshot with the answers to ``decide.queries``; or what else to read.
 
-        That is what only a first read could name: the blocks of the handle and of the affinities, the node's labels.
+        Only a first read names the rest: the blocks of the handle and of the affinities, and the node's labels.
         """
         pools, unread = snapshot.list(POOLS), list[Query]()
         handle = snapshot.find(handle_query(request.handle)) if request.handle is not None else None
-        named = (_block(snapshot, prefix, unread) for prefix, _count in handle.value.blocks) if handle else ()
-        held = tuple(record for record in named if record is not None)
-        claims = {
+        named = (_find_block(snapshot, prefix, unread) for prefix, _count in handle.value.blocks) if handle else ()
+        handle_blocks = tuple(record for record in named if record is not None)
+        own_affinities = {
             wanted.family: _own_affinities(snapshot, request.claimant, wanted.family, unread)
             for wanted in request.wanted
             if isinstance(wanted, Automatic)
         }
-        is_node_known = bool(request.node) and any(selects_some(pools, family) for family in claims)
-        if is_node_known and not snapshot.has(Get(node_key(request.node))):
+        reads_node = bool(request.node) and any(selects_some(pools, family) for family in own_affinities)
+        if reads_node and not snapshot.has(Get(node_key(request.node))):
             unread.append(Get(node_key(request.node)))
         if unread:
             return NeedMore(tuple(dict.fromkeys(unread)))
-        reservations = snapshot.list(RESERVATIONS)
+        cooldown = Cooldown.of(snapshot, now_ns)
         return cls(
             snapshot=snapshot,
             request=request,
-            now_ns=now_ns,
+            claimant=Claimant(owner=request.claimant, cooldown=cooldown, host_reserved=request.host_reserved),
             order=order,
             pools=pools,
             configuration=snapshot.find(CONFIGURATION),
-            reserved=Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
-            if reservations
-            else NOTHING_RESERVED,
+            reserved=_reserved(snapshot),
             handle=handle,
-            handle_blocks=held,
-            own_affinities=claims,
-            has_read_node=is_node_known,
-            node=snapshot.find(node_key(request.node)) if is_node_known else None,
+            handle_blocks=handle_blocks,
+            own_affinities=own_affinities,
+            has_read_node=reads_node,
+            node=snapshot.find(node_key(request.node)) if reads_node else None,
         )
 
     @property
-    def rules(self) -> IPAMConfigurationSpec:
-        """The configuration, or its defaults where nobody configured anything."""
+    def settings(self) -> IPAMConfigurationSpec:
+        """The stored configuration, or the defaults where there is none."""
         return self.configuration.value.spec if self.configuration else _DEFAULTS
+
+    @property
+    def now_ns(self) -> int:
+        """The time of the decision."""
+        return self.claimant.cooldown.now_ns
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -191,32 +136,22 @@ class AllocationContext:
         return dict(self.node.value.metadata.labels) if self.node else {}
 
     @property
-    def limit(self) -> int:
+    def block_limit(self) -> int:
         """How many blocks of a family the claimant may own."""
-        return min(self.limits, default=DEFAULT_BLOCK_LIMIT)
+        return min(self.explicit_limits, default=DEFAULT_BLOCK_LIMIT)
 
     @property
-    def limits(self) -> tuple[int, ...]:
-        """The limits that somebody set: the configuration's and the request's."""
+    def explicit_limits(self) -> tuple[int, ...]:
+        """The limits that are set: the configuration's and the request's."""
         of_request = () if self.request.block_limit is None else (self.request.block_limit,)
-        return (*((self.rules.max_blocks_per_host,) if self.rules.max_blocks_per_host else ()), *of_request)
+        return (*((self.settings.max_blocks_per_host,) if self.settings.max_blocks_per_host else ()), *of_request)
 
-    def expire_cooldown(self, block: Block) -> Block:
-        """A block in which addresses that have cooled down are free."""
-        return block.expire_cooldown(self.now_ns, self.rules.cooldown_s * _SECOND_NS)
+    def find_assignable(self, pool: Prefix, block: Block, count: int) -> tuple[Ordinal, ...]:
+        """Up to ``count`` free ordinals of a pool's block that may be assigned, the longest-free first."""
+        return block.find_free(count, self.may_assign(pool, block.prefix))
 
-    def new_block(self, prefix: Prefix) -> Block:
-        """An empty block that the claimant makes now."""
-        return Block.new(
-            prefix, owner=self.request.claimant, now_ns=self.now_ns, host_reserved=self.request.host_reserved
-        )
-
-    def servable(self, pool: Prefix, block: Block, count: int) -> tuple[Ordinal, ...]:
-        """Up to so many free ordinals of a pool's block that may be given, the longest-free first."""
-        return block.find_free(count, self.may_serve(pool, block.prefix))
-
-    def may_serve(self, pool: Prefix, block: Prefix) -> Callable[[Address], bool] | None:
-        """Whether an address of a block may be given at all; None where every one may."""
+    def may_assign(self, pool: Prefix, block: Prefix) -> Callable[[Address], bool] | None:
+        """Whether an address of a block may be assigned; None where every one may."""
         reserved = self.reserved
         is_routed = self.request.link_layer is LinkLayer.L3
         if is_routed and (reserved.is_empty or not reserved.overlaps(block)):
@@ -226,19 +161,26 @@ class AllocationContext:
 
 
 def link_reserved(pool: Prefix) -> tuple[Address, ...]:
-    """The addresses of a pool that nobody may have on a shared link: network, gateway and broadcast address."""
+    """The addresses of a pool that are not assigned on a shared link: network, gateway and broadcast address."""
     return (pool.first, pool.nth(1 % pool.size), pool.last)
 
 
+def _reserved(snapshot: Snapshot) -> Reserved:
+    reservations = snapshot.list(RESERVATIONS)
+    if not reservations:
+        return NOTHING_RESERVED
+    return Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
+
+
 def _own_affinities(snapshot: Snapshot, claimant: str, family: Family, unread: list[Query]) -> tuple[OwnAffinity, ...]:
-    claims: list[OwnAffinity] = []
+    found: list[OwnAffinity] = []
     for affinity in snapshot.list(affinities_query(claimant, family)):
         prefix = claimed_block(affinity.key)
-        claims.append(OwnAffinity(affinity=affinity, prefix=prefix, block=_block(snapshot, prefix, unread)))
-    return tuple(claims)
+        found.append(OwnAffinity(affinity=affinity, prefix=prefix, block=_find_block(snapshot, prefix, unread)))
+    return tuple(found)
 
 
-def _block(snapshot: Snapshot, prefix: Prefix, unread: list[Query]) -> Record[Block] | None:
+def _find_block(snapshot: Snapshot, prefix: Prefix, unread: list[Query]) -> Record[Block] | None:
     query = block_query(prefix)
     if not snapshot.has(query):
         unread.append(query)
@@ -248,11 +190,11 @@ def _block(snapshot: Snapshot, prefix: Prefix, unread: list[Query]) -> Record[Bl
 
 @define(kw_only=True)
 class FamilyAllocation:
-    """What one family is filled with: the holds so far, and what was noted on the way.
+    """What is taken for one address family so far, and what became of each block that was looked at.
 
-    It lives within one decision. Of ``wanted`` addresses ``missing`` are still to be found; ``room`` is how many
-    blocks may still become the claimant's, and ``may_borrow`` whether blocks of others will do. ``stale`` are claims of
-    ours on blocks that are not ours: one of a block that becomes ours after all goes along with it.
+    Of ``wanted`` addresses ``missing`` are still to be found. ``room`` is how many blocks the claimant may still come
+    to own, ``may_borrow`` whether addresses of other nodes' blocks may be taken. ``stale`` are its affinities to blocks
+    that it does not own; one of a block that it acquires after all is used for that block.
     """
 
     context: AllocationContext
@@ -265,31 +207,36 @@ class FamilyAllocation:
     trace: list[TraceEntry] = field(default=Factory(list))
     seen: set[Prefix] = field(default=Factory(set))
 
-    def take_from(self, hold: BlockCandidate) -> None:
-        """Take from a block what is missing and what it may give; note what became of it."""
-        prefix, pool = hold.block.prefix, hold.pool.value.spec.prefix
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether a limit that is set allows no more blocks; the default limit ends claiming, not borrowing."""
+        return self.room <= 0 and bool(self.context.explicit_limits)
+
+    def take(self, candidate: BlockCandidate) -> None:
+        """Take from a block as much of what is missing as may be assigned."""
+        prefix, pool = candidate.block.prefix, candidate.pool.value.spec.prefix
         reserved = self.context.reserved
         self.seen.add(prefix)
         if not reserved.is_empty and reserved.covers(prefix):
-            self.record(prefix, BlockOutcome.RESERVED)
+            self.note(prefix, BlockOutcome.RESERVED)
             return
-        ordinals = self.context.servable(pool, hold.block, self.missing)
+        ordinals = self.context.find_assignable(pool, candidate.block, self.missing)
         if not ordinals:
-            self.record(prefix, BlockOutcome.FULL)
+            self.note(prefix, BlockOutcome.FULL)
             return
-        self.candidates.append(hold.with_ordinals(ordinals))
+        self.candidates.append(candidate.with_ordinals(ordinals))
         self.missing -= len(ordinals)
-        self.record(prefix, hold.outcome)
+        self.note(prefix, candidate.outcome)
 
-    def take_and_claim(self, hold: BlockCandidate) -> None:
-        """The same with a block that becomes the claimant's by it; a block that gives nothing is not claimed."""
-        before, prefix = len(self.candidates), hold.block.prefix
+    def acquire(self, candidate: BlockCandidate) -> None:
+        """The same with a block that the claimant comes to own by it; a block that gives nothing is not acquired."""
+        before, prefix = len(self.candidates), candidate.block.prefix
         stale = self.stale.get(prefix)
-        self.take_from(hold if stale is None else evolve(hold, affinity=stale))
+        self.take(candidate if stale is None else evolve(candidate, affinity=stale))
         if len(self.candidates) > before:
             self.room -= 1
             self.stale.pop(prefix, None)
 
-    def record(self, block: Prefix, outcome: BlockOutcome, detail: str = "") -> None:
-        """Remember what became of a block."""
+    def note(self, block: Prefix, outcome: BlockOutcome, detail: str = "") -> None:
+        """Add to the trace what became of a block."""
         self.trace.append(BlockTrace(block=block, outcome=outcome, detail=detail))

@@ -1,8 +1,9 @@
-"""The decision of an assignment: a snapshot and a request to writes, addresses and a trace.
+"""The decision of an assignment: from a snapshot and a request to writes, addresses and a trace.
 
-``flows``, the block IPAM and the simulator run it through ``datastore.loop``. It is pure and idempotent on its own
+``flows.ipam.service`` and the simulator run it through ``datastore.transaction``. It is pure, and idempotent on its own
 output: it first looks at what the handle already holds, so a request that is decided again after a lost reply finds
-its addresses and writes nothing. Addresses without a handle cannot be found again; such a decision says so.
+its addresses and writes nothing. Addresses without a handle cannot be found again, so such a decision is not
+repeatable.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.affinity_writes import claim_block, relinquish_block
 from netplug_core.ipam.allocation.automatic import FamilyOutcome, allocate
 from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS, RESERVATIONS, AllocationContext, BlockCandidate
+from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS, RESERVATIONS, AllocationContext
+from netplug_core.ipam.allocation.ownership import BlockCandidate
 from netplug_core.ipam.allocation.readiness import READINESS, lock_refusal, ready_condition
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,
@@ -72,122 +74,123 @@ def decide(
     refusal = lock_refusal(snapshot)
     if refusal is not None:
         return Decision((), refusal)
-    desk = AllocationContext.open(snapshot, request, now_ns, order)
-    if isinstance(desk, NeedMore):
-        return desk
-    supplies: list[FamilyOutcome] = []
+    context = AllocationContext.open(snapshot, request, now_ns, order)
+    if isinstance(context, NeedMore):
+        return context
+    outcomes: list[FamilyOutcome] = []
     needed: list[Query] = []
     for wanted in request.wanted:
-        served = _serve(desk, wanted)
-        if isinstance(served, NeedMore):
-            needed.extend(served.queries)
+        outcome = _allocate(context, wanted)
+        if isinstance(outcome, NeedMore):
+            needed.extend(outcome.queries)
         else:
-            supplies.append(served)
+            outcomes.append(outcome)
     if needed:
         return NeedMore(tuple(needed))
-    trace = tuple(chain.from_iterable([supply.trace for supply in supplies]))
-    refusal = _refusal(request, supplies)
+    trace = tuple(chain.from_iterable([outcome.trace for outcome in outcomes]))
+    refusal = _refusal(request, outcomes)
     if refusal is not None:
-        return Decision(_take_back(desk, supplies), refusal, trace)
-    writes, assignment = _writes(desk, supplies) or _take_back(desk, supplies), _assignment(supplies)
+        return Decision(_take_back(context, outcomes), refusal, trace)
+    writes, assignment = _writes(context, outcomes) or _take_back(context, outcomes), _assignment(outcomes)
     repeatable = request.handle is not None or not writes
     return Decision(writes, assignment, trace, is_repeatable=repeatable, is_partial=bool(assignment.shortfalls))
 
 
-def _serve(desk: AllocationContext, wanted: Wanted) -> FamilyOutcome | NeedMore:
+def _allocate(context: AllocationContext, wanted: Wanted) -> FamilyOutcome | NeedMore:
     if isinstance(wanted, Automatic):
-        return allocate(desk, wanted)
+        return allocate(context, wanted)
     from netplug_core.ipam.allocation.specific import allocate_specific
 
-    return allocate_specific(desk, wanted)
+    return allocate_specific(context, wanted)
 
 
-def _refusal(request: AssignRequest, supplies: list[FamilyOutcome]) -> NetplugError | None:
+def _refusal(request: AssignRequest, outcomes: list[FamilyOutcome]) -> NetplugError | None:
     """The reason to refuse the whole request: with ``REFUSE`` any shortfall, with ``RETURN`` what is not one."""
-    refusals = [supply.refusal for supply in supplies if supply.refusal is not None]
+    refusals = [outcome.refusal for outcome in outcomes if outcome.refusal is not None]
     if not refusals:
         return None
     if request.shortfall is Shortfall.REFUSE:
         return refusals[0]
     from netplug_core.ipam.outcome.refusals import is_shortfall
 
-    has_some = any(supply.held or supply.candidates for supply in supplies)
+    has_some = any(outcome.held or outcome.candidates for outcome in outcomes)
     return next((refusal for refusal in refusals if not is_shortfall(refusal, has_some=has_some)), None)
 
 
-def _assignment(supplies: list[FamilyOutcome]) -> Assignment:
+def _assignment(outcomes: list[FamilyOutcome]) -> Assignment:
     return Assignment(
-        addresses=tuple(chain.from_iterable(_addresses(supply) for supply in supplies)),
-        shortfalls=tuple(supply.refusal for supply in supplies if isinstance(supply.refusal, AllocationError)),
+        addresses=tuple(chain.from_iterable(_addresses(outcome) for outcome in outcomes)),
+        shortfalls=tuple(outcome.refusal for outcome in outcomes if isinstance(outcome.refusal, AllocationError)),
     )
 
 
-def _addresses(supply: FamilyOutcome) -> tuple[AssignedAddress, ...]:
+def _addresses(outcome: FamilyOutcome) -> tuple[AssignedAddress, ...]:
     fresh = tuple(
-        AssignedAddress(address=hold.block.prefix.nth(ordinal), prefix=hold.pool.value.spec.prefix)
-        for hold in supply.candidates
-        for ordinal in hold.ordinals
+        AssignedAddress(address=candidate.block.prefix.nth(ordinal), prefix=candidate.pool.value.spec.prefix)
+        for candidate in outcome.candidates
+        for ordinal in candidate.ordinals
     )
-    # As they are found when the request is made once more, so that it writes no endpoint anew.
-    return tuple(sorted((*supply.held, *fresh), key=lambda assigned: assigned.address))
+    # Sorted, so that a retry of the request does not rewrite the endpoint.
+    return tuple(sorted((*outcome.held, *fresh), key=lambda assigned: assigned.address))
 
 
-def _take_back(desk: AllocationContext, supplies: list[FamilyOutcome]) -> tuple[Write, ...]:
-    """Undoes what an earlier try of this call wrote in vain: claims that others won, a handle that holds nothing."""
-    writes: list[Write] = list(_stale(supplies))
-    handle = desk.handle
-    if handle is not None and not any(record.value.held_by(handle.key.name) for record in desk.handle_blocks):
+def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
+    """Undo what an earlier attempt of this call left: affinities to blocks of others, a handle without addresses."""
+    writes: list[Write] = list(_stale(outcomes))
+    handle = context.handle
+    if handle is not None and not any(record.value.held_by(handle.key.name) for record in context.handle_blocks):
         writes.append(Delete(handle.key, handle.revision))
-    return (ready_condition(desk.snapshot), *writes) if writes else ()
+    return (ready_condition(context.snapshot), *writes) if writes else ()
 
 
-def _stale(supplies: list[FamilyOutcome]) -> Iterator[Write]:
-    return (Delete(stale.key, stale.revision) for supply in supplies for stale in supply.stale)
+def _stale(outcomes: list[FamilyOutcome]) -> Iterator[Write]:
+    return (Delete(stale.key, stale.revision) for outcome in outcomes for stale in outcome.stale)
 
 
-def _writes(desk: AllocationContext, supplies: list[FamilyOutcome]) -> tuple[Write, ...]:
-    """The commit, in an order of which every prefix heals: claims, then the handle, then the blocks."""
-    holds = [hold for supply in supplies for hold in supply.candidates]
-    if not holds:
+def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
+    """The commit. Affinities come before the handle, and the handle before the blocks: every prefix can be healed."""
+    candidates = [candidate for outcome in outcomes for candidate in outcome.candidates]
+    if not candidates:
         return ()
-    writes = conditions(desk, holds)
-    if any(supply.has_limited_claims for supply in supplies):
-        # Together with a claim that another call of this node makes meanwhile, it could be one too many.
-        writes.append(RequireUnchanged(AFFINITY, desk.snapshot.revision(AFFINITY)))
-    writes.extend(_stale(supplies))
-    for given in chain.from_iterable(supply.relinquished for supply in supplies):
-        relinquish_block(given.affinity, given.block, desk.expire_cooldown(given.block.value), writes)
-    revisions = [claim_block(hold, desk.request.claimant, writes) for hold in holds]
-    attribute = Attribute(handle=desk.request.handle, owner=_owner(desk))
-    if desk.request.handle is not None:
-        writes.append(_handle_write(desk, desk.request.handle, holds))
-    for hold, revision in zip(holds, revisions, strict=True):
-        writes.append(Update(hold.block.key, hold.block.assign(hold.ordinals, attribute), revision))
+    writes = conditions(context, candidates)
+    if any(outcome.has_limited_claims for outcome in outcomes):
+        # A concurrent call of this node may claim a block too; both together could exceed the limit.
+        writes.append(RequireUnchanged(AFFINITY, context.snapshot.revision(AFFINITY)))
+    writes.extend(_stale(outcomes))
+    for given_up in chain.from_iterable(outcome.relinquished for outcome in outcomes):
+        block = context.claimant.cooldown.expire(given_up.block.value)
+        relinquish_block(given_up.affinity, given_up.block, block, writes)
+    revisions = [claim_block(candidate, context.claimant.owner, writes) for candidate in candidates]
+    attribute = Attribute(handle=context.request.handle, owner=_owner(context))
+    if context.request.handle is not None:
+        writes.append(_handle_write(context, context.request.handle, candidates))
+    for candidate, revision in zip(candidates, revisions, strict=True):
+        writes.append(Update(candidate.block.key, candidate.block.assign(candidate.ordinals, attribute), revision))
     return tuple(writes)
 
 
-def _owner(desk: AllocationContext) -> tuple[tuple[str, str], ...]:
-    request = desk.request
+def _owner(context: AllocationContext) -> tuple[tuple[str, str], ...]:
+    request = context.request
     node = (("node", request.node),) if request.node else ()
-    return tuple(sorted((*request.owner, *node, ("timestamp", format_time(desk.now_ns)))))
+    return tuple(sorted((*request.owner, *node, ("timestamp", format_time(context.now_ns)))))
 
 
-def _handle_write(desk: AllocationContext, handle_id: str, holds: Iterable[BlockCandidate]) -> Write:
+def _handle_write(context: AllocationContext, handle_id: str, candidates: Iterable[BlockCandidate]) -> Write:
     """The handle with what it will hold."""
-    handle = desk.handle
+    handle = context.handle
     value = handle.value if handle else Handle()
-    for hold in holds:
-        held = len(hold.block.held_by(handle_id))
-        value = value.with_count(hold.block.prefix, held + len(hold.ordinals))
+    for candidate in candidates:
+        held = len(candidate.block.held_by(handle_id))
+        value = value.with_count(candidate.block.prefix, held + len(candidate.ordinals))
     key = handle_key(handle_id)
     return Update(key, value, handle.revision) if handle else Create(key, value)
 
 
-def conditions(desk: AllocationContext, holds: Iterable[BlockCandidate]) -> list[Write]:
-    """That nothing the decision leant on has changed: the lock, pools, reservations, configuration, node labels."""
-    snapshot = desk.snapshot
-    pools: dict[str, Record[object]] = {hold.pool.key.name: hold.pool for hold in holds}
-    configuration, node = desk.configuration, desk.node
+def conditions(context: AllocationContext, candidates: Iterable[BlockCandidate]) -> list[Write]:
+    """The conditions of the commit: nothing that the decision depends on has changed since it was read."""
+    snapshot = context.snapshot
+    pools: dict[str, Record[object]] = {candidate.pool.key.name: candidate.pool for candidate in candidates}
+    configuration, node = context.configuration, context.node
     writes: list[Write] = [
         ready_condition(snapshot),
         RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),
@@ -195,6 +198,6 @@ def conditions(desk: AllocationContext, holds: Iterable[BlockCandidate]) -> list
         Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
         *(Require(record.key, record.revision) for record in pools.values()),
     ]
-    if desk.has_read_node:
-        writes.append(Require(node_key(desk.request.node), node.revision if node else ABSENT))
+    if context.has_read_node:
+        writes.append(Require(node_key(context.request.node), node.revision if node else ABSENT))
     return writes

@@ -1,4 +1,7 @@
-"""Which pools may serve a request. ``supply`` asks; the answer carries what was said of every pool."""
+"""Which pools may serve a request, and why each other pool may not.
+
+``automatic`` and ``specific`` ask before any block is looked at.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,16 @@ from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool
 if TYPE_CHECKING:
     from netplug_core.selectors.grammar import Selector
 
-__all__ = ["Choice", "choose", "is_selected", "pool_of_address", "selects_some"]
+__all__ = [
+    "Choice",
+    "Pools",
+    "choose",
+    "find_pool_of_block",
+    "is_enabled",
+    "is_selected",
+    "pool_of_address",
+    "selects_some",
+]
 
 Pools = tuple[Record[IPPool], ...]
 
@@ -27,10 +39,23 @@ _SELECTS_ALL = ("", "all()")
 
 @frozen(kw_only=True)
 class Choice:
-    """The pools that may serve, in the order to try them, and what was said of each pool that was looked at."""
+    """The pools that may serve, in the order to try them, and the trace of each pool that was considered."""
 
     pools: Pools
     seen: tuple[PoolTrace, ...]
+
+
+def is_enabled(pool: IPPool) -> bool:
+    """Whether a pool may give addresses and blocks at all: it is not disabled, terminating or not allocatable."""
+    return _enabled(pool, pool.spec.prefix.family)[0] is PoolOutcome.SERVES
+
+
+def find_pool_of_block(pools: Pools, block: Prefix) -> Record[IPPool] | None:
+    """The pool among some that a block belongs to: the pool covers it and has its block size; None if there is none."""
+    for pool in pools:
+        if pool.value.spec.prefix.covers(block) and pool.value.spec.block_length == block.length:
+            return pool
+    return None
 
 
 def selects_some(pools: Pools, family: Family) -> bool:
@@ -67,24 +92,24 @@ def choose(
         if record.value.spec.prefix.family is not wanted.family:
             continue
         try:
-            remark = _look(record, request, request.use, wanted.family, node_labels)
+            trace = _judge(record, request, request.use, wanted.family, node_labels)
         except ConfigurationError as error:
             return error
-        looked.append(remark)
-        if remark.outcome is PoolOutcome.SERVES:
+        looked.append(trace)
+        if trace.outcome is PoolOutcome.SERVES:
             serving.append(record)
     seen = tuple(looked)
     if serving:
         return Choice(pools=tuple(serving), seen=seen)
     from netplug_core.ipam.outcome.refusals import NoPoolQualifies, NoPoolServes
 
-    if any(remark.outcome in _UNQUALIFIED for remark in seen):
+    if any(trace.outcome in _UNQUALIFIED for trace in seen):
         return NoPoolQualifies(request.use, seen)
     return NoPoolServes(wanted.family, request.node, seen)
 
 
 def pool_of_address(pools: Pools, wanted: Specific, use: AllowedUse | None) -> Record[IPPool] | NetplugError:
-    """The first enabled pool, by name, that an address lies in: selectors, mode and reservations do not count."""
+    """The first enabled pool, by name, that an address lies in: its selectors, mode and reservations are not judged."""
     from netplug_core.ipam.outcome.refusals import AddressOutside, AddressWrongUse
 
     named: list[str] = []
@@ -116,13 +141,13 @@ def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automa
         if isinstance(found, NetplugError):
             return found
         # Naming a pool overrides its selectors and its mode (spec 4, order of precedence), and nothing else.
-        remark = _look(found, request, use, wanted.family, None)
-        if remark.outcome is not PoolOutcome.SERVES:
+        trace = _judge(found, request, use, wanted.family, None)
+        if trace.outcome is not PoolOutcome.SERVES:
             from netplug_core.ipam.outcome.refusals import NoPoolQualifies, PoolRefused
 
-            return NoPoolQualifies(use, (remark,)) if remark.outcome in _UNQUALIFIED else PoolRefused(entry, remark)
+            return NoPoolQualifies(use, (trace,)) if trace.outcome in _UNQUALIFIED else PoolRefused(entry, trace)
         chosen[found.key.name] = found
-        seen.append(remark)
+        seen.append(trace)
     return Choice(pools=tuple(chosen.values()), seen=tuple(seen))
 
 
@@ -144,11 +169,11 @@ def _resolve(pools: Pools, entry: str, family: Family) -> Record[IPPool] | Netpl
     return PoolUnknown(entry, tuple(f"{record.key.name} ({record.value.spec.prefix})" for record in pools))
 
 
-def _look(
+def _judge(
     pool: Record[IPPool], request: AssignRequest, use: AllowedUse, family: Family,
     node_labels: Mapping[str, str] | None,
 ) -> PoolTrace:  # fmt: skip
-    """What the rules say of a pool; without labels the selectors are not asked."""
+    """Whether a pool may serve, and if not, why; without labels its selectors are not evaluated."""
     spec = pool.value.spec
     outcome, detail = _enabled(pool.value, family)
     if outcome is PoolOutcome.SERVES and node_labels is not None:

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-__all__ = ["Attribute", "Attributes", "Pairs", "Row", "cooldown_ends_ns", "row"]
+__all__ = ["Attribute", "Attributes", "Pairs", "Row", "row"]
 
 Pairs = tuple[tuple[str, str], ...]
-
-_SECOND_NS = 1_000_000_000
 
 
 @frozen(kw_only=True)
@@ -113,14 +111,6 @@ class Attributes:
 
     def _with_handle(self, handle: str | None) -> Iterator[tuple[int, Attribute]]:
         return ((index, self[index]) for index, other in enumerate(self.handles) if other == handle)
-
-
-def cooldown_ends_ns(released_ns: int, cooldown_ns: int) -> int:
-    """When an address that was released then may be given again; at once where no cooldown is configured.
-
-    The stored moment is a whole second, at or before the real one: a second more than the cooldown has to pass.
-    """
-    return released_ns + cooldown_ns + _SECOND_NS if cooldown_ns > 0 else released_ns
 
 
 def row(attribute: Attribute) -> Row:

@@ -14,8 +14,8 @@ from typing import cast
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
-from netplug_core.clock import format_time
-from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs, cooldown_ends_ns
+from netplug_core.clock import SECOND_NS, format_time
+from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs
 from netplug_core.records import Get, Key, Kind
 
 __all__ = [
@@ -29,12 +29,11 @@ __all__ = [
     "block_key",
     "block_query",
     "blocks_path",
+    "cooldown_ends_ns",
 ]
 
 RESERVED_HANDLE = "windows-reserved-ipam-handle"
 """Holds the ordinals that a host keeps back for itself; it belongs to no workload."""
-
-_SECOND_NS = 1_000_000_000
 
 
 @frozen(kw_only=True)
@@ -315,9 +314,17 @@ def _numbered(sequences: tuple[int, ...], ordinals: Iterable[Ordinal], number: i
     return tuple(numbers)
 
 
+def cooldown_ends_ns(released_ns: int, cooldown_ns: int) -> int:
+    """When an address that was released then may be assigned again; at once without a cooldown.
+
+    The stored release time is cut to whole seconds, so it is up to one second early: one more second has to pass.
+    """
+    return released_ns + cooldown_ns + SECOND_NS if cooldown_ns > 0 else released_ns
+
+
 def _whole_seconds(time_ns: int) -> int:
     """As the text of a stored time has it."""
-    return time_ns - time_ns % _SECOND_NS
+    return time_ns - time_ns % SECOND_NS
 
 
 BLOCK: Kind[Block] = Kind("IPAMBlock", ("family", "cidr"))

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import AllocationError
-from netplug_core.ipam.allocation import acquire
+from netplug_core.ipam.allocation import ownership
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT
 from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
@@ -509,4 +509,4 @@ def test_what_can_be_had_without_a_claim_is_had_where_less_will_do(bench: IPAMHa
 
 
 def test_the_age_of_a_block_that_may_be_taken_over_is_a_minute() -> None:
-    assert acquire.TAKE_OVER_AGE_S == 60
+    assert ownership.TAKE_OVER_AGE_S == 60

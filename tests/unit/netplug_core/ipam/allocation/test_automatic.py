@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.allocation.automatic import pool_of
+from netplug_core.ipam.allocation.pools import find_pool_of_block
 from netplug_core.ipam.allocation.request import AssignedAddress, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK
@@ -32,7 +32,10 @@ def bench() -> IPAMHarness:
 def test_a_block_is_one_of_the_pool_it_lies_in_and_has_the_size_of(bench: IPAMHarness) -> None:
     bench.add_pool("narrow", "11.0.0.0/24", 28)
     pools = bench.records(IPPOOL)
-    found = [pool_of(Prefix.parse(cidr), pools) for cidr in (BLOCK_0, "11.0.0.16/28", "11.0.0.0/26", "12.0.0.0/26")]
+    found = [
+        find_pool_of_block(pools, Prefix.parse(cidr))
+        for cidr in (BLOCK_0, "11.0.0.16/28", "11.0.0.0/26", "12.0.0.0/26")
+    ]
     assert [record.key.name if record else None for record in found] == ["main", "narrow", None, None]
 
 

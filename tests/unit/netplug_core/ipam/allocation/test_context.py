@@ -6,13 +6,12 @@ from attrs import evolve
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.context import (
     DEFAULT_BLOCK_LIMIT,
-    Acquisition,
     AllocationContext,
-    BlockCandidate,
     FamilyAllocation,
     link_reserved,
 )
 from netplug_core.ipam.allocation.decide import queries
+from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
 from netplug_core.ipam.allocation.request import AssignRequest, LinkLayer, Shortfall
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
@@ -93,7 +92,7 @@ def test_a_node_that_is_not_registered_has_no_labels(bench: IPAMHarness) -> None
 
 def test_reading_the_configuration_does_not_make_one(bench: IPAMHarness) -> None:
     """Trap 13: the defaults are in memory."""
-    assert desk(bench).rules == IPAMConfigurationSpec()
+    assert desk(bench).settings == IPAMConfigurationSpec()
     bench.assign_or_refuse("h")
     assert bench.records(IPAM_CONFIGURATION) == ()
 
@@ -112,7 +111,7 @@ def test_the_smaller_limit_counts_and_twenty_where_nobody_set_one(
 ) -> None:
     bench.configure(is_affinity_strict=True, max_blocks_per_host=of_cluster)
     made = desk(bench, evolve(make_request(), block_limit=of_request))
-    assert (made.limit, bool(made.limits)) == (limit, is_explicit)
+    assert (made.block_limit, bool(made.explicit_limits)) == (limit, is_explicit)
 
 
 def test_a_block_is_looked_at_as_it_is_once_all_that_has_cooled_down_is_free(bench: IPAMHarness) -> None:
@@ -120,9 +119,9 @@ def test_a_block_is_looked_at_as_it_is_once_all_that_has_cooled_down_is_free(ben
     bench.assign_or_refuse("h", ipv4(64))
     bench.release("h")
     block = bench.block(str(BLOCK))
-    assert desk(bench, make_request(None), Get(block_key(BLOCK))).expire_cooldown(block) == block
+    assert desk(bench, make_request(None), Get(block_key(BLOCK))).claimant.cooldown.expire(block) == block
     bench.clock.sleep(31)
-    assert desk(bench, make_request(None), Get(block_key(BLOCK))).expire_cooldown(block).is_empty
+    assert desk(bench, make_request(None), Get(block_key(BLOCK))).claimant.cooldown.expire(block).is_empty
 
 
 # --- which addresses ----------------------------------------------------------------------------------------------
@@ -132,18 +131,18 @@ def test_reservations_of_all_objects_count_together(bench: IPAMHarness) -> None:
     bench.reserve("a", "10.0.0.0/31")
     bench.reserve("b", "10.0.0.3", "fd00::/64")
     made = desk(bench)
-    new = made.new_block(BLOCK)
-    assert made.servable(Prefix.parse("10.0.0.0/24"), new, 3) == (2, 4, 5)
+    new = made.claimant.new_block(BLOCK)
+    assert made.find_assignable(Prefix.parse("10.0.0.0/24"), new, 3) == (2, 4, 5)
 
 
 def test_no_address_is_looked_at_one_by_one_where_none_is_reserved(bench: IPAMHarness) -> None:
     pool = Prefix.parse("10.0.0.0/24")
-    assert desk(bench).may_serve(pool, BLOCK) is None
+    assert desk(bench).may_assign(pool, BLOCK) is None
     bench.reserve("elsewhere", "10.0.0.128/25")
-    assert desk(bench).may_serve(pool, BLOCK) is None
-    may_serve = desk(bench).may_serve(pool, Prefix.parse("10.0.0.128/26"))
-    assert may_serve is not None
-    assert not may_serve(Address.parse("10.0.0.128"))
+    assert desk(bench).may_assign(pool, BLOCK) is None
+    may_assign = desk(bench).may_assign(pool, Prefix.parse("10.0.0.128/26"))
+    assert may_assign is not None
+    assert not may_assign(Address.parse("10.0.0.128"))
 
 
 def test_the_edges_of_a_link_are_its_network_gateway_and_broadcast_address() -> None:
@@ -197,12 +196,12 @@ def basket(harness: IPAMHarness, missing: int) -> FamilyAllocation:
 
 def hold(harness: IPAMHarness, prefix: Prefix, means: Acquisition = Acquisition.NEW) -> BlockCandidate:
     made = desk(harness)
-    return BlockCandidate(pool=made.pools[0], block=made.new_block(prefix), revision=None, acquisition=means)
+    return BlockCandidate(pool=made.pools[0], block=made.claimant.new_block(prefix), revision=None, acquisition=means)
 
 
 def test_a_basket_takes_what_is_missing_and_notes_what_became_of_the_block(bench: IPAMHarness) -> None:
     filled = basket(bench, 3)
-    filled.take_and_claim(hold(bench, BLOCK))
+    filled.acquire(hold(bench, BLOCK))
     assert [taken.ordinals for taken in filled.candidates] == [(0, 1, 2)]
     assert (filled.missing, filled.room, filled.seen) == (0, 1, {BLOCK})
     assert filled.trace == [BlockTrace(block=BLOCK, outcome=BlockOutcome.CLAIMED)]
@@ -215,7 +214,7 @@ def test_a_block_that_gives_nothing_is_not_claimed(bench: IPAMHarness, reserved:
     filled, offered = basket(bench, 1), hold(bench, BLOCK)
     if not reserved:
         offered = evolve(offered, block=evolve(offered.block, free=()))
-    filled.take_and_claim(offered)
+    filled.acquire(offered)
     assert (filled.candidates, filled.missing, filled.room) == ([], 1, 2)
     assert filled.trace == [BlockTrace(block=BLOCK, outcome=outcome)]
 
@@ -230,7 +229,7 @@ def test_a_block_that_gives_nothing_is_not_claimed(bench: IPAMHarness, reserved:
 ])  # fmt: skip
 def test_each_means_has_its_word_in_the_trace(bench: IPAMHarness, means: Acquisition, outcome: str) -> None:
     filled = basket(bench, 1)
-    filled.take_from(hold(bench, BLOCK, means))
+    filled.take(hold(bench, BLOCK, means))
     assert [str(remark) for remark in filled.trace] == [f"block {BLOCK} {outcome}"]
 
 
@@ -238,6 +237,6 @@ def test_a_stale_claim_goes_along_with_the_block_that_becomes_ours_after_all(ben
     bench.put_owned_block(str(BLOCK), node=OTHER_NODE)
     (stale,) = bench.affinity_records(OTHER_NODE)
     filled = evolve(basket(bench, 1), stale={BLOCK: stale})
-    filled.take_and_claim(hold(bench, BLOCK))
+    filled.acquire(hold(bench, BLOCK))
     assert [taken.affinity for taken in filled.candidates] == [stale]
     assert filled.stale == {}

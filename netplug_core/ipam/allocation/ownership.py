@@ -1,0 +1,235 @@
+"""What a block may become for a claimant: one table, read by every rule that takes addresses or claims blocks.
+
+A row is how the block stands to the claimant now, a column is what the claimant wants it for. The entry says what the
+block becomes, or that it may not be used. ``acquire``, ``own_blocks``, ``specific`` and ``claim`` look here and decide
+nothing of it themselves; ``affinity_writes`` has the writes for each entry.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from attrs import define, frozen
+
+from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.clock import SECOND_NS
+from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, claiming_owner
+from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.outcome.trace import BlockOutcome
+from netplug_core.records import Key, Record, Revision
+from netplug_core.resources.ippool import IPPool
+
+__all__ = [
+    "TAKE_OVER_AGE_S",
+    "Acquisition",
+    "BlockCandidate",
+    "Claimant",
+    "Purpose",
+    "Standing",
+    "is_owned",
+    "standing",
+]
+
+TAKE_OVER_AGE_S = 60
+"""An empty block of another node may be taken over when it was claimed longer ago than this, in seconds."""
+
+
+class Standing(enum.Enum):
+    """How a block stands to a claimant."""
+
+    MISSING = "is not stored"
+    OWN = "is the claimant's, and its affinity is confirmed"
+    UNCONFIRMED = "is the claimant's, and its affinity is missing or not confirmed"
+    OWNERLESS = "has no owner"
+    UNUSED = "is another owner's, empty, and was claimed more than TAKE_OVER_AGE_S ago"
+    FOREIGN = "is another owner's"
+
+
+class Purpose(enum.Enum):
+    """What a block is wanted for.
+
+    ``SPECIFIC`` borrows a block without an owner and does not adopt it: an address that is asked for by name does not
+    say where the node's blocks shall be, and no block limit counts for it. Under strict affinity
+    (``SPECIFIC_STRICT``) nothing is borrowed, so there it is adopted. ``CLAIM`` never takes a block over: only want
+    of addresses justifies to take another node's block away.
+    """
+
+    AUTOMATIC = "addresses that netplug chooses; the claimant may own one more block"
+    BORROW = "addresses that netplug chooses; the claimant may own no more blocks"
+    SPECIFIC = "one address by name"
+    SPECIFIC_STRICT = "one address by name, with strict affinity"
+    CLAIM = "the block itself, without taking an address"
+
+
+class Acquisition(enum.Enum):
+    """What a block becomes before addresses of it are taken."""
+
+    OWN = "stays the claimant's"
+    UNCONFIRMED = "stays the claimant's, and its affinity is confirmed"
+    NEW = "is created for the claimant"
+    ADOPTED = "gets the claimant as its owner; it had none"
+    TAKEN_OVER = "changes its owner; the previous owner's affinity is deleted"
+    BORROWED = "keeps its owner"
+
+
+_ALWAYS = {Standing.OWN: Acquisition.OWN, Standing.UNCONFIRMED: Acquisition.UNCONFIRMED}
+
+_TABLE: Mapping[Purpose, Mapping[Standing, Acquisition]] = {
+    Purpose.AUTOMATIC: {
+        **_ALWAYS,
+        Standing.MISSING: Acquisition.NEW,
+        Standing.OWNERLESS: Acquisition.ADOPTED,
+        Standing.UNUSED: Acquisition.TAKEN_OVER,
+    },
+    Purpose.BORROW: {
+        **_ALWAYS,
+        Standing.OWNERLESS: Acquisition.BORROWED,
+        Standing.UNUSED: Acquisition.BORROWED,
+        Standing.FOREIGN: Acquisition.BORROWED,
+    },
+    Purpose.SPECIFIC: {
+        **_ALWAYS,
+        Standing.MISSING: Acquisition.NEW,
+        Standing.OWNERLESS: Acquisition.BORROWED,
+        Standing.UNUSED: Acquisition.BORROWED,
+        Standing.FOREIGN: Acquisition.BORROWED,
+    },
+    Purpose.SPECIFIC_STRICT: {
+        **_ALWAYS,
+        Standing.MISSING: Acquisition.NEW,
+        Standing.OWNERLESS: Acquisition.ADOPTED,
+    },
+    Purpose.CLAIM: {
+        **_ALWAYS,
+        Standing.MISSING: Acquisition.NEW,
+        Standing.OWNERLESS: Acquisition.ADOPTED,
+    },
+}
+"""What a block becomes; a standing that a purpose does not list may not be used for it."""
+
+_OUTCOMES = {
+    Acquisition.OWN: BlockOutcome.TAKEN_FROM,
+    Acquisition.UNCONFIRMED: BlockOutcome.CLAIMED,
+    Acquisition.NEW: BlockOutcome.CLAIMED,
+    Acquisition.ADOPTED: BlockOutcome.ADOPTED,
+    Acquisition.TAKEN_OVER: BlockOutcome.TAKEN_OVER,
+    Acquisition.BORROWED: BlockOutcome.BORROWED_FROM,
+}
+
+
+def standing(block: Block | None, owner: str, affinity: Record[Affinity] | None, now_ns: int) -> Standing:
+    """How a block stands to an owner (``host:<node>``); ``affinity`` is that owner's, as far as it was read.
+
+    The block decides who owns it; an affinity alone owns nothing.
+    """
+    if block is None:
+        return Standing.MISSING
+    if block.owner == owner:
+        is_confirmed = affinity is not None and affinity.value.state is AffinityState.CONFIRMED
+        return Standing.OWN if is_confirmed else Standing.UNCONFIRMED
+    if not block.owner:
+        return Standing.OWNERLESS
+    is_old = (block.claim_time_ns or 0) < now_ns - TAKE_OVER_AGE_S * SECOND_NS
+    return Standing.UNUSED if is_old and block.is_empty else Standing.FOREIGN
+
+
+def is_owned(block: Block | None, affinity: Key[Affinity]) -> bool:
+    """Whether the block that an affinity names is that owner's.
+
+    Only then does giving up the affinity change the block. Any other affinity is left over and can be deleted alone.
+    """
+    return block is not None and block.owner == claiming_owner(affinity)
+
+
+@define(kw_only=True)  # not frozen: an assignment makes many, and a frozen object takes three times as long to make
+class BlockCandidate:
+    """A block that addresses can be taken from.
+
+    ``block`` is the state to take them from: as stored, or as it will be once it is acquired. ``revision`` is None for
+    a block that has to be created. ``affinity`` is the claimant's as read, None where there is none;
+    ``previous_affinity`` is that of the owner from whom the block is taken over. ``ordinals`` are the addresses that
+    are taken.
+    """
+
+    pool: Record[IPPool]
+    block: Block
+    revision: Revision | None
+    acquisition: Acquisition
+    affinity: Record[Affinity] | None = None
+    previous_affinity: Record[Affinity] | None = None
+    ordinals: tuple[Ordinal, ...] = ()
+
+    @property
+    def outcome(self) -> BlockOutcome:
+        """What the trace says of a block that is used so."""
+        return _OUTCOMES[self.acquisition]
+
+    def with_ordinals(self, ordinals: tuple[Ordinal, ...]) -> BlockCandidate:
+        """This candidate with the ordinals that are taken."""
+        return BlockCandidate(
+            pool=self.pool,
+            block=self.block,
+            revision=self.revision,
+            acquisition=self.acquisition,
+            affinity=self.affinity,
+            previous_affinity=self.previous_affinity,
+            ordinals=ordinals,
+        )
+
+
+@frozen(kw_only=True)
+class Claimant:
+    """Who wants blocks, and when.
+
+    ``owner`` is ``host:<node>`` or ``virtual:<name>``. ``host_reserved`` is how many of the first and the last
+    addresses of each new block its host keeps for itself.
+    """
+
+    owner: str
+    cooldown: Cooldown
+    host_reserved: tuple[int, int] = (0, 0)
+
+    def new_block(self, prefix: Prefix) -> Block:
+        """An empty block that the claimant owns from now on."""
+        return Block.new(prefix, owner=self.owner, now_ns=self.cooldown.now_ns, host_reserved=self.host_reserved)
+
+    def find_candidate(
+        self,
+        purpose: Purpose,
+        pool: Record[IPPool],
+        prefix: Prefix,
+        record: Record[Block] | None,
+        affinity: Record[Affinity] | None = None,
+    ) -> BlockCandidate | None:
+        """The block with this prefix as a candidate; None where the table does not allow to use it for the purpose.
+
+        ``record`` is the stored block and ``affinity`` the claimant's affinity, as far as it was read.
+        """
+        block = self.cooldown.expire(record.value) if record else None
+        acquisition = _TABLE[purpose].get(standing(block, self.owner, affinity, self.cooldown.now_ns))
+        if acquisition is None:
+            return None
+        return BlockCandidate(
+            pool=pool,
+            block=self._acquired(acquisition, prefix, block),
+            revision=record.revision if record else None,
+            acquisition=acquisition,
+            affinity=affinity,
+        )
+
+    def _acquired(self, acquisition: Acquisition, prefix: Prefix, block: Block | None) -> Block:
+        now_ns = self.cooldown.now_ns
+        if block is None:
+            return self.new_block(prefix)
+        match acquisition:
+            case Acquisition.UNCONFIRMED:
+                # Stored once more before its affinity is confirmed, so that an unfinished release of it fails.
+                return block.touched()
+            case Acquisition.ADOPTED:
+                return block.claimed(self.owner, now_ns)
+            case Acquisition.TAKEN_OVER:
+                return block.taken_over(self.owner, now_ns, self.host_reserved)
+            case _:
+                return block
