@@ -8,10 +8,13 @@ ever built, so a /64 costs what a /24 costs.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NewType
 
 from attrs import frozen
+
+from netplug_core.errors import InvalidArgument, require_type
 
 __all__ = ["Address", "Family", "Ordinal", "Prefix"]
 
@@ -50,14 +53,23 @@ _DEFAULT_BLOCK = {Family.IPV4: 26, Family.IPV6: 122}
 _BLOCK_LENGTHS = {Family.IPV4: (20, 32), Family.IPV6: (116, 128)}
 _TEXT = {Family.IPV4: IPv4Address, Family.IPV6: IPv6Address}
 _LONGEST_LENGTH = len("128")
+_PARTS = "a Family and whole numbers are expected; parse() makes one of a text"
 
 
 @frozen(order=True)
 class Address:
-    """One address: a family and an integer of that family's width."""
+    """One address: a family and an integer of that family's width, which ``int(address)`` is too.
+
+    Raises:
+        InvalidArgument: a part of another type.
+    """
 
     family: Family
     value: int
+
+    def __attrs_post_init__(self) -> None:
+        if self.family.__class__ is not Family or self.value.__class__ is not int:
+            raise InvalidArgument("Address", (self.family, self.value), _PARTS)
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -68,7 +80,9 @@ class Address:
 
         Raises:
             ValueError: not a bare address (masks, zones, leading zeros and spaces are refused).
+            InvalidArgument: not a text.
         """
+        require_type("Address.parse", text, str, "a text such as 10.0.0.1 is expected")
         try:
             parsed = ip_address(text)
         except ValueError:
@@ -90,17 +104,31 @@ class Address:
         """The prefix that holds just this address: /32 or /128."""
         return Prefix(self.family, self.value, self.family.width)
 
+    def __int__(self) -> int:
+        return self.value
+
     def __str__(self) -> str:
         return str(_TEXT[self.family](self.value))
 
 
 @frozen(order=True)
 class Prefix:
-    """A range of addresses whose first ``length`` bits are those of ``base``; no host bits are set in it."""
+    """A range of addresses whose first ``length`` bits are those of ``base``; no host bits are set in it.
+
+    ``in`` takes an address, a prefix or the text of either; a text that is neither is an InvalidArgument. Iteration
+    yields every address, the lowest first. ``len`` is ``size`` where Python's limit for lengths allows it.
+
+    Raises:
+        InvalidArgument: a part of another type.
+    """
 
     family: Family
     base: int
     length: int
+
+    def __attrs_post_init__(self) -> None:
+        if self.family.__class__ is not Family or self.base.__class__ is not int or self.length.__class__ is not int:
+            raise InvalidArgument("Prefix", (self.family, self.base, self.length), _PARTS)
 
     def __hash__(self) -> int:
         return hash((self.base, self.length))
@@ -111,6 +139,7 @@ class Prefix:
 
         Raises:
             ValueError: not a prefix, or one with host bits set (the message names the prefix that was meant).
+            InvalidArgument: not a text.
         """
         address, length = _address_and_length(text)
         prefix = cls.at(address, length)
@@ -177,11 +206,38 @@ class Prefix:
         """The prefix of a length at a position in it, the lowest first."""
         return Prefix(self.family, self.base + (index << (self.family.width - length)), length)
 
+    def __contains__(self, other: object) -> bool:
+        match other:
+            case Address():
+                return self.contains(other)
+            case Prefix():
+                return self.covers(other)
+            case str():
+                return self.covers(_prefix_in_question(other))
+        raise InvalidArgument("Prefix.__contains__", other, "an Address, a Prefix or the text of one is expected")
+
+    def __iter__(self) -> Iterator[Address]:
+        return (Address(self.family, value) for value in range(self.base, self.base + self.size))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:  # a prefix is never empty, and the length of a wide one is none that Python takes
+        return True
+
     def __str__(self) -> str:
         return f"{self.first}/{self.length}"
 
 
+def _prefix_in_question(text: str) -> Prefix:
+    try:
+        return Prefix.parse(text)
+    except ValueError as error:
+        raise InvalidArgument("Prefix.__contains__", text, str(error)) from None
+
+
 def _address_and_length(text: str) -> tuple[Address, int]:
+    require_type("Prefix.parse", text, str, "a text such as 10.0.0.0/24 is expected")
     bare, slash, digits = text.partition("/")
     address = Address.parse(bare)
     if not slash:

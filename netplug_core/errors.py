@@ -8,6 +8,7 @@ foresaw. Nothing here imports anything of netplug.
 
 from __future__ import annotations
 
+from types import UnionType
 from typing import ClassVar
 
 from attrs import frozen
@@ -21,6 +22,7 @@ __all__ = [
     "DatastoreError",
     "DecodeError",
     "IncompatibleVersion",
+    "InvalidArgument",
     "InvariantBroken",
     "NamespaceError",
     "NamespaceNotFound",
@@ -33,10 +35,15 @@ __all__ = [
     "UnhealthyStatus",
     "UsageError",
     "redact_url_credentials",
+    "require_count",
+    "require_tuple",
+    "require_type",
 ]
 
 REDACTED = "…"
 """What an error shows in place of a value that may be a secret."""
+
+_MAX_SHOWN_LENGTH = 120  # characters of an argument
 
 
 class NetplugError(Exception):
@@ -105,6 +112,17 @@ class ConfigurationError(NetplugError):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.value!r} is not accepted; {self.accepted}"
+
+
+@frozen
+class InvalidArgument(ConfigurationError):
+    """A program called the library with an argument of a wrong type or value; ``where`` names the argument."""
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > _MAX_SHOWN_LENGTH:
+            shown = f"{shown[:_MAX_SHOWN_LENGTH]}{REDACTED}"
+        return f"{self.where}: {shown} is not accepted; {self.accepted}"
 
 
 @frozen
@@ -217,3 +235,33 @@ class InvariantBroken(NetplugError):
 def redact_url_credentials(value: object) -> object:
     """The value, or ``REDACTED`` if it may be a URL with a user or a password in it: both stand before an ``@``."""
     return REDACTED if "@" in repr(value) else value
+
+
+def require_type(where: str, value: object, expected: type, accepted: str) -> None:
+    """Check the type of an argument, which a caller without a type checker may get wrong.
+
+    Raises:
+        InvalidArgument: it has another type.
+    """
+    if not isinstance(value, expected):
+        raise InvalidArgument(where, value, accepted)
+
+
+def require_count(where: str, value: object, minimum: int = 1) -> None:
+    """Check that an argument is a whole number that is large enough; a boolean is not a number.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if type(value) is not int or value < minimum:
+        raise InvalidArgument(where, value, f"a whole number of at least {minimum} is expected")
+
+
+def require_tuple(where: str, value: object, members: type | UnionType, accepted: str) -> None:
+    """Check that an argument is a tuple whose members have the right type.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if not isinstance(value, tuple) or not all(isinstance(member, members) for member in value):
+        raise InvalidArgument(where, value, accepted)

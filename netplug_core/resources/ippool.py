@@ -7,6 +7,7 @@ import enum
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
+from netplug_core.errors import require_type
 from netplug_core.records import Key, Kind
 from netplug_core.resources.metadata import Metadata
 
@@ -98,8 +99,13 @@ class IPPool:
 
     @classmethod
     def for_prefix(cls, prefix: Prefix, *, name: str) -> IPPool:
-        """A pool over a prefix, with every default."""
-        spec = IPPoolSpec(prefix=prefix, block_length=prefix.family.default_block_length)
+        """A pool over a prefix, with every default. A prefix smaller than the default block is one block.
+
+        Raises:
+            InvalidArgument: not a prefix.
+        """
+        require_type("IPPool.for_prefix", prefix, Prefix, "a Prefix is expected; Prefix.parse(text) makes one")
+        spec = IPPoolSpec(prefix=prefix, block_length=max(prefix.length, prefix.family.default_block_length))
         return cls(metadata=Metadata(name=name), spec=spec)
 
     @property

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.errors import AllocationError
+from netplug_core.errors import AllocationError, require_count, require_tuple, require_type
 from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import Pairs
 from netplug_core.resources.ippool import AllowedUse
@@ -28,6 +28,8 @@ __all__ = [
     "Specific",
     "Wanted",
 ]
+
+_POOLS_ACCEPTED = "a tuple of pools' names or prefixes is expected"
 
 
 class Shortfall(enum.Enum):
@@ -61,6 +63,11 @@ class Automatic:
     count: int = 1
     pools: tuple[str, ...] = ()
 
+    def __attrs_post_init__(self) -> None:
+        require_type("Automatic.family", self.family, Family, "Family.IPV4 or Family.IPV6 is expected")
+        require_count("Automatic.count", self.count)
+        require_tuple("Automatic.pools", self.pools, str, _POOLS_ACCEPTED)
+
 
 @frozen(kw_only=True)
 class Specific:
@@ -72,6 +79,10 @@ class Specific:
 
     address: Address
     pools: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        require_type("Specific.address", self.address, Address, "an Address is expected; Address.parse(text) makes one")
+        require_tuple("Specific.pools", self.pools, str, _POOLS_ACCEPTED)
 
     @property
     def family(self) -> Family:
@@ -109,6 +120,16 @@ class AssignRequest:
     max_per_handle: int | None = None
     host_reserved: tuple[int, int] = (0, 0)
     affine_to: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        require_type("AssignRequest.node", self.node, str, "the name of a node is expected")
+        accepted = "a tuple of Automatic and Specific is expected"
+        require_tuple("AssignRequest.wanted", self.wanted, Automatic | Specific, accepted)
+        if self.use is not None:
+            uses = ", ".join(map(str, AllowedUse))
+            require_type("AssignRequest.use", self.use, AllowedUse, f"one of {uses} is expected")
+        accepted = "Shortfall.REFUSE or Shortfall.RETURN is expected"
+        require_type("AssignRequest.shortfall", self.shortfall, Shortfall, accepted)
 
     @property
     def claimant(self) -> str:

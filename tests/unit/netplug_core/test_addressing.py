@@ -1,10 +1,14 @@
 """What is an address and a prefix, what is refused in which words, and the arithmetic of both families."""
 
 import re
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
 
 import pytest
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import InvalidArgument
 
 
 @pytest.mark.parametrize("family, name, width, default, lengths", [
@@ -140,3 +144,62 @@ def test_addresses_and_prefixes_sort_by_family_and_number() -> None:
         "9.0.0.0/8", "10.0.0.0/24", "10.0.0.0/26", "fd00::/64",
     ]  # fmt: skip
     assert Address.parse("9.0.0.1") < Address.parse("10.0.0.1") < Address.parse("::")
+
+
+# --- the operators of the language ---------------------------------------------------------------------------------
+
+
+def test_in_takes_addresses_prefixes_and_their_texts() -> None:
+    prefix = Prefix.parse("10.0.0.0/24")
+    for text in ("10.0.0.0", "10.0.0.255"):
+        assert text in prefix
+        assert Address.parse(text) in prefix
+    for text in ("10.0.1.0", "fd00::1"):
+        assert text not in prefix
+        assert Address.parse(text) not in prefix
+    assert "10.0.0.64/26" in prefix
+    assert prefix in prefix  # noqa: PLR0124  a prefix covers itself
+    assert Prefix.parse("10.0.0.0/23") not in prefix
+
+
+@pytest.mark.parametrize("other", ["main", "10.0.0.1/24", 5, None, Family.IPV4])
+def test_in_refuses_what_is_neither(other: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"^Prefix\.__contains__: .* is not accepted; "):
+        _ = other in Prefix.parse("10.0.0.0/24")
+
+
+def test_a_prefix_iterates_over_its_addresses_without_a_list_of_them() -> None:
+    assert [str(address) for address in Prefix.parse("10.0.0.4/30")] == ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7"]
+    assert [str(address) for address in islice(Prefix.parse("fd00::/64"), 2)] == ["fd00::", "fd00::1"]
+
+
+def test_the_length_is_the_size_where_python_has_such_lengths() -> None:
+    assert len(Prefix.parse("10.0.0.0/24")) == 256
+    with pytest.raises(OverflowError):
+        len(Prefix.parse("fd00::/64"))
+    assert Prefix.parse("fd00::/64"), "a prefix is never empty, however long it is"
+
+
+def test_an_address_is_a_number() -> None:
+    assert int(Address.parse("10.0.0.1")) == 0x0A000001
+
+
+@pytest.mark.parametrize("parse, value, example", [
+    (Address.parse, 0x0A000001, "10.0.0.1"), (Address.parse, None, "10.0.0.1"), (Prefix.parse, 5, "10.0.0.0/24"),
+    (Prefix.parse, Address.parse("10.0.0.1"), "10.0.0.0/24"), (Prefix.enclosing, b"10.0.0.0/24", "10.0.0.0/24"),
+])  # fmt: skip
+def test_only_texts_are_parsed(parse: Callable[[object], object], value: object, example: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"is not accepted; a text such as {re.escape(example)} is expected$"):
+        parse(value)
+
+
+def test_parts_of_another_type_are_refused() -> None:
+    parts: tuple[Any, ...] = (4, "10.0.0.0", 24)
+    with pytest.raises(
+        InvalidArgument, match=r"^Address: \(4, '10\.0\.0\.0'\) is not accepted; a Family and whole numbers"
+    ):
+        Address(*parts[:2])
+    with pytest.raises(
+        InvalidArgument, match=r"^Prefix: \(4, '10\.0\.0\.0', 24\) is not accepted; a Family and whole "
+    ):
+        Prefix(*parts)

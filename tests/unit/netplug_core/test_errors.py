@@ -17,6 +17,7 @@ from netplug_core.errors import (
     DatastoreError,
     DecodeError,
     IncompatibleVersion,
+    InvalidArgument,
     InvariantBroken,
     NamespaceError,
     NamespaceNotFound,
@@ -28,6 +29,8 @@ from netplug_core.errors import (
     Unavailable,
     UnhealthyStatus,
     UsageError,
+    require_count,
+    require_type,
 )
 from netplug_core.ipam.outcome.refusals import AddressShortfall, PoolRefused
 from netplug_core.ipam.outcome.trace import PoolOutcome, PoolTrace
@@ -106,6 +109,32 @@ def names_of(kind: type[AllocationError]) -> list[tuple[int, str]]:
     return [(refusal.code, refusal.identifier) for refusal in refusals]
 
 
-def test_everything_public_is_an_error_of_ours() -> None:
-    for name in errors.__all__:
-        assert issubclass(getattr(errors, name), NetplugError)
+def test_every_public_class_is_an_error_of_ours() -> None:
+    classes = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
+    assert classes
+    assert all(issubclass(each, NetplugError) for each in classes)
+
+
+def test_an_argument_of_a_wrong_type_is_named_with_its_value_and_what_is_accepted() -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        require_type("open.url", 5, str, "a URL is expected")
+    assert str(refusal.value) == "open.url: 5 is not accepted; a URL is expected"
+    assert refusal.value.code == 7
+    require_type("open.url", "memory:", str, "a URL is expected")
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "2", 2.0, None])
+def test_a_count_is_a_whole_number_of_at_least_one(value: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"^n: .* is not accepted; a whole number of at least 1 is expected$"):
+        require_count("n", value)
+
+
+def test_a_count_that_is_large_enough_is_accepted() -> None:
+    require_count("n", 1)
+    require_count("n", 0, minimum=0)
+
+
+def test_a_long_argument_is_cut() -> None:
+    assert str(InvalidArgument("x", "a" * 500, "less is expected")) == (
+        "x: '" + "a" * 119 + "… is not accepted; less is expected"
+    )

@@ -1,8 +1,11 @@
 """What a pool says of itself."""
 
+from typing import cast
+
 import pytest
 
 from netplug_core.addressing import Prefix
+from netplug_core.errors import InvalidArgument
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, IPPoolStatus, PoolCondition
 from netplug_core.resources.metadata import Metadata
 
@@ -23,8 +26,17 @@ def test_the_refusing_condition_is_named() -> None:
     assert pool(PoolCondition(type="Ready", status="False"), refusing).not_allocatable_condition is refusing
 
 
-@pytest.mark.parametrize("cidr, block_length", [("10.0.0.0/16", 26), ("fd00::/48", 122)])
+@pytest.mark.parametrize("cidr, block_length", [
+    ("10.0.0.0/16", 26), ("10.0.0.0/26", 26), ("10.0.0.0/27", 27), ("10.0.0.7/32", 32), ("fd00::/48", 122),
+    ("fd00::/126", 126),
+])  # fmt: skip
 def test_a_pool_over_a_prefix_has_the_defaults_of_its_family(cidr: str, block_length: int) -> None:
     made = IPPool.for_prefix(Prefix.parse(cidr), name="p")
     assert str(made.key) == "IPPool(p)"
     assert made.spec == IPPoolSpec(prefix=Prefix.parse(cidr), block_length=block_length)
+
+
+@pytest.mark.parametrize("prefix", ["10.0.0.0/24", None, 24])
+def test_a_pool_is_made_of_a_prefix_alone(prefix: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"^IPPool\.for_prefix: .* is not accepted; a Prefix is expected; "):
+        IPPool.for_prefix(cast("Prefix", prefix), name="p")
