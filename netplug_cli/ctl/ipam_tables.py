@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from netplug_cli.ctl.tables import format_columns
 from netplug_core.addressing import Family
 from netplug_core.clock import format_time
-from netplug_core.flows.ipam.overview import AddressState
+from netplug_core.flows.resources.overview import AddressState
 from netplug_core.ipam.model.block import Allocation, Attribute, Pairs
 from netplug_core.ipam.reporting.utilization import BlockUsage, BorrowedAddress, PoolUsage
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
@@ -92,8 +92,8 @@ def address_lines(state: AddressState) -> list[str]:
         reserved = f"; it is reserved by {reservations}" if reservations else ""
         return [f"{address} is not assigned{reserved}"]
     attribute = allocation.attribute
-    if attribute.released_ns is not None and state.rests_until_ns is not None:
-        released, until = format_time(attribute.released_ns), format_time(state.rests_until_ns)
+    if attribute.released_ns is not None and state.cooldown_ends_ns is not None:
+        released, until = format_time(attribute.released_ns), format_time(state.cooldown_ends_ns)
         return [f"IP {address} is cooling down: released at {released}, given again from {until} on"]
     alternate = ["Alternate Owner Attributes:", *_indent_pairs(attribute.alternate)] if attribute.alternate else []
     owner = ["Active Owner Attributes:", *_indent_pairs(attribute.owner)]

@@ -19,8 +19,7 @@ from netplug_cli.lab.relays import start_relays
 from netplug_cli.lab.servers import require_etcd, start_servers, wait_until_ready
 from netplug_cli.lab.stores import ExternalServers, OwnServers, SqliteStore, is_kubernetes
 from netplug_cli.lab.world import LabWorld
-from netplug_core.flows.ipam import overview
-from netplug_core.flows.resources import changes
+from netplug_core.flows.resources import changes, overview
 from netplug_core.names import API_VERSION
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping

@@ -1,10 +1,7 @@
-"""Short scripts that let rules decide and interfaces act.
+"""Flows: the only place in the core where effects are ordered. A flow reads, lets rules decide, and acts.
 
-``add``, ``delete``, ``check``, ``status`` and ``gc`` (the CNI commands), ``assign`` (addresses under the host's lock)
-and ``ipam`` (the same commands for ``netplug-ipam``) act through ``world``, the opened interfaces. ``netplugctl`` calls
-``resources`` (create, apply, replace, edit, delete; ``pools`` and ``outcome`` belong to it), ``labels``, ``cluster``
-(the records that there is one of) and ``overview`` (what can be seen of addresses). ``addresses`` and ``affinities``
-change in bulk what is held and claimed; ``collect`` finds what nobody holds. ``simulate`` lets made-up pods come and go
-(``study`` is its question and its answer; ``population`` and ``gauge`` belong to it). The only place in the core where
-effects are ordered.
+``cni`` has one flow for each CNI command. ``ipam`` has the block IPAM (``service``), bulk changes of ``addresses`` and
+``affinities``, and the garbage collector (``collect``). ``resources`` has what ``netplugctl`` does: ``changes``
+(create, apply, replace, edit, delete), ``pools``, ``labels``, ``cluster`` and ``overview``. ``world`` has the
+interfaces that a flow acts through.
 """

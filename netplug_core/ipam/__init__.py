@@ -1,10 +1,6 @@
-"""Block-based address assignment, pure.
+"""Block-based IP address management: values and rules, without I/O.
 
-What is asked (``request``), what is stored (``block`` and its ``attributes``, ``affinity``, ``handle``, and
-``codec``, their JSON), and the rules: which pools may serve (``pools``), in which order blocks are tried
-(``search``), where addresses come from (``supply``), and the two decisions, ``decide`` (assign) and ``release``.
-``trace`` holds what a decision noted, ``leaks`` and ``utilization`` what can be said of all blocks, ``interface``
-what any IPAM offers. The collector finds (``survey``), weighs (``confirmation``) and gives back (``reclaim``) what
-nobody uses; ``collection``, ``holdings`` and ``witness`` are its values, ``census`` its counts. Nothing here can
-import a datastore.
+``model`` is what is stored: blocks, affinities, handles and attributes. ``allocation`` decides assignments and
+releases, and ``outcome`` holds the trace and the refusals of a decision. ``gc`` decides what the garbage collector
+frees. ``reporting`` computes utilization and metrics. ``protocol`` is the interface that every IPAM implements.
 """

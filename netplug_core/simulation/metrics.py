@@ -9,7 +9,7 @@ from attrs import Factory, define, field, frozen
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.overview import read_utilization
+from netplug_core.flows.resources.overview import read_utilization
 from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.reporting.utilization import PoolUsage, borrowed

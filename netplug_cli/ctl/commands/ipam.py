@@ -17,8 +17,8 @@ from netplug_cli.ctl.ipam_tables import (
 )
 from netplug_cli.ctl.session import Session, session_of
 from netplug_core.addressing import Address
-from netplug_core.flows.ipam.overview import find_address, read_utilization
 from netplug_core.flows.resources.cluster import configure_ipam, find_ipam_configuration
+from netplug_core.flows.resources.overview import find_address, read_utilization
 from netplug_core.ipam.reporting.utilization import PoolUsage, borrowed
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 

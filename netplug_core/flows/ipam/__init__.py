@@ -1,1 +1,1 @@
-"""Address assignment over a datastore: the block IPAM, addresses, affinities, pools, the collector."""
+"""The block IPAM (``service``), bulk changes of addresses and affinities, and the collector (``collect``)."""

@@ -1,1 +1,1 @@
-"""What changes and reads resources: create, apply, replace, label, the cluster's own settings."""
+"""Changing, reading and labelling resources, and the two records of the cluster itself."""

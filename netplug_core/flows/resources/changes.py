@@ -14,8 +14,8 @@ from attrs import evolve, frozen
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
-from netplug_core.flows.ipam import pools
 from netplug_core.flows.ipam.affinities import relinquish_node
+from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.outcome import (
     Effect,
     KindNotWritable,

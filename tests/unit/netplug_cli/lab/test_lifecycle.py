@@ -16,7 +16,7 @@ from netplug_cli.lab.stores import ExternalServers, StoreKind
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.flows.ipam.overview import read_utilization
+from netplug_core.flows.resources.overview import read_utilization
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from tests.harness.lab import ADD_OUTPUT, KernelError, LabHarness

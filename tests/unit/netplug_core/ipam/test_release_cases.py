@@ -11,7 +11,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.flows.ipam.addresses import find_holder
 from netplug_core.flows.ipam.affinities import claim, relinquish_block, relinquish_node, relinquish_pool
-from netplug_core.flows.ipam.overview import read_utilization
+from netplug_core.flows.resources.overview import read_utilization
 from netplug_core.ipam.allocation.claim import ClaimResult
 from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseRequest

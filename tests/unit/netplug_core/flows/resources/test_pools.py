@@ -5,8 +5,8 @@ from attrs import evolve
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.flows.ipam.pools import drain_pool, held_warnings
 from netplug_core.flows.resources.outcome import Effect, ResourceOutdated
+from netplug_core.flows.resources.pools import drain_pool, held_warnings
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block
 from netplug_core.records import Create, List, OutcomeUnknown

@@ -1,4 +1,4 @@
-"""What can be seen of addresses from outside: how full pools are, and who has one. Nothing here changes anything."""
+"""Utilization of pools and the state of one address, for ``netplugctl ipam``. Read only."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _RESERVATIONS = List(IPRESERVATION)
 class AddressState:
     """What is stored about one address.
 
-    ``reserved_by`` names the reservations that it is in. ``rests_until_ns`` is when one that cools down can be given
-    again, None where it does not.
+    ``reserved_by`` names the reservations that contain it. ``cooldown_ends_ns`` is when a released address can be
+    assigned again; None if it is not cooling down.
     """
 
     holder: AddressHolder
     reserved_by: tuple[str, ...] = ()
-    rests_until_ns: int | None = None
+    cooldown_ends_ns: int | None = None
 
 
 def read_utilization(store: Datastore, selected: Sequence[str] = (), *, deadline: Deadline) -> tuple[PoolUsage, ...]:
-    """How full every pool is, and every block; or only those pools that are named, by name or CIDR, in that order.
+    """The utilization of all pools and their blocks; with ``selected``, only of pools with these names or CIDRs.
 
     Raises:
-        ResourceMissing: a name or a CIDR is no pool's.
+        ResourceMissing: no pool has that name or CIDR.
         Unavailable: the store does not answer.
     """
     snapshot = store.read([_POOLS, _BLOCKS, _RESERVATIONS], deadline=deadline.capped(CALL_TIMEOUT_S))
@@ -59,7 +59,7 @@ def read_utilization(store: Datastore, selected: Sequence[str] = (), *, deadline
 
 
 def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressState:
-    """What is stored about an address, whether a pool has it or not.
+    """What is stored about an address, also about one in no pool.
 
     Raises:
         Unavailable: the store does not answer.
@@ -76,7 +76,7 @@ def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressSt
             for record in reservations
             if any(prefix.contains(address) for prefix in record.value.spec.reserved)
         ),
-        rests_until_ns=None if released_ns is None else cooldown_ends_ns(released_ns, cooldown_ns),
+        cooldown_ends_ns=None if released_ns is None else cooldown_ends_ns(released_ns, cooldown_ns),
     )
 
 

@@ -1,4 +1,4 @@
-"""What creating and deleting a pool takes beyond storing and removing a record; ``resources`` calls it."""
+"""Creating and deleting a pool: what is needed besides storing and deleting the record. ``changes`` calls it."""
 
 from __future__ import annotations
 
@@ -19,46 +19,47 @@ from netplug_core.resources.validation import validate_pool_overlaps
 __all__ = ["POOLS", "conditions_of_creation", "drain_pool", "held_warnings"]
 
 POOLS = List(IPPOOL)
-"""What has to be read before anything is decided about a pool."""
+"""What a decision about a pool reads first."""
 
 _STALENESS_S = 0.5
+"""How long an assignment on an ordered store may still use a pool that it read as enabled."""
 
 
 def conditions_of_creation(snapshot: Snapshot, pool: IPPool) -> tuple[RequireUnchanged[IPPool], ...] | NeedMore:
-    """The conditions under which a new pool may be stored; what earlier pools left has to be known for them.
+    """The conditions under which a new pool is stored. Blocks that an earlier pool left are checked too.
 
     Raises:
-        InvalidResource: its range is taken, or has blocks of another size.
+        InvalidResource: another pool overlaps it, or its range has blocks of another size.
     """
-    near = _blocks_beside(pool)
-    if not snapshot.has(near):
-        return NeedMore((near,))
+    blocks = _blocks_of_family(pool)
+    if not snapshot.has(blocks):
+        return NeedMore((blocks,))
     others = (record.value for record in snapshot.list(POOLS))
-    validate_pool_overlaps(pool, others, (record.value.prefix for record in snapshot.list(near)))
-    # Two creations that overlap know nothing of each other's key; this makes the second one look again.
+    validate_pool_overlaps(pool, others, (record.value.prefix for record in snapshot.list(blocks)))
+    # Two overlapping pools have different keys. This condition makes the second creation decide again.
     return (RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),)
 
 
 def drain_pool(store: Datastore, pool: Record[IPPool], *, revision: str, pace: Pace) -> None:
-    """Disable a pool, wait until nobody can still take an address because it once was enabled, and give up its blocks.
+    """Disable a pool, wait until no assignment can use it any more, and relinquish its blocks.
 
-    ``revision`` is the resource version that it has to have; empty for any. Blocks in use stay, nobody's, until their
-    last address is released.
+    ``revision`` is the resource version that the pool must have; empty for any. Blocks in use remain without an owner
+    until their last address is released.
 
     Raises:
-        ResourceOutdated: it has another resource version.
-        ContentionExhausted, Unavailable: not now; doing it again goes on where this ended.
+        ResourceOutdated: the pool has another resource version.
+        ContentionExhausted, Unavailable: try again later; the next call continues where this one stopped.
     """
     if not _disable(store, pool, revision, pace):
         return
-    # Where commits carry conditions, no assignment that read the enabled pool can be stored any more.
+    # An atomic store refuses every assignment that read the pool as enabled. An ordered store does not.
     if store.description.atomicity is Atomicity.ORDERED:
         pace.clock.sleep(_STALENESS_S)
     relinquish_pool(store, pool.value.spec.prefix, Emptiness.NOT_REQUIRED, pace=pace)
 
 
 def _disable(store: Datastore, pool: Record[IPPool], revision: str, pace: Pace) -> bool:
-    """Make it serve nobody; whether it was still there, and not another one in its place."""
+    """Disable the pool; False if it was deleted, or replaced by another pool of the same name."""
 
     def decide(snapshot: Snapshot) -> Decision[bool]:
         stored = snapshot.find(pool.key)
@@ -69,19 +70,19 @@ def _disable(store: Datastore, pool: Record[IPPool], revision: str, pace: Pace) 
         if stored.value.spec.is_disabled:
             return Decision((), result=True)
         disabled = evolve(stored.value, spec=evolve(stored.value.spec, is_disabled=True))
-        # Tried again after a lost reply, a named version would take its own write for another's.
+        # With a revision, a repetition after a lost reply would find the revision of its own write and refuse.
         return Decision((Update(pool.key, disabled, stored.revision),), result=True, is_repeatable=not revision)
 
     return run(store, [Get(pool.key)], decide, pace=pace).result is True
 
 
 def held_warnings(store: Datastore, pool: IPPool, *, deadline: Deadline) -> tuple[str, ...]:
-    """What should be known before a pool is deleted.
+    """Warnings for the person who deletes a pool: how many of its addresses are held.
 
     Raises:
         Unavailable: the store does not answer.
     """
-    query = _blocks_beside(pool)
+    query = _blocks_of_family(pool)
     snapshot = store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S))
     usage = utilization([pool], (record.value for record in snapshot.list(query)))[0]
     held = usage.in_use - usage.cooling
@@ -90,5 +91,5 @@ def held_warnings(store: Datastore, pool: IPPool, *, deadline: Deadline) -> tupl
     return (f"{pool.key}: addresses of it that are still held: {held}; their workloads keep them",)
 
 
-def _blocks_beside(pool: IPPool) -> List[Block]:
+def _blocks_of_family(pool: IPPool) -> List[Block]:
     return List(BLOCK, blocks_path(pool.spec.prefix.family))

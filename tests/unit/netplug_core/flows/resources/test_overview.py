@@ -4,8 +4,8 @@ import pytest
 
 from netplug_core.addressing import Address, Ordinal, Prefix
 from netplug_core.datastore.protocol import Atomicity
-from netplug_core.flows.ipam.overview import AddressState, find_address, read_utilization
 from netplug_core.flows.resources.outcome import ResourceMissing
+from netplug_core.flows.resources.overview import AddressState, find_address, read_utilization
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.reporting.utilization import ORPHANS
 from netplug_core.records import Create
@@ -85,7 +85,7 @@ def test_an_address_is_found_in_its_block_in_a_pool_or_not(bench: ResourceHarnes
     assert state.holder.is_held
     assert state.holder.allocation is not None
     assert state.holder.allocation.attribute == MINE
-    assert state.rests_until_ns is None
+    assert state.cooldown_ends_ns is None
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_an_address_that_cools_down_has_an_end_of_it(bench: ResourceHarness, coo
         bench.put(Create(IPAM_CONFIGURATION_KEY, IPAMConfiguration(metadata=Metadata(name="default"), spec=spec)))
     state = find_it(bench, "10.0.0.65")
     assert state.holder.is_cooling
-    assert state.rests_until_ns == RELEASED_NS + rests_s * 1_000_000_000
+    assert state.cooldown_ends_ns == RELEASED_NS + rests_s * 1_000_000_000
