@@ -1,12 +1,12 @@
-"""A datastore in the memory of one process: for tests, simulation and as the model of what a store is.
+"""A datastore in the memory of one process, for tests and simulation.
 
-It is no kinder than a real one: revisions are compared, deadlines are honoured, history is forgotten. Opened as
-ordered it behaves like a store without transactions. It counts its calls, so a test can hold a flow to its round
-trips.
+It is as strict as a real store: it compares revisions, honours deadlines and forgets old history. ``MemoryMode`` says
+which kind of store it behaves like. It counts its calls, so that a test can limit the round trips of a flow.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -46,15 +46,33 @@ from netplug_core.records import (
     Write,
 )
 
-__all__ = ["CallCounts", "MemoryDatastore"]
+__all__ = ["CallCounts", "MemoryDatastore", "MemoryMode"]
 
 _WATCH_POLL_S = 0.1
 _MAX_INSERTIONS = 16  # paths that are put in their places one by one rather than by sorting all
 
 
+class MemoryMode(enum.Enum):
+    """Which kind of store the memory store behaves like.
+
+    ``ATOMIC`` applies a commit whole or not at all, as etcd and sqlite do. ``ORDERED`` applies the writes one by one.
+    ``KUBE_LIKE`` is ordered, and behaves like an API server: the revision of a record is its uid and its number, and
+    an update that changes nothing keeps the revision and makes no event.
+    """
+
+    ATOMIC = "atomic"
+    ORDERED = "ordered"
+    KUBE_LIKE = "kube-like"
+
+    @property
+    def atomicity(self) -> Atomicity:
+        """What a failing commit leaves behind in this mode."""
+        return Atomicity.ATOMIC if self is MemoryMode.ATOMIC else Atomicity.ORDERED
+
+
 @define
 class CallCounts:
-    """How often a store was asked; what a test of round trips compares."""
+    """How many reads and commits a store has served."""
 
     reads: int = 0
     commits: int = 0
@@ -62,19 +80,14 @@ class CallCounts:
 
 @define
 class _ChangeEvent:
-    # One change, and what stood there before it: pages of an older revision are made from that.
+    # One change, with the record before it: the pages of an older revision are made from that.
     number: int
-    key: Key[object]
-    after: Record[object] | None
+    change: WatchEvent[object]
     before: Record[object] | None
-
-    @property
-    def change(self) -> WatchEvent[object]:
-        return WatchEvent(self.key, self.after.value if self.after else None, Revision(str(self.number)))
 
 
 class _SortedPaths:
-    """The paths of one kind's keys. They are sorted when somebody lists them, not whenever one comes."""
+    """The paths of one kind's keys; they are sorted at the next list, not at each write."""
 
     def __init__(self) -> None:
         self._sorted: list[tuple[str, ...]] = []
@@ -101,16 +114,17 @@ class _SortedPaths:
 
 
 class MemoryDatastore:
-    """All records of one process, lost with it.
+    """Records that end with the process; threads may share the store.
 
-    ``clock`` is what a watch waits on; ``keep_changes`` is how many changes a watch, or the next page of a list, can
-    look back on.
+    A watch waits on ``clock``. ``keep_changes`` is the number of past changes that a watch, or the next page of a
+    list, can start from.
     """
 
-    def __init__(self, atomicity: Atomicity = Atomicity.ATOMIC, *, clock: Clock, keep_changes: int = 10_000) -> None:
+    def __init__(self, mode: MemoryMode = MemoryMode.ATOMIC, *, clock: Clock, keep_changes: int = 10_000) -> None:
         self.calls = CallCounts()
+        self.description = DatastoreDescription(name="memory", atomicity=mode.atomicity, location="this process")
+        self._mode = mode
         self._clock = clock
-        self.description = DatastoreDescription(name="memory", atomicity=atomicity, location="this process")
         self._records: dict[Key[object], Record[object]] = {}
         self._paths: dict[Kind[object], _SortedPaths] = {}
         self._newest: dict[Kind[object], int] = {}
@@ -132,21 +146,21 @@ class MemoryDatastore:
         _check(deadline)
         with self._lock:
             self.calls.commits += 1
-            if self.description.atomicity is Atomicity.ORDERED:
-                return self._apply_in_order(writes)
-            return self._apply_atomically(writes)
+            if self._mode is MemoryMode.ATOMIC:
+                return self._apply_atomically(writes)
+            return self._apply_in_order(writes)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
-        seen = {kind: _number_of(revision) for kind, revision in start.items()}
+        seen = {kind: self._number_of(revision) for kind, revision in start.items()}
         while True:
             with self._lock:
                 events = self._events_after(min(seen.values(), default=self._number))
                 number = self._number
             if events is None:
-                raise WatchExpired(min(start.values(), key=_number_of))
+                raise WatchExpired(min(start.values(), key=self._number_of))
             for event in events:
-                if event.number > seen.get(event.key.kind, number):
+                if event.number > seen.get(event.change.key.kind, number):
                     yield event.change
             seen = {kind: max(number, before) for kind, before in seen.items()}
             if deadline.has_passed:
@@ -166,7 +180,7 @@ class MemoryDatastore:
         # What was changed since the first page is shown as it was then.
         was: dict[Key[object], Record[object] | None] = {}
         for event in events:
-            was.setdefault(event.key, event.before)
+            was.setdefault(event.change.key, event.before)
         still = (record for record in self._records_after(query, last) if record.key not in was)
         then = (
             record for record in was.values() if record and _is_in_list(record.key, query) and record.key.path > last
@@ -220,7 +234,7 @@ class MemoryDatastore:
     def _check_condition(self, writes: Sequence[Write], condition: Condition, *, applied: int = 0) -> None:
         current: Record[object] | None = None
         if isinstance(condition, KindCondition):
-            holds = self._newest.get(condition.kind, 0) <= _number_of(condition.revision) <= self._number
+            holds = self._newest.get(condition.kind, 0) <= self._number_of(condition.revision) <= self._number
         else:
             current = self._records.get(condition.key)
             holds = condition.expected == (current.revision if current else ABSENT)
@@ -228,19 +242,32 @@ class MemoryDatastore:
             raise condition_error(writes[condition.index], condition.index, current, applied=applied)
 
     def _change(self, key: Key[object], value: object | None) -> Revision:
+        before = self._records.get(key)
+        if self._mode is MemoryMode.KUBE_LIKE and before is not None and before.value == value:
+            return before.revision
         self._number += 1
-        revision = Revision(str(self._number))
-        before, after = self._records.get(key), None
+        revision = self._revision_of_change(before)
         if value is not None:
-            after = self._records[key] = Record(key, value, revision)
+            self._records[key] = Record(key, value, revision)
             self._newest[key.kind] = self._number
         else:
             del self._records[key]
-        if (before is None) is not (after is None):
+        if (before is None) is not (value is None):
             paths = self._paths.setdefault(key.kind, _SortedPaths())
             paths.add(key.path) if before is None else paths.remove(key.path)
-        self._events.append(_ChangeEvent(self._number, key, after, before))
+        self._events.append(_ChangeEvent(self._number, WatchEvent(key, value, revision), before))
         return revision
+
+    def _revision_of_change(self, before: Record[object] | None) -> Revision:
+        if self._mode is not MemoryMode.KUBE_LIKE:
+            return Revision(str(self._number))
+        uid = before.revision.partition("/")[0] if before else f"uid-{self._number}"
+        return Revision(f"{uid}/{self._number}")
+
+    def _number_of(self, revision: Revision) -> int:
+        # A revision that this store never gave counts as older than everything, so it proves nothing.
+        number = revision.rpartition("/")[2] if self._mode is MemoryMode.KUBE_LIKE else revision
+        return int(number) if number.isascii() and number.isdigit() else -1
 
 
 def _check(deadline: Deadline) -> None:
@@ -254,11 +281,6 @@ def _is_in_list(key: Key[object], query: List[object]) -> bool:
 
 def _path(record: Record[object]) -> tuple[str, ...]:
     return record.key.path
-
-
-def _number_of(revision: Revision) -> int:
-    # A revision that this store never gave is older than everything, so nothing is concluded from it.
-    return int(revision) if revision.isascii() and revision.isdigit() else -1
 
 
 def _parse_after(after: str) -> tuple[int, tuple[str, ...]]:

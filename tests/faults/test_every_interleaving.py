@@ -16,10 +16,10 @@ from threading import Semaphore, Thread
 import pytest
 from attrs import Factory, define, evolve, field
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, ReleaseRequest
@@ -148,11 +148,11 @@ def every_schedule(run: Callable[[Callable[[Sequence[str]], str]], None]) -> Ite
 
 
 def run_concurrently(
-    operations: Sequence[StoreOperation | RunCollector], atomicity: Atomicity, choose: Callable[[Sequence[str]], str]
+    operations: Sequence[StoreOperation | RunCollector], mode: MemoryMode, choose: Callable[[Sequence[str]], str]
 ) -> None:
     """Do some acts at once, in the order that is chosen; then take everything down."""
     clock, turns = ManualClock(), CallScheduler()
-    bench = AllocatorHarness(store=MemoryDatastore(atomicity, clock=clock), clock=clock, open_ipam=open_ipam)
+    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_ipam)
     for act in SETUP:
         bench.run(act)
 
@@ -172,9 +172,9 @@ def pairs() -> list[tuple[str, str]]:
     return [pair for pair in every if pair[0] != pair[1]] if IS_DEEP else list(PAIRS)
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
 @pytest.mark.parametrize("names", pairs(), ids=" and ".join)
-def test_in_whatever_order_two_clients_call_nothing_is_lost(names: tuple[str, str], atomicity: Atomicity) -> None:
+def test_in_whatever_order_two_clients_call_nothing_is_lost(names: tuple[str, str], mode: MemoryMode) -> None:
     acts = [MAX_TXN_OPERATIONS[name] for name in names]
-    ran = list(every_schedule(partial(run_concurrently, acts, atomicity)))
+    ran = list(every_schedule(partial(run_concurrently, acts, mode)))
     assert len(set(ran)) == len(ran) > 1

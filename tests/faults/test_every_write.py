@@ -16,9 +16,9 @@ from itertools import combinations
 
 import pytest
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.testing.allocator.client import CallFault
 from netplug_core.testing.allocator.harness import AllocatorHarness
@@ -32,9 +32,9 @@ def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
 
-def make_harness(atomicity: Atomicity) -> AllocatorHarness:
+def make_harness(mode: MemoryMode) -> AllocatorHarness:
     clock = ManualClock()
-    return AllocatorHarness(store=MemoryDatastore(atomicity, clock=clock), clock=clock, open_ipam=open_ipam)
+    return AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_ipam)
 
 
 def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, ...]]:
@@ -44,12 +44,10 @@ def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, 
         yield from ((one, two) for one, two in combinations(faults, 2) if one.call_number < two.call_number)
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_whatever_happens_nothing_is_lost_and_nothing_is_there_twice(
-    scenario: FaultScenario, atomicity: Atomicity
-) -> None:
-    arrange = partial(make_harness, atomicity)
+def test_whatever_happens_nothing_is_lost_and_nothing_is_there_twice(scenario: FaultScenario, mode: MemoryMode) -> None:
+    arrange = partial(make_harness, mode)
     suffered = 0
     for script in fault_sequences(tuple(every_fault(scenario, arrange))):
         run_with_faults(scenario, arrange, *script)

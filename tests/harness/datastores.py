@@ -1,4 +1,4 @@
-"""Each of the six stores, opened empty for a test: memory in both ways, sqlite, etcd, the API server in both modes."""
+"""Each store, opened empty for a test: memory in its three modes, sqlite, etcd, the API server in both modes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.layout import CrdMode
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.kube_apiserver import ApiServer
@@ -23,6 +23,7 @@ __all__ = ["STORES", "open_empty_store"]
 STORES = (
     "memory-atomic",
     "memory-ordered",
+    "memory-kube-like",
     "sqlite",
     pytest.param("etcdv3", marks=pytest.mark.etcd),
     pytest.param("kubernetes-v1", marks=pytest.mark.apiserver),
@@ -36,7 +37,7 @@ def open_empty_store(name: str, request: pytest.FixtureRequest, folder: Path) ->
     """The store of that name with nothing in it; servers are those of the fixtures ``etcd`` and ``api_server``."""
     clock = SystemClock()
     if name.startswith("memory"):
-        yield MemoryDatastore(Atomicity(name.removeprefix("memory-")), clock=clock)
+        yield MemoryDatastore(MemoryMode(name.removeprefix("memory-")), clock=clock)
     elif name == "sqlite":
         with closing(SqliteDatastore(str(folder / "netplug.db"), clock=clock)) as store:
             yield store

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from attrs import define, evolve, field
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.decide import decide, queries
@@ -96,10 +96,10 @@ class IPAMHarness:
     cache: DatastoreCache | None = field(default=None)
 
     @classmethod
-    def new(cls, atomicity: Atomicity = Atomicity.ATOMIC) -> IPAMHarness:
+    def new(cls, mode: MemoryMode = MemoryMode.ATOMIC) -> IPAMHarness:
         """An empty store."""
         clock = ManualClock()
-        return cls(clock, MemoryDatastore(atomicity, clock=clock))
+        return cls(clock, MemoryDatastore(mode, clock=clock))
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netplug_core.datastore.protocol import Atomicity
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.protocol import EndpointWrites
@@ -31,9 +31,9 @@ def refusing_endpoint_part(error: NetplugError) -> EndpointWrites:
     return EndpointWrites(queries=(), writes=lambda _snapshot, _assignment: error)
 
 
-def make_cluster(atomicity: Atomicity = Atomicity.ATOMIC) -> IPAMHarness:
+def make_cluster(mode: MemoryMode = MemoryMode.ATOMIC) -> IPAMHarness:
     """A cluster with one pool of each family, four blocks each."""
-    made = IPAMHarness.new(atomicity)
+    made = IPAMHarness.new(mode)
     made.add_pool("main", IPV4_POOL)
     made.add_pool("six", IPV6_POOL)
     made.take_call_counts()

@@ -7,10 +7,10 @@ from itertools import count
 
 from attrs import define, evolve, field
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.changes import apply, create, delete, find, list_all, replace
 from netplug_core.flows.resources.outcome import Outcome
 from netplug_core.records import Create, Key, Record, Revision
@@ -41,10 +41,10 @@ class ResourceHarness:
     uids: Iterator[str] = field(factory=_uid_sequence)
 
     @classmethod
-    def with_atomicity(cls, atomicity: Atomicity) -> ResourceHarness:
+    def with_mode(cls, mode: MemoryMode) -> ResourceHarness:
         """A bench with an empty store of that sort."""
         clock = ManualClock()
-        return cls(clock, MemoryDatastore(atomicity, clock=clock))
+        return cls(clock, MemoryDatastore(mode, clock=clock))
 
     @property
     def deadline(self) -> Deadline:

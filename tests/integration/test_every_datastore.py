@@ -66,7 +66,7 @@ def etcd() -> Iterator[EtcdCluster]:
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Datastore]:
-    """Each of the six in turn, empty."""
+    """Each of the stores in turn, empty."""
     with open_empty_store(request.param, request, tmp_path) as opened:
         yield opened
 

@@ -14,9 +14,9 @@ from attrs import evolve, frozen
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.layout import CrdMode
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.datastore.write_set import fold_writes
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.records import (
@@ -100,7 +100,7 @@ def test_the_allocator_keeps_its_invariants(api_server: ApiServer, mode: CrdMode
     def emptied(clock: Clock) -> Iterator[Datastore]:
         delete_custom_objects(api_server, mode)
         server = KubernetesDatastore(open_client(api_server, clock=clock), mode=mode)
-        with closing(SplitDatastore(server, MemoryDatastore(Atomicity.ORDERED, clock=clock))) as store:
+        with closing(SplitDatastore(server, MemoryDatastore(MemoryMode.ORDERED, clock=clock))) as store:
             yield store
 
     def cold(store: Datastore, clock: Clock) -> BlockIPAM:

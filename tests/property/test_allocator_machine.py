@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import settings
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
@@ -23,8 +23,8 @@ from netplug_core.testing.allocator.machine import allocator_machine
 UNCACHED_KINDS = frozenset((HANDLE, WORKLOAD_ENDPOINT))
 
 
-def open_memory_store(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:
-    return nullcontext(MemoryDatastore(atomicity, clock=clock))
+def open_memory_store(clock: Clock, *, mode: MemoryMode) -> AbstractContextManager[Datastore]:
+    return nullcontext(MemoryDatastore(mode, clock=clock))
 
 
 @contextmanager
@@ -46,17 +46,21 @@ def open_resident_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     )
 
 
-open_atomic_store = partial(open_memory_store, atomicity=Atomicity.ATOMIC)
-open_ordered_store = partial(open_memory_store, atomicity=Atomicity.ORDERED)
+open_atomic_store = partial(open_memory_store, mode=MemoryMode.ATOMIC)
+open_ordered_store = partial(open_memory_store, mode=MemoryMode.ORDERED)
+open_kube_like_store = partial(open_memory_store, mode=MemoryMode.KUBE_LIKE)
 
 TestOnAnAtomicStore = allocator_machine(open_atomic_store, open_standalone_ipam).TestCase
 TestOnAnOrderedStore = allocator_machine(open_ordered_store, open_standalone_ipam).TestCase
+TestOnAKubeLikeStore = allocator_machine(open_kube_like_store, open_standalone_ipam).TestCase
 TestResidentOnAnAtomicStore = allocator_machine(open_atomic_store, open_resident_ipam).TestCase
 TestResidentOnAnOrderedStore = allocator_machine(open_ordered_store, open_resident_ipam).TestCase
+TestResidentOnAKubeLikeStore = allocator_machine(open_kube_like_store, open_resident_ipam).TestCase
 TestOnSqlite = allocator_machine(open_sqlite_store, open_standalone_ipam).TestCase
 
 # A step is many calls, each of them judged: fewer examples than for other laws keep a run short; `nightly` has plenty.
-ALLOCATOR_EXAMPLES = settings(max_examples=max(20, settings().max_examples // 2))
-TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = ALLOCATOR_EXAMPLES
+ALLOCATOR_EXAMPLES = settings(max_examples=max(12, settings().max_examples // 3))
+TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = TestOnAKubeLikeStore.settings = ALLOCATOR_EXAMPLES
 TestResidentOnAnAtomicStore.settings = TestResidentOnAnOrderedStore.settings = ALLOCATOR_EXAMPLES
+TestResidentOnAKubeLikeStore.settings = ALLOCATOR_EXAMPLES
 TestOnSqlite.settings = settings(ALLOCATOR_EXAMPLES, max_examples=ALLOCATOR_EXAMPLES.max_examples // 4)

@@ -11,8 +11,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.flows.resources.outcome import Effect
 from netplug_core.records import Create
 from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
@@ -106,7 +106,7 @@ def test_what_is_applied_is_stored_and_applying_again_changes_nothing(
     pair: tuple[Resource, Resource], fault: Fault | None
 ) -> None:
     """Laws 1, 2, 4 and 5."""
-    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     for wanted in pair:
         bench.apply(wanted, store=bench.with_faults(**unlucky(fault)))
         stored = stored_in(bench, wanted)
@@ -128,7 +128,7 @@ def test_whoever_was_there_first_keeps_what_is_not_a_persons_to_write(
     pair: tuple[Resource, Resource], fault: Fault | None
 ) -> None:
     """Laws 2, 3 and 4."""
-    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     first, second = pair
     kept = evolve(
         first.metadata, uid="theirs", creation_time_ns=7_000_000_000, finalizers=("f",), unknown_json='{"later":1}'

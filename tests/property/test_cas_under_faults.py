@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import run
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Decision, Get, Key, Kind, Query, Snapshot, Update, Write
@@ -76,11 +76,11 @@ def lines_of(store: Datastore, clock: ManualClock) -> Counter[str]:
     return Counter(book.value if book else ())
 
 
-@pytest.mark.parametrize("atomicity,faults", [(Atomicity.ATOMIC, ANYWHERE), (Atomicity.ORDERED, IN_ORDER)])
+@pytest.mark.parametrize("mode,faults", [(MemoryMode.ATOMIC, ANYWHERE), (MemoryMode.ORDERED, IN_ORDER)])
 @given(data=st.data())
-def test_every_line_is_entered_once(atomicity: Atomicity, faults: tuple[Fault, ...], data: st.DataObject) -> None:
+def test_every_line_is_entered_once(mode: MemoryMode, faults: tuple[Fault, ...], data: st.DataObject) -> None:
     clock = ManualClock()
-    inner = MemoryDatastore(atomicity, clock=clock)
+    inner = MemoryDatastore(mode, clock=clock)
     drawn = data.draw(st.dictionaries(st.integers(1, 8), st.sampled_from((*faults, MEANWHILE)), max_size=6))
     others = {number: f"other-{number}" for number, fault in drawn.items() if fault == MEANWHILE}
 
@@ -104,10 +104,10 @@ def test_every_line_is_entered_once(atomicity: Atomicity, faults: tuple[Fault, .
 
 
 @pytest.mark.parametrize("fault", [LostRace(), LostReply()])
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_a_lost_race_or_reply_is_no_error_and_nothing_is_written_twice(atomicity: Atomicity, fault: Fault) -> None:
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_a_lost_race_or_reply_is_no_error_and_nothing_is_written_twice(mode: MemoryMode, fault: Fault) -> None:
     clock = ManualClock()
-    inner = MemoryDatastore(atomicity, clock=clock)
+    inner = MemoryDatastore(mode, clock=clock)
     assert work(FaultyDatastore(inner, {1: fault}), clock, "ann")
     assert lines_of(inner, clock) == Counter(("ann",))
     assert inner.calls.commits == 1

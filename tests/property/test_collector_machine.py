@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from attrs import define, evolve, frozen
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
@@ -162,12 +161,12 @@ def owner_of(container: str, pod: str = "") -> Pairs:
 
 
 class CollectorMachine(RuleBasedStateMachine):
-    atomicity: Atomicity
+    mode: MemoryMode
 
     def __init__(self) -> None:
         super().__init__()
         bench = CollectorHarness()
-        bench.inner = MemoryDatastore(self.atomicity, clock=bench.clock)
+        bench.inner = MemoryDatastore(self.mode, clock=bench.clock)
         bench.store = bench.inner
         bench.orchestrator.nodes = set(NODES)
         bench.add_pool("four", "10.0.0.0/28")
@@ -435,13 +434,17 @@ class CollectorMachine(RuleBasedStateMachine):
 
 
 class OnAnAtomicStore(CollectorMachine):
-    atomicity = Atomicity.ATOMIC
+    mode = MemoryMode.ATOMIC
 
 
 class OnAnOrderedStore(CollectorMachine):
-    atomicity = Atomicity.ORDERED
+    mode = MemoryMode.ORDERED
+
+
+class OnAKubeLikeStore(CollectorMachine):
+    mode = MemoryMode.KUBE_LIKE
 
 
 TestOnAnAtomicStore = OnAnAtomicStore.TestCase
 TestOnAnOrderedStore = OnAnOrderedStore.TestCase
-TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = settings(max_examples=2 * settings().max_examples)
+TestOnAKubeLikeStore = OnAKubeLikeStore.TestCase

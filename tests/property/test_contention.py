@@ -22,11 +22,11 @@ from attrs import define, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
@@ -175,10 +175,10 @@ def always_first_block(node: str, pool: Prefix, blocks: int) -> int:
 
 
 def run_contention(
-    seed: int, atomicity: Atomicity, order: BlockOrder, *, rounds: int = 1, is_warm: bool = False
+    seed: int, mode: MemoryMode, order: BlockOrder, *, rounds: int = 1, is_warm: bool = False
 ) -> ContentionRun:
     """Every node assigns ``rounds`` addresses, one after the other, beginning in the same moment."""
-    run = ContentionRun(MemoryDatastore(atomicity, clock=ManualClock()))
+    run = ContentionRun(MemoryDatastore(mode, clock=ManualClock()))
     pool = IPPool.for_prefix(POOL, name="main")
     run.store.commit((Create(pool.key, pool),), deadline=Deadline.after(ManualClock(), 1))
     turns = SimulatedTime(dict.fromkeys(range(NODES), 0.0))
@@ -224,38 +224,38 @@ def check_run(run: ContentionRun, rounds: int = 1) -> None:
     assert sorted(confirmed) == sorted(owners)
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
 @pytest.mark.parametrize("order", [hashed_start, always_first_block])
 @CONTENTION_EXAMPLES
 @given(seed=st.integers(0, 2**32))
-def test_everyone_is_served_with_few_calls(atomicity: Atomicity, order: BlockOrder, seed: int) -> None:
-    run = run_contention(seed, atomicity, order)
+def test_everyone_is_served_with_few_calls(mode: MemoryMode, order: BlockOrder, seed: int) -> None:
+    run = run_contention(seed, mode, order)
     check_run(run)
     assert max(run.calls.values()) <= MAX_CALLS_PER_ADDRESS
     assert max(run.elapsed_s.values()) < DEADLINE_S / 10
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
 @pytest.mark.parametrize("is_warm", [False, True])
 @CONTENTION_EXAMPLES
 @given(seed=st.integers(0, 2**32))
-def test_so_it_is_when_each_wants_one_after_the_other(atomicity: Atomicity, *, is_warm: bool, seed: int) -> None:
+def test_so_it_is_when_each_wants_one_after_the_other(mode: MemoryMode, *, is_warm: bool, seed: int) -> None:
     """Also for resident processes, whose memory the others make stale at every turn."""
-    run = run_contention(seed, atomicity, hashed_start, rounds=ROUNDS, is_warm=is_warm)
+    run = run_contention(seed, mode, hashed_start, rounds=ROUNDS, is_warm=is_warm)
     check_run(run, ROUNDS)
     assert max(run.calls.values()) <= ROUNDS * MAX_CALLS_PER_ADDRESS
 
 
 def test_how_often_the_store_is_asked() -> None:
     """Trap 41: in place of the thousands of calls that loops without back-off make of this."""
-    for atomicity in Atomicity:
+    for mode in MemoryMode:
         for order in (hashed_start, always_first_block):
-            run = run_contention(0, atomicity, order)
+            run = run_contention(0, mode, order)
             check_run(run)
-            run.print_summary(f"{NODES} nodes, {BLOCKS} blocks, {atomicity.value} store, {order.__name__}")
+            run.print_summary(f"{NODES} nodes, {BLOCKS} blocks, {mode.value} store, {order.__name__}")
             assert sum(run.calls.values()) <= 20 * NODES
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    first, second = (run_contention(7, Atomicity.ATOMIC, hashed_start) for _ in range(2))
+    first, second = (run_contention(7, MemoryMode.ATOMIC, hashed_start) for _ in range(2))
     assert (first.addresses, first.calls, first.elapsed_s) == (second.addresses, second.calls, second.elapsed_s)

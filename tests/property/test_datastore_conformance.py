@@ -12,18 +12,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
 from netplug_core.testing.datastore_conformance import datastore_conformance
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC, OpenStore
 from netplug_core.testing.faults import FaultyDatastore
 
 
-def open_memory_store(clock: Clock, *, atomicity: Atomicity) -> AbstractContextManager[Datastore]:
-    return nullcontext(MemoryDatastore(atomicity, clock=clock))
+def open_memory_store(clock: Clock, *, mode: MemoryMode) -> AbstractContextManager[Datastore]:
+    return nullcontext(MemoryDatastore(mode, clock=clock))
 
 
 def open_store_without_faults(clock: Clock) -> AbstractContextManager[Datastore]:
@@ -40,14 +40,16 @@ def open_sqlite_store(clock: Clock) -> Iterator[Datastore]:
 
 
 STORES: dict[str, OpenStore] = {
-    "memory-atomic": partial(open_memory_store, atomicity=Atomicity.ATOMIC),
-    "memory-ordered": partial(open_memory_store, atomicity=Atomicity.ORDERED),
+    "memory-atomic": partial(open_memory_store, mode=MemoryMode.ATOMIC),
+    "memory-ordered": partial(open_memory_store, mode=MemoryMode.ORDERED),
+    "memory-kube-like": partial(open_memory_store, mode=MemoryMode.KUBE_LIKE),
     "memory-faultless": open_store_without_faults,
     "sqlite": open_sqlite_store,
 }
 
 TestMemoryAtomic = datastore_conformance(STORES["memory-atomic"]).TestCase
 TestMemoryOrdered = datastore_conformance(STORES["memory-ordered"]).TestCase
+TestMemoryKubeLike = datastore_conformance(STORES["memory-kube-like"]).TestCase
 TestSqlite = datastore_conformance(open_sqlite_store).TestCase
 
 

@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import CNIResult
@@ -102,7 +102,7 @@ class KilledFlowScenario:
 
     container: ContainerInterface = DEFAULT_CONTAINER
     ipam: dict[str, object] = DUAL_STACK
-    atomicity: Atomicity = Atomicity.ATOMIC
+    mode: MemoryMode = MemoryMode.ATOMIC
     is_repetition: bool = False
 
 
@@ -110,12 +110,12 @@ SCENARIOS = st.builds(
     KilledFlowScenario,
     container=st.builds(ContainerInterface, ifname=st.sampled_from(("eth0", "net0")), args=st.sampled_from(("", POD))),
     ipam=st.sampled_from(IPAMS),
-    atomicity=st.sampled_from(Atomicity),
+    mode=st.sampled_from(MemoryMode),
     is_repetition=st.booleans(),
 )
 # Every effect of every scenario has a number below this; a longer life sees the end of the flow.
 LIFETIMES = st.integers(0, 60)
-STORES = pytest.mark.parametrize("atomicity", list(Atomicity))
+STORES = pytest.mark.parametrize("mode", list(MemoryMode))
 
 
 @define
@@ -128,7 +128,7 @@ class KilledFlowNode:
 
     def __attrs_post_init__(self) -> None:
         clock = ManualClock()
-        self.harness = CNINodeHarness(clock=clock, memory=MemoryDatastore(self.scenario.atomicity, clock=clock))
+        self.harness = CNINodeHarness(clock=clock, memory=MemoryDatastore(self.scenario.mode, clock=clock))
         self.harness.add_pool("four", "10.65.0.0/28")
         self.harness.add_pool("six", "fd00:65::/124")
         self.unaffected_result = self.harness.add(OTHER, ipam=DUAL_STACK)
@@ -152,7 +152,7 @@ class KilledFlowNode:
 
     def finish_collection(self) -> None:
         """What GC left where it may leave anything: one handle, without an address and without an endpoint."""
-        if self.scenario.atomicity is Atomicity.ORDERED:
+        if self.scenario.mode is not MemoryMode.ATOMIC:
             assert len(self.harness.allocations()) == len(self.unaffected_result.ips)
             assert len(self.harness.endpoints()) == 1
             self.delete()
@@ -220,7 +220,7 @@ def attached_node(scenario: KilledFlowScenario) -> KilledFlowNode:
 
 @pytest.mark.parametrize(
     "scenario",
-    [KilledFlowScenario(), KilledFlowScenario(atomicity=Atomicity.ORDERED, is_repetition=True)],
+    [KilledFlowScenario(), KilledFlowScenario(mode=MemoryMode.ORDERED, is_repetition=True)],
     ids=["first", "repetition"],
 )
 def test_add_dies_at_each_effect_then_del(scenario: KilledFlowScenario) -> None:
@@ -228,11 +228,9 @@ def test_add_dies_at_each_effect_then_del(scenario: KilledFlowScenario) -> None:
 
 
 @STORES
-def test_del_dies_at_each_effect_then_del(atomicity: Atomicity) -> None:
+def test_del_dies_at_each_effect_then_del(mode: MemoryMode) -> None:
     assert (
-        every_death(
-            lambda: attached_node(KilledFlowScenario(atomicity=atomicity)), KilledFlowNode.delete, KilledFlowNode.delete
-        )
+        every_death(lambda: attached_node(KilledFlowScenario(mode=mode)), KilledFlowNode.delete, KilledFlowNode.delete)
         >= 3
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import InvariantBroken, Unavailable
@@ -50,7 +50,7 @@ def test_calls_are_counted_also_those_that_are_refused(store: MemoryDatastore, d
 
 
 def test_it_says_what_it_is(clock: ManualClock) -> None:
-    store = MemoryDatastore(Atomicity.ORDERED, clock=clock)
+    store = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
     assert (store.description.name, store.description.atomicity) == ("memory", Atomicity.ORDERED)
 
 
@@ -105,7 +105,7 @@ def test_a_watch_of_nothing_ends_by_its_deadline(store: MemoryDatastore, deadlin
 
 
 def test_an_ordered_store_makes_every_write_by_itself(clock: ManualClock, deadline: Deadline) -> None:
-    store = MemoryDatastore(Atomicity.ORDERED, clock=clock)
+    store = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
     writes = (Create(APPLE, "pending"), Update(APPLE, "confirmed", Written(0)), Delete(APPLE, Written(1)))
     assert store.commit(writes, deadline=deadline) == ("1", "2", "3")
     told = [change.value for change in store.watch({FRUIT: Revision("0")}, deadline=deadline)]
@@ -113,7 +113,32 @@ def test_an_ordered_store_makes_every_write_by_itself(clock: ManualClock, deadli
 
 
 def test_an_ordered_store_is_as_strict_with_lists_that_make_no_sense(clock: ManualClock, deadline: Deadline) -> None:
-    store = MemoryDatastore(Atomicity.ORDERED, clock=clock)
+    store = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
     with pytest.raises(InvariantBroken):
         store.commit((Create(APPLE, "a"), Create(APPLE, "b")), deadline=deadline)
     assert store.read((Get(APPLE),), deadline=deadline).find(APPLE) is None
+
+
+def test_a_kube_like_store_keeps_the_revision_of_an_update_that_changes_nothing(
+    clock: ManualClock, deadline: Deadline
+) -> None:
+    store = MemoryDatastore(MemoryMode.KUBE_LIKE, clock=clock)
+    (created,) = store.commit((Create(APPLE, "a"),), deadline=deadline)
+    assert store.commit((Update(APPLE, "a", created),), deadline=deadline) == (created,)
+    with pytest.raises(Conflict):
+        store.commit((Update(APPLE, "a", Revision("77")),), deadline=deadline)
+    (changed,) = store.commit((Update(APPLE, "b", created),), deadline=deadline)
+    events = [(event.value, event.revision) for event in store.watch({FRUIT: Revision("0")}, deadline=deadline)]
+    assert events == [("a", created), ("b", changed)]
+    assert next(store.watch({FRUIT: created}, deadline=deadline)).revision == changed
+
+
+def test_a_kube_like_store_has_the_uid_of_a_record_in_its_revision(clock: ManualClock, deadline: Deadline) -> None:
+    store = MemoryDatastore(MemoryMode.KUBE_LIKE, clock=clock)
+    created, changed = store.commit((Create(APPLE, "a"), Update(APPLE, "b", Written(0))), deadline=deadline)
+    assert (created, changed) == ("uid-1/1", "uid-1/2")
+    with pytest.raises(Conflict):
+        store.commit((Delete(APPLE, Revision("uid-0/2")),), deadline=deadline)
+    store.commit((Delete(APPLE, changed),), deadline=deadline)
+    assert store.commit((Create(APPLE, "a"),), deadline=deadline) == ("uid-4/4",)
+    assert dict(store.read((List(FRUIT),), deadline=deadline).revisions) == {FRUIT: "4"}

@@ -2,10 +2,9 @@
 
 import pytest
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.records import (
     Create,
     Delete,
@@ -35,9 +34,9 @@ SOME_LOAN = LOAN.key("17")
 class CacheHarness:
     """A store with a few books, and somebody who remembers what he saw of it."""
 
-    def __init__(self, atomicity: Atomicity = Atomicity.ATOMIC) -> None:
+    def __init__(self, mode: MemoryMode = MemoryMode.ATOMIC) -> None:
         self.clock = ManualClock()
-        self.store = MemoryDatastore(atomicity, clock=self.clock)
+        self.store = MemoryDatastore(mode, clock=self.clock)
         self.warm = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset({LOAN}))
         self.store.commit((Create(ATLAS, "a"), Create(COOKING, "c")), deadline=self.deadline)
 
@@ -170,9 +169,9 @@ def test_a_deleted_record_is_known_to_be_absent(library: CacheHarness) -> None:
     assert titles(known.list(BOOKS)) == ["cooking"]
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_of_several_writes_to_one_key_the_last_is_remembered(atomicity: Atomicity) -> None:
-    library = CacheHarness(atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_of_several_writes_to_one_key_the_last_is_remembered(mode: MemoryMode) -> None:
+    library = CacheHarness(mode)
     library.read(BOOKS)
     library.commit(Create(BIBLE, "draft"), Update(BIBLE, "b", Written(0)))
     assert library.recalled(Get(BIBLE)).find(BIBLE) == Record(BIBLE, "b", library.revision(BIBLE))
@@ -204,7 +203,7 @@ def test_a_store_that_judges_conditions_is_remembered_however_long_ago_it_was_re
 
 
 def test_a_store_that_judges_none_is_remembered_for_half_a_second() -> None:
-    library = CacheHarness(Atomicity.ORDERED)
+    library = CacheHarness(MemoryMode.ORDERED)
     library.read(BOOKS)
     library.clock.sleep(ORDERED_MAX_AGE_S)
     assert library.is_known(BOOKS)
@@ -216,7 +215,7 @@ def test_a_store_that_judges_none_is_remembered_for_half_a_second() -> None:
 
 
 def test_the_oldest_answer_is_what_counts_and_a_commit_of_ours_is_no_reading() -> None:
-    library = CacheHarness(Atomicity.ORDERED)
+    library = CacheHarness(MemoryMode.ORDERED)
     library.read(UPPER)
     library.clock.sleep(0.4)
     library.read(LOWER)

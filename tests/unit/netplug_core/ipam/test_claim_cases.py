@@ -3,9 +3,9 @@
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import ConfigurationError, ContentionExhausted, Unavailable
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import claim, claims_of, ensure_blocks, relinquish_block
@@ -70,7 +70,7 @@ def test_four_claims_of_one_range_at_once_all_succeed() -> None:
 
 def test_a_claim_that_was_only_begun_is_given_up_when_another_took_the_block() -> None:
     """I-40."""
-    bench = IPAMHarness.new(Atomicity.ORDERED)
+    bench = IPAMHarness.new(MemoryMode.ORDERED)
     bench.add_pool("main", "10.0.0.0/24")
     conditions = 5
     with pytest.raises(ProcessDied):
@@ -81,10 +81,10 @@ def test_a_claim_that_was_only_begun_is_given_up_when_another_took_the_block() -
     assert bench.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, BLOCK_1): "confirmed"}
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_a_claim_that_another_process_is_giving_up_is_not_confirmed_behind_its_back(atomicity: Atomicity) -> None:
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_a_claim_that_another_process_is_giving_up_is_not_confirmed_behind_its_back(mode: MemoryMode) -> None:
     """I-41: the confirmation meets another revision, reads again and makes the claim pending first."""
-    bench = IPAMHarness.new(atomicity)
+    bench = IPAMHarness.new(mode)
     bench.add_pool("main", "10.0.0.0/24")
     bench.put_block(BLOCK_0)
     bench.put_affinity(BLOCK_0, AffinityState.PENDING)
@@ -96,10 +96,10 @@ def test_a_claim_that_another_process_is_giving_up_is_not_confirmed_behind_its_b
     assert bench.held() == {"10.0.0.0": "h"}
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_a_block_that_is_claimed_again_is_not_deleted(atomicity: Atomicity) -> None:
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_a_block_that_is_claimed_again_is_not_deleted(mode: MemoryMode) -> None:
     """I-41, the other half: whoever was giving it up meets the block's new revision."""
-    bench = IPAMHarness.new(atomicity)
+    bench = IPAMHarness.new(mode)
     bench.add_pool("main", "10.0.0.0/24")
     bench.put_owned_block(BLOCK_0)
     store = FaultyDatastore(bench.store, {1: RunBefore(lambda: bench.assign_or_refuse("h"))})

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Prefix
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.flows.ipam.addresses import find_holder
 from netplug_core.flows.ipam.affinities import claim, relinquish_block, relinquish_node, relinquish_pool
 from netplug_core.flows.resources.overview import read_utilization
@@ -27,9 +27,9 @@ from tests.harness.ipam_release import release_addresses_of, release_item, seque
 IF_EMPTY, ANYHOW = Emptiness.REQUIRED, Emptiness.NOT_REQUIRED
 
 
-def cluster(cidr: str = "10.0.0.0/24", block_length: int = 0, atomicity: Atomicity = Atomicity.ATOMIC) -> IPAMHarness:
+def cluster(cidr: str = "10.0.0.0/24", block_length: int = 0, mode: MemoryMode = MemoryMode.ATOMIC) -> IPAMHarness:
     """A cluster with one pool."""
-    bench = IPAMHarness.new(atomicity)
+    bench = IPAMHarness.new(mode)
     bench.add_pool("main", cidr, block_length)
     return bench
 
@@ -259,7 +259,7 @@ def killed(harness: IPAMHarness, applied: int) -> FaultyDatastore:
 
 @pytest.mark.parametrize("by_pool", ["node", "pool"])
 def test_i_84_and_trap_44_a_claim_whose_block_was_deleted_is_deleted_by_the_next_release(by_pool: str) -> None:
-    bench = cluster(atomicity=Atomicity.ORDERED)
+    bench = cluster(mode=MemoryMode.ORDERED)
     bench.put_owned_block("10.0.0.0/26")
     with pytest.raises(ProcessDied):
         relinquish_node(killed(bench, 2), NODE, IF_EMPTY, pace=bench.pace)
@@ -271,9 +271,9 @@ def test_i_84_and_trap_44_a_claim_whose_block_was_deleted_is_deleted_by_the_next
     assert bench.affinities() == {}
 
 
-def unaffine(atomicity: Atomicity = Atomicity.ORDERED) -> IPAMHarness:
+def unaffine(mode: MemoryMode = MemoryMode.ORDERED) -> IPAMHarness:
     """A release of a block in use was cut when the block had lost its owner."""
-    bench = cluster(atomicity=atomicity)
+    bench = cluster(mode=mode)
     bench.assign_or_refuse("old")
     with pytest.raises(ProcessDied):
         relinquish_node(killed(bench, 2), NODE, ANYHOW, pace=bench.pace)
@@ -300,7 +300,7 @@ def test_i_85_releasing_again_ends_it() -> None:
 
 
 def test_i_86_a_claim_that_was_cut_behind_its_block_is_confirmed_by_the_next_request() -> None:
-    bench = cluster(atomicity=Atomicity.ORDERED)
+    bench = cluster(mode=MemoryMode.ORDERED)
     writes = bench.decision(make_request("h")).writes
     made = next(index for index, write in enumerate(writes) if "IPAMBlock" in str(getattr(write, "key", "")))
     with pytest.raises(ProcessDied):
@@ -315,7 +315,7 @@ def test_i_86_a_claim_that_was_cut_behind_its_block_is_confirmed_by_the_next_req
 
 @pytest.mark.parametrize("number", [None, 7])
 def test_i_87_a_handle_that_was_cut_off_from_its_block_goes_and_frees_nothing(number: int | None) -> None:
-    bench = cluster(atomicity=Atomicity.ORDERED)
+    bench = cluster(mode=MemoryMode.ORDERED)
     bench.assign_or_refuse("other")
     writes = bench.decision(make_request("h")).writes
     made = next(index for index, write in enumerate(writes) if "IPAMHandle" in str(getattr(write, "key", "")))

@@ -2,9 +2,8 @@
 
 import pytest
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.records import (
     AlreadyExists,
@@ -34,12 +33,12 @@ CLOCK = ManualClock()
 DEADLINE = Deadline.after(CLOCK, 60.0)
 
 
-def opened(fault: Fault, atomicity: Atomicity = Atomicity.ATOMIC) -> FaultyDatastore:
-    return FaultyDatastore(MemoryDatastore(atomicity, clock=CLOCK), {1: fault})
+def opened(fault: Fault, mode: MemoryMode = MemoryMode.ATOMIC) -> FaultyDatastore:
+    return FaultyDatastore(MemoryDatastore(mode, clock=CLOCK), {1: fault})
 
 
 def ordered(fault: Fault) -> FaultyDatastore:
-    return opened(fault, Atomicity.ORDERED)
+    return opened(fault, MemoryMode.ORDERED)
 
 
 def stored(store: FaultyDatastore) -> int:
@@ -51,9 +50,9 @@ def commit(store: FaultyDatastore) -> tuple[Revision, ...]:
 
 
 @pytest.mark.parametrize("fault,count", [(ProcessDeath(0), 0), (ProcessDeath(None), 3)])
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_a_process_dies_before_or_after_its_commit(fault: Fault, count: int, atomicity: Atomicity) -> None:
-    store = opened(fault, atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_a_process_dies_before_or_after_its_commit(fault: Fault, count: int, mode: MemoryMode) -> None:
+    store = opened(fault, mode)
     with pytest.raises(ProcessDied):
         commit(store)
     assert stored(store) == count
@@ -70,9 +69,9 @@ def test_a_process_dies_within_an_ordered_commit() -> None:
     assert stored(store) == 2
 
 
-@pytest.mark.parametrize("atomicity,known", [(Atomicity.ATOMIC, 0), (Atomicity.ORDERED, 2)])
-def test_a_lost_reply_leaves_everything_applied_and_unknown(atomicity: Atomicity, known: int) -> None:
-    store = opened(LostReply(), atomicity)
+@pytest.mark.parametrize("mode,known", [(MemoryMode.ATOMIC, 0), (MemoryMode.ORDERED, 2)])
+def test_a_lost_reply_leaves_everything_applied_and_unknown(mode: MemoryMode, known: int) -> None:
+    store = opened(LostReply(), mode)
     with pytest.raises(OutcomeUnknown, match="the reply was lost") as caught:
         commit(store)
     assert (stored(store), caught.value.applied) == (3, known)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import Unavailable
 from netplug_core.flows.ipam.addresses import BATCH, change_owner, find_holder, release_addresses
 from netplug_core.ipam.allocation.owners import OwnerChange, OwnerMismatch
@@ -23,7 +23,7 @@ FIRST = Address.parse("10.0.0.0")
 NEW: Pairs = (("node", "node-b"),)
 
 
-@pytest.fixture(params=Atomicity)
+@pytest.fixture(params=MemoryMode)
 def bench(request: pytest.FixtureRequest) -> IPAMHarness:
     """A cluster with one pool of sixteen blocks over a store of either sort."""
     made = IPAMHarness.new(request.param)

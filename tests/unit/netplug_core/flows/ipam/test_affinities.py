@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.ipam.affinities import (
     BATCH,
@@ -34,7 +35,7 @@ POOL, BLOCK_0, BLOCK_1 = "10.0.0.0/22", "10.0.0.0/26", "10.0.0.64/26"
 ANYHOW, IF_EMPTY = Emptiness.NOT_REQUIRED, Emptiness.REQUIRED
 
 
-@pytest.fixture(params=Atomicity)
+@pytest.fixture(params=MemoryMode)
 def bench(request: pytest.FixtureRequest) -> IPAMHarness:
     """A cluster with one pool of sixteen blocks over a store of either sort."""
     made = IPAMHarness.new(request.param)

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.ipam.gc.candidates import UndeterminedReason
 from netplug_core.ipam.gc.model import CollectionReport, FreeHandle, IdleReason, ScanHistory, StoreView
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key
@@ -357,11 +356,11 @@ def test_trap_20_a_stale_number_holds_up_only_its_own_handle(bench: CollectorHar
     assert bench.held() == {"10.0.0.1": "h-web"}
 
 
-@pytest.mark.parametrize("atomicity", list(Atomicity))
-def test_a_tick_cut_off_at_any_commit_is_finished_by_the_next(atomicity: Atomicity) -> None:
+@pytest.mark.parametrize("mode", list(MemoryMode))
+def test_a_tick_cut_off_at_any_commit_is_finished_by_the_next(mode: MemoryMode) -> None:
     for cut in range(1, 8):
         bench = CollectorHarness()
-        bench.inner = MemoryDatastore(atomicity, clock=bench.clock)
+        bench.inner = MemoryDatastore(mode, clock=bench.clock)
         bench.store = bench.inner
         bench.add_pool("four", "10.0.0.0/24")
         bench.assign_to_pod("10.0.0.1")

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from attrs import evolve
 
-from netplug_core.datastore.protocol import Atomicity
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Attachment, Automatic, ReleaseRequest, Shortfall
@@ -23,7 +23,7 @@ from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_r
 from tests.harness.ipam_service import NOTE_KIND, make_cluster, note_endpoint_part, refusing_endpoint_part
 
 
-@pytest.fixture(params=Atomicity)
+@pytest.fixture(params=MemoryMode)
 def bench(request: pytest.FixtureRequest) -> IPAMHarness:
     """The cluster over a store of either sort."""
     return make_cluster(request.param)

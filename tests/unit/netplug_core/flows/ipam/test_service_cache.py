@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import NetplugError, Unavailable
@@ -25,16 +26,16 @@ from tests.unit.netplug_core.flows.ipam.test_service_faults import ScriptedDatas
 BLOCK_0 = "10.0.0.0/26"
 
 
-def resident(atomicity: Atomicity = Atomicity.ATOMIC) -> IPAMHarness:
+def resident(mode: MemoryMode = MemoryMode.ATOMIC) -> IPAMHarness:
     """A cluster with an allocator that has served one pod of each family, and remembers."""
-    bench = make_cluster(atomicity)
+    bench = make_cluster(mode)
     bench.enable_cache(NOTE_KIND)
     bench.assign(make_request("first", ipv4(), ipv6()), part=note_endpoint_part("first"))
     bench.take_call_counts()
     return bench
 
 
-@pytest.fixture(params=Atomicity)
+@pytest.fixture(params=MemoryMode)
 def bench(request: pytest.FixtureRequest) -> IPAMHarness:
     """Such a cluster over a store of either sort."""
     return resident(request.param)
@@ -98,12 +99,12 @@ def test_who_remembers_a_block_that_another_has_taken_from_loses_a_race_and_read
     assert bench.held().keys() == {"10.0.0.0", "10.0.0.1", "10.0.0.2", "fd00::"}
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
 def test_an_address_that_another_process_gave_is_released_though_the_memory_knows_nothing_of_it(
-    atomicity: Atomicity,
+    mode: MemoryMode,
 ) -> None:
     """The handle is read and the block is not: deleting the one on the word of the other would lose the address."""
-    bench = resident(atomicity)
+    bench = resident(mode)
     elsewhere(bench, lambda other: other.assign_or_refuse("theirs", ipv4(2)))
     assert bench.release("theirs") == ["10.0.0.1", "10.0.0.2"]
     assert bench.take_call_counts() == (3, 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 from attrs import define, evolve, field
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
@@ -41,7 +42,7 @@ WISH = make_request("h", ipv4(), ipv6())
 BLOCK_0 = "10.0.0.0/26"
 
 
-@pytest.fixture(params=Atomicity)
+@pytest.fixture(params=MemoryMode)
 def bench(request: pytest.FixtureRequest) -> IPAMHarness:
     """The cluster over a store of either sort."""
     return make_cluster(request.param)
@@ -71,12 +72,12 @@ def named(harness: IPAMHarness) -> set[str]:
     return set((harness.find(NOTE_KIND.key("n")) or "").split())
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity: Atomicity) -> None:
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(mode: MemoryMode) -> None:
     wish = make_request("h", ipv4(), ipv6())
-    count = writes_of_a_first_assignment(make_cluster(atomicity))
-    for fault in faults(make_cluster(atomicity), count):
-        bench = make_cluster(atomicity)
+    count = writes_of_a_first_assignment(make_cluster(mode))
+    for fault in faults(make_cluster(mode), count):
+        bench = make_cluster(mode)
         try:
             bench.assign(wish, {1: fault}, part=note_endpoint_part())
         except (ProcessDied, Unavailable):
@@ -92,10 +93,10 @@ def test_whatever_happens_to_an_assignment_its_release_leaves_nothing(atomicity:
         assert {(NODE, block) for block in bench.blocks()} == set(bench.affinities()), fault
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_whatever_happens_to_a_release_the_next_one_ends_it(atomicity: Atomicity) -> None:
-    for fault in faults(make_cluster(atomicity), 6):  # lock, configuration, two blocks, handle, endpoint
-        bench = make_cluster(atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_whatever_happens_to_a_release_the_next_one_ends_it(mode: MemoryMode) -> None:
+    for fault in faults(make_cluster(mode), 6):  # lock, configuration, two blocks, handle, endpoint
+        bench = make_cluster(mode)
         bench.assign(make_request("h", ipv4(), ipv6()), part=note_endpoint_part())
         bench.assign_or_refuse("other", ipv4(), ipv6())
         gone = ReleaseRequest(handle="h")
@@ -115,7 +116,7 @@ def test_a_lost_reply_gives_the_same_addresses_once(bench: IPAMHarness) -> None:
 
 
 def test_an_assignment_cut_in_the_middle_goes_on_where_it_was() -> None:
-    bench = make_cluster(Atomicity.ORDERED)
+    bench = make_cluster(MemoryMode.ORDERED)
     count = writes_of_a_first_assignment(bench)
     assert bench.assign(make_request("h", ipv4(), ipv6()), {1: LostReply(count - 2)}) == ["10.0.0.0", "fd00::"]
     assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
@@ -267,9 +268,9 @@ def test_trap_45_what_a_reply_that_came_too_late_may_mean_is_taken_back_in_time_
 
 
 def test_trap_45_any_part_of_a_commit_is_taken_back() -> None:
-    for applied in range(writes_of_a_first_assignment(make_cluster(Atomicity.ORDERED)) + 1):
+    for applied in range(writes_of_a_first_assignment(make_cluster(MemoryMode.ORDERED)) + 1):
         for mishap in (answered_too_late, lost_too_late):
-            bench = make_cluster(Atomicity.ORDERED)
+            bench = make_cluster(MemoryMode.ORDERED)
             with pytest.raises((OutcomeUnknown, ContentionExhausted)):
                 suffer(bench, mishap(bench, applied))
             assert_nothing_is_left(bench)
@@ -278,11 +279,11 @@ def test_trap_45_any_part_of_a_commit_is_taken_back() -> None:
 
 
 def test_a_lost_race_that_left_no_handle_has_nothing_to_take_back() -> None:
-    bench = make_cluster(Atomicity.ORDERED)
+    bench = make_cluster(MemoryMode.ORDERED)
     writes = bench.decision(WISH).writes
     handle = next(index for index, write in enumerate(writes) if "IPAMHandle" in str(getattr(write, "key", "")))
     for applied, commits in ((handle, 1), (handle + 1, 2)):
-        bench = make_cluster(Atomicity.ORDERED)
+        bench = make_cluster(MemoryMode.ORDERED)
         store = ScriptedDatastore(bench.store, [lost_too_late(bench, applied)])
         with pytest.raises(ContentionExhausted):
             evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
@@ -292,8 +293,8 @@ def test_a_lost_race_that_left_no_handle_has_nothing_to_take_back() -> None:
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 def test_what_an_ordered_store_wrote_before_it_refused_is_taken_back(error: NetplugError) -> None:
     """A right that is missing for the third write has not kept the first two from being made."""
-    for applied in range(writes_of_a_first_assignment(make_cluster(Atomicity.ORDERED))):
-        bench = make_cluster(Atomicity.ORDERED)
+    for applied in range(writes_of_a_first_assignment(make_cluster(MemoryMode.ORDERED))):
+        bench = make_cluster(MemoryMode.ORDERED)
         with pytest.raises(type(error)) as caught:
             suffer(bench, refused_at(applied, error))
         assert caught.value is error
@@ -304,15 +305,15 @@ def test_what_an_ordered_store_wrote_before_it_refused_is_taken_back(error: Netp
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 def test_what_it_wrote_without_a_handle_is_freed(error: NetplugError) -> None:
-    for applied in range(writes_of_a_first_assignment(make_cluster(Atomicity.ORDERED)) - 1):
-        bench = make_cluster(Atomicity.ORDERED)
+    for applied in range(writes_of_a_first_assignment(make_cluster(MemoryMode.ORDERED)) - 1):
+        bench = make_cluster(MemoryMode.ORDERED)
         with pytest.raises(type(error)):
             suffer(bench, refused_at(applied, error), wish=make_request(None, ipv4(), ipv6()))
         assert bench.held() == {}, applied
 
 
 def test_a_handle_that_held_addresses_before_keeps_them_when_a_right_is_missing() -> None:
-    bench = make_cluster(Atomicity.ORDERED)
+    bench = make_cluster(MemoryMode.ORDERED)
     bench.assign_or_refuse("h")
     with pytest.raises(Unauthorized):
         suffer(bench, refused_at(0, REFUSALS[0]), wish=make_request("h", ipv4(3)))
@@ -320,7 +321,7 @@ def test_a_handle_that_held_addresses_before_keeps_them_when_a_right_is_missing(
 
 
 def test_an_atomic_store_that_refuses_has_written_nothing() -> None:
-    bench = make_cluster(Atomicity.ATOMIC)
+    bench = make_cluster(MemoryMode.ATOMIC)
     store = ScriptedDatastore(bench.store, [refused_at(0, REFUSALS[0])])
     with pytest.raises(Unauthorized):
         evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
@@ -359,7 +360,7 @@ def test_a_call_that_is_stopped_between_two_attempts_takes_back(bench: IPAMHarne
 
 def test_a_handle_that_this_call_wrote_itself_is_not_taken_for_an_older_one() -> None:
     """The second try reads what the first one left, and fails too."""
-    bench = make_cluster(Atomicity.ORDERED)
+    bench = make_cluster(MemoryMode.ORDERED)
     made = writes_of_a_first_assignment(bench) - 3  # the handle is written, and no address is taken
 
     def cut(send: Send) -> tuple[Revision, ...]:
@@ -447,7 +448,7 @@ def test_what_a_lost_race_leaves_of_a_request_without_a_handle_is_freed() -> Non
     """Of two blocks one had given its address already; the next try could not know that it was for this request."""
 
     def small() -> IPAMHarness:
-        bench = make_cluster(Atomicity.ORDERED)
+        bench = make_cluster(MemoryMode.ORDERED)
         bench.add_pool("small", "11.0.0.0/29", 31)
         return bench
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.changes import delete, edit, find, list_all, validate
 from netplug_core.flows.resources.outcome import (
@@ -44,7 +44,7 @@ from tests.harness.resources import ResourceHarness, make_pool
 
 @pytest.fixture
 def bench() -> ResourceHarness:
-    return ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    return ResourceHarness.with_mode(MemoryMode.ATOMIC)
 
 
 # --- create --------------------------------------------------------------------------------------------------------

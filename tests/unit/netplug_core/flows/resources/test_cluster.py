@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.cluster import (
     VersionMismatch,
     configure_ipam,
@@ -31,7 +32,7 @@ Change = Callable[[IPAMConfigurationSpec], IPAMConfigurationSpec]
 
 @pytest.fixture
 def bench() -> ResourceHarness:
-    return ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    return ResourceHarness.with_mode(MemoryMode.ATOMIC)
 
 
 # --- who it is -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import pytest
 
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.labels import (
     LabelEffect,
     LabelMissing,
@@ -24,7 +25,7 @@ KEY = ippool_key("p")
 
 @pytest.fixture
 def bench() -> ResourceHarness:
-    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     bench.create(make_pool())
     return bench
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address, Ordinal, Prefix
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.overview import AddressState, find_address, read_utilization
 from netplug_core.ipam.model.block import Attribute, Block
@@ -30,7 +30,7 @@ def block(cidr: str, *held: int) -> Block:
 @pytest.fixture
 def bench() -> ResourceHarness:
     """Two pools, a block in one and a block in none, and what is reserved in both, twice."""
-    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     bench.create(make_pool("10.0.0.0/24", "four"))
     bench.create(make_pool("fd00::/64", "six"))
     stored = [block("10.0.0.0/26", 5), block("172.16.0.0/28", 3)]

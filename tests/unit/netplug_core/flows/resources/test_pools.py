@@ -3,8 +3,9 @@
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.outcome import Effect, ResourceOutdated
 from netplug_core.flows.resources.pools import drain_pool, held_warnings
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
@@ -16,7 +17,7 @@ from tests.harness.resources import ResourceHarness, make_pool
 
 @pytest.fixture
 def bench() -> ResourceHarness:
-    bench = ResourceHarness.with_atomicity(Atomicity.ATOMIC)
+    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     bench.create(make_pool())
     return bench
 
@@ -40,11 +41,11 @@ def test_a_pool_that_goes_is_disabled_first(bench: ResourceHarness) -> None:
     assert bench.store.calls.commits == commits
 
 
-@pytest.mark.parametrize("atomicity, waited_s", [(Atomicity.ATOMIC, 0.0), (Atomicity.ORDERED, 0.5)])
+@pytest.mark.parametrize("mode, waited_s", [(MemoryMode.ATOMIC, 0.0), (MemoryMode.ORDERED, 0.5)])
 def test_where_writes_carry_no_conditions_assignments_in_flight_are_waited_for(
-    atomicity: Atomicity, waited_s: float
+    mode: MemoryMode, waited_s: float
 ) -> None:
-    bench = ResourceHarness.with_atomicity(atomicity)
+    bench = ResourceHarness.with_mode(mode)
     bench.create(make_pool())
     before = bench.clock.monotonic()
     stop(bench)

@@ -3,8 +3,8 @@
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.ipam.allocation.affinity_writes import claim_block, relinquish_block
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
@@ -157,7 +157,7 @@ def test_an_owner_without_a_claim_gives_up_the_block_alone() -> None:
 
 def contested(before: str) -> IPAMHarness:
     """A cluster whose one block is new, nobody's, or another node's and idle."""
-    bench = IPAMHarness.new(Atomicity.ORDERED)
+    bench = IPAMHarness.new(MemoryMode.ORDERED)
     bench.add_pool("main", str(PREFIX))
     if before == "nobody's":
         bench.put_block(str(PREFIX), node="")

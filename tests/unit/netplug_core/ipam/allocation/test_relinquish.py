@@ -3,8 +3,8 @@
 import pytest
 from attrs import evolve
 
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.flows.ipam.affinities import relinquish
 from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
@@ -213,7 +213,7 @@ def test_what_is_marked_already_is_not_marked_again(bench: IPAMHarness) -> None:
 @pytest.mark.parametrize("handle", ["", "h1"])
 @pytest.mark.parametrize("applied", [0, 1, 2, 3])
 def test_wherever_it_is_cut_the_next_try_ends_it(handle: str, applied: int) -> None:
-    bench = IPAMHarness.new(Atomicity.ORDERED)
+    bench = IPAMHarness.new(MemoryMode.ORDERED)
     bench.add_pool("main", "10.0.0.0/24")
     bench.assign_or_refuse(handle or None)
     if not handle:

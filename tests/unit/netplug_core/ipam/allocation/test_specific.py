@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_core.datastore.protocol import Atomicity
+from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.errors import AllocationError, ConfigurationError
 from netplug_core.ipam.allocation.request import LinkLayer, Shortfall
 from netplug_core.ipam.model.affinity import AffinityState
@@ -243,14 +243,14 @@ def test_an_address_that_is_taken_refuses_the_other_family_too(bench: IPAMHarnes
 
 def test_a_lost_race_for_its_block_is_one_more_try() -> None:
     """Trap 28: whoever claims the block first, the address in it is still free."""
-    for atomicity in Atomicity:
-        bench = IPAMHarness.new(atomicity)
+    for mode in MemoryMode:
+        bench = IPAMHarness.new(mode)
         bench.add_pool("main", "10.0.0.0/24")
         rival = RunBefore(lambda bench=bench: bench.assign_or_refuse("h1", node=OTHER_NODE))  # type: ignore[misc] # bound in the loop
         assert bench.assign(make_request("h2", specific("10.0.0.9")), {1: rival}) == ["10.0.0.9"]
         assert bench.blocks() == {BLOCK_0: "host:node-b"}
         assert bench.held() == {"10.0.0.0": "h1", "10.0.0.9": "h2"}
-        assert (NODE, BLOCK_0) not in bench.affinities() or atomicity is Atomicity.ORDERED
+        assert (NODE, BLOCK_0) not in bench.affinities() or mode is not MemoryMode.ATOMIC
 
 
 def test_a_lost_race_for_the_address_is_a_refusal(bench: IPAMHarness) -> None:
@@ -260,13 +260,13 @@ def test_a_lost_race_for_the_address_is_a_refusal(bench: IPAMHarness) -> None:
     assert bench.handles() == ["h1"]
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
+@pytest.mark.parametrize("mode", MemoryMode)
 @pytest.mark.parametrize("fault", [LostRace(), LostRace(6), LostRace(8), LostReply()])
-def test_a_conflict_counts_its_address_once(atomicity: Atomicity, fault: LostRace | LostReply) -> None:
+def test_a_conflict_counts_its_address_once(mode: MemoryMode, fault: LostRace | LostReply) -> None:
     """Trap 27: with one address per handle, the second try does not take the first one's for another."""
-    if atomicity is Atomicity.ATOMIC and isinstance(fault, LostRace):
+    if mode is MemoryMode.ATOMIC and isinstance(fault, LostRace):
         fault = LostRace()
-    bench = IPAMHarness.new(atomicity)
+    bench = IPAMHarness.new(mode)
     bench.add_pool("main", "10.0.0.0/24")
     wish = evolve(make_request("h", specific("10.0.0.9")), max_per_handle=1)
     assert bench.assign(wish, {1: fault}) == ["10.0.0.9"]

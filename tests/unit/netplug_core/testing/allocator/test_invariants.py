@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
@@ -211,10 +211,10 @@ def test_the_order_of_a_pool_has_every_block_for_every_node() -> None:
     assert (invariants.order_is_a_permutation.__doc__ or "").startswith("V20")
 
 
-@pytest.mark.parametrize("atomicity", Atomicity)
-def test_a_bench_goes_through_an_ordinary_day(atomicity: Atomicity) -> None:
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_a_bench_goes_through_an_ordinary_day(mode: MemoryMode) -> None:
     clock = ManualClock()
-    bench = AllocatorHarness(store=MemoryDatastore(atomicity, clock=clock), clock=clock, open_ipam=open_ipam)
+    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_ipam)
     day: tuple[Operation, ...] = (
         ApplyResource(resource=make_pool("p0")),
         ASSIGN,

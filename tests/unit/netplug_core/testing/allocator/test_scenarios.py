@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 from attrs import define, evolve
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released, ReleaseRequest
 from netplug_core.ipam.protocol import IPAM, EndpointWrites
@@ -103,12 +103,12 @@ def open_ipam_with_wrong_answer(store: Datastore, clock: Clock) -> IPAM:
 
 
 def make_harness(
-    atomicity: Atomicity = Atomicity.ATOMIC,
+    mode: MemoryMode = MemoryMode.ATOMIC,
     open_ipam: Callable[[Datastore, Clock], IPAM] = open_ipam,
     alter: AlterWrites = unaltered,
 ) -> AllocatorHarness:
     clock = ManualClock()
-    store = AlteringDatastore(MemoryDatastore(atomicity, clock=clock), alter)
+    store = AlteringDatastore(MemoryDatastore(mode, clock=clock), alter)
     return AllocatorHarness(store=store, clock=clock, open_ipam=open_ipam)
 
 
@@ -134,10 +134,10 @@ def test_a_store_that_ignores_conditions_is_noticed() -> None:
         )
 
 
-@pytest.mark.parametrize("atomicity,count", [(Atomicity.ATOMIC, 2), (Atomicity.ORDERED, 12)])
-def test_a_process_dies_after_every_number_of_writes(atomicity: Atomicity, count: int) -> None:
+@pytest.mark.parametrize("mode,count", [(MemoryMode.ATOMIC, 2), (MemoryMode.ORDERED, 12)])
+def test_a_process_dies_after_every_number_of_writes(mode: MemoryMode, count: int) -> None:
     """The first address of a node takes two reads and a commit of eleven writes."""
-    mishaps = list(every_fault(FIRST, partial(make_harness, atomicity)))
+    mishaps = list(every_fault(FIRST, partial(make_harness, mode)))
     deaths = [
         mishap.position for mishap in mishaps if mishap.kind is FaultKind.PROCESS_DEATH and mishap.call_number == 3
     ]
