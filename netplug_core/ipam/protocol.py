@@ -1,7 +1,7 @@
-"""What any IPAM offers to the flows: the core's blocks, host-local files, an executable of somebody else.
+"""The interface of every IPAM: the block IPAM, host-local files, a delegated plugin.
 
-``assign`` and ``release`` return when the addresses *and* the endpoint are settled. A flow hands over the endpoint's
-part as queries and a pure function; the block allocator adds it to its own commit.
+``assign`` and ``release`` return when the addresses *and* the endpoint are stored. A flow passes the endpoint's share
+as queries and a pure function; the block IPAM adds it to its own commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_ENDPOINT = EndpointWrites(queries=(), writes=lambda _snapshot, _assignment: (
 
 
 class IPAM(Protocol):
-    """Address assignment, whoever does it."""
+    """Address assignment."""
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
         """Hold the wanted addresses under the handle and settle the endpoint; who fails takes back what it wrote.

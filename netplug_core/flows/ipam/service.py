@@ -59,15 +59,15 @@ __all__ = ["BlockIPAM"]
 R = TypeVar("R")
 
 CLEANUP_TIMEOUT_S = 30.0
-"""The time for taking back what a failed assignment may have written."""
+"""The longest that releasing what a failed assignment may have written can take."""
 
 
 @frozen(kw_only=True)
 class BlockIPAM:
-    """``netplug-ipam``: an IPAM that keeps blocks, affinities and handles in a datastore.
+    """``netplug-ipam``: an IPAM that stores blocks, affinities and handles in a datastore.
 
-    ``chance`` jitters the waits between attempts; ``order`` says where a node starts in a pool. ``warm`` is what a
-    resident process remembers of the store; a process that serves one call has none.
+    ``chance`` (0 to 1) jitters the waits between attempts. ``order`` says where a node starts in a pool. ``cache`` is
+    what a resident process knows of the store; a process that serves one call has none.
     """
 
     datastore: Datastore
@@ -77,7 +77,7 @@ class BlockIPAM:
     cache: DatastoreCache | None = None
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
-        """Hold the wanted addresses and settle the endpoint, in one commit."""
+        """Assign the wanted addresses and store the endpoint, in one commit."""
         from netplug_core.ipam.allocation.decide import decide, queries  # a DEL does without
 
         handle = None if request.handle is None else handle_query(request.handle)
@@ -87,7 +87,8 @@ class BlockIPAM:
             decision = decide(snapshot, request, self.clock.now_ns(), self.order)
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
-            # The endpoint last: on a store that applies a prefix it must not name addresses that are not held.
+            # The endpoint comes last: an ordered store may apply a prefix, and an endpoint must not name addresses
+            # that are not held.
             part = endpoint.writes(snapshot, decision.result)
             if isinstance(part, NetplugError):
                 return Decision((), part)
@@ -110,13 +111,13 @@ class BlockIPAM:
     def _release_after_failure(
         self, request: ReleaseRequest, endpoint: EndpointWrites, store: _RecordingStore, error: BaseException
     ) -> None:
-        """Free what a call that failed, or was told to stop, may have written for a handle that held nothing before.
+        """Release what a failed or interrupted call may have written, if its handle held nothing before.
 
-        It has time of its own, however the call ended. The error that made it necessary is the one the caller sees;
-        what stays is freed by the runtime's DEL.
+        It has a deadline of its own. The caller gets the call's error, whatever happens here; the runtime's DEL frees
+        what is left.
         """
         if self.cache is not None:
-            self.cache.invalidate()  # a call that was cut short may not have told it what it wrote
+            self.cache.invalidate()  # it may lack writes of the interrupted call
         deadline = Deadline.after(self.clock, CLEANUP_TIMEOUT_S)
         try:
             if store.handle_existed is False or self._has_only(request.handle, store.assigned(), deadline):
@@ -125,9 +126,9 @@ class BlockIPAM:
             error.add_note(f"what it had written could not be taken back: {failure}")
 
     def _has_only(self, handle: str, assigned: AbstractSet[tuple[Address, int]], deadline: Deadline) -> bool:
-        """Whether all that a handle holds are these addresses under these numbers: what a call took, and no more.
+        """Whether a handle holds only these addresses under these numbers: those that this call assigned.
 
-        A resident process that took a handle to be absent cannot know otherwise that it was not there before.
+        A resident process assumes that the handle does not exist, so it has not read whether it held addresses before.
         """
 
         def decided(snapshot: Snapshot) -> Decision[bool] | NeedMore:
@@ -140,16 +141,16 @@ class BlockIPAM:
         return _result_of(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
 
     def _release_leftovers(self, unreleased: Sequence[ReleaseItem]) -> None:
-        """Free what tries took that did not get through, and that nobody could name for want of a handle."""
+        """Release addresses without a handle that failed attempts assigned: no later release could name them."""
         from netplug_core.flows.ipam.addresses import release_addresses
 
-        with suppress(NetplugError):  # the call has its answer by now; what stays names its owner in its attributes
+        with suppress(NetplugError):  # the call is answered already; the attributes of what is left name its owner
             release_addresses(
                 self.datastore, unreleased, pace=self._pace(Deadline.after(self.clock, CLEANUP_TIMEOUT_S))
             )
 
     def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
-        """Free what the handle holds and settle the endpoint, in one commit."""
+        """Release what the handle holds and delete the endpoint, in one commit."""
         freed: set[Address] = set()
         store = _RecordingStore(self.datastore, None)
 
@@ -157,8 +158,8 @@ class BlockIPAM:
             decision = decide_release(snapshot, request, self.clock.now_ns())
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
-            # An earlier try of this call, of which no reply came, may have freed what is not held any more; one that
-            # lost its race has not.
+            # An earlier attempt without a reply may have freed addresses that are not held any more. One that lost a
+            # race has freed none.
             if not store.may_have_written_block:
                 freed.clear()
             freed.update(decision.result.addresses)
@@ -182,7 +183,7 @@ class BlockIPAM:
         return _result_of(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
-        """Decide an assignment and throw the writes away."""
+        """Decide an assignment without committing it."""
         from netplug_core.ipam.allocation.decide import decide, queries
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
@@ -194,7 +195,7 @@ class BlockIPAM:
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment of a network that holds addresses through a node.
 
-        All blocks are looked at, page by page: a node may hold addresses in blocks of others.
+        All blocks are read, page by page: a node may hold addresses in blocks of other nodes.
         """
         from netplug_core.datastore.paging import read_pages
         from netplug_core.ipam.gc.attachments import attachments
@@ -208,13 +209,13 @@ class BlockIPAM:
 
 @define
 class _RecordingStore:
-    """A store that remembers whether a commit may have written a handle, and whether that was there before.
+    """A store that records what the commits of one call may have written.
 
-    ``may_have_changed`` says of any block what ``may_have_written`` says of the handle. ``was_there`` is None for a
-    handle that nobody has read yet, because a resident process takes it to be absent. A commit that did not get as far
-    as the handle has left nothing but claims, which the node's next request heals.
-    Without a handle, ``stranded`` are the addresses that a store has taken which applied a part of a commit: the next
-    try cannot know that they are its own.
+    ``may_have_written_handle`` and ``may_have_written_block``: a commit may have written the call's handle, or any
+    block. ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
+    exist. A commit that failed before the handle has left only affinities, which the node's next request heals.
+    ``unreleased``: addresses without a handle that an ordered store assigned in a partly applied commit; the next
+    attempt cannot know that they are its own.
     """
 
     inner: Datastore
@@ -244,13 +245,13 @@ class _RecordingStore:
             self._note_unreleased(writes[: error.applied])
             raise
         except NetplugError as error:
-            # That the store is away means that nothing was sent. Anything else, such as a missing right, may have
-            # stopped an ordered store at any write, and those before it are made.
+            # ``Unavailable`` means that nothing was sent. Any other error, such as a missing right, may have stopped an
+            # ordered store at any write, after it applied those before.
             if type(error) is not Unavailable and self.description.atomicity is Atomicity.ORDERED:
                 self._note_written(writes[:-1])
                 self._note_unreleased(writes[:-1])
             raise
-        except BaseException:  # told to stop, who knows how far it came
+        except BaseException:  # interrupted: any write may be applied
             self._note_written(writes)
             raise
         self.may_have_written_handle = True
@@ -260,7 +261,7 @@ class _RecordingStore:
         return self.inner.watch(start, deadline=deadline)
 
     def assigned(self) -> frozenset[tuple[Address, int]]:
-        """The addresses that the commits took, if they arrived, with their numbers."""
+        """The addresses that the commits assigned if they were applied, with their sequence numbers."""
         items = (item for writes in self.attempted for write in writes for item in _assigned_by(write))
         return frozenset((item.address, item.sequence or 0) for item in items)
 
@@ -277,7 +278,7 @@ class _RecordingStore:
 
 
 def _assigned_by(write: Write) -> Iterator[ReleaseItem]:
-    """The addresses that a write takes: those whose number is the one before the block's."""
+    """The addresses that a write assigns: those whose number is one less than the block's."""
     if isinstance(write, Update) and isinstance(write.value, Block):
         for held in write.value.held():
             if held.sequence == write.value.sequence - 1:
@@ -285,9 +286,9 @@ def _assigned_by(write: Write) -> Iterator[ReleaseItem]:
 
 
 def _readiness_condition(snapshot: Snapshot, decision: Decision[R], part: tuple[Write, ...]) -> tuple[Write, ...]:
-    """What an endpoint's part needs where the decision itself writes nothing: that nobody locks the store meanwhile."""
+    """The readiness condition where only the endpoint writes; a decision that writes has it already."""
     return (ready_condition(snapshot),) if part and not decision.writes else ()
 
 
 def _result_of(decision: Decision[R]) -> R:
-    return cast("R", decision.result)  # the loop has raised every result that is an error
+    return cast("R", decision.result)  # an error result was raised by ``run``

@@ -1,7 +1,7 @@
-"""In which order a node looks at the blocks of a pool: a rotation that starts where the node's name hashes to.
+"""The order in which a node tries the blocks of a pool: all positions in turn, from the one that its name hashes to.
 
-Two first requests of one node aim at the same block instead of claiming two, and different nodes start apart.
-Positions are integers and the order is lazy, so a /64 with 2**58 blocks costs nothing.
+So two first requests of one node try the same block and do not claim two, and different nodes start at different
+blocks. Positions are integers and the order is lazy, so a /64 with 2**58 blocks costs no more than a /24.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
 __all__ = ["BlockOrder", "block_order", "block_positions", "hashed_start"]
 
 BlockOrder = Callable[[str, Prefix, int], int]
-"""Where a node starts: node, pool and number of blocks in; a position below that number out."""
+"""The position at which a node starts, from node name, pool and number of blocks."""
 
 
 def hashed_start(node: str, pool: Prefix, count: int) -> int:
@@ -25,12 +25,12 @@ def hashed_start(node: str, pool: Prefix, count: int) -> int:
 
 
 def block_order(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[Prefix]:
-    """Every block of a pool once, from a position upwards and around, but for those that are reserved as a whole."""
+    """Every block of a pool once, from a position upwards and around, without those that are reserved as a whole."""
     return (pool.subprefix(position, length) for position in block_positions(start, pool, length, reserved))
 
 
 def block_positions(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[int]:
-    """The same as positions in the pool; a reserved range is leapt over, however long it is."""
+    """The same as positions in the pool; a reserved range is skipped in one step, however long it is."""
     count = pool.subprefix_count(length)
     shift = pool.family.width - length
     distance = 0

@@ -1,7 +1,7 @@
-"""The decision of a release: everything a handle holds becomes free, at once or when it has cooled down.
+"""The decision to release a handle: its addresses become free, at once or when their cooldown has expired.
 
-It reads the handle, its blocks, the configuration and the ready flag, never pools or nodes: those may be gone. Each
-release puts its own handle right, whatever an earlier crash left in it.
+It reads the handle, its blocks and the configuration, never pools or nodes, which may be gone. Each release corrects
+its own handle, whatever an earlier crash left in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
 
 
 def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> Decision[Released] | NeedMore:
-    """Free every address of the handle; a handle that is not there is a release of nothing."""
+    """Free every address of the handle; a handle that does not exist has none."""
     refusal = lock_refusal(snapshot)
     if refusal is not None:
         return Decision((), refusal)
@@ -61,7 +61,7 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
         going = tuple(held for held in ours if request.sequence in (None, held.sequence))
         if record is not None and going:
             writes.append(cooling.release(record, going))
-        is_short |= len(ours) < count  # what a crash left, or a block that is remembered and older than the handle
+        is_short |= len(ours) < count  # after a crash, or where a cached block is older than the handle
         released.extend(held.address for held in going)
         left = left.with_count(prefix, len(ours) - len(going))
     if left != handle.value:
@@ -73,7 +73,7 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
 
 
 def _handle_write(handle: Record[Handle], left: Handle) -> Write:
-    """What is left of a handle; it goes with its last address."""
+    """The handle with what it still holds; it is deleted with its last address."""
     return Update(handle.key, left, handle.revision) if left.blocks else Delete(handle.key, handle.revision)
 
 
@@ -84,7 +84,7 @@ def held(snapshot: Snapshot, handle_id: str) -> tuple[Address, ...] | NeedMore:
 
 
 def allocations(snapshot: Snapshot, handle_id: str) -> tuple[Allocation, ...] | NeedMore:
-    """The same with what is stored about each."""
+    """The allocations of a handle, or the blocks to read first."""
     handle = snapshot.find(handle_key(handle_id))
     blocks = handle.value.blocks if handle else ()
     missing = tuple(query for query in (Get(block_key(prefix)) for prefix, _ in blocks) if not snapshot.has(query))

@@ -1,4 +1,4 @@
-"""What is asked of address assignment, and what it answers. ``flows`` builds requests; any IPAM takes them."""
+"""The requests to an IPAM, and its results. ``flows`` builds the requests; every IPAM takes them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _POOLS_ACCEPTED = "a tuple of pools' names or prefixes is expected"
 
 
 class Shortfall(enum.Enum):
-    """What happens when less can be had than is asked: nothing at all, or what there is."""
+    """What to do when fewer addresses can be had than are wanted: refuse, or return those that can be had."""
 
     REFUSE = "refuse"
     RETURN = "return"
 
 
 class LinkLayer(enum.Enum):
-    """How the holder will use the address.
+    """How the workload uses its address.
 
-    ``L3``: alone, behind a route of its own; every address of a pool may serve. ``L2``: with the pool's prefix
-    length on a shared link, so that the pool's network address, the one after it (the gateway) and the last one may
-    not be given.
+    ``L3``: alone, with a route of its own; every address of a pool may be assigned. ``L2``: with the pool's prefix
+    length on a shared link, so the pool's network address, the one after it (the gateway) and the last one are not
+    assigned.
     """
 
     L3 = "routed"
@@ -55,7 +55,7 @@ class LinkLayer(enum.Enum):
 class Automatic:
     """A number of addresses of one family, chosen by netplug.
 
-    ``count`` is the total that the handle shall hold. ``pools`` are names or prefixes in the order to try them; none
+    ``count`` is the total that the handle shall hold. ``pools`` are names or prefixes, in the order to try them; empty
     means every pool that may serve.
     """
 
@@ -73,8 +73,8 @@ class Automatic:
 class Specific:
     """One address that the handle shall hold, and no other.
 
-    Reservations, selectors, assignmentMode and block limits do not count for it. ``pools`` restricts it to some pools;
-    none means any.
+    Reservations, selectors, assignmentMode and block limits do not count for it. The address must lie in one of
+    ``pools``; empty means any pool.
     """
 
     address: Address
@@ -96,16 +96,16 @@ Wanted: TypeAlias = Automatic | Specific
 
 @frozen(kw_only=True)
 class AssignRequest:
-    """One workload's wish for addresses on a node.
+    """The addresses that a workload on a node shall hold.
 
-    ``owner`` is stored with each address, sorted pairs; ``handle`` is what they are released by, None for addresses
-    that are released one by one. The families of ``wanted``, each at most once, are decided together. ``use`` must be
-    stated for automatic addresses. ``namespace_labels`` is what pools select namespaces by; a workload without a
-    namespace has none.
+    ``owner`` is stored with each address, as sorted pairs. ``handle`` releases them together; None for addresses that
+    are released one by one. ``wanted`` has each family at most once; all families are decided together. ``use`` must
+    be stated for automatic addresses. Pools select namespaces by ``namespace_labels``; a workload without a namespace
+    has none.
 
     ``block_limit`` and ``max_per_handle`` (addresses of one family) are limits of this request; None sets none.
-    ``kept_back`` is how many of the first and of the last addresses of each new block the host keeps for itself.
-    ``affine_to`` claims blocks for somebody other than the node, such as ``virtual:load-balancer``.
+    ``host_reserved`` is how many of the first and of the last addresses of each new block the host keeps for itself.
+    ``affine_to`` is the owner of claimed blocks if that is not the node, such as ``virtual:load-balancer``.
     """
 
     handle: str | None
@@ -133,7 +133,7 @@ class AssignRequest:
 
     @property
     def claimant(self) -> str:
-        """Whom the blocks of this request belong to, as blocks name their owner."""
+        """The owner of blocks that this request claims, as blocks name it."""
         return self.affine_to or host_owner(self.node)
 
 
@@ -158,7 +158,7 @@ class Assignment:
 
 @frozen(kw_only=True)
 class ReleaseRequest:
-    """Everything a handle holds shall be free again; with a ``sequence`` only what was taken under that number."""
+    """Release all addresses of a handle; with a ``sequence`` only those that were assigned under that number."""
 
     handle: str
     sequence: int | None = None
@@ -166,10 +166,9 @@ class ReleaseRequest:
 
 @frozen(kw_only=True)
 class ReleaseItem:
-    """One address that shall be free again, if it is held as described.
+    """Release one address, if it is held as described.
 
-    ``sequence`` is the number that its block remembers for the allocation; None for a handle or a number that does not
-    matter.
+    ``sequence`` is the number that its block stores for the allocation. None for a handle or number means any.
     """
 
     address: Address
@@ -179,10 +178,10 @@ class ReleaseItem:
 
 @frozen(kw_only=True)
 class AddressesReleased:
-    """What became of some addresses, each list sorted by address and without repetition.
+    """What a release of addresses did, each list sorted by address and without repetition.
 
-    ``free_already`` was not held by anybody, or in no block at all. ``refused`` says why the rest is
-    held as before: if one item does not describe its address, all items of that block are refused.
+    ``free_already`` were not held, or lie in no block. ``refused`` says why the rest is still held: if one item does
+    not describe its address, all items of that block are refused.
     """
 
     released: tuple[Address, ...] = ()
@@ -199,9 +198,9 @@ class Released:
 
 @frozen(kw_only=True, order=True)
 class Attachment:
-    """An interface of a container, as addresses remember it, and the handle that holds them.
+    """An interface of a container, as the attributes of its addresses name it, and the handle that holds them.
 
-    ``namespace`` and ``pod`` are empty for a container that no orchestrator named.
+    ``namespace`` and ``pod`` are empty for a container that is not a pod's.
     """
 
     container_id: str

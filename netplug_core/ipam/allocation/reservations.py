@@ -1,7 +1,7 @@
-"""What nobody is given automatically: the reserved prefixes of both families as one set.
+"""Addresses that are never assigned automatically: the reserved prefixes of both families as one set.
 
-``supply`` asks it of every block and address, ``utilization`` of every pool. It counts and never lists, so a reserved
-/64 costs what a single address costs, and many reservations cost a binary search.
+``allocation`` asks it for blocks and addresses, ``reporting`` for pools. It counts ranges and never lists addresses,
+so a reserved /64 costs what a single address costs; a lookup among many reservations is a binary search.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An affinity: a node's claim on a block, written before the block and removed after it.
 
-The block is the authority on who owns it; the affinity is the node's index of its blocks, and what makes a crash
-between two writes recoverable. ``claims`` writes the transitions between the states below; nothing else changes one.
+The block itself says who owns it. The affinity is the node's index of its blocks, and makes a crash between two writes
+recoverable. ``allocation.affinity_writes`` writes the transitions between the states below; no other module does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class AffinityState(enum.Enum):
-    """How far a claim, or giving it up, has come."""
+    """How far claiming or relinquishing a block has come."""
 
     PENDING = "pending"
     CONFIRMED = "confirmed"
@@ -53,39 +53,39 @@ def host_owner(node: str) -> str:
 
 
 def owner_node(owner: str) -> str:
-    """The node that an owner is; empty where nobody owns, or somebody who is no node."""
+    """The name of the node that is an owner; empty without an owner, or if the owner is not a node."""
     kind, _, name = owner.partition(":")
     return name if kind == "host" else ""
 
 
 def affinities_path(owner: str, family: Family) -> tuple[str, ...]:
-    """What the keys of one owner's affinities of a family begin with."""
+    """The first segments of the keys of an owner's affinities of a family."""
     kind, _, name = owner.partition(":")
     return (kind, name, f"ipv{family.value}")
 
 
-@lru_cache(maxsize=16_384)  # the same objects, again and again: what is found by identity is not compared
+@lru_cache(maxsize=16_384)  # equal queries are the same object, so that a lookup need not compare them
 def affinities_query(owner: str, family: Family) -> List[Affinity]:
-    """All claims of one owner on blocks of a family."""
+    """The query for all affinities of an owner to blocks of a family."""
     return List(AFFINITY, affinities_path(owner, family))
 
 
 def affinity_key(owner: str, prefix: Prefix) -> Key[Affinity]:
-    """The key of an owner's claim on the block with that prefix."""
+    """The key of an owner's affinity to the block with that prefix."""
     return AFFINITY.key(*affinities_path(owner, prefix.family), str(prefix))
 
 
 def claiming_owner(key: Key[Affinity]) -> str:
-    """Whose claim it is, as blocks name their owner."""
+    """The owner of an affinity, as blocks name it."""
     kind, name, *_rest = key.path
     return f"{kind}:{name}"
 
 
 def claimed_block(key: Key[Affinity]) -> Prefix:
-    """The block that a claim is about.
+    """The prefix of the block that an affinity names.
 
     Raises:
-        Malformed: the key names none.
+        Malformed: the key names no prefix.
     """
     try:
         return _parsed(key.name)
@@ -93,6 +93,6 @@ def claimed_block(key: Key[Affinity]) -> Prefix:
         raise Malformed(str(key), str(error)) from None
 
 
-@lru_cache(maxsize=16_384)  # a node reads its few claims for every address; a simulation has thousands of nodes
+@lru_cache(maxsize=16_384)  # a node parses its few keys for every address; a simulation has thousands of nodes
 def _parsed(text: str) -> Prefix:
     return Prefix.parse(text)

@@ -1,7 +1,7 @@
-"""Who holds the addresses of a block: one entry, and the compact row of entries that a block keeps.
+"""Who holds the addresses of a block: one entry, and the columns of entries that a block stores.
 
-``block`` and ``codec`` call it. A block is read and stored for every pod, and a listing has thousands of them in
-hand, while hardly anybody looks at more than one entry: so a block keeps columns, and an entry is made when asked for.
+``block`` and ``encoding.ipam`` call it. A block is read and stored for every pod, and a list has thousands of them,
+but most callers look at one entry only. So a block stores columns, and makes an entry when it is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Attribute:
     """Who holds an address; several ordinals of a block may share one entry.
 
     ``owner`` and ``alternate`` are sorted pairs such as ``("node", "node-a")``; ``released_ns`` marks an address
-    that cools down and is held by nobody; ``carried`` is what a newer release stored beside them, as JSON text.
+    in cooldown, which no handle holds. ``unknown_json`` is what a newer release stored beside them, as JSON text.
     """
 
     handle: str | None = None
@@ -35,16 +35,16 @@ class Attribute:
 
 
 Row = tuple[str | None, tuple[str, ...], tuple[str, ...], Attribute | None]
-"""One entry as columns have it: handle, names and values of the owner, and the entry if there is more to it."""
+"""One entry as columns: handle, names and values of the owner, and the whole entry if these do not say all."""
 
 
 @frozen
 class Attributes:
-    """The attribute entries of a block, by index; to read it is a sequence of :class:`Attribute`.
+    """The attribute entries of a block, by index: a sequence of :class:`Attribute`.
 
-    ``handles`` has each entry's handle, ``names`` and ``values`` its owner. Pairs of text cost five times as much
-    memory as values beside names, which are one tuple for all entries that have the same. ``whole`` has the entry
-    itself if there is more to it than these columns say, as where an address cools down, and None otherwise.
+    ``handles`` has each entry's handle, ``names`` and ``values`` its owner. Pairs of text take five times as much
+    memory as values beside names, because entries with the same names share one tuple. ``whole`` has the entry itself
+    if these columns do not say all of it, as for an address in cooldown, and None otherwise.
     """
 
     handles: tuple[str | None, ...] = ()
@@ -73,19 +73,19 @@ class Attributes:
 
     def find(self, attribute: Attribute) -> int | None:
         """The index of the entry that is equal to this one."""
-        if attribute.handle not in self.handles:  # the usual answer, so it takes no loop
+        if attribute.handle not in self.handles:  # the usual answer, without a loop
             return None
         return next((index for index, entry in self._with_handle(attribute.handle) if entry == attribute), None)
 
     def held_by(self, handle: str) -> tuple[int, ...]:
         """The indexes of a handle's entries."""
-        if handle not in self.handles:  # the same
+        if handle not in self.handles:  # likewise
             return ()
         return tuple(index for index, entry in self._with_handle(handle) if entry.released_ns is None)
 
     def cooling(self) -> tuple[tuple[int, int], ...]:
-        """The indexes of the entries whose addresses cool down, each with the time of their release."""
-        if self.whole.count(None) == len(self.whole):  # the same
+        """The indexes of the entries in cooldown, each with its release time."""
+        if self.whole.count(None) == len(self.whole):  # likewise
             return ()
         return tuple(
             (index, entry.released_ns)
@@ -94,7 +94,7 @@ class Attributes:
         )
 
     def plus(self, attribute: Attribute) -> Attributes:
-        """With one more entry behind the others."""
+        """These entries and one more at the end."""
         handle, names, values, whole = row(attribute)
         if self.names and self.names[-1] == names:
             names = self.names[-1]
@@ -114,7 +114,7 @@ class Attributes:
 
 
 def row(attribute: Attribute) -> Row:
-    """The entry as the columns of a block have it."""
+    """An entry as columns."""
     is_plain = not attribute.alternate and attribute.released_ns is None and not attribute.unknown_json
     names, values = zip(*attribute.owner, strict=True) if attribute.owner else ((), ())
     return attribute.handle, names, values, None if is_plain else attribute

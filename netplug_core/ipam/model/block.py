@@ -1,7 +1,7 @@
 """A block: one fixed-size slice of a pool, and the unit of compare-and-swap.
 
-``decide`` and ``release`` call it; it knows nothing of pools, affinities' records or time. A block is a value:
-every change returns the block to store, with its sequence number moved on by one.
+The decisions of ``ipam.allocation`` call it. It does not know pools, affinities or the time. A block is a value: every
+change returns the block to store, with its sequence number increased by one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 RESERVED_HANDLE = "windows-reserved-ipam-handle"
-"""Holds the ordinals that a host keeps back for itself; it belongs to no workload."""
+"""The handle of ordinals that a host reserves for itself; it belongs to no workload."""
 
 
 @frozen(kw_only=True)
 class Allocation:
-    """One address of a block that is not free; ``sequence`` is the block's number from before it was taken."""
+    """One address of a block that is not free; ``sequence`` is the block's number before the address was assigned."""
 
     address: Address
     ordinal: Ordinal
@@ -47,7 +47,7 @@ class Allocation:
 
     @property
     def is_cooling(self) -> bool:
-        """Whether nobody holds it any more: it was released, and waits until it may be given again."""
+        """Whether it was released and its cooldown has not expired: no handle holds it."""
         return self.attribute.released_ns is not None
 
 
@@ -56,10 +56,11 @@ class Block:
     """The state of one block.
 
     ``owner`` is the affine node as ``host:<node>`` (or ``virtual:<name>``), empty for none. ``allocations`` has, for
-    each ordinal, an index into ``attributes``, or None where the address is free; ``free`` holds the free ordinals,
-    the longest-free first. ``sequence`` grows with every stored change and begins with the wall clock, so that a
-    block that is deleted and made again never repeats a number; ``sequences`` has, for each ordinal that is not
-    free, the number before the change that took it, and 0 for the others and where nobody wrote it down.
+    each ordinal, an index into ``attributes``, or None where the address is free. ``free`` has the free ordinals, the
+    longest-free first. ``sequence`` increases with every stored change. It starts at the wall clock, so that a block
+    that is deleted and created again never repeats a number. ``sequences`` has, for each ordinal that is not free, the
+    number before the change that assigned it; 0 for the others, and where it was not stored. ``unknown_json`` is what
+    a newer release stored beside these fields.
     """
 
     prefix: Prefix
@@ -74,7 +75,7 @@ class Block:
 
     @classmethod
     def new(cls, prefix: Prefix, *, owner: str, now_ns: int, host_reserved: tuple[int, int] = (0, 0)) -> Block:
-        """A block that ``owner`` claims now, empty but for the first and last ordinals that the host keeps back."""
+        """A block that ``owner`` claims now; only the first and last ordinals that the host reserves are not free."""
         size = prefix.size
         first = min(host_reserved[0], size)
         last = min(host_reserved[1], size - first)
@@ -97,7 +98,7 @@ class Block:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing in it is held but what a host keeps back; an address that cools down counts as held."""
+        """Whether no address is held except those reserved by the host; an address in cooldown counts as held."""
         handles = self.attributes.handles
         return handles.count(RESERVED_HANDLE) == len(handles) and not self.attributes.cooling()
 
@@ -108,11 +109,11 @@ class Block:
 
     @property
     def cooling_count(self) -> int:
-        """How many of its addresses were released and wait until they may be given again."""
+        """How many of its addresses were released and are in cooldown."""
         return sum(self.allocations.count(index) for index, _released_ns in self.attributes.cooling())
 
     def held(self) -> tuple[Allocation, ...]:
-        """Every address that is not free, the lowest first; those that cool down or are kept back are among them."""
+        """Every address that is not free, the lowest first, with those in cooldown and those that the host reserves."""
         return self._allocations(range(len(self.attributes)))
 
     def held_by(self, handle: str) -> tuple[Allocation, ...]:
@@ -126,13 +127,13 @@ class Block:
         return None if index is None else self._allocation(ordinal, self.attributes[index])
 
     def find_free(self, count: int, may_serve: Callable[[Address], bool] | None) -> tuple[Ordinal, ...]:
-        """Up to ``count`` free ordinals that may serve (None: all may), the longest-free first."""
+        """Up to ``count`` free ordinals that may be assigned (None: all may), the longest-free first."""
         if may_serve is None:
             return self.free[:count]
         return tuple(islice((n for n in self.free if may_serve(self.prefix.nth(n))), count))
 
     def assign(self, ordinals: tuple[Ordinal, ...], attribute: Attribute) -> Block:
-        """The block with these free ordinals held under one attribute."""
+        """The block with these free ordinals assigned under one attribute."""
         if not ordinals:
             return self.touched()
         allocations, attributes = _pointed(self, ordinals, attribute)
@@ -146,10 +147,10 @@ class Block:
         )
 
     def release(self, ordinals: frozenset[Ordinal], *, cooling_from_ns: int | None = None) -> Block:
-        """The block without the holder of these held ordinals.
+        """The block with these held ordinals released.
 
-        They are free at once, queued behind those that are free already; or they cool down from a moment on, until
-        ``collected`` frees them.
+        Without a cooldown they are free at once, behind those that are free already. Else they are in cooldown from
+        ``cooling_from_ns`` until ``expire_cooldown`` frees them.
         """
         if cooling_from_ns is None:
             return _freed(self, ordinals, self.sequence + 1)
@@ -164,10 +165,10 @@ class Block:
         )
 
     def expire_cooldown(self, now_ns: int, cooldown_ns: int) -> Block:
-        """The block with those addresses free that have cooled down; itself if nothing changes.
+        """The block with those addresses free whose cooldown has expired; the same object if nothing changes.
 
-        Stamps are of somebody's clock: one of the future is set to now, but where there is no cooldown. The sequence
-        number stays; the change that this comes with moves it on.
+        A release time in the future comes from another host's clock: it counts as now. The sequence number stays the
+        same; the change that is stored with this increases it.
         """
         cooling = self.attributes.cooling()
         if not cooling:
@@ -184,12 +185,12 @@ class Block:
         return _freed(_stamped_now(self, late, now_ns), ordinals, self.sequence)
 
     def with_attribute(self, ordinal: Ordinal, attribute: Attribute) -> Block:
-        """The block with this held ordinal under another attribute; others that shared the old one keep it."""
+        """The block with another attribute for this held ordinal; other ordinals keep the old one."""
         allocations, attributes = _pruned(*_pointed(self, (ordinal,), attribute))
         return evolve(self, allocations=allocations, attributes=attributes, sequence=self.sequence + 1)
 
     def touched(self) -> Block:
-        """The same block stored once more: its new revision makes a half-done release of it fail."""
+        """The same block to be stored again: its new revision makes an unfinished release of it fail."""
         return evolve(self, sequence=self.sequence + 1)
 
     def claimed(self, owner: str, now_ns: int) -> Block:
@@ -201,9 +202,9 @@ class Block:
         return evolve(self, owner="", claim_time_ns=None, sequence=self.sequence + 1)
 
     def taken_over(self, owner: str, now_ns: int, host_reserved: tuple[int, int] = (0, 0)) -> Block:
-        """This empty block as its next owner's: what that host keeps back is held, all else is free.
+        """This empty block for its next owner: the addresses that the new host reserves are held, all others free.
 
-        The queue stays as it is, so that an address that was given lately is not the next to be given.
+        The order of the free ordinals stays, so that a recently released address is not assigned next.
         """
         new = Block.new(self.prefix, owner=owner, now_ns=now_ns, host_reserved=host_reserved)
         queue = dict.fromkeys((*self.free, *new.free))
@@ -215,7 +216,7 @@ class Block:
         )
 
     def problem(self, now_ns: int | None = None) -> str:
-        """What is wrong with its shape, and with its stamps if it is told the time; empty when it is sound."""
+        """What is inconsistent in the block, and with ``now_ns`` also in its release times; empty if nothing is."""
         size, indexes = len(self.allocations), set(self.allocations) - {None}
         if size != self.prefix.size:
             return f"{size} allocations for {self.prefix.size} addresses"
@@ -250,7 +251,7 @@ class Block:
 
 
 def _pointed(block: Block, ordinals: Iterable[int], attribute: Attribute) -> tuple[list[int | None], Attributes]:
-    """Who holds the block once these ordinals are under one attribute; some other may be left that none is under."""
+    """Allocations and attributes with these ordinals under one attribute; an attribute may be left unused."""
     index, attributes = block.attributes.find(attribute), block.attributes
     if index is None:
         index, attributes = len(attributes), attributes.plus(attribute)
@@ -261,7 +262,7 @@ def _pointed(block: Block, ordinals: Iterable[int], attribute: Attribute) -> tup
 
 
 def _freed(block: Block, ordinals: frozenset[Ordinal], sequence: int) -> Block:
-    """The block with held ordinals free, under that number."""
+    """The block with held ordinals free, and this sequence number."""
     allocations = list(block.allocations)
     for ordinal in ordinals:
         allocations[ordinal] = None
@@ -277,7 +278,7 @@ def _freed(block: Block, ordinals: frozenset[Ordinal], sequence: int) -> Block:
 
 
 def _pruned(allocations: list[int | None], attributes: Attributes) -> tuple[tuple[int | None, ...], Attributes]:
-    """The same holders, without the attributes that no ordinal is under any more."""
+    """The same allocations, without attributes that no ordinal uses."""
     used = set(allocations)
     kept = [index for index in range(len(attributes)) if index in used]
     renumbered: dict[int | None, int | None] = {None: None, **{old: new for new, old in enumerate(kept)}}
@@ -285,7 +286,7 @@ def _pruned(allocations: list[int | None], attributes: Attributes) -> tuple[tupl
 
 
 def _stamped_now(block: Block, indexes: list[int], now_ns: int) -> Block:
-    """The block with the stamps of some entries moved back to now; those that are equal by then become one."""
+    """The block with the release times of some entries set to now; entries that become equal are merged."""
     stamp_ns = _whole_seconds(now_ns)
     entries = [
         evolve(entry, released_ns=stamp_ns) if index in indexes else entry
@@ -300,7 +301,7 @@ def _stamped_now(block: Block, indexes: list[int], now_ns: int) -> Block:
 
 
 def _left(free: tuple[Ordinal, ...], taken: tuple[Ordinal, ...]) -> tuple[Ordinal, ...]:
-    """What stays in the queue; mostly its head was taken."""
+    """The free ordinals without those taken; mostly the first ones are taken."""
     if free[: len(taken)] == taken:
         return free[len(taken) :]
     gone = frozenset(taken)
@@ -323,7 +324,7 @@ def cooldown_ends_ns(released_ns: int, cooldown_ns: int) -> int:
 
 
 def _whole_seconds(time_ns: int) -> int:
-    """As the text of a stored time has it."""
+    """A time as it is stored, in whole seconds."""
     return time_ns - time_ns % SECOND_NS
 
 
@@ -331,7 +332,7 @@ BLOCK: Kind[Block] = Kind("IPAMBlock", ("family", "cidr"))
 
 
 def blocks_path(family: Family) -> tuple[str, ...]:
-    """What the keys of a family's blocks begin with."""
+    """The first segments of the keys of a family's blocks."""
     return (f"ipv{family.value}",)
 
 
@@ -340,7 +341,7 @@ def block_key(prefix: Prefix) -> Key[Block]:
     return block_query(prefix).key
 
 
-@lru_cache(maxsize=16_384)  # the same objects, again and again: what is found by identity is not compared
+@lru_cache(maxsize=16_384)  # equal queries are the same object, so that a lookup need not compare them
 def block_query(prefix: Prefix) -> Get[Block]:
-    """The question for the block with that prefix."""
+    """The query for the block with that prefix."""
     return Get(BLOCK.key(*blocks_path(prefix.family), str(prefix)))

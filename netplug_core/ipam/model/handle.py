@@ -1,7 +1,7 @@
 """A handle: the key under which a workload's addresses are released together.
 
 It counts, for each block, how many addresses it holds there. It is written before the block and removed after it, so
-a count may be too high after a crash, never too low; every release puts its own handle right.
+after a crash a count may be too high, never too low. Every release corrects its own handle.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def handle_key(handle_id: str) -> Key[Handle]:
     return handle_query(handle_id).key
 
 
-@lru_cache(maxsize=256)  # one call asks several times: what is found by identity is not compared
+@lru_cache(maxsize=256)  # equal queries are the same object, so that a lookup need not compare them
 def handle_query(handle_id: str) -> Get[Handle]:
-    """The question for the handle with that id."""
+    """The query for the handle with that id."""
     return Get(HANDLE.key(handle_id))

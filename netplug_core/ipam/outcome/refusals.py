@@ -1,7 +1,7 @@
-"""Why addresses could not be had, or not be given back: one class, one code and one identifier for each reason.
+"""Why addresses could not be assigned or released: one class, one code and one identifier for each reason.
 
-Codes (101 to 119) and identifiers are stable from release to release; docs/errors.md has their meaning and the fix. A
-text is rendered from what the decision noted (``trace``).
+Codes (101 to 119) and identifiers are the same in every release; docs/errors.md has their meaning and the fix. The
+texts are rendered from the trace of the decision.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class NoPoolServes(AllocationError):
     is_registered: bool = True
 
     def __str__(self) -> str:
-        reasons = "; ".join(str(remark) for remark in self.seen) or f"there is no {self.family} pool at all"
+        reasons = "; ".join(str(entry) for entry in self.seen) or f"there is no {self.family} pool at all"
         labels = "" if self.is_registered else ", which is not registered and so has no labels"
         return f"no configured netplug pools for node {self.node} ({self.family}){labels}: {reasons}"
 
@@ -115,7 +115,7 @@ class NoPoolQualifies(AllocationError):
     seen: tuple[PoolTrace, ...]
 
     def __str__(self) -> str:
-        reasons = "; ".join(str(remark) for remark in self.seen)
+        reasons = "; ".join(str(entry) for entry in self.seen)
         return f"cannot find a qualified ippool for use {self.use.value}: {reasons}: no pools match the required use"
 
 
@@ -136,10 +136,10 @@ class UseMissing(AllocationError):
 
 @frozen
 class AddressShortfall(AllocationError):
-    """Base of the reasons why a family got fewer addresses than were asked.
+    """Base of the reasons why a family gets fewer addresses than are wanted.
 
-    ``found`` of ``wanted`` could be had; ``has_host_reserved`` says whether hosts keep addresses of their blocks to
-    themselves, which may be why.
+    ``found`` of ``wanted`` could be had. ``has_host_reserved``: hosts reserve addresses of their blocks, which may be
+    the reason.
     """
 
     family: Family
@@ -154,7 +154,7 @@ class AddressShortfall(AllocationError):
 
     def __str__(self) -> str:
         parts = [f"Assigned {self.found} out of {self.wanted} requested {self.family} addresses", self.message()]
-        parts.extend(str(remark) for remark in self.trace if isinstance(remark, PoolExhausted))
+        parts.extend(str(entry) for entry in self.trace if isinstance(entry, PoolExhausted))
         if self.has_host_reserved:
             parts.append(f"HostReservedAttr: {RESERVED_HANDLE}")
         return "; ".join(parts)
@@ -169,15 +169,15 @@ class PoolsExhausted(AddressShortfall):
 
     def message(self) -> str:
         """Names every pool that was looked at, or the block that the node does not claim."""
-        unreached = [remark for remark in self.trace if _is_unreached(remark)]
-        if unreached:  # there are addresses, but not for this node
-            return str(unreached[0])
-        pools = " ".join(str(remark.prefix) for remark in self.trace if isinstance(remark, PoolExhausted))
+        over_limit = [entry for entry in self.trace if _is_over_limit(entry)]
+        if over_limit:  # blocks are left, but this node may not claim them
+            return str(over_limit[0])
+        pools = " ".join(str(entry.prefix) for entry in self.trace if isinstance(entry, PoolExhausted))
         return f"No IPs available in pools: [{pools}]"
 
 
-def _is_unreached(remark: TraceEntry) -> bool:
-    return isinstance(remark, BlockTrace) and remark.outcome is BlockOutcome.OVER_LIMIT
+def _is_over_limit(entry: TraceEntry) -> bool:
+    return isinstance(entry, BlockTrace) and entry.outcome is BlockOutcome.OVER_LIMIT
 
 
 @frozen
@@ -222,7 +222,7 @@ class BlockUnavailable(AddressShortfall):
 
 @frozen
 class AddressOutside(AllocationError):
-    """An address was asked for that lies in no pool that is enabled, or in none of those named."""
+    """The requested address lies in no enabled pool, or in none of the named ones."""
 
     code: ClassVar[int] = 111
     identifier: ClassVar[str] = "address-outside-pools"
@@ -232,13 +232,13 @@ class AddressOutside(AllocationError):
 
     def __str__(self) -> str:
         among = f" named ({', '.join(self.named)})" if self.named else ""
-        reasons = "".join(f"; {remark}" for remark in self.seen)
+        reasons = "".join(f"; {entry}" for entry in self.seen)
         return f"The provided IP address is not in a configured pool{among}: {self.address}{reasons}"
 
 
 @frozen
 class AddressWrongUse(AllocationError):
-    """An address was asked for whose pool is not for the stated use."""
+    """The pool of the requested address is not for the stated use."""
 
     code: ClassVar[int] = 109
     identifier: ClassVar[str] = "pool-wrong-use"
@@ -257,7 +257,7 @@ class AddressWrongUse(AllocationError):
 
 @frozen
 class AddressTaken(AllocationError):
-    """An address was asked for that somebody else holds."""
+    """The requested address is held already."""
 
     code: ClassVar[int] = 112
     identifier: ClassVar[str] = "address-taken"
@@ -272,7 +272,7 @@ class AddressTaken(AllocationError):
 
 @frozen
 class AddressCooling(AllocationError):
-    """An address was asked for that was released a short while ago."""
+    """The requested address was released, and its cooldown has not expired."""
 
     code: ClassVar[int] = 113
     identifier: ClassVar[str] = "address-cooling"
@@ -289,7 +289,7 @@ class AddressCooling(AllocationError):
 
 @frozen
 class StrictAffinity(AllocationError):
-    """An address was asked for in a block that belongs to another node, under strict affinity."""
+    """The requested address lies in a block of another node, and strict affinity is on."""
 
     code: ClassVar[int] = 115
     identifier: ClassVar[str] = "strict-affinity"
@@ -301,12 +301,12 @@ class StrictAffinity(AllocationError):
         return f"{self.address}: {self.seen}; {self.rule}"
 
 
-# --- giving back ------------------------------------------------------------------------------------------------------
+# --- release ----------------------------------------------------------------------------------------------------------
 
 
 @frozen
 class SequenceMismatch(AllocationError):
-    """An address is held under another sequence number than the one it was to be released by: somebody else's."""
+    """An address is held under another sequence number than the release names: by a later allocation."""
 
     code: ClassVar[int] = 117
     identifier: ClassVar[str] = "sequence-mismatch"
@@ -320,7 +320,7 @@ class SequenceMismatch(AllocationError):
 
 @frozen
 class HandleMismatch(AllocationError):
-    """An address is held by another handle than the one it was to be released by."""
+    """An address is held by another handle than the release names."""
 
     code: ClassVar[int] = 118
     identifier: ClassVar[str] = "handle-mismatch"
@@ -334,7 +334,7 @@ class HandleMismatch(AllocationError):
 
 @frozen
 class BlockNotEmpty(AllocationError):
-    """A block that was to be given up only if it is empty holds addresses."""
+    """A block that shall be given up only if it is empty has addresses."""
 
     code: ClassVar[int] = 119
     identifier: ClassVar[str] = "block-not-empty"
@@ -347,9 +347,9 @@ class BlockNotEmpty(AllocationError):
 
 
 def is_shortfall(refusal: NetplugError, *, has_some: bool) -> bool:
-    """Whether a refusal only means less than was asked, so that a request that accepts that may have the rest.
+    """Whether a refusal means fewer addresses than wanted, so that a request that accepts this gets the rest.
 
-    A pool that is full is one. What a setting forbids altogether is one beside addresses that could be had.
+    A full pool always does. What a setting forbids does only if other addresses could be had (``has_some``).
     """
     if isinstance(refusal, PoolsExhausted | StrictlyExhausted):
         return True

@@ -1,7 +1,7 @@
-"""What a decision noted about every pool, block and rule it considered.
+"""The trace of a decision: what it found about every pool, block and rule that it considered.
 
-``pools``, ``supply`` and ``places`` write remarks; the refusals of ``refusals``, ``netplugctl`` and logs are rendered
-from them, and nothing else builds such sentences.
+``ipam.allocation`` writes the entries. Refusals, ``netplugctl`` and logs are rendered from them; no other module builds
+such sentences.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AllocationRule(enum.Enum):
 
 @frozen(kw_only=True)
 class PoolTrace(TraceEntry):
-    """A pool and what the rules said of it; ``detail`` is the setting that decided."""
+    """Whether a pool may serve; ``detail`` is the setting that decided."""
 
     pool: str
     prefix: Prefix
@@ -94,9 +94,9 @@ class RuleTrace(TraceEntry):
 
 @frozen(kw_only=True)
 class PoolExhausted(TraceEntry):
-    """A pool that had nothing left for this request: its size, and what became of its addresses.
+    """A pool without an address for this request: its size, and how its addresses are used.
 
-    ``free_elsewhere`` are addresses that nobody holds in blocks that this request may not take from.
+    ``free_elsewhere`` are free addresses of blocks that this request may not take from.
     """
 
     pool: str
