@@ -1,128 +1,176 @@
-"""Read, decide, commit, again: the one retry loop around every write.
+"""Read, decide, commit, and again on a conflict: the only retry loop around a write.
 
-A caller hands over a pure rule; this loop gives it snapshots until it decides, commits the decision under its
-conditions, and starts over when it lost the race or the reply. A rule is idempotent on its own output, which is why
-deciding again after a lost reply is safe; one that says it is not (``Decision.repeatable``) is not repeated.
+A caller hands over queries and a pure rule. The loop reads, calls the rule until it decides, commits the decision
+under its conditions, and starts over if another writer was faster or the reply was lost. A rule is idempotent on its
+own output, so deciding again after a lost reply is safe. A rule that is not says so (``Decision.is_repeatable``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from attrs import define
+from attrs import define, frozen
 
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
-from netplug_core.records import CommitError, Create, Decision, Get, NeedMore, OutcomeUnknown, Query, Snapshot, Write
+from netplug_core.records import (
+    CommitError,
+    Create,
+    Decision,
+    Get,
+    NeedMore,
+    OutcomeUnknown,
+    Query,
+    Snapshot,
+    Write,
+)
 
 if TYPE_CHECKING:
     from netplug_core.datastore.cache import DatastoreCache
 
-__all__ = ["CALL_TIMEOUT_S", "run"]
+__all__ = ["CALL_TIMEOUT_S", "Transaction", "Transactor", "WriteGate"]
 
 R = TypeVar("R")
 
 CALL_TIMEOUT_S = 5.0
-"""The longest one call to a store may take."""
+"""The longest time that one call to a store may take."""
 
 
-def run(
-    store: Datastore,
-    queries: Sequence[Query],
-    decide: Callable[[Snapshot], Decision[R] | NeedMore],
-    *,
-    pace: Pace,
-    cache: DatastoreCache | None = None,
-    assume_absent: Sequence[Query] = (),
-) -> Decision[R]:
-    """Commit what ``decide`` makes of the store and return its decision; its result is not an error.
+@frozen
+class WriteGate:
+    """A record that may forbid all writes, such as the ready flag of a cluster.
 
-    With a memory (``warm``) the first attempt decides on what it knows, takes what is ``presumed`` to be absent for
-    so, and reads only the rest. A decision that commits nothing, or does not create what was presumed to be absent,
-    proves nothing then: it is made again from a read, and so is every other attempt.
-
-    Raises:
-        NetplugError: the error that the decision has as its result, once its writes are committed.
-        ContentionExhausted: every attempt lost against other writers until the deadline.
-        OutcomeUnknown: the reply was lost, and the decision cannot be repeated or no time is left.
-        Unavailable: the store does not answer.
+    ``query`` reads the record. ``refusal`` returns the error to raise, or None while writing is allowed.
+    ``condition`` returns the write that makes a commit fail if the record has changed since the snapshot.
     """
-    attempt = 0
-    while True:
-        attempt += 1
-        reading = _Attempt(store, pace, cache, tuple(assume_absent), may_use_cache=attempt == 1)
-        decision = reading.decide(queries, decide)
-        if not reading.is_validated_by(decision):
-            reading.invalidate_cache()
-            continue
-        try:
-            reading.commit(decision.writes)
-        except (CommitError, OutcomeUnknown) as error:
-            _wait_before_retry(error, attempt, decision, pace)
-            continue
-        if isinstance(decision.result, NetplugError):
-            raise decision.result
-        return decision
+
+    query: Query
+    refusal: Callable[[Snapshot], NetplugError | None]
+    condition: Callable[[Snapshot], Write]
+
+    def decide(
+        self, snapshot: Snapshot, decide: Callable[[Snapshot], Decision[R] | NeedMore]
+    ) -> Decision[R] | NeedMore:
+        """The decision of a rule behind this gate: a refusal, or the rule's own with the gate's condition first."""
+        refusal = self.refusal(snapshot)
+        if refusal is not None:
+            return Decision((), refusal)
+        decision = decide(snapshot)
+        if isinstance(decision, NeedMore) or not decision.writes:
+            return decision
+        return decision.with_writes((self.condition(snapshot),))
 
 
-def _wait_before_retry(error: CommitError | OutcomeUnknown, attempt: int, decision: Decision[R], pace: Pace) -> None:
-    """Wait before the next attempt, or raise where there can be none."""
-    is_lost = isinstance(error, OutcomeUnknown)
-    if is_lost and not decision.is_repeatable:
-        raise error
-    pace.wait(attempt)
-    if not pace.deadline.has_passed:
-        return
-    if is_lost:
-        raise error
-    raise ContentionExhausted(attempt, str(error)) from error
+class Transactor(Protocol):
+    """Runs a rule against a datastore: reads what it needs, and commits what it decides."""
+
+    def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
+        """Commit what ``decide`` decides and return the decision; its result is not an error.
+
+        Raises:
+            NetplugError: the error that is the result of the decision, after its writes are committed.
+            ContentionExhausted: other writers were faster in every attempt until the deadline.
+            OutcomeUnknown: the reply was lost, and the decision cannot be repeated or no time is left.
+            Unavailable: the store does not answer.
+        """
+        ...
+
+
+@frozen
+class Transaction:
+    """The :class:`Transactor` of a single call.
+
+    ``gate``: the rule is asked, and its writes are committed, only while the gate allows it. Without a gate nothing
+    is checked. ``cache``: the first attempt decides on what the cache knows and reads the rest. ``assume_absent``:
+    queries that the first attempt takes to find nothing if the cache knows anything, because the call is about to
+    create these records. A decision from the cache that commits nothing, or does not create what was assumed to be
+    absent, is not confirmed by any condition. It is made again from a read, like every later attempt.
+    """
+
+    store: Datastore
+    pace: Pace
+    gate: WriteGate | None = None
+    cache: DatastoreCache | None = None
+    assume_absent: tuple[Query, ...] = ()
+
+    def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
+        """Commit what ``decide`` decides, as :meth:`Transactor.run` says."""
+        wanted, gate = tuple(queries), self.gate
+        if gate is not None:
+            wanted = (gate.query, *wanted)
+        number = 0
+        while True:
+            number += 1
+            attempt = _Attempt(self, may_use_cache=number == 1)
+            decision = attempt.decide(wanted, decide)
+            if not attempt.is_validated_by(decision):
+                attempt.invalidate_cache()
+                continue
+            try:
+                attempt.commit(decision.writes)
+            except (CommitError, OutcomeUnknown) as error:
+                self._wait_before_retry(error, number, decision)
+                continue
+            if isinstance(decision.result, NetplugError):
+                raise decision.result
+            return decision
+
+    def _wait_before_retry(self, error: CommitError | OutcomeUnknown, attempt: int, decision: Decision[R]) -> None:
+        """Wait before the next attempt, or raise if there can be none."""
+        is_unknown = isinstance(error, OutcomeUnknown)
+        if is_unknown and not decision.is_repeatable:
+            raise error
+        self.pace.wait(attempt)
+        if not self.pace.deadline.has_passed:
+            return
+        if is_unknown:
+            raise error
+        raise ContentionExhausted(attempt, str(error)) from error
 
 
 @define
 class _Attempt:
-    """What one attempt reads and writes, with the memory kept up to date."""
+    """The reads and the commit of one attempt; they keep the cache up to date."""
 
-    store: Datastore
-    pace: Pace
-    cache: DatastoreCache | None
-    assume_absent: tuple[Query, ...]
+    of: Transaction
     may_use_cache: bool
     is_from_cache: bool = False
 
-    def decide(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
-        """What the rule makes of the store, or of what is known of it; with as many reads as it asks for."""
-        snapshot, wanted = Snapshot.empty(), tuple(queries)
-        if self.cache is not None and self.may_use_cache:
-            snapshot, wanted = self.cache.lookup(wanted, self.assume_absent)
+    def decide(self, queries: tuple[Query, ...], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
+        """The rule's decision about the store, or about the cache; with as many reads as the rule needs."""
+        cache, gate = self.of.cache, self.of.gate
+        snapshot, missing = Snapshot.empty(), queries
+        if cache is not None and self.may_use_cache:
+            snapshot, missing = cache.lookup(queries, self.of.assume_absent)
             self.is_from_cache = bool(snapshot.results)
         while True:
-            if wanted:
-                snapshot = snapshot.merged(self._read(wanted))
-            decision = decide(snapshot)
+            if missing:
+                snapshot = snapshot.merged(self._read(missing))
+            decision = decide(snapshot) if gate is None else gate.decide(snapshot, decide)
             if isinstance(decision, Decision):
                 return decision
-            if self.pace.deadline.has_passed:
-                raise Unavailable(self.store.description.location, "the deadline passed while reading")
-            wanted = decision.queries
+            if self.of.pace.deadline.has_passed:
+                raise Unavailable(self.of.store.description.location, "the deadline passed while reading")
+            missing = decision.queries
 
     def is_validated_by(self, decision: Decision[R]) -> bool:
-        """Whether the conditions of a decision's commit stand for what was only remembered or presumed.
+        """Whether the commit proves what was only cached or assumed.
 
-        What was taken to be absent is proven by its creation alone.
+        What was assumed to be absent is proven only by its creation.
         """
         if not self.is_from_cache:
             return True
         if not decision.writes or decision.is_partial or isinstance(decision.result, NetplugError):
             return False
         created = {Get(write.key) for write in decision.writes if isinstance(write, Create)}
-        return created.issuperset(self.assume_absent)
+        return created.issuperset(self.of.assume_absent)
 
-    def _read(self, wanted: tuple[Query, ...]) -> Snapshot:
-        found = self.store.read(wanted, deadline=self.pace.deadline.capped(CALL_TIMEOUT_S))
-        if self.cache is not None:
-            self.cache.add_snapshot(found)
+    def _read(self, queries: tuple[Query, ...]) -> Snapshot:
+        found = self.of.store.read(queries, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
+        if self.of.cache is not None:
+            self.of.cache.add_snapshot(found)
         return found
 
     def commit(self, writes: tuple[Write, ...]) -> None:
@@ -130,14 +178,14 @@ class _Attempt:
         if not writes:
             return
         try:
-            revisions = self.store.commit(writes, deadline=self.pace.deadline.capped(CALL_TIMEOUT_S))
-        except BaseException:  # an interrupt too: the store may have taken what the memory does not know of
+            revisions = self.of.store.commit(writes, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
+        except BaseException:  # an interrupt too: the store may have applied writes that the cache does not know of
             self.invalidate_cache()
             raise
-        if self.cache is not None:
-            self.cache.apply_writes(writes, revisions)
+        if self.of.cache is not None:
+            self.of.cache.apply_writes(writes, revisions)
 
     def invalidate_cache(self) -> None:
-        """What was remembered is not to be trusted."""
-        if self.cache is not None:
-            self.cache.invalidate()
+        """Forget what was cached: it was out of date, or may be."""
+        if self.of.cache is not None:
+            self.of.cache.invalidate()

@@ -17,8 +17,9 @@ from attrs import Factory, define, field
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import run
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import AllocationError
+from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.flows.resources import changes
 from netplug_core.ipam.allocation.block_order import hashed_start
 from netplug_core.ipam.allocation.decide import decide, queries
@@ -33,7 +34,7 @@ from netplug_core.ipam.allocation.request import (
 )
 from netplug_core.ipam.model.handle import HANDLE, handle_key
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
-from netplug_core.records import Get, TraceEntry
+from netplug_core.records import Get, Query, TraceEntry
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.manifest import Manifest
 from netplug_core.simulation.counting_datastore import CountingDatastore
@@ -153,13 +154,8 @@ class _Allocator:
         at_ns = self.clock.now_ns()
         result: Assignment | AllocationError
         try:
-            decision = run(
-                self.store,
-                queries(request),
-                lambda snapshot: decide(snapshot, request, self.clock.now_ns(), hashed_start),
-                pace=self._pace(),
-                cache=self._node_cache(pod.node),
-                assume_absent=(Get(handle_key(pod.handle)),),
+            decision = self._transaction(pod.node, Get(handle_key(pod.handle))).run(
+                queries(request), lambda snapshot: decide(snapshot, request, self.clock.now_ns(), hashed_start)
             )
         except AllocationError as refusal:
             result = refusal
@@ -174,17 +170,14 @@ class _Allocator:
         """A pod's addresses are free again."""
         request = ReleaseRequest(handle=pod.handle)
         at_ns = self.clock.now_ns()
-        decision = run(
-            self.store,
-            release_queries(request),
-            lambda snapshot: decide_release(snapshot, request, self.clock.now_ns()),
-            pace=self._pace(),
-            cache=self._node_cache(pod.node),
+        decision = self._transaction(pod.node).run(
+            release_queries(request), lambda snapshot: decide_release(snapshot, request, self.clock.now_ns())
         )
         self.observe(SimulatedCall(at_ns=at_ns, request=request, result=cast("Released", decision.result)))
 
-    def _pace(self) -> Pace:
-        return Pace(clock=self.clock, deadline=Deadline.after(self.clock, _TIMEOUT_S), chance=self.chance)
+    def _transaction(self, node: str, *assume_absent: Query) -> Transaction:
+        pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, _TIMEOUT_S), chance=self.chance)
+        return Transaction(self.store, pace, READINESS_GATE, self._node_cache(node), assume_absent)
 
     def _node_cache(self, node: str) -> DatastoreCache | None:
         """What the node's process remembers, if it is one that does."""

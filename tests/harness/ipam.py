@@ -13,6 +13,7 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import (
@@ -152,10 +153,10 @@ class IPAMHarness:
         self, request: AssignRequest, order: BlockOrder = first_block_first
     ) -> tuple[Decision[Assignment], list[tuple[Query, ...]]]:
         """The same, and what was read for it, read by read."""
-        reads = [queries(request)]
+        reads = [(READINESS_GATE.query, *queries(request))]
         snapshot = self.read(*reads[0])
         while True:
-            decided = decide(snapshot, request, self.clock.now_ns(), order)
+            decided = READINESS_GATE.decide(snapshot, lambda seen: decide(seen, request, self.clock.now_ns(), order))
             if isinstance(decided, Decision):
                 return decided, reads
             reads.append(decided.queries)

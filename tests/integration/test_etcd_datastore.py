@@ -16,7 +16,7 @@ from netplug_backends.etcdv3.layout import LAYOUT
 from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
-from netplug_core.datastore.transaction import run
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK
@@ -194,7 +194,7 @@ def test_the_allocator_says_at_once_that_the_store_is_full() -> None:
             pace = Pace(clock=CLOCK, deadline=Deadline.after(CLOCK, 60.0), chance=lambda: 1.0)
             started = CLOCK.monotonic()
             with pytest.raises(Unavailable, match=f"{FULL}; the store is full: compact and defragment it"):
-                run(store, [Get(H)], lambda _snapshot: Decision((Create(H, "h"),), None), pace=pace)
+                Transaction(store, pace).run([Get(H)], lambda _snapshot: Decision((Create(H, "h"),), None))
             assert CLOCK.monotonic() - started < 2.0
         assert LAYOUT.key(H).decode() not in stored_key_names(full)
 

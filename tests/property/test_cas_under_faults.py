@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import run
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Decision, Get, Key, Kind, Query, Snapshot, Update, Write
 from netplug_core.testing.clock import ManualClock
@@ -65,7 +65,7 @@ def work(store: Datastore, clock: ManualClock, worker: str) -> bool:
     """Whether the worker was told of success; otherwise the store was away or the process died."""
     pace = Pace(clock=clock, deadline=Deadline.after(clock, 60.0), chance=lambda: 0.5)
     try:
-        run(store, queries_of(worker), lambda snapshot: enter(snapshot, worker), pace=pace)
+        Transaction(store, pace).run(queries_of(worker), lambda snapshot: enter(snapshot, worker))
     except (Unavailable, ProcessDied):
         return False
     return True

@@ -12,7 +12,7 @@ from typing import cast
 from netplug_core.addressing import Address
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import run
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.ipam.allocation.owners import AddressHolder, OwnerChange, decide_owner, find_holder_of, owner_queries
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
@@ -38,7 +38,7 @@ def release_addresses(store: Datastore, items: Sequence[ReleaseItem], *, pace: P
         def decide(snapshot: Snapshot, batch: Sequence[ReleaseItem] = batch) -> Decision[AddressesReleased] | NeedMore:
             return decide_release_addresses(snapshot, batch, pace.clock.now_ns())
 
-        decision = run(store, release_addresses_queries(), decide, pace=pace)
+        decision = Transaction(store, pace).run(release_addresses_queries(), decide)
         results.append(cast("AddressesReleased", decision.result))
     return AddressesReleased(
         released=tuple(address for result in results for address in result.released),
@@ -58,7 +58,7 @@ def find_holder(store: Datastore, address: Address, *, pace: Pace) -> AddressHol
         found = find_holder_of(snapshot, address)
         return found if isinstance(found, NeedMore) else Decision((), found)
 
-    return cast("AddressHolder", run(store, owner_queries(), decide, pace=pace).result)
+    return cast("AddressHolder", Transaction(store, pace).run(owner_queries(), decide).result)
 
 
 def change_owner(store: Datastore, change: OwnerChange, *, pace: Pace) -> AddressHolder:
@@ -70,5 +70,5 @@ def change_owner(store: Datastore, change: OwnerChange, *, pace: Pace) -> Addres
         ConfigurationError: the change changes nothing.
         ContentionExhausted, Unavailable: not now.
     """
-    decision = run(store, owner_queries(), lambda snapshot: decide_owner(snapshot, change), pace=pace)
+    decision = Transaction(store, pace).run(owner_queries(), lambda snapshot: decide_owner(snapshot, change))
     return cast("AddressHolder", decision.result)

@@ -13,8 +13,9 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError
+from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
 from netplug_core.ipam.allocation.context import POOLS
@@ -65,11 +66,9 @@ def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> Cla
 
 
 def _claim(store: Datastore, claimant: str, blocks: tuple[Prefix, ...], pace: Pace) -> ClaimResult:
-    decision = run(
-        store,
+    decision = Transaction(store, pace).run(
         claim_queries(claimant, blocks),
         lambda snapshot: decide_claim(snapshot, claimant, blocks, pace.clock.now_ns()),
-        pace=pace,
     )
     return cast("ClaimResult", decision.result)
 
@@ -81,11 +80,8 @@ def ensure_blocks(store: Datastore, request: AssignRequest, *, order: BlockOrder
         AllocationError: no pool may serve, or no block can be had.
         ContentionExhausted, Unavailable: not now.
     """
-    decision = run(
-        store,
-        queries(request),
-        lambda snapshot: decide_ensure(snapshot, request, pace.clock.now_ns(), order),
-        pace=pace,
+    decision = Transaction(store, pace, READINESS_GATE).run(
+        queries(request), lambda snapshot: decide_ensure(snapshot, request, pace.clock.now_ns(), order)
     )
     return cast("EnsuredBlocks", decision.result)
 
@@ -111,11 +107,9 @@ def relinquish(
 def _relinquish(
     store: Datastore, claims: tuple[Key[Affinity], ...], emptiness: Emptiness, pace: Pace
 ) -> RelinquishResult:  # fmt: skip
-    decision = run(
-        store,
+    decision = Transaction(store, pace).run(
         relinquish_queries(claims),
         lambda snapshot: decide_relinquish(snapshot, claims, emptiness, pace.clock.now_ns()),
-        pace=pace,
     )
     return cast("RelinquishResult", decision.result)
 

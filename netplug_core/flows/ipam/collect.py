@@ -15,8 +15,9 @@ from attrs import Factory, define, evolve, field, frozen
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.gc.confirm import confirm, lookups_needed
 from netplug_core.ipam.gc.detect import detect
@@ -221,11 +222,8 @@ class _Tick:
     def _run(self, batch: tuple[A, ...], rule: Reclaimer[A]) -> ReclaimResult:
         clock = self.collector.clock
         pace = Pace(clock=clock, deadline=self.deadline.capped(BATCH_S), chance=self.collector.chance)
-        decision = run(
-            self.collector.store,
-            rule.queries(batch),
-            lambda snapshot: rule.decide(snapshot, batch, clock.now_ns()),
-            pace=pace,
+        decision = Transaction(self.collector.store, pace, READINESS_GATE).run(
+            rule.queries(batch), lambda snapshot: rule.decide(snapshot, batch, clock.now_ns())
         )
         return cast("ReclaimResult", decision.result)  # the loop has raised every result that is an error
 

@@ -17,10 +17,10 @@ from attrs import define, evolve, field, frozen
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
-from netplug_core.datastore.transaction import run
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
-from netplug_core.ipam.allocation.readiness import ready_condition
 from netplug_core.ipam.allocation.release import allocations, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import (
     Assignment,
@@ -92,14 +92,13 @@ class BlockIPAM:
             part = endpoint.writes(snapshot, decision.result)
             if isinstance(part, NetplugError):
                 return Decision((), part)
-            return decision.with_writes(_readiness_condition(snapshot, decision, part), part)
+            return decision.with_writes(after=part)
 
         presumed = () if handle is None else (handle, *endpoint.queries)
         wanted = (*queries(request), *endpoint.queries)
         try:
-            return _result_of(
-                run(store, wanted, decided, pace=self._pace(deadline), cache=self.cache, assume_absent=presumed)
-            )
+            transaction = Transaction(store, self._pace(deadline), READINESS_GATE, self.cache, presumed)
+            return _result_of(transaction.run(wanted, decided))
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
             if request.handle is not None and store.may_have_written_handle and store.handle_existed is not True:
                 self._release_after_failure(ReleaseRequest(handle=request.handle), endpoint, store, error)
@@ -138,7 +137,7 @@ class BlockIPAM:
             return Decision((), {(held.address, held.sequence) for held in found} <= assigned)
 
         wanted = release_queries(ReleaseRequest(handle=handle))
-        return _result_of(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
+        return _result_of(Transaction(self.datastore, self._pace(deadline)).run(wanted, decided))
 
     def _release_leftovers(self, unreleased: Sequence[ReleaseItem]) -> None:
         """Release addresses without a handle that failed attempts assigned: no later release could name them."""
@@ -166,10 +165,10 @@ class BlockIPAM:
             part = endpoint.writes(snapshot, None)
             if isinstance(part, NetplugError):
                 return Decision((), part)
-            return decision.with_writes((*_readiness_condition(snapshot, decision, part), *part))
+            return decision.with_writes(part)
 
         wanted = (*release_queries(request), *endpoint.queries)
-        run(store, wanted, decided, pace=self._pace(deadline), cache=self.cache)
+        Transaction(store, self._pace(deadline), READINESS_GATE, self.cache).run(wanted, decided)
         return Released(addresses=tuple(sorted(freed)))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
@@ -180,7 +179,7 @@ class BlockIPAM:
             return found if isinstance(found, NeedMore) else Decision((), Released(addresses=found))
 
         wanted = release_queries(ReleaseRequest(handle=handle))
-        return _result_of(run(self.datastore, wanted, decided, pace=self._pace(deadline)))
+        return _result_of(Transaction(self.datastore, self._pace(deadline)).run(wanted, decided))
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
         """Decide an assignment without committing it."""
@@ -190,7 +189,7 @@ class BlockIPAM:
             decision = decide(snapshot, evolve(request, shortfall=Shortfall.REFUSE), self.clock.now_ns(), self.order)
             return decision if isinstance(decision, NeedMore) else evolve(decision, writes=())
 
-        run(self.datastore, queries(request), decided, pace=self._pace(deadline))
+        Transaction(self.datastore, self._pace(deadline), READINESS_GATE).run(queries(request), decided)
 
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment of a network that holds addresses through a node.
@@ -283,11 +282,6 @@ def _assigned_by(write: Write) -> Iterator[ReleaseItem]:
         for held in write.value.held():
             if held.sequence == write.value.sequence - 1:
                 yield ReleaseItem(address=held.address, sequence=held.sequence)
-
-
-def _readiness_condition(snapshot: Snapshot, decision: Decision[R], part: tuple[Write, ...]) -> tuple[Write, ...]:
-    """The readiness condition where only the endpoint writes; a decision that writes has it already."""
-    return (ready_condition(snapshot),) if part and not decision.writes else ()
 
 
 def _result_of(decision: Decision[R]) -> R:

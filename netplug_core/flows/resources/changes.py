@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.outcome import (
@@ -144,7 +144,7 @@ def edit(store: Datastore, key: Key[Resource], change: Callable[[Resource], Reso
         validate_resource(wanted)
         return _decide_replacement(stored, wanted, revision="")
 
-    return Outcome(key=key, effect=cast("Effect", run(store, [Get(key)], decide, pace=pace).result))
+    return Outcome(key=key, effect=cast("Effect", Transaction(store, pace).run([Get(key)], decide).result))
 
 
 def validate(manifest: Manifest) -> Outcome:
@@ -191,7 +191,7 @@ def delete(store: Datastore, key: Key[Resource], *, revision: str = "", pace: Pa
             return Decision((), ResourceOutdated(str(key), version, stored.revision))
         return Decision((Delete(key, stored.revision),), Effect.DELETED)
 
-    run(store, [Get(key)], decide, pace=pace)
+    Transaction(store, pace).run([Get(key)], decide)
     return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
 
 
@@ -290,7 +290,7 @@ def _commit(
     if isinstance(wish.asked, IPPool):
         queries = (pools.POOLS,)
         warnings = pool_warnings(wish.asked)
-    decision = run(store, queries, decide, pace=pace)
+    decision = Transaction(store, pace).run(queries, decide)
     return Outcome(key=wish.key, effect=cast("Effect", decision.result), warnings=warnings)
 
 

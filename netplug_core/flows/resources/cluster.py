@@ -13,7 +13,7 @@ from attrs import evolve
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Create, Decision, Get, Snapshot, Update
 from netplug_core.resources.clusterinformation import (
@@ -111,7 +111,7 @@ def ensure_initialized(
             return Decision((), wanted)
         return Decision((Update(CLUSTER_INFORMATION_KEY, wanted, stored.revision),), wanted)
 
-    return cast("ClusterInformation", run(store, [Get(CLUSTER_INFORMATION_KEY)], decide, pace=pace).result)
+    return cast("ClusterInformation", Transaction(store, pace).run([Get(CLUSTER_INFORMATION_KEY)], decide).result)
 
 
 def find_ipam_configuration(store: Datastore, *, deadline: Deadline) -> IPAMConfigurationSpec:
@@ -151,7 +151,7 @@ def configure_ipam(
             return Decision((), wanted.spec)
         return Decision((Update(IPAM_CONFIGURATION_KEY, wanted, stored.revision),), wanted.spec)
 
-    return cast("IPAMConfigurationSpec", run(store, [Get(IPAM_CONFIGURATION_KEY)], decide, pace=pace).result)
+    return cast("IPAMConfigurationSpec", Transaction(store, pace).run([Get(IPAM_CONFIGURATION_KEY)], decide).result)
 
 
 def _release(text: str) -> tuple[int, int] | None:

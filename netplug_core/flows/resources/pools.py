@@ -6,7 +6,7 @@ from attrs import evolve
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.flows.ipam.affinities import relinquish_pool
 from netplug_core.flows.resources.outcome import ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
@@ -73,7 +73,7 @@ def _disable(store: Datastore, pool: Record[IPPool], revision: str, pace: Pace) 
         # With a revision, a repetition after a lost reply would find the revision of its own write and refuse.
         return Decision((Update(pool.key, disabled, stored.revision),), result=True, is_repeatable=not revision)
 
-    return run(store, [Get(pool.key)], decide, pace=pace).result is True
+    return Transaction(store, pace).run([Get(pool.key)], decide).result is True
 
 
 def held_warnings(store: Datastore, pool: IPPool, *, deadline: Deadline) -> tuple[str, ...]:

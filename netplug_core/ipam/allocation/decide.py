@@ -18,7 +18,6 @@ from netplug_core.ipam.allocation.automatic import FamilyOutcome, allocate
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS, RESERVATIONS, AllocationContext
 from netplug_core.ipam.allocation.ownership import BlockCandidate
-from netplug_core.ipam.allocation.readiness import READINESS, lock_refusal, ready_condition
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,
     Assignment,
@@ -51,7 +50,7 @@ from netplug_core.resources.node import node_key
 
 __all__ = ["conditions", "decide", "queries"]
 
-_RULES: tuple[Query, ...] = (READINESS, POOLS, RESERVATIONS, CONFIGURATION)
+_RULES: tuple[Query, ...] = (POOLS, RESERVATIONS, CONFIGURATION)
 
 
 def queries(request: AssignRequest) -> tuple[Query, ...]:
@@ -71,9 +70,6 @@ def decide(
     snapshot: Snapshot, request: AssignRequest, now_ns: int, order: BlockOrder
 ) -> Decision[Assignment] | NeedMore:
     """Addresses for every family of the request, or the reason why not, or what else to read first."""
-    refusal = lock_refusal(snapshot)
-    if refusal is not None:
-        return Decision((), refusal)
     context = AllocationContext.open(snapshot, request, now_ns, order)
     if isinstance(context, NeedMore):
         return context
@@ -140,7 +136,7 @@ def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tup
     handle = context.handle
     if handle is not None and not any(record.value.held_by(handle.key.name) for record in context.handle_blocks):
         writes.append(Delete(handle.key, handle.revision))
-    return (ready_condition(context.snapshot), *writes) if writes else ()
+    return tuple(writes)
 
 
 def _stale(outcomes: list[FamilyOutcome]) -> Iterator[Write]:
@@ -192,7 +188,6 @@ def conditions(context: AllocationContext, candidates: Iterable[BlockCandidate])
     pools: dict[str, Record[object]] = {candidate.pool.key.name: candidate.pool for candidate in candidates}
     configuration, node = context.configuration, context.node
     writes: list[Write] = [
-        ready_condition(snapshot),
         RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),
         RequireUnchanged(IPRESERVATION, snapshot.revision(IPRESERVATION)),
         Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),

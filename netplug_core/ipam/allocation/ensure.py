@@ -14,7 +14,6 @@ from netplug_core.ipam.allocation.decide import conditions
 from netplug_core.ipam.allocation.own_blocks import find_own_blocks
 from netplug_core.ipam.allocation.ownership import BlockCandidate
 from netplug_core.ipam.allocation.pools import choose
-from netplug_core.ipam.allocation.readiness import lock_refusal
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.records import Decision, NeedMore, Query, RequireUnchanged, Snapshot
@@ -36,9 +35,6 @@ def decide_ensure(
 
     The request's counts are ignored, and no address is taken. A request for a specific address ensures no block.
     """
-    refusal = lock_refusal(snapshot)
-    if refusal is not None:
-        return Decision((), refusal)
     context = AllocationContext.open(snapshot, request, now_ns, order)
     if isinstance(context, NeedMore):
         return context

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from netplug_core.addressing import Address
 from netplug_core.ipam.allocation.cooldown import Cooldown
-from netplug_core.ipam.allocation.readiness import lock_refusal, ready_condition
 from netplug_core.ipam.allocation.request import Released, ReleaseRequest
 from netplug_core.ipam.model.block import Allocation, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
@@ -25,7 +24,6 @@ from netplug_core.records import (
     Update,
     Write,
 )
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = ["allocations", "decide_release", "held", "release_queries"]
@@ -33,14 +31,11 @@ __all__ = ["allocations", "decide_release", "held", "release_queries"]
 
 def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
     """What to read before the first ``decide_release``."""
-    return (Get(CLUSTER_INFORMATION_KEY), Get(IPAM_CONFIGURATION_KEY), Get(handle_key(request.handle)))
+    return (Get(IPAM_CONFIGURATION_KEY), Get(handle_key(request.handle)))
 
 
 def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> Decision[Released] | NeedMore:
     """Free every address of the handle; a handle that does not exist has none."""
-    refusal = lock_refusal(snapshot)
-    if refusal is not None:
-        return Decision((), refusal)
     found = held(snapshot, request.handle)
     if isinstance(found, NeedMore):
         return found
@@ -50,7 +45,6 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
     cooling = Cooldown.of(snapshot, now_ns)
     configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
     conditions: list[Write] = [
-        ready_condition(snapshot),
         Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
     ]
     writes: list[Write] = []

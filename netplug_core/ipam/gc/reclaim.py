@@ -14,7 +14,6 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.cooldown import Cooldown
-from netplug_core.ipam.allocation.readiness import lock_refusal, ready_condition
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
@@ -43,7 +42,6 @@ from netplug_core.records import (
     Update,
     Write,
 )
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = [
@@ -78,15 +76,12 @@ class Reclaimer(Generic[A]):
     decide: Callable[[Snapshot, tuple[A, ...], int], Decision[ReclaimResult] | NeedMore]
 
 
-def _combined(snapshot: Snapshot, plans: Iterable[tuple[GCAction, PlannedWrites]]) -> Decision[ReclaimResult]:
-    """One decision of the plans for some actions; nothing where the cluster is locked."""
-    refusal = lock_refusal(snapshot)
-    if refusal is not None:
-        return Decision((), refusal)
+def _combined(plans: Iterable[tuple[GCAction, PlannedWrites]]) -> Decision[ReclaimResult]:
+    """One decision of the plans for some actions."""
     plans = tuple(plans)
     writes = tuple(write for _action, plan in plans for write in plan or ())
     return Decision(
-        (ready_condition(snapshot), *writes) if writes else (),
+        writes,
         ReclaimResult(
             done=tuple(action for action, plan in plans if plan is not None),
             skipped=tuple(action for action, plan in plans if plan is None),
@@ -100,14 +95,11 @@ def _combined(snapshot: Snapshot, plans: Iterable[tuple[GCAction, PlannedWrites]
 def _free_queries(actions: tuple[FreeHandle, ...]) -> tuple[Query, ...]:
     handles = (Get(handle_key(action.handle)) for action in actions)
     blocks = dict.fromkeys(Get(block_key(leak.owner.block)) for action in actions for leak in action.leaks)
-    return (Get(CLUSTER_INFORMATION_KEY), *release_addresses_queries(), *handles, *blocks)
+    return (*release_addresses_queries(), *handles, *blocks)
 
 
 def _free(snapshot: Snapshot, actions: tuple[FreeHandle, ...], now_ns: int) -> Decision[ReclaimResult] | NeedMore:
     """Free whole handles, by handle and sequence number; one of which an address was taken anew is left as it is."""
-    refusal = lock_refusal(snapshot)
-    if refusal is not None:
-        return Decision((), refusal)
     same = [action for action in actions if all(_is_as_seen(snapshot, action, leak) for leak in action.leaks)]
     items = tuple(_item(action, leak) for action in same for leak in action.leaks)
     decision = decide_release_addresses(snapshot, items, now_ns)
@@ -117,8 +109,7 @@ def _free(snapshot: Snapshot, actions: tuple[FreeHandle, ...], now_ns: int) -> D
     free = {*answer.released, *answer.free_already}
     done = tuple(action for action in same if free.issuperset(leak.owner.address for leak in action.leaks))
     result = ReclaimResult(done=done, skipped=tuple(action for action in actions if action not in done))
-    before = (ready_condition(snapshot),) if decision.writes else ()
-    return Decision(decision.with_writes(before).writes, result)
+    return Decision(decision.writes, result)
 
 
 def _is_as_seen(snapshot: Snapshot, action: FreeHandle, leak: Leak) -> bool:
@@ -143,11 +134,11 @@ FREE_HANDLES = Reclaimer(_free_queries, _free)
 
 def _repair_queries(actions: tuple[RepairHandle, ...]) -> tuple[Query, ...]:
     blocks = dict.fromkeys(Get(block_key(prefix)) for action in actions for prefix in action.blocks)
-    return (Get(CLUSTER_INFORMATION_KEY), *(Get(action.record.key) for action in actions), *blocks)
+    return (*(Get(action.record.key) for action in actions), *blocks)
 
 
 def _repair(snapshot: Snapshot, actions: tuple[RepairHandle, ...], _now_ns: int) -> Decision[ReclaimResult]:
-    return _combined(snapshot, ((action, _repair_writes(snapshot, action)) for action in actions))
+    return _combined((action, _repair_writes(snapshot, action)) for action in actions)
 
 
 def _repair_writes(snapshot: Snapshot, action: RepairHandle) -> PlannedWrites:
@@ -182,12 +173,12 @@ REPAIR_HANDLES = Reclaimer(_repair_queries, _repair)
 
 
 def _cooldown_queries(actions: tuple[ExpireCooldown, ...]) -> tuple[Query, ...]:
-    return (Get(CLUSTER_INFORMATION_KEY), Get(IPAM_CONFIGURATION_KEY), *(Get(action.record.key) for action in actions))
+    return (Get(IPAM_CONFIGURATION_KEY), *(Get(action.record.key) for action in actions))
 
 
 def _expire(snapshot: Snapshot, actions: tuple[ExpireCooldown, ...], now_ns: int) -> Decision[ReclaimResult]:
     cooling = Cooldown.of(snapshot, now_ns)
-    return _combined(snapshot, ((action, _expiry_writes(snapshot, action, cooling)) for action in actions))
+    return _combined((action, _expiry_writes(snapshot, action, cooling)) for action in actions)
 
 
 def _expiry_writes(snapshot: Snapshot, action: ExpireCooldown, cooling: Cooldown) -> PlannedWrites:
@@ -209,11 +200,11 @@ EXPIRE_COOLDOWN = Reclaimer(_cooldown_queries, _expire)
 
 def _delete_queries(actions: tuple[DeleteBlock, ...]) -> tuple[Query, ...]:
     claims = (Get(action.affinity) for action in actions if action.affinity is not None)
-    return (Get(CLUSTER_INFORMATION_KEY), *(Get(action.record.key) for action in actions), *claims)
+    return (*(Get(action.record.key) for action in actions), *claims)
 
 
 def _delete(snapshot: Snapshot, actions: tuple[DeleteBlock, ...], _now_ns: int) -> Decision[ReclaimResult]:
-    return _combined(snapshot, ((action, _delete_writes(snapshot, action)) for action in actions))
+    return _combined((action, _delete_writes(snapshot, action)) for action in actions)
 
 
 def _delete_writes(snapshot: Snapshot, action: DeleteBlock) -> PlannedWrites:
@@ -236,14 +227,11 @@ DELETE_BLOCKS = Reclaimer(_delete_queries, _delete)
 
 
 def _relinquish_queries(actions: tuple[RelinquishAffinity, ...]) -> tuple[Query, ...]:
-    return (Get(CLUSTER_INFORMATION_KEY), *relinquish_queries([action.affinity for action in actions]))
+    return relinquish_queries([action.affinity for action in actions])
 
 
 def _relinquish(snapshot: Snapshot, actions: tuple[RelinquishAffinity, ...], now_ns: int) -> Decision[ReclaimResult]:
     """Give up claims that nothing speaks for, as when they were seen; none with a block in use."""
-    refusal = lock_refusal(snapshot)
-    if refusal is not None:
-        return Decision((), refusal)
     claims = [action.affinity for action in actions if _is_due(snapshot, action)]
     # All that it needs was read, and what it refuses stands in its result.
     decision = cast("Decision[RelinquishResult]", decide_relinquish(snapshot, claims, Emptiness.REQUIRED, now_ns))
@@ -252,8 +240,7 @@ def _relinquish(snapshot: Snapshot, actions: tuple[RelinquishAffinity, ...], now
         done=tuple(action for action in actions if action.affinity in gone),
         skipped=tuple(action for action in actions if action.affinity not in gone),
     )
-    before = (ready_condition(snapshot),) if decision.writes else ()
-    return Decision(decision.with_writes(before).writes, result)
+    return Decision(decision.writes, result)
 
 
 def _is_due(snapshot: Snapshot, action: RelinquishAffinity) -> bool:

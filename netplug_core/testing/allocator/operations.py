@@ -14,7 +14,7 @@ from attrs import frozen
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import run
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.ipam import addresses, affinities
 from netplug_core.flows.resources import changes, cluster
 from netplug_core.ipam.allocation.block_order import hashed_start
@@ -334,11 +334,8 @@ def _endpoint(handle: str, node: str, assignment: Assignment) -> WorkloadEndpoin
 
 
 def _store_value(context: OperationContext, key: Key[object], value: object | None) -> object:
-    decision = run(
-        context.store,
-        (Get(key),),
-        lambda snapshot: Decision(_writes_to_set(snapshot, key, value), value),
-        pace=context.pace,
+    decision = Transaction(context.store, context.pace).run(
+        (Get(key),), lambda snapshot: Decision(_writes_to_set(snapshot, key, value), value)
     )
     return decision.result
 

@@ -16,7 +16,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import run
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Decision, Get, Key, List, OutcomeUnknown, Snapshot, Update, Write
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC, TOOL
@@ -46,7 +46,7 @@ def increment(store: Datastore, *names: str) -> str:
     while True:
         pace = Pace(clock=CLOCK, deadline=Deadline.after(CLOCK, 60.0), chance=random.random)
         try:
-            return str(run(store, [Get(key) for key in keys], decide, pace=pace).result)
+            return str(Transaction(store, pace).run([Get(key) for key in keys], decide).result)
         except OutcomeUnknown:
             raise
         except Unavailable:

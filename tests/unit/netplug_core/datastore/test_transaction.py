@@ -9,9 +9,10 @@ from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import DatastoreDescription
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, run
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, WriteGate
 from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
 from netplug_core.records import (
+    ABSENT,
     Conflict,
     Create,
     Decision,
@@ -22,11 +23,13 @@ from netplug_core.records import (
     NeedMore,
     OutcomeUnknown,
     Query,
+    Require,
     Revision,
     Snapshot,
     Update,
     WatchEvent,
     Write,
+    Written,
 )
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
@@ -53,6 +56,7 @@ class TransactionHarness:
     before_commit: Callable[[], None] = lambda: None
     after_commit: Callable[[], None] = lambda: None
     chance: Callable[[], float] = lambda: 0.5
+    gate: WriteGate | None = None
 
     @property
     def description(self) -> DatastoreDescription:
@@ -80,14 +84,15 @@ class TransactionHarness:
         seconds: float = 60.0,
     ) -> Decision[int]:
         pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, seconds), chance=self.chance)
-        return run(FaultyDatastore(self, script or {}), asked, rule, pace=pace)
+        return Transaction(FaultyDatastore(self, script or {}), pace, self.gate).run(asked, rule)
 
     def run_warm(
         self, rule: Rule, *asked: Query, presumed: Sequence[Query] = (), script: Mapping[int, Fault] | None = None
     ) -> Decision[int]:
         """The same with the memory of a resident process."""
         pace = Pace(clock=self.clock, deadline=Deadline.after(self.clock, 60), chance=self.chance)
-        return run(FaultyDatastore(self, script or {}), asked, rule, pace=pace, cache=self.warm, assume_absent=presumed)
+        store = FaultyDatastore(self, script or {})
+        return Transaction(store, pace, self.gate, self.warm, tuple(presumed)).run(asked, rule)
 
     def put(self, key: Key[int], value: int) -> None:
         """Store a value as another process does."""
@@ -403,3 +408,75 @@ def test_whoever_lost_once_reads_though_others_of_the_process_learn_meanwhile(be
     before = bench.spent()
     assert bench.run_warm(count_up, Get(ONE)).result == 42
     assert bench.spent_since(before) == (1, 2)
+
+
+# --- a gate -------------------------------------------------------------------------------------------------------
+
+SHUT = Unavailable("the gate", "shut")
+
+
+def shut_above_one(snapshot: Snapshot) -> NetplugError | None:
+    found = snapshot.find(TWO)
+    return SHUT if found and found.value > 1 else None
+
+
+def unchanged_two(snapshot: Snapshot) -> Write:
+    found = snapshot.find(TWO)
+    return Require(TWO, found.revision if found else ABSENT)
+
+
+GATE = WriteGate(Get(TWO), shut_above_one, unchanged_two)
+
+
+def test_a_gate_is_read_with_the_first_read_and_is_the_first_condition_of_the_commit(
+    bench: TransactionHarness,
+) -> None:
+    bench.gate = GATE
+    made = bench.run(make_one, Get(ONE))
+    assert made.writes == (Require(TWO, ABSENT), Create(ONE, 1))
+    assert bench.spent() == (1, 1)
+
+
+def test_positions_of_earlier_writes_move_behind_the_condition(bench: TransactionHarness) -> None:
+    bench.gate = GATE
+    rule = Decision((Create(ONE, 1), Update(ONE, 2, Written(0))), 2)
+    assert bench.run(lambda _snapshot: rule).writes[1:] == (Create(ONE, 1), Update(ONE, 2, Written(1)))
+    assert bench.value(ONE) == 2
+
+
+def test_a_shut_gate_refuses_before_the_rule_is_asked(bench: TransactionHarness) -> None:
+    bench.put(TWO, 2)
+    bench.gate, before = GATE, bench.spent()
+    asked: list[Snapshot] = []
+
+    def rule(snapshot: Snapshot) -> Decision[int]:
+        asked.append(snapshot)
+        return make_one(snapshot)
+
+    with pytest.raises(Unavailable, match="the gate: shut"):
+        bench.run(rule, Get(ONE))
+    assert asked == []
+    assert bench.spent_since(before) == (1, 0)
+
+
+def test_a_gate_that_shuts_before_the_commit_arrives_is_seen(bench: TransactionHarness) -> None:
+    bench.gate = GATE
+    bench.before_commit = lambda: bench.put(TWO, 2)
+    with pytest.raises(Unavailable, match="the gate: shut"):
+        bench.run(make_one, Get(ONE))
+    assert bench.value(ONE) is None
+
+
+def test_a_decision_that_writes_nothing_carries_no_condition(bench: TransactionHarness) -> None:
+    bench.gate = GATE
+    bench.put(ONE, 7)
+    assert bench.run(make_one, Get(ONE)).writes == ()
+
+
+def test_a_gate_that_is_cached_as_shut_is_read_again(bench: TransactionHarness) -> None:
+    bench.gate = GATE
+    bench.put(TWO, 2)
+    with pytest.raises(Unavailable, match="the gate: shut"):
+        bench.run_warm(make_one, Get(ONE))
+    bench.put(TWO, 1)
+    assert bench.run_warm(make_one, Get(ONE)).result == 1

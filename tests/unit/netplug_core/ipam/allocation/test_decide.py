@@ -478,7 +478,7 @@ def names_of(wish: AssignRequest) -> list[str]:
 
 
 def test_the_first_read_asks_for_the_rules_the_handle_and_the_claims() -> None:
-    rules = ["ClusterInformation(default)", "IPPool", "IPReservation", "IPAMConfiguration(default)"]
+    rules = ["IPPool", "IPReservation", "IPAMConfiguration(default)"]
     assert names_of(make_request("h", ipv4(), ipv6())) == [*rules, "IPAMHandle(h)", "BlockAffinity", "BlockAffinity"]
     assert names_of(make_request(None, ipv4())) == [*rules, "BlockAffinity"]
     assert names_of(make_request("h", specific("10.0.0.1"))) == [*rules, "IPAMHandle(h)"]

@@ -4,6 +4,7 @@ import pytest
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.errors import Unavailable
+from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.release import decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import Released, ReleaseRequest
 from netplug_core.ipam.model.affinity import affinity_key, host_owner
@@ -216,7 +217,9 @@ def decision(harness: IPAMHarness, handle: str) -> Decision[Released]:
     request = ReleaseRequest(handle=handle)
     now_ns = harness.clock.now_ns()
     return decide_without_commit(
-        harness, release_queries(request), lambda snapshot: decide_release(snapshot, request, now_ns)
+        harness,
+        (READINESS_GATE.query, *release_queries(request)),
+        lambda snapshot: READINESS_GATE.decide(snapshot, lambda seen: decide_release(seen, request, now_ns)),
     )
 
 

@@ -1,0 +1,32 @@
+"""The gate that a locked cluster holds shut: the ready flag of ``ClusterInformation``.
+
+Flows hand :data:`READINESS_GATE` to a transaction that acts for a workload or for the collector: assign, release,
+ensure blocks, and everything that the collector frees. Operations of a person run without a gate on purpose: to claim
+and relinquish blocks, to free or reassign single addresses and to change resources must be possible in a locked
+cluster, because an upgrade or a repair locks it and then does exactly that. A read needs no gate.
+"""
+
+from __future__ import annotations
+
+from netplug_core.datastore.transaction import WriteGate
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.records import ABSENT, Get, Require, Snapshot, Write
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+
+__all__ = ["READINESS_GATE"]
+
+
+def _lock_refusal(snapshot: Snapshot) -> NetplugError | None:
+    information = snapshot.find(CLUSTER_INFORMATION_KEY)
+    if information is None or not information.value.is_locked:
+        return None
+    return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
+
+
+def _ready_condition(snapshot: Snapshot) -> Write:
+    information = snapshot.find(CLUSTER_INFORMATION_KEY)
+    return Require(CLUSTER_INFORMATION_KEY, information.revision if information else ABSENT)
+
+
+READINESS_GATE = WriteGate(Get(CLUSTER_INFORMATION_KEY), _lock_refusal, _ready_condition)
+"""Refuses while ``ClusterInformation`` says that the datastore is not ready; a missing record means ready."""
