@@ -1,8 +1,4 @@
-"""Which attachments hold addresses: what GC compares with the runtime's list.
-
-Every call of the plugin loads this, so the collector, which compares pods and nodes, stands beside it (``holdings``,
-``survey``).
-"""
+"""The attachments that hold addresses. The CNI command GC releases those that the runtime does not list as valid."""
 
 from __future__ import annotations
 
@@ -17,8 +13,8 @@ __all__ = ["attachments"]
 def attachments(blocks: Iterable[Block], *, node: str, network: str) -> tuple[Attachment, ...]:
     """The attachments of one network that hold addresses through one node, sorted.
 
-    The attributes stored with each address decide; nothing is read out of a handle's text, and what was not assigned
-    for a CNI attachment (tunnels, for one) has no such attributes and is never named.
+    They are read from the attributes stored with each address, never from the text of a handle. An address that was not
+    assigned to a CNI attachment, such as a tunnel address, has no such attributes and is not included.
     """
     found = {
         Attachment(

@@ -1,7 +1,7 @@
-"""Who holds addresses, and whether the holder still uses them: the collector's judgement of one address.
+"""Whether one allocation looks leaked: the owner stored with it, compared with pods and nodes.
 
-It compares the attributes stored with an address with what an orchestrator says of the pod and the node they name;
-nothing is read out of a handle's text. ``survey`` judges by the view, ``confirmed`` by the witness, with one rule.
+``detect`` calls ``judge`` with the pods of its view, ``confirm`` with those of live lookups. The owner is read from the
+attributes stored with the address, never from the text of a handle.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.model.affinity import owner_node
-from netplug_core.ipam.model.block import RESERVED_HANDLE, Attribute, Block
+from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Block
 from netplug_core.orchestrator.model import PodFacts, PodName
 
 __all__ = ["AllocationOwner", "LeakReason", "UndeterminedReason", "Verdict", "allocation_owners", "judge"]
 
-# The pod's status names the addresses of this interface; of any further one only the pod itself is known.
 _REPORTED_INTERFACE = "eth0"
-_TUNNEL_TYPES = "TunnelAddress"  # ipipTunnelAddress, vxlanV6TunnelAddress and their kin end like this
+"""The only interface whose addresses are in the pod's status."""
+
+_TUNNEL_SUFFIX = "TunnelAddress"
+"""The types of tunnel addresses end so: ``ipipTunnelAddress``, ``vxlanV6TunnelAddress``."""
 
 
 class LeakReason(enum.Enum):
-    """Why nobody uses an address that is held."""
+    """Why an allocation looks leaked."""
 
     POD_MISSING = "its pod does not exist"
     POD_FINISHED = "its pod has finished"
@@ -35,7 +37,7 @@ class LeakReason(enum.Enum):
 
 
 class UndeterminedReason(enum.Enum):
-    """Why nobody can say whether an address is used; such an address is never freed."""
+    """Why it cannot be determined whether an allocation is in use. Such an allocation is never freed."""
 
     NO_HANDLE = "it has no handle"
     NO_OWNER = "its attributes name neither a pod nor a tunnel"
@@ -44,15 +46,15 @@ class UndeterminedReason(enum.Enum):
 
 
 Verdict: TypeAlias = LeakReason | UndeterminedReason | None
-"""What a rule says of a held address; None: it is used."""
+"""The result for one allocation; None: it is in use."""
 
 
 @frozen(kw_only=True)
 class AllocationOwner:
-    """An address that is held, and who holds it, as its attributes say.
+    """An assigned address and its owner, from the attributes stored with it.
 
-    ``node`` is the one that asked for it, else the owner of its block; empty where neither is known. ``pod`` and
-    ``namespace`` may be empty. ``sequence`` is the number that the block remembers for it.
+    ``node`` is the node that requested it, else the owner of its block; empty if neither is known. ``pod`` and
+    ``namespace`` may be empty. ``sequence`` is the sequence number of the assignment.
     """
 
     address: Address
@@ -67,63 +69,65 @@ class AllocationOwner:
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether the node itself holds it, as an end of a tunnel."""
-        return self.type.endswith(_TUNNEL_TYPES)
+        """Whether it is the node's own address of a tunnel."""
+        return self.type.endswith(_TUNNEL_SUFFIX)
 
     @property
     def pod_name(self) -> PodName | None:
-        """The pod that holds it; None where the attributes do not name one."""
+        """The pod that owns it; None if the attributes do not name one."""
         return PodName(self.namespace, self.pod) if self.pod and self.namespace else None
 
 
 def allocation_owners(block: Block) -> tuple[AllocationOwner, ...]:
-    """What is held in a block, by address: neither what cools down nor what its host keeps back."""
+    """The owners of all addresses of a block that are assigned, by address.
+
+    Addresses that are cooling down and addresses reserved for the host are not included.
+    """
     node = owner_node(block.owner)
     return tuple(
-        _allocation_owner(held.attribute, (held.address, block.prefix, held.sequence), node)
-        for held in block.held()
-        if not held.is_cooling and held.attribute.handle != RESERVED_HANDLE
+        _allocation_owner(allocation, block.prefix, node)
+        for allocation in block.held()
+        if not allocation.is_cooling and allocation.attribute.handle != RESERVED_HANDLE
     )
 
 
-def judge(holding: AllocationOwner, pods: Mapping[PodName, PodFacts | None], *, gone: Container[str]) -> Verdict:
-    """Whether an address is used, by what is known of pods and of the nodes that are gone.
+def judge(owner: AllocationOwner, pods: Mapping[PodName, PodFacts | None], *, gone: Container[str]) -> Verdict:
+    """Whether an allocation looks leaked, given the pods that exist and the nodes that are gone.
 
-    A pod that is not among ``pods`` does not exist.
+    A pod that is not in ``pods`` does not exist.
     """
-    if holding.handle is None:
+    if owner.handle is None:
         return UndeterminedReason.NO_HANDLE
-    if holding.is_tunnel:
-        return LeakReason.NODE_GONE if holding.node in gone else None
-    pod = holding.pod_name
+    if owner.is_tunnel:
+        return LeakReason.NODE_GONE if owner.node in gone else None
+    pod = owner.pod_name
     if pod is None:
-        return UndeterminedReason.HALF_A_POD if holding.pod or holding.namespace else UndeterminedReason.NO_OWNER
-    return _judge_by_pod(holding, pods.get(pod))
+        return UndeterminedReason.HALF_A_POD if owner.pod or owner.namespace else UndeterminedReason.NO_OWNER
+    return _judge_by_pod(owner, pods.get(pod))
 
 
-def _judge_by_pod(holding: AllocationOwner, pod: PodFacts | None) -> LeakReason | None:
+def _judge_by_pod(owner: AllocationOwner, pod: PodFacts | None) -> LeakReason | None:
     if pod is None:
         return LeakReason.POD_MISSING
     if pod.is_terminated:
         return LeakReason.POD_FINISHED
-    if pod.node and holding.node and pod.node != holding.node:
+    if pod.node and owner.node and pod.node != owner.node:
         return LeakReason.POD_ELSEWHERE
-    # A pod without addresses is starting: this may well be the one it is about to report.
-    is_reported = holding.interface in ("", _REPORTED_INTERFACE) and bool(pod.addresses)
-    return LeakReason.POD_DIFFERS if is_reported and holding.address not in pod.addresses else None
+    # A pod without addresses is starting, and this may be the address that it will report.
+    is_reported = owner.interface in ("", _REPORTED_INTERFACE) and bool(pod.addresses)
+    return LeakReason.POD_DIFFERS if is_reported and owner.address not in pod.addresses else None
 
 
-def _allocation_owner(attribute: Attribute, place: tuple[Address, Prefix, int], node: str) -> AllocationOwner:
-    owner = dict(attribute.owner)
-    address, block, sequence = place
+def _allocation_owner(allocation: Allocation, block: Prefix, block_node: str) -> AllocationOwner:
+    attributes = dict(allocation.attribute.owner)
     return AllocationOwner(
-        address=address,
+        address=allocation.address,
         block=block,
-        handle=attribute.handle,
-        sequence=sequence,
-        node=owner.get("node", "") or node,
-        pod=owner.get("pod", ""),
-        namespace=owner.get("namespace", ""),
-        type=owner.get("type", ""),
-        interface=owner.get("interface", ""),
+        handle=allocation.attribute.handle,
+        sequence=allocation.sequence,
+        node=attributes.get("node", "") or block_node,
+        pod=attributes.get("pod", ""),
+        namespace=attributes.get("namespace", ""),
+        type=attributes.get("type", ""),
+        interface=attributes.get("interface", ""),
     )

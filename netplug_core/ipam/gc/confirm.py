@@ -1,7 +1,7 @@
-"""The second witness: what a view says is leaked or gone, weighed against direct answers.
+"""The second check before an address is freed: a leak that was found in a view has to be confirmed by live lookups.
 
-A view may be behind, and a broken one may be empty; so nothing that was held is freed on its word alone. A pod or a
-node that nobody could be asked about is never taken for gone.
+A view may be out of date, and a faulty one may be empty, so a view alone never frees an address. A pod or a node whose
+lookup failed is never taken to be gone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from attrs import evolve, frozen
 
-from netplug_core.ipam.gc.candidates import LeakReason, Verdict, judge
+from netplug_core.ipam.gc.candidates import LeakReason, judge
 from netplug_core.ipam.gc.lookup import LookupResult
 from netplug_core.ipam.gc.model import AllocationRef, FailedAction, FreeCondition, FreeHandle, Leak
 from netplug_core.orchestrator.model import PodName
@@ -20,10 +20,10 @@ __all__ = ["ConfirmationResult", "confirm", "lookups_needed"]
 
 @frozen(kw_only=True)
 class ConfirmationResult:
-    """What remains of some leaks after the witness was heard.
+    """The leaks that the lookups confirmed, and the others.
 
-    ``spared`` are handles that somebody uses after all; ``cleared`` those of their addresses that are no suspects any
-    more. ``undecided`` are those of which something could not be answered.
+    ``leaks`` may be freed. ``in_use`` are handles of which an address is in use after all; ``cleared`` are those
+    addresses of them that are no candidates any more. ``undetermined`` are handles for which a lookup failed.
     """
 
     leaks: tuple[FreeHandle, ...] = ()
@@ -33,34 +33,32 @@ class ConfirmationResult:
 
 
 def lookups_needed(leaks: Iterable[FreeHandle]) -> tuple[PodName | str, ...]:
-    """The pods and the nodes (by name) that the witness has to be asked about, each once."""
-    asked: dict[PodName | str, None] = {}
-    for action in leaks:
-        for leak in action.leaks:
-            asked.update(dict.fromkeys(_lookups_of(leak)))
-    return tuple(asked)
+    """The pods and the nodes (by name) that have to be looked up to confirm some leaks, each once."""
+    return tuple(dict.fromkeys(subject for action in leaks for leak in action.leaks for subject in _lookups_of(leak)))
 
 
-def confirm(leaks: Iterable[FreeHandle], statement: LookupResult) -> ConfirmationResult:
-    """The handles that nobody uses by what the witness said, all of their addresses or none."""
-    free: list[FreeHandle] = []
-    spared: list[FreeHandle] = []
+def confirm(leaks: Iterable[FreeHandle], lookups: LookupResult) -> ConfirmationResult:
+    """Compare leaks with live lookups. A handle is confirmed with all of its addresses or not at all."""
+    confirmed: list[FreeHandle] = []
+    in_use: list[FreeHandle] = []
     cleared: list[AllocationRef] = []
-    undecided: list[FailedAction] = []
+    undetermined: list[FailedAction] = []
     for action in leaks:
-        silence = statement.unanswered_text(lookups_needed((action,)))
-        if silence:
-            undecided.append(FailedAction(action=action, cause=silence))
+        unanswered = lookups.unanswered_text(lookups_needed((action,)))
+        if unanswered:
+            undetermined.append(FailedAction(action=action, cause=unanswered))
             continue
-        heard = [_judge_again(leak, statement) for leak in action.leaks]
-        found = tuple(leak for leak in heard if isinstance(leak, Leak))
-        if len(found) == len(heard):
-            free.append(evolve(action, leaks=found))
+        checked = [_check(leak, lookups) for leak in action.leaks]
+        found = tuple(leak for leak in checked if leak is not None and leak.condition)
+        if len(found) == len(checked):
+            confirmed.append(evolve(action, leaks=found))
         else:
-            spared.append(action)
-            cleared.extend(suspect for suspect, leak in zip(action.candidates, heard, strict=True) if leak is None)
+            in_use.append(action)
+            cleared.extend(
+                candidate for candidate, leak in zip(action.candidates, checked, strict=True) if leak is None
+            )
     return ConfirmationResult(
-        leaks=tuple(free), in_use=tuple(spared), cleared=tuple(cleared), undetermined=tuple(undecided)
+        leaks=tuple(confirmed), in_use=tuple(in_use), cleared=tuple(cleared), undetermined=tuple(undetermined)
     )
 
 
@@ -71,11 +69,14 @@ def _lookups_of(leak: Leak) -> tuple[PodName | str, ...]:
     return (*pods, *((leak.owner.node,) if by_node else ()))
 
 
-def _judge_again(leak: Leak, statement: LookupResult) -> Leak | Verdict:
-    """The leak as the witness saw it; its basis alone if only that fell; None if the address is used."""
-    reason = judge(leak.owner, statement.pods, gone=statement.gone)
+def _check(leak: Leak, lookups: LookupResult) -> Leak | None:
+    """The leak with the reason that the lookups give; None if the address is in use.
+
+    If its node was the condition for freeing it and exists after all, the leak has no condition any more: it is still a
+    candidate.
+    """
+    reason = judge(leak.owner, lookups.pods, gone=lookups.gone)
     if not isinstance(reason, LeakReason):
         return None
-    if leak.condition is FreeCondition.NODE_GONE and leak.owner.node not in statement.gone:
-        return reason
-    return evolve(leak, reason=reason)
+    node_exists = leak.condition is FreeCondition.NODE_GONE and leak.owner.node not in lookups.gone
+    return evolve(leak, reason=reason, condition=None if node_exists else leak.condition)

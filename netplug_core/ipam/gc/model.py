@@ -1,8 +1,8 @@
-"""The collector's values: what it looks at, what it remembers, what it is about to do, and what it did.
+"""The garbage collector's values: its input, its history between scans, its actions, and its report.
 
-``survey`` turns a view and a memory into findings, ``confirmation`` weighs them against a witness, ``reclaim`` decides
-the writes, and ``flows.collect`` does it all once. Each action says in its text what is done and why: logs and
-reports are made of it.
+``detect`` makes a scan result from a view and the history, ``confirm`` compares the leaks with live lookups,
+``reclaim`` decides the writes, and ``flows.ipam.collect`` runs all of it. The text of an action says what is done and
+why; logs use it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = [
 
 V_co = TypeVar("V_co", covariant=True)
 
-# --- what goes in -----------------------------------------------------------------------------------------------------
+# --- input -----------------------------------------------------------------------------------------------------
 
 
 class IdleReason(enum.Enum):
-    """Why the collector does nothing at all."""
+    """Why the collector does nothing."""
 
     INCOMPLETE = "not everything has been read yet"
     LOCKED = "ClusterInformation default: spec.datastoreReady is false"
@@ -62,10 +62,10 @@ class IdleReason(enum.Enum):
 
 @frozen(kw_only=True)
 class StoreView:
-    """The store and the cluster as they are known, perhaps a little behind.
+    """The contents of the store and the state of the cluster. It may be out of date.
 
-    ``cooldown_ns`` is the configured one. ``cluster`` is None where no orchestrator stands behind the store: nothing
-    is known then about who still uses an address.
+    ``cooldown_ns`` is the configured cooldown. ``cluster`` is None if there is no orchestrator: then it is not known
+    which addresses are in use. If ``idle`` is set, the collector does nothing with this view.
     """
 
     blocks: tuple[Record[Block], ...] = ()
@@ -79,11 +79,11 @@ class StoreView:
 
 @frozen(kw_only=True)
 class CollectorSettings:
-    """How patient the collector is, and how much it does at once.
+    """How long the collector waits, and how much it does in one tick.
 
-    ``grace_s``: how long a thing must look abandoned, without a break, before it is taken for that; 0 switches off
-    everything that waits, and leaves what gone nodes held and what has cooled down. ``most`` bounds the actions of
-    each sort in one tick, ``batch`` those of one commit, ``longest_s`` the tick as a whole.
+    ``grace_s`` is the grace period: how long a candidate must look abandoned, in every scan, before it is acted on.
+    With 0, only gone nodes and expired cooldowns are acted on. ``max_actions`` limits the actions of each kind in one
+    tick, ``batch_size`` those of one commit, and ``tick_s`` the duration of a tick.
     """
 
     grace_s: float = 900.0
@@ -94,18 +94,18 @@ class CollectorSettings:
 
 @frozen(kw_only=True)
 class ScanTime:
-    """Now: on the wall clock, which stored stamps are compared with, and on one that never jumps, for patience."""
+    """The time of a scan: by the wall clock, for stored timestamps, and by a monotonic clock, for the grace period."""
 
     wall_ns: int
     elapsed_ms: int
 
 
-# --- what is remembered -----------------------------------------------------------------------------------------------
+# --- history -----------------------------------------------------------------------------------------------
 
 
 @frozen
 class AllocationRef:
-    """An address as a handle took it; taken anew, it has another number and is another suspect."""
+    """One assignment of an address. The next assignment has another sequence number, so it is another candidate."""
 
     address: Address
     handle: str
@@ -114,42 +114,42 @@ class AllocationRef:
 
 @frozen
 class RecordRef(Generic[V_co]):
-    """A record in one of its states; written once more, it is another suspect."""
+    """A record at one revision. Once it is written again, it is another candidate."""
 
     key: Key[V_co]
     revision: Revision
 
     @classmethod
     def of(cls, record: Record[V_co]) -> RecordRef[V_co]:
-        """A record as it was read."""
+        """The reference to a record as it was read."""
         return cls(record.key, record.revision)
 
 
 Candidate: TypeAlias = AllocationRef | RecordRef[object]
-"""What looks abandoned, in exactly the state in which it does."""
+"""What looks abandoned: an assignment, or a record at the revision at which it looks so."""
 
 
 @frozen(kw_only=True)
 class ScanHistory:
-    """What one tick hands to the next: since when each suspect looks abandoned, and how often an action failed.
+    """What one tick passes to the next: since when each candidate looks abandoned, and how often each action failed.
 
-    It names only what the last view still had, so it never outgrows the store.
+    It contains only what was in the last view, so its size is bounded by the store.
     """
 
     since: tuple[tuple[Candidate, int], ...] = ()
     failures: tuple[tuple[str, int], ...] = ()
 
-    def without(self, suspects: Iterable[Candidate]) -> ScanHistory:
-        """This memory without some suspects: their time starts anew if they are seen again."""
-        dropped = frozenset(suspects)
+    def without(self, candidates: Iterable[Candidate]) -> ScanHistory:
+        """This history without some candidates. If they are found again, their grace period starts again."""
+        dropped = frozenset(candidates)
         return ScanHistory(since=tuple(pair for pair in self.since if pair[0] not in dropped), failures=self.failures)
 
 
-# --- what may be done -------------------------------------------------------------------------------------------------
+# --- actions -------------------------------------------------------------------------------------------------
 
 
 class FreeCondition(enum.Enum):
-    """What allows an unused address to be freed."""
+    """The condition under which a leaked address may be freed."""
 
     GRACE = "unused for the grace period"
     NODE_GONE = "its node is gone"
@@ -157,21 +157,21 @@ class FreeCondition(enum.Enum):
 
 @frozen(kw_only=True)
 class Leak:
-    """An address that nobody uses; ``basis`` is None while that does not yet allow to free it."""
+    """An address that looks leaked. ``condition`` is None while it may not be freed yet."""
 
     owner: AllocationOwner
     reason: LeakReason
     condition: FreeCondition | None
 
     def __str__(self) -> str:
-        held = self.owner
-        who = f"pod {held.pod_name}" if held.pod_name else held.type
-        return f"{held.address} of {who} on node {held.node or 'unknown'} ({self.reason.value})"
+        owner = self.owner
+        name = f"pod {owner.pod_name}" if owner.pod_name else owner.type
+        return f"{owner.address} of {name} on node {owner.node or 'unknown'} ({self.reason.value})"
 
 
 @frozen(kw_only=True)
 class FreeHandle:
-    """Free every address that a handle holds: all of them are leaked."""
+    """Free all addresses of a handle. All of them are leaked."""
 
     handle: str
     leaks: tuple[Leak, ...]
@@ -183,18 +183,18 @@ class FreeHandle:
 
     @property
     def candidates(self) -> tuple[AllocationRef, ...]:
-        """The addresses as they were seen."""
+        """The assignments that are leaked."""
         return tuple(AllocationRef(leak.owner.address, self.handle, leak.owner.sequence) for leak in self.leaks)
 
     def __str__(self) -> str:
-        return f"free what handle {self.handle} holds: {'; '.join(str(leak) for leak in self.leaks)}"
+        return f"free the addresses of handle {self.handle}: {'; '.join(str(leak) for leak in self.leaks)}"
 
 
 @frozen(kw_only=True)
 class RepairHandle:
-    """Make a handle count what its blocks hold, or delete it if that is nothing.
+    """Correct the counts of a handle, or delete it if its blocks hold nothing for it.
 
-    ``blocks`` are those that it names and those that name it.
+    ``blocks`` are those that the handle names and those that name the handle.
     """
 
     record: RecordRef[Handle]
@@ -206,27 +206,27 @@ class RepairHandle:
         return f"handle {self.record.key.name}"
 
     def __str__(self) -> str:
-        return f"mend handle {self.record.key.name}: it does not count what its blocks hold"
+        return f"repair handle {self.record.key.name}: its counts differ from its blocks"
 
 
 @frozen(kw_only=True)
 class ExpireCooldown:
-    """Make the addresses of a block free that have cooled down."""
+    """Free the addresses of a block whose cooldown has expired."""
 
     record: RecordRef[Block]
 
     @property
     def subject(self) -> str:
         """What the action is about."""
-        return f"cooled addresses of block {self.record.key.name}"
+        return f"expired cooldowns of block {self.record.key.name}"
 
     def __str__(self) -> str:
-        return f"free the addresses of block {self.record.key.name} that have cooled down"
+        return f"free the addresses of block {self.record.key.name} whose cooldown has expired"
 
 
 @frozen(kw_only=True)
 class DeleteBlock:
-    """Delete an empty block that nobody claims; ``claim`` is what its owner would claim it with, if it has one."""
+    """Delete an empty block without an affinity. ``affinity`` is the key of its owner's; None if it has no owner."""
 
     record: RecordRef[Block]
     affinity: Key[Affinity] | None
@@ -237,24 +237,24 @@ class DeleteBlock:
         return f"block {self.record.key.name}"
 
     def __str__(self) -> str:
-        return f"delete block {self.record.key.name}: it is empty, and nobody claims it"
+        return f"delete block {self.record.key.name}: it is empty and has no affinity"
 
 
 class RelinquishReason(enum.Enum):
-    """Why a claim on a block is given up."""
+    """Why an affinity is relinquished."""
 
     NO_BLOCK = "there is no such block"
-    FOREIGN = "the block is not the claimant's"
+    FOREIGN = "the block has another owner"
     UNUSED = "the block is empty, and the node has others"
     NODE_GONE = "the node is gone"
 
 
 @frozen(kw_only=True)
 class RelinquishAffinity:
-    """Give up a claim, and its block with it if that is empty; a block that is not empty stays as it is.
+    """Relinquish an affinity, together with its block if that is empty. A block that is not empty stays as it is.
 
-    ``revision`` is what the reason was seen in, and must still have: the block of an ``UNUSED`` claim, the claim itself
-    where it leads to no block of the claimant's. None for a node that is gone: nobody goes on with its claims.
+    ``revision`` must not have changed since the scan. It is the revision of the block for ``UNUSED``, and of the
+    affinity for ``NO_BLOCK`` and ``FOREIGN``. It is None for a node that is gone, which changes nothing any more.
     """
 
     affinity: Key[Affinity]
@@ -268,7 +268,7 @@ class RelinquishAffinity:
 
     def __str__(self) -> str:
         owner, block = claiming_owner(self.affinity), claimed_block(self.affinity)
-        return f"give up the claim of {owner} on {block}: {self.reason.value}"
+        return f"relinquish the affinity of {owner} for block {block}: {self.reason.value}"
 
 
 GCAction: TypeAlias = FreeHandle | RepairHandle | ExpireCooldown | DeleteBlock | RelinquishAffinity
@@ -276,10 +276,10 @@ GCAction: TypeAlias = FreeHandle | RepairHandle | ExpireCooldown | DeleteBlock |
 
 @frozen(kw_only=True)
 class GoneNode:
-    """A node that does not exist any more, and the claims that it left.
+    """A node that does not exist any more, and its affinities that can be relinquished.
 
-    They can be given up once the handles it ``awaits`` are freed; ``kept_by`` are addresses that are not about to be,
-    because of which some claims, or all, stay for now.
+    They are relinquished once the handles in ``awaits`` are freed. ``kept_by`` are addresses that may be in use;
+    because of them, other affinities of the node are kept for now.
     """
 
     node: str
@@ -288,12 +288,12 @@ class GoneNode:
     kept_by: tuple[Address, ...] = ()
 
 
-# --- what comes out ---------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
 class Undetermined:
-    """An address that is not freed because nobody can say whether it is used."""
+    """An address that is not freed because it cannot be determined whether it is in use."""
 
     owner: AllocationOwner
     reason: UndeterminedReason
@@ -304,10 +304,10 @@ class Undetermined:
 
 @frozen(kw_only=True)
 class ScanResult:
-    """What a survey found: everything due, the most urgent first, and what is not.
+    """What a scan found. The actions of each kind are due, the most urgent first.
 
-    ``candidates`` look leaked but may not be freed yet, or not without the rest of their handle; ``unreadable`` are
-    claims that were left alone because their keys name no block.
+    ``candidates`` look leaked, but may not be freed yet, or not without the other addresses of their handle.
+    ``unreadable`` are affinities whose keys name no block; they are left alone.
     """
 
     history: ScanHistory
@@ -324,7 +324,7 @@ class ScanResult:
 
 @frozen(kw_only=True)
 class FailedAction:
-    """An action that could not be done, or not decided; it is tried again, after those that did not fail."""
+    """An action that failed, or that could not be confirmed. The next tick tries it again, after the others."""
 
     action: GCAction
     cause: str
@@ -335,21 +335,22 @@ class FailedAction:
 
 @frozen(kw_only=True)
 class WaitingNode:
-    """A gone node that keeps claims because of addresses that may still be used."""
+    """A gone node whose affinities are kept because of addresses that may be in use."""
 
     node: str
     addresses: tuple[Address, ...]
 
     def __str__(self) -> str:
-        return f"node {self.node} is gone and keeps claims because of {', '.join(map(str, self.addresses))}"
+        return f"node {self.node} is gone; its affinities are kept because of {', '.join(map(str, self.addresses))}"
 
 
 @frozen(kw_only=True)
 class CollectionReport:
-    """What one tick did, and what it left.
+    """The result of one tick.
 
-    ``passed_over`` had changed since the view, so it is looked at again; ``spared`` looked leaked in the view, and the
-    witness saw it used; ``postponed`` counts what was due beyond the bounds of one tick.
+    ``skipped`` actions concern records that were changed after the view was read; the next scan sees them again.
+    ``in_use`` handles look leaked in the view and are in use according to live lookups. ``postponed`` counts actions
+    that were due, but exceed the limits of one tick.
     """
 
     idle: IdleReason | None = None
@@ -365,15 +366,15 @@ class CollectionReport:
 
     @property
     def freed(self) -> tuple[Leak, ...]:
-        """The leaked addresses that were freed, and why."""
+        """The leaked addresses that were freed, with the reasons."""
         return tuple(leak for action in self.done if isinstance(action, FreeHandle) for leak in action.leaks)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing that was due is left; otherwise the next tick should follow soon."""
+        """Whether everything that was due is done. If not, the next tick should follow soon."""
         return not (self.idle or self.failures or self.postponed)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is nothing that a person should know."""
+        """Whether there is nothing to report: no action, no failure, no candidate."""
         return self.is_settled and not (self.done or self.skipped or self.in_use or self.candidates)

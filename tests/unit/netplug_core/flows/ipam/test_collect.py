@@ -47,7 +47,7 @@ def test_an_address_whose_pod_is_gone_is_freed_after_the_grace_period(bench: Col
     assert bench.tick().done == ()
     bench.clock.sleep(HALF_S)
     assert texts(bench.tick()) == [
-        "free what handle h-web holds: 10.0.0.1 of pod default/web on node node-a (its pod does not exist)"
+        "free the addresses of handle h-web: 10.0.0.1 of pod default/web on node node-a (its pod does not exist)"
     ]
     assert (bench.held(), bench.handles()) == ({"10.0.0.2": "h-db"}, ["h-db"])
     assert bench.tick().is_quiet
@@ -179,7 +179,7 @@ def test_without_an_orchestrator_no_address_and_no_node_is_judged(bench: Collect
     bench.assign_to("10.0.0.9", None, node="node-b")
     bench.put(handle_key("h-left"), Handle(blocks=((Prefix.parse("10.0.0.0/30"), 1),)))
     report = bench.tick_twice()
-    assert texts(report) == ["mend handle h-left: it does not count what its blocks hold"]
+    assert texts(report) == ["repair handle h-left: its counts differ from its blocks"]
     assert [unjudged.reason for unjudged in report.undetermined] == [
         UndeterminedReason.NO_ORCHESTRATOR,
         UndeterminedReason.NO_ORCHESTRATOR,
@@ -206,7 +206,7 @@ def test_i_75_a_pod_that_still_reports_the_address_on_a_gone_node_keeps_it(bench
     bench.orchestrator.run_pod("web", "node-a", "10.0.0.1")
     report = bench.tick_twice()
     assert report.done == ()
-    assert [str(waiting) for waiting in report.waiting] == ["node node-a is gone and keeps claims because of 10.0.0.1"]
+    assert [str(waiting) for waiting in report.waiting] == ["node node-a is gone; its affinities are kept because of 10.0.0.1"]
     assert bench.affinities() == ["node-a 10.0.0.0/30"]
 
 
@@ -460,8 +460,8 @@ def test_i_80_what_has_cooled_down_becomes_free_and_a_block_that_changed_is_skip
     stale = bench.view()
     bench.assign_to_pod("10.0.0.3", "p1")
     report = bench.tick(stale)
-    assert texts(report) == ["free the addresses of block 10.0.0.4/30 that have cooled down"]
-    assert [action.subject for action in report.skipped] == ["cooled addresses of block 10.0.0.0/30"]
+    assert texts(report) == ["free the addresses of block 10.0.0.4/30 whose cooldown has expired"]
+    assert [action.subject for action in report.skipped] == ["expired cooldowns of block 10.0.0.0/30"]
     one, two = (bench.get(bench.key_of(text)) for text in ("10.0.0.1", "10.0.0.5"))
     assert (one.cooling_count, two.cooling_count) == (1, 0)
     assert two.sequence > stale.blocks[1].value.sequence
@@ -511,7 +511,7 @@ def test_a_block_without_an_owner_goes_with_its_last_cooled_address(bench: Colle
     bench.remove(handle_key("h-web"))
     bench.clock.sleep(61)
     with_faults(bench, LostReply())
-    assert texts(bench.tick()) == ["free the addresses of block 10.0.0.0/30 that have cooled down"]
+    assert texts(bench.tick()) == ["free the addresses of block 10.0.0.0/30 whose cooldown has expired"]
     assert bench.blocks() == []
 
 
@@ -535,7 +535,7 @@ def test_trap_47_a_handle_without_addresses_goes_after_the_grace_period(bench: C
     bench.tick()
     assert bench.handles() == ["h-left"]
     bench.clock.sleep(GRACE_S)
-    assert texts(bench.tick()) == ["mend handle h-left: it does not count what its blocks hold"]
+    assert texts(bench.tick()) == ["repair handle h-left: its counts differ from its blocks"]
     assert bench.handles() == []
 
 
@@ -612,12 +612,12 @@ def test_i_74_a_live_node_keeps_one_of_its_empty_blocks(bench: CollectorHarness)
     assert bench.tick().done == ()
     bench.clock.sleep(HALF_S)
     assert texts(bench.tick())[0] == (
-        "give up the claim of host:node-a on 10.0.0.12/30: the block is empty, and the node has others"
+        "relinquish the affinity of host:node-a for block 10.0.0.12/30: the block is empty, and the node has others"
     )
     assert (bench.affinities(), bench.blocks()) == (["node-a 10.0.0.0/30"], ["10.0.0.0/30"])
     assert bench.tick_twice().is_quiet
     bench.orchestrator.nodes.remove("node-a")
-    assert texts(bench.tick()) == ["give up the claim of host:node-a on 10.0.0.0/30: the node is gone"]
+    assert texts(bench.tick()) == ["relinquish the affinity of host:node-a for block 10.0.0.0/30: the node is gone"]
     assert (bench.affinities(), bench.blocks()) == ([], [])
 
 
@@ -705,7 +705,7 @@ def test_trap_44_a_claim_without_a_block_goes_after_the_grace_period(
     bench.tick()
     assert len(bench.affinities()) == 1
     bench.clock.sleep(GRACE_S)
-    assert texts(bench.tick()) == [f"give up the claim of {owner} on 10.0.0.12/30: there is no such block"]
+    assert texts(bench.tick()) == [f"relinquish the affinity of {owner} for block 10.0.0.12/30: there is no such block"]
     assert bench.affinities() == []
 
 
@@ -721,7 +721,7 @@ def test_a_claim_on_a_block_of_another_goes_and_the_block_stays(bench: Collector
     bench.orchestrator.run_pod("web", "node-b", "10.0.0.1")
     bench.put_affinity("10.0.0.0/30")
     assert texts(bench.tick_twice()) == [
-        "give up the claim of host:node-a on 10.0.0.0/30: the block is not the claimant's"
+        "relinquish the affinity of host:node-a for block 10.0.0.0/30: the block has another owner"
     ]
     assert (bench.affinities(), bench.held()) == (["node-b 10.0.0.0/30"], {"10.0.0.1": "h-web"})
 
@@ -758,7 +758,7 @@ def test_trap_34_an_empty_block_that_nobody_claims_goes(bench: CollectorHarness,
     bench.tick()
     assert bench.blocks() == ["10.0.0.16/30"]
     bench.clock.sleep(GRACE_S)
-    assert texts(bench.tick()) == ["delete block 10.0.0.16/30: it is empty, and nobody claims it"]
+    assert texts(bench.tick()) == ["delete block 10.0.0.16/30: it is empty and has no affinity"]
     assert bench.blocks() == []
 
 

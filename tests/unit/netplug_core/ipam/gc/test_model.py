@@ -47,27 +47,27 @@ def test_each_action_says_what_is_done_and_why() -> None:
     expected: dict[GCAction, tuple[str, str]] = {
         FREE: (
             "handle h",
-            "free what handle h holds: 10.0.0.1 of pod default/web on node node-a (its pod has finished)",
+            "free the addresses of handle h: 10.0.0.1 of pod default/web on node node-a (its pod has finished)",
         ),
         FreeHandle(handle="t", leaks=(TUNNEL,)): (
             "handle t",
-            "free what handle t holds: 10.0.0.1 of ipipTunnelAddress on node unknown (its node is gone)",
+            "free the addresses of handle t: 10.0.0.1 of ipipTunnelAddress on node unknown (its node is gone)",
         ),
         RepairHandle(record=RecordRef(handle_key("h"), ONE), blocks=()): (
             "handle h",
-            "mend handle h: it does not count what its blocks hold",
+            "repair handle h: its counts differ from its blocks",
         ),
         ExpireCooldown(record=block): (
-            "cooled addresses of block 10.0.0.0/30",
-            "free the addresses of block 10.0.0.0/30 that have cooled down",
+            "expired cooldowns of block 10.0.0.0/30",
+            "free the addresses of block 10.0.0.0/30 whose cooldown has expired",
         ),
         DeleteBlock(record=block, affinity=None): (
             "block 10.0.0.0/30",
-            "delete block 10.0.0.0/30: it is empty, and nobody claims it",
+            "delete block 10.0.0.0/30: it is empty and has no affinity",
         ),
         GIVE_UP: (
             "BlockAffinity(host/node-a/ipv4/10.0.0.0/30)",
-            "give up the claim of host:node-a on 10.0.0.0/30: the node is gone",
+            "relinquish the affinity of host:node-a for block 10.0.0.0/30: the node is gone",
         ),
     }
     assert {action: (action.subject, str(action)) for action in expected} == expected
@@ -75,10 +75,10 @@ def test_each_action_says_what_is_done_and_why() -> None:
 
 def test_a_failure_and_a_wait_are_sentences() -> None:
     assert str(FailedAction(action=GIVE_UP, cause="timed out")) == (
-        "could not give up the claim of host:node-a on 10.0.0.0/30: the node is gone: timed out"
+        "could not relinquish the affinity of host:node-a for block 10.0.0.0/30: the node is gone: timed out"
     )
     assert str(WaitingNode(node="node-a", addresses=(BLOCK.nth(1), BLOCK.nth(2)))) == (
-        "node node-a is gone and keeps claims because of 10.0.0.1, 10.0.0.2"
+        "node node-a is gone; its affinities are kept because of 10.0.0.1, 10.0.0.2"
     )
 
 
