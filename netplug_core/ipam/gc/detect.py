@@ -1,7 +1,7 @@
-"""What is abandoned in a view: leaked addresses, wrong handles, claims and blocks that serve nobody, gone nodes.
+"""A scan: everything in a view that looks abandoned. Leaked addresses, wrong handles, unused affinities and blocks.
 
-Only current state and the dates in the memory count. Nothing here asks or writes anything; ``confirmation`` weighs
-the leaks and the gone nodes against a witness, ``reclaim`` looks at each record afresh before it is changed.
+A scan depends on the view, the history of earlier scans and the time, and reads and writes nothing. ``confirm``
+compares the leaks and the gone nodes with live lookups, and ``reclaim`` reads each record again before it is changed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import TypeVar
 from attrs import Factory, define, field, frozen
 
 from netplug_core.addressing import Family, Prefix
+from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.ownership import is_owned
+from netplug_core.ipam.allocation.pools import find_pool_of_block, is_enabled
 from netplug_core.ipam.gc.candidates import (
     AllocationOwner,
     LeakReason,
@@ -55,41 +58,44 @@ A = TypeVar("A", bound=GCAction)
 
 @define(kw_only=True)
 class _GraceLedger:
-    """Since when suspects look abandoned: those of before that are still suspect, and the new ones, from now on."""
+    """Since when each candidate looks abandoned.
+
+    ``previous`` is from earlier scans. ``since`` has the candidates of this scan: only they are kept.
+    """
 
     now_ms: int
     grace_ms: float
     previous: dict[Candidate, int]
     since: dict[Candidate, int] = field(default=Factory(dict))
 
-    def first_seen(self, suspect: Candidate) -> int:
-        """Since when it is suspect."""
-        return self.since.setdefault(suspect, self.previous.get(suspect, self.now_ms))
+    def first_seen(self, candidate: Candidate) -> int:
+        """Since when it looks abandoned."""
+        return self.since.setdefault(candidate, self.previous.get(candidate, self.now_ms))
 
-    def is_due(self, suspect: Candidate) -> bool:
-        """Whether it has been suspect for the grace period; never where nothing is judged by time."""
-        return self.grace_ms > 0 and self.now_ms - self.first_seen(suspect) >= self.grace_ms
+    def is_due(self, candidate: Candidate) -> bool:
+        """Whether it has looked abandoned for the grace period; never if the grace period is 0."""
+        return self.grace_ms > 0 and self.now_ms - self.first_seen(candidate) >= self.grace_ms
 
 
 @frozen
 class _ReadAffinity:
-    """A claim whose key could be read."""
+    """An affinity whose key names a block."""
 
     record: Record[Affinity]
     block: Prefix
 
     @property
-    def owner(self) -> str:
-        return claiming_owner(self.record.key)
+    def key(self) -> Key[Affinity]:
+        return self.record.key
 
     @property
     def node(self) -> str:
-        return owner_node(self.owner)
+        return owner_node(claiming_owner(self.key))
 
 
 @frozen(kw_only=True)
 class _Scan:
-    """A view, looked up from the sides that the rules need."""
+    """A view, indexed as the rules need it."""
 
     view: StoreView
     now: ScanTime
@@ -103,71 +109,74 @@ class _Scan:
     gone: frozenset[str]
 
     @classmethod
-    def open(cls, view: StoreView, memory: ScanHistory, settings: CollectorSettings, now: ScanTime) -> _Scan:
-        held = tuple(holding for record in view.blocks for holding in allocation_owners(record.value))
-        claims, unreadable = _read_affinities(view)
+    def open(cls, view: StoreView, history: ScanHistory, settings: CollectorSettings, now: ScanTime) -> _Scan:
+        held = tuple(owner for record in view.blocks for owner in allocation_owners(record.value))
+        affinities, unreadable = _read_affinities(view)
         return cls(
             view=view,
             now=now,
-            grace=_GraceLedger(now_ms=now.elapsed_ms, grace_ms=settings.grace_s * 1000, previous=dict(memory.since)),
-            failures=dict(memory.failures),
+            grace=_GraceLedger(now_ms=now.elapsed_ms, grace_ms=settings.grace_s * 1000, previous=dict(history.since)),
+            failures=dict(history.failures),
             blocks={record.value.prefix: record for record in view.blocks},
-            affinities={claim.record.key: claim for claim in claims},
+            affinities={affinity.key: affinity for affinity in affinities},
             unreadable=unreadable,
             pods={pod.pod_name: pod for pod in view.cluster.pods} if view.cluster else {},
             held=held,
-            gone=_gone_names(view.cluster, held, claims),
+            gone=_gone_names(view.cluster, held, affinities),
         )
 
     def by_urgency(self, actions: Iterable[A], order: Callable[[A], tuple[object, ...]]) -> tuple[A, ...]:
-        """Actions in an order, those that failed before behind the others: none can hold up the rest for ever."""
+        """Actions in an order, those that failed before last: a failing action does not hold up the others."""
         return tuple(sorted(actions, key=lambda action: (self.failures.get(action.subject, 0), *order(action))))
+
+    def owns_block(self, affinity: _ReadAffinity) -> bool:
+        """Whether the block of an affinity exists and belongs to the affinity's owner."""
+        block = self.blocks.get(affinity.block)
+        return is_owned(block.value if block else None, affinity.key)
 
 
 def _read_affinities(view: StoreView) -> tuple[list[_ReadAffinity], tuple[Malformed, ...]]:
-    """The claims of a view, and the complaints about those that name no block: one of them must not stop the rest."""
-    claims: list[_ReadAffinity] = []
+    """The affinities of a view, and errors for those whose keys name no block: these do not stop the scan."""
+    affinities: list[_ReadAffinity] = []
     unreadable: list[Malformed] = []
     for record in view.affinities:
         try:
-            claims.append(_ReadAffinity(record, claimed_block(record.key)))
+            affinities.append(_ReadAffinity(record, claimed_block(record.key)))
         except Malformed as error:
             unreadable.append(error)
-    return claims, tuple(unreadable)
+    return affinities, tuple(unreadable)
 
 
-def detect(view: StoreView, memory: ScanHistory, settings: CollectorSettings, now: ScanTime) -> ScanResult:
-    """Everything in a complete view that is abandoned, and the memory for the next survey."""
-    desk = _Scan.open(view, memory, settings, now)
-    verdicts = [(holding, _judge(desk, holding)) for holding in desk.held]
-    leaks, candidates = _leaks(desk, verdicts)
-    claims = (*_affinities_without_block(desk), *_unused_affinities(desk))
-    blocks, handles, cooled = (
-        tuple(_unclaimed_blocks(desk)),
-        tuple(_wrong_handles(desk)),
-        tuple(_expired_cooldowns(desk)),
-    )
-    gone = _gone_nodes(desk, frozenset(leak.handle for leak in leaks))
-    actions: list[GCAction] = [*leaks, *claims, *blocks, *handles, *cooled]
+def detect(view: StoreView, history: ScanHistory, settings: CollectorSettings, now: ScanTime) -> ScanResult:
+    """Everything in a complete view that looks abandoned, and the history for the next scan."""
+    scan = _Scan.open(view, history, settings, now)
+    verdicts = [(owner, _judge(scan, owner)) for owner in scan.held]
+    leaks, candidates = _leaks(scan, verdicts)
+    affinities = (*_affinities_without_block(scan), *_unused_affinities(scan))
+    blocks = tuple(_blocks_without_affinity(scan))
+    handles = tuple(_wrong_handles(scan))
+    cooldowns = tuple(_expired_cooldowns(scan))
+    gone = _gone_nodes(scan, frozenset(leak.handle for leak in leaks))
+    actions: list[GCAction] = [*leaks, *affinities, *blocks, *handles, *cooldowns]
     due = {action.subject for action in chain(actions, *(node.affinities for node in gone))}
     return ScanResult(
         history=ScanHistory(
-            since=tuple(desk.grace.since.items()),
-            failures=tuple((subject, count) for subject, count in desk.failures.items() if subject in due),
+            since=tuple(scan.grace.since.items()),
+            failures=tuple((subject, count) for subject, count in scan.failures.items() if subject in due),
         ),
-        leaks=desk.by_urgency(leaks, _by_age(desk)),
-        cooldowns=desk.by_urgency(cooled, _by_subject),
-        affinities=desk.by_urgency(claims, _by_subject),
-        blocks=desk.by_urgency(blocks, _by_subject),
-        handles=desk.by_urgency(handles, _by_subject),
+        leaks=scan.by_urgency(leaks, _by_age(scan)),
+        cooldowns=scan.by_urgency(cooldowns, _by_subject),
+        affinities=scan.by_urgency(affinities, _by_subject),
+        blocks=scan.by_urgency(blocks, _by_subject),
+        handles=scan.by_urgency(handles, _by_subject),
         gone=gone,
         candidates=candidates,
         undetermined=tuple(
-            Undetermined(owner=holding, reason=verdict)
-            for holding, verdict in verdicts
+            Undetermined(owner=owner, reason=verdict)
+            for owner, verdict in verdicts
             if isinstance(verdict, UndeterminedReason)
         ),
-        unreadable=desk.unreadable,
+        unreadable=scan.unreadable,
     )
 
 
@@ -178,18 +187,18 @@ def _by_subject(action: GCAction) -> tuple[object, ...]:
 # --- leaked addresses -------------------------------------------------------------------------------------------------
 
 
-def _judge(desk: _Scan, holding: AllocationOwner) -> Verdict:
-    if desk.view.cluster is None and holding.handle is not None:
+def _judge(scan: _Scan, owner: AllocationOwner) -> Verdict:
+    if scan.view.cluster is None and owner.handle is not None:
         return UndeterminedReason.NO_ORCHESTRATOR
-    return judge(holding, desk.pods, gone=desk.gone)
+    return judge(owner, scan.pods, gone=scan.gone)
 
 
-def _leaks(desk: _Scan, verdicts: list[tuple[AllocationOwner, Verdict]]) -> tuple[list[FreeHandle], tuple[Leak, ...]]:
-    """The handles of which every address is leaked and may be freed, and the leaks of all others."""
+def _leaks(scan: _Scan, verdicts: list[tuple[AllocationOwner, Verdict]]) -> tuple[list[FreeHandle], tuple[Leak, ...]]:
+    """The handles of which all addresses are leaked and may be freed, and the leaks of all other handles."""
     by_handle: defaultdict[str, list[Leak | None]] = defaultdict(list)
-    for holding, verdict in verdicts:
-        leak = _leak(desk, holding, verdict) if isinstance(verdict, LeakReason) else None
-        by_handle[holding.handle or ""].append(leak)
+    for owner, verdict in verdicts:
+        leak = _leak(scan, owner, verdict) if isinstance(verdict, LeakReason) else None
+        by_handle[owner.handle or ""].append(leak)
     free: list[FreeHandle] = []
     candidates: list[Leak] = []
     for handle, found in by_handle.items():
@@ -201,22 +210,18 @@ def _leaks(desk: _Scan, verdicts: list[tuple[AllocationOwner, Verdict]]) -> tupl
     return free, tuple(candidates)
 
 
-def _leak(desk: _Scan, holding: AllocationOwner, reason: LeakReason) -> Leak:
-    is_ripe = desk.grace.is_due(_reference(holding))
-    basis = FreeCondition.GRACE if is_ripe else FreeCondition.NODE_GONE if holding.node in desk.gone else None
-    return Leak(owner=holding, reason=reason, condition=basis)
+def _leak(scan: _Scan, owner: AllocationOwner, reason: LeakReason) -> Leak:
+    is_due = scan.grace.is_due(AllocationRef(owner.address, owner.handle or "", owner.sequence))
+    condition = FreeCondition.GRACE if is_due else FreeCondition.NODE_GONE if owner.node in scan.gone else None
+    return Leak(owner=owner, reason=reason, condition=condition)
 
 
-def _reference(holding: AllocationOwner) -> AllocationRef:
-    return AllocationRef(holding.address, holding.handle or "", holding.sequence)
-
-
-def _by_age(desk: _Scan) -> Callable[[FreeHandle], tuple[object, ...]]:
-    """Pods before tunnels, then who leaks the longest."""
-    since = desk.grace.since
+def _by_age(scan: _Scan) -> Callable[[FreeHandle], tuple[object, ...]]:
+    """Pods before tunnels, then the longest leaked first."""
+    since = scan.grace.since
     return lambda action: (
         any(leak.owner.is_tunnel for leak in action.leaks),
-        min(since.get(suspect, desk.now.elapsed_ms) for suspect in action.candidates),
+        min(since.get(candidate, scan.now.elapsed_ms) for candidate in action.candidates),
         action.handle,
     )
 
@@ -224,71 +229,75 @@ def _by_age(desk: _Scan) -> Callable[[FreeHandle], tuple[object, ...]]:
 # --- handles ----------------------------------------------------------------------------------------------------------
 
 
-def _wrong_handles(desk: _Scan) -> Iterator[RepairHandle]:
-    """Handles that do not count what blocks hold: a crash may leave a count too high, or a handle of nothing."""
+def _wrong_handles(scan: _Scan) -> Iterator[RepairHandle]:
+    """Handles whose counts differ from their blocks. A crash may leave a count too high, or a handle of nothing."""
     counts: dict[str, dict[Prefix, int]] = {}
-    for holding in desk.held:
-        held = counts.setdefault(holding.handle or "", {})
-        held[holding.block] = held.get(holding.block, 0) + 1
-    for record in desk.view.handles:
+    for owner in scan.held:
+        held = counts.setdefault(owner.handle or "", {})
+        held[owner.block] = held.get(owner.block, 0) + 1
+    for record in scan.view.handles:
         held = counts.get(record.key.name, {})
         is_right = held and tuple(sorted(held.items())) == record.value.blocks
         if is_right or record.key.name == RESERVED_HANDLE:
             continue
-        seen = RecordRef.of(record)
-        if desk.grace.is_due(seen):
+        reference = RecordRef.of(record)
+        if scan.grace.is_due(reference):
             named = {prefix for prefix, _count in record.value.blocks}
-            yield RepairHandle(record=seen, blocks=tuple(sorted(named | held.keys())))
+            yield RepairHandle(record=reference, blocks=tuple(sorted(named | held.keys())))
 
 
-# --- blocks and claims ------------------------------------------------------------------------------------------------
+# --- blocks and affinities --------------------------------------------------------------------------------------------
 
 
-def _expired_cooldowns(desk: _Scan) -> Iterator[ExpireCooldown]:
-    for record in desk.view.blocks:
-        if record.value.expire_cooldown(desk.now.wall_ns, desk.view.cooldown_ns) is not record.value:
+def _expired_cooldowns(scan: _Scan) -> Iterator[ExpireCooldown]:
+    cooldown = Cooldown(scan.view.cooldown_ns, scan.now.wall_ns)
+    for record in scan.view.blocks:
+        if cooldown.expire(record.value) is not record.value:
             yield ExpireCooldown(record=RecordRef.of(record))
 
 
-def _affinities_without_block(desk: _Scan) -> Iterator[RelinquishAffinity]:
-    """Claims that a crash left, before their block was made or after it was given up; a gone node's are not here."""
-    for claim in desk.affinities.values():
-        is_idle = not _is_theirs(desk, claim) and claim.node not in desk.gone
-        if is_idle and desk.grace.is_due(RecordRef.of(claim.record)):
-            reason = RelinquishReason.FOREIGN if claim.block in desk.blocks else RelinquishReason.NO_BLOCK
-            yield RelinquishAffinity(affinity=claim.record.key, reason=reason, revision=claim.record.revision)
+def _affinities_without_block(scan: _Scan) -> Iterator[RelinquishAffinity]:
+    """Affinities of existing nodes that own no block: the node died before it created the block or after it deleted it.
+
+    Affinities of gone nodes are in ``_gone_nodes``.
+    """
+    for affinity in scan.affinities.values():
+        is_unused = not scan.owns_block(affinity) and affinity.node not in scan.gone
+        if is_unused and scan.grace.is_due(RecordRef.of(affinity.record)):
+            reason = RelinquishReason.FOREIGN if affinity.block in scan.blocks else RelinquishReason.NO_BLOCK
+            yield RelinquishAffinity(affinity=affinity.key, reason=reason, revision=affinity.record.revision)
 
 
-def _unclaimed_blocks(desk: _Scan) -> Iterator[DeleteBlock]:
-    """Blocks that have been empty for the grace period, and that nobody has a claim on."""
-    for record in desk.view.blocks:
-        claim = _claim_of(record.value)
-        if claim not in desk.affinities and record.value.is_empty and desk.grace.is_due(RecordRef.of(record)):
-            yield DeleteBlock(record=RecordRef.of(record), affinity=claim)
+def _blocks_without_affinity(scan: _Scan) -> Iterator[DeleteBlock]:
+    """Blocks without an affinity that have been empty for the grace period."""
+    for record in scan.view.blocks:
+        key = _affinity_of(record.value)
+        if key not in scan.affinities and record.value.is_empty and scan.grace.is_due(RecordRef.of(record)):
+            yield DeleteBlock(record=RecordRef.of(record), affinity=key)
 
 
-def _unused_affinities(desk: _Scan) -> Iterator[RelinquishAffinity]:
-    """The blocks that nodes can do without. A gone node's are not here; who is no node looks after its own."""
+def _unused_affinities(scan: _Scan) -> Iterator[RelinquishAffinity]:
+    """The affinities of empty blocks that existing nodes can do without. Only nodes are considered, no other owners."""
     owned: defaultdict[tuple[str, Family], list[Record[Block]]] = defaultdict(list)
-    for record in desk.view.blocks:
+    for record in scan.view.blocks:
         node = owner_node(record.value.owner)
-        if node and node not in desk.gone and _claim_of(record.value) in desk.affinities:
+        if node and node not in scan.gone and _affinity_of(record.value) in scan.affinities:
             owned[node, record.value.prefix.family].append(record)
     for records in owned.values():
-        yield from _spare_blocks(desk, records)
+        yield from _spare_blocks(scan, records)
 
 
-def _claim_of(block: Block) -> Key[Affinity] | None:
-    """What a block's owner claims it with; None where it has no owner."""
+def _affinity_of(block: Block) -> Key[Affinity] | None:
+    """The key of the affinity of a block's owner; None if the block has no owner."""
     return affinity_key(block.owner, block.prefix) if block.owner else None
 
 
-def _spare_blocks(desk: _Scan, records: list[Record[Block]]) -> Iterator[RelinquishAffinity]:
-    """The empty blocks of one node and family that it can do without; one block stays, if it can one that may serve."""
+def _spare_blocks(scan: _Scan, records: list[Record[Block]]) -> Iterator[RelinquishAffinity]:
+    """The empty blocks of one node and family, without the one that it keeps: if possible one of an enabled pool."""
     empty = [record for record in records if record.value.is_empty]
-    ripe = [record for record in empty if desk.grace.is_due(RecordRef.of(record))]
-    ripe.sort(key=lambda record: (not _may_serve(desk, record.value.prefix), record.value.prefix))
-    for record in ripe[len(ripe) == len(records) :]:
+    due = [record for record in empty if scan.grace.is_due(RecordRef.of(record))]
+    due.sort(key=lambda record: (not _is_in_enabled_pool(scan, record.value.prefix), record.value.prefix))
+    for record in due[len(due) == len(records) :]:
         yield RelinquishAffinity(
             affinity=affinity_key(record.value.owner, record.value.prefix),
             reason=RelinquishReason.UNUSED,
@@ -296,72 +305,64 @@ def _spare_blocks(desk: _Scan, records: list[Record[Block]]) -> Iterator[Relinqu
         )
 
 
-def _may_serve(desk: _Scan, block: Prefix) -> bool:
-    """Whether addresses of a block may still be given: it lies in a pool that is neither disabled nor being removed."""
-    return any(
-        pool.value.spec.prefix.covers(block) and not pool.value.spec.is_disabled and not pool.value.is_terminating
-        for pool in desk.view.pools
-    )
+def _is_in_enabled_pool(scan: _Scan, block: Prefix) -> bool:
+    pool = find_pool_of_block(scan.view.pools, block)
+    return pool is not None and is_enabled(pool.value)
 
 
 # --- gone nodes -------------------------------------------------------------------------------------------------------
 
 
 def _gone_names(
-    cluster: ClusterView | None, held: tuple[AllocationOwner, ...], claims: list[_ReadAffinity]
+    cluster: ClusterView | None, held: tuple[AllocationOwner, ...], affinities: list[_ReadAffinity]
 ) -> frozenset[str]:
-    """The nodes that hold or claim something and do not exist. Without an orchestrator nobody can say that."""
+    """The nodes that hold addresses or affinities and do not exist. Without an orchestrator this is not known."""
     if cluster is None:
         return frozenset()
-    named = {holding.node for holding in held} | {claim.node for claim in claims}
+    named = {owner.node for owner in held} | {affinity.node for affinity in affinities}
     return frozenset(named - cluster.nodes - {""})
 
 
-def _gone_nodes(desk: _Scan, freed: frozenset[str]) -> tuple[GoneNode, ...]:
-    """Gone nodes with claims: given up are those of blocks that are free of addresses which may still be used."""
-    claims: defaultdict[str, list[_ReadAffinity]] = defaultdict(list)
+def _gone_nodes(scan: _Scan, freed: frozenset[str]) -> tuple[GoneNode, ...]:
+    """Gone nodes with affinities. ``freed`` are the handles that are about to be freed."""
+    affinities: defaultdict[str, list[_ReadAffinity]] = defaultdict(list)
     owners: dict[Prefix, str] = {}
-    for claim in desk.affinities.values():
-        if claim.node in desk.gone:
-            claims[claim.node].append(claim)
-            if _is_theirs(desk, claim):
-                owners[claim.block] = claim.node
+    for affinity in scan.affinities.values():
+        if affinity.node in scan.gone:
+            affinities[affinity.node].append(affinity)
+            if scan.owns_block(affinity):
+                owners[affinity.block] = affinity.node
     concerned: defaultdict[str, list[AllocationOwner]] = defaultdict(list)
-    for holding in desk.held:
-        for node in {holding.node, owners.get(holding.block, "")} & claims.keys():
-            concerned[node].append(holding)
-    nodes = (_gone_node(desk, theirs, concerned[node], freed) for node, theirs in sorted(claims.items()))
-    return tuple(sorted(nodes, key=lambda gone: _failed(desk, gone)))
+    for owner in scan.held:
+        for node in {owner.node, owners.get(owner.block, "")} & affinities.keys():
+            concerned[node].append(owner)
+    nodes = (_gone_node(scan, of_node, concerned[node], freed) for node, of_node in sorted(affinities.items()))
+    return tuple(sorted(nodes, key=lambda gone: _failure_count(scan, gone)))
 
 
 def _gone_node(
-    desk: _Scan, claims: list[_ReadAffinity], concerned: list[AllocationOwner], freed: frozenset[str]
+    scan: _Scan, affinities: list[_ReadAffinity], concerned: list[AllocationOwner], freed: frozenset[str]
 ) -> GoneNode:
-    """A gone node's own addresses keep its blocks, wherever they are; those of others keep the block they are in.
+    """Which affinities of a gone node can be relinquished.
 
-    What keeps a block keeps its claim; claims that lead to no block of the node are of no use to anybody.
+    An address of the node itself that may be in use keeps all of its blocks; an address of another node keeps the block
+    that it is in. A block that is kept keeps its affinity. Affinities that own no block are always relinquished.
     """
-    node = claims[0].node
-    kept = [holding for holding in concerned if holding.handle not in freed]
-    in_use = {holding.block for holding in kept}
-    keeps_all = any(holding.node == node for holding in kept)
+    node = affinities[0].node
+    kept = [owner for owner in concerned if owner.handle not in freed]
+    in_use = {owner.block for owner in kept}
+    keeps_all = any(owner.node == node for owner in kept)
     return GoneNode(
         node=node,
         affinities=tuple(
-            RelinquishAffinity(affinity=claim.record.key, reason=RelinquishReason.NODE_GONE)
-            for claim in claims
-            if not _is_theirs(desk, claim) or not (keeps_all or claim.block in in_use)
+            RelinquishAffinity(affinity=affinity.key, reason=RelinquishReason.NODE_GONE)
+            for affinity in affinities
+            if not scan.owns_block(affinity) or not (keeps_all or affinity.block in in_use)
         ),
-        awaits=freed & {holding.handle or "" for holding in concerned},
-        kept_by=tuple(sorted(holding.address for holding in kept)),
+        awaits=freed & {owner.handle or "" for owner in concerned},
+        kept_by=tuple(sorted(owner.address for owner in kept)),
     )
 
 
-def _is_theirs(desk: _Scan, claim: _ReadAffinity) -> bool:
-    """Whether a claim leads to a block of the claimant's."""
-    block = desk.blocks.get(claim.block)
-    return block is not None and block.value.owner == claim.owner
-
-
-def _failed(desk: _Scan, gone: GoneNode) -> int:
-    return max((desk.failures.get(claim.subject, 0) for claim in gone.affinities), default=0)
+def _failure_count(scan: _Scan, gone: GoneNode) -> int:
+    return max((scan.failures.get(action.subject, 0) for action in gone.affinities), default=0)

@@ -1,8 +1,8 @@
-"""The collector's writes: each rule looks at its records afresh and does only what is still due.
+"""The collector's writes: each rule reads its records again and does only what is still due.
 
-``flows.collect`` runs a rule over a batch of actions through the one loop. A record that was written since it was
-seen belongs to whoever wrote it: the action is passed over, and a racing ADD always wins. What needs no write any
-more counts as done, whoever did it, so deciding again after a lost reply is safe.
+``flows.ipam.collect`` runs a rule for a batch of actions as one transaction. An action is skipped if its record was
+written after the scan, so a concurrent ADD always wins. An action that needs no write any more counts as done. That
+makes it safe to decide again after a lost reply.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
@@ -27,7 +28,7 @@ from netplug_core.ipam.gc.model import (
     RelinquishReason,
     RepairHandle,
 )
-from netplug_core.ipam.model.affinity import claimed_block, claiming_owner
+from netplug_core.ipam.model.affinity import claimed_block
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import handle_key
 from netplug_core.records import (
@@ -57,12 +58,12 @@ __all__ = [
 A = TypeVar("A", bound=GCAction)
 
 PlannedWrites: TypeAlias = tuple[Write, ...] | None
-"""What an action takes: some writes, none where it is done already, None where it is passed over."""
+"""The writes of one action: empty if it is done already, None if it is skipped."""
 
 
 @frozen(kw_only=True)
 class ReclaimResult:
-    """Which actions of a batch hold now, and which were passed over."""
+    """Which actions of a batch are done, and which were skipped."""
 
     done: tuple[GCAction, ...] = ()
     skipped: tuple[GCAction, ...] = ()
@@ -70,14 +71,14 @@ class ReclaimResult:
 
 @frozen
 class Reclaimer(Generic[A]):
-    """How one sort of action is carried out: what to read first, and the decision about a batch at a time."""
+    """How one kind of action is carried out: what to read first, and the decision about a batch."""
 
     queries: Callable[[tuple[A, ...]], tuple[Query, ...]]
     decide: Callable[[Snapshot, tuple[A, ...], int], Decision[ReclaimResult] | NeedMore]
 
 
 def _combined(plans: Iterable[tuple[GCAction, PlannedWrites]]) -> Decision[ReclaimResult]:
-    """One decision of the plans for some actions."""
+    """One decision with the writes of some actions."""
     plans = tuple(plans)
     writes = tuple(write for _action, plan in plans for write in plan or ())
     return Decision(
@@ -99,21 +100,21 @@ def _free_queries(actions: tuple[FreeHandle, ...]) -> tuple[Query, ...]:
 
 
 def _free(snapshot: Snapshot, actions: tuple[FreeHandle, ...], now_ns: int) -> Decision[ReclaimResult] | NeedMore:
-    """Free whole handles, by handle and sequence number; one of which an address was taken anew is left as it is."""
-    same = [action for action in actions if all(_is_as_seen(snapshot, action, leak) for leak in action.leaks)]
-    items = tuple(_item(action, leak) for action in same for leak in action.leaks)
+    """Free whole handles. A handle is skipped if one of its addresses was assigned again after the scan."""
+    unchanged = [action for action in actions if all(_is_unchanged(snapshot, action, leak) for leak in action.leaks)]
+    items = tuple(_item(action, leak) for action in unchanged for leak in action.leaks)
     decision = decide_release_addresses(snapshot, items, now_ns)
     if isinstance(decision, NeedMore):
         return decision
-    answer = cast("AddressesReleased", decision.result)  # refusals of items are in it; it is never an error
+    answer = cast("AddressesReleased", decision.result)  # never an error: refused items are listed in it
     free = {*answer.released, *answer.free_already}
-    done = tuple(action for action in same if free.issuperset(leak.owner.address for leak in action.leaks))
+    done = tuple(action for action in unchanged if free.issuperset(leak.owner.address for leak in action.leaks))
     result = ReclaimResult(done=done, skipped=tuple(action for action in actions if action not in done))
     return Decision(decision.writes, result)
 
 
-def _is_as_seen(snapshot: Snapshot, action: FreeHandle, leak: Leak) -> bool:
-    """Whether an address is held as it was when it was found leaked, or free by now."""
+def _is_unchanged(snapshot: Snapshot, action: FreeHandle, leak: Leak) -> bool:
+    """Whether an address is still assigned as in the scan, or is free by now."""
     record = snapshot.find(block_key(leak.owner.block))
     held = record.value.find(leak.owner.address) if record else None
     if held is None or held.is_cooling:
@@ -126,7 +127,7 @@ def _item(action: FreeHandle, leak: Leak) -> ReleaseItem:
 
 
 FREE_HANDLES = Reclaimer(_free_queries, _free)
-"""Free every address of some handles."""
+"""Free all addresses of some handles."""
 
 
 # --- handles ----------------------------------------------------------------------------------------------------------
@@ -142,10 +143,10 @@ def _repair(snapshot: Snapshot, actions: tuple[RepairHandle, ...], _now_ns: int)
 
 
 def _repair_writes(snapshot: Snapshot, action: RepairHandle) -> PlannedWrites:
-    """The handle with true counts, or without it.
+    """Correct the counts of the handle, or delete it.
 
-    Whoever takes addresses writes the handle before the block, in the same commit or at most a call's deadline
-    earlier. A handle that was not written for the grace period is therefore being counted on by nobody.
+    An ADD writes the handle before the block, in the same commit or at most one call's deadline earlier. So no ADD is
+    still using a handle that was not written for the grace period.
     """
     handle = snapshot.find(action.record.key)
     if handle is None:
@@ -166,7 +167,7 @@ def _repair_writes(snapshot: Snapshot, action: RepairHandle) -> PlannedWrites:
 
 
 REPAIR_HANDLES = Reclaimer(_repair_queries, _repair)
-"""Make some handles count what their blocks hold."""
+"""Correct the counts of some handles."""
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -177,30 +178,30 @@ def _cooldown_queries(actions: tuple[ExpireCooldown, ...]) -> tuple[Query, ...]:
 
 
 def _expire(snapshot: Snapshot, actions: tuple[ExpireCooldown, ...], now_ns: int) -> Decision[ReclaimResult]:
-    cooling = Cooldown.of(snapshot, now_ns)
-    return _combined((action, _expiry_writes(snapshot, action, cooling)) for action in actions)
+    cooldown = Cooldown.of(snapshot, now_ns)
+    return _combined((action, _expiry_writes(snapshot, action, cooldown)) for action in actions)
 
 
-def _expiry_writes(snapshot: Snapshot, action: ExpireCooldown, cooling: Cooldown) -> PlannedWrites:
-    """The block without what has cooled down; one that nobody owns goes with its last address."""
+def _expiry_writes(snapshot: Snapshot, action: ExpireCooldown, cooldown: Cooldown) -> PlannedWrites:
+    """Free the addresses whose cooldown has expired. A block without an owner is deleted with its last address."""
     block = snapshot.find(action.record.key)
-    rested = cooling.expire(block.value) if block else None
-    if block is None or rested is None or rested is block.value:
+    expired = cooldown.expire(block.value) if block else None
+    if block is None or expired is None or expired is block.value:
         return ()
     if block.revision != action.record.revision:
         return None
-    if rested.is_empty and not rested.owner:
+    if expired.is_empty and not expired.owner:
         return (Delete(block.key, block.revision),)
-    return (Update(block.key, rested.touched(), block.revision),)
+    return (Update(block.key, expired.touched(), block.revision),)
 
 
 EXPIRE_COOLDOWN = Reclaimer(_cooldown_queries, _expire)
-"""Free what has cooled down in some blocks."""
+"""Free the addresses of some blocks whose cooldown has expired."""
 
 
 def _delete_queries(actions: tuple[DeleteBlock, ...]) -> tuple[Query, ...]:
-    claims = (Get(action.affinity) for action in actions if action.affinity is not None)
-    return (*(Get(action.record.key) for action in actions), *claims)
+    affinities = (Get(action.affinity) for action in actions if action.affinity is not None)
+    return (*(Get(action.record.key) for action in actions), *affinities)
 
 
 def _delete(snapshot: Snapshot, actions: tuple[DeleteBlock, ...], _now_ns: int) -> Decision[ReclaimResult]:
@@ -208,7 +209,7 @@ def _delete(snapshot: Snapshot, actions: tuple[DeleteBlock, ...], _now_ns: int) 
 
 
 def _delete_writes(snapshot: Snapshot, action: DeleteBlock) -> PlannedWrites:
-    """Without the block, unless somebody has begun to claim it."""
+    """Delete the block, unless a node has begun to claim it."""
     block = snapshot.find(action.record.key)
     if block is None:
         return ()
@@ -220,10 +221,10 @@ def _delete_writes(snapshot: Snapshot, action: DeleteBlock) -> PlannedWrites:
 
 
 DELETE_BLOCKS = Reclaimer(_delete_queries, _delete)
-"""Delete some empty blocks that nobody claims."""
+"""Delete some empty blocks without an affinity."""
 
 
-# --- claims -----------------------------------------------------------------------------------------------------------
+# --- affinities -------------------------------------------------------------------------------------------------------
 
 
 def _relinquish_queries(actions: tuple[RelinquishAffinity, ...]) -> tuple[Query, ...]:
@@ -231,10 +232,10 @@ def _relinquish_queries(actions: tuple[RelinquishAffinity, ...]) -> tuple[Query,
 
 
 def _relinquish(snapshot: Snapshot, actions: tuple[RelinquishAffinity, ...], now_ns: int) -> Decision[ReclaimResult]:
-    """Give up claims that nothing speaks for, as when they were seen; none with a block in use."""
-    claims = [action.affinity for action in actions if _is_due(snapshot, action)]
-    # All that it needs was read, and what it refuses stands in its result.
-    decision = cast("Decision[RelinquishResult]", decide_relinquish(snapshot, claims, Emptiness.REQUIRED, now_ns))
+    """Relinquish affinities whose reason still holds. An affinity whose block is in use is skipped."""
+    affinities = [action.affinity for action in actions if _is_due(snapshot, action)]
+    # Never NeedMore and never an error: everything was read, and refused affinities are listed in the result.
+    decision = cast("Decision[RelinquishResult]", decide_relinquish(snapshot, affinities, Emptiness.REQUIRED, now_ns))
     gone = frozenset(cast("RelinquishResult", decision.result).relinquished)
     result = ReclaimResult(
         done=tuple(action for action in actions if action.affinity in gone),
@@ -244,9 +245,9 @@ def _relinquish(snapshot: Snapshot, actions: tuple[RelinquishAffinity, ...], now
 
 
 def _is_due(snapshot: Snapshot, action: RelinquishAffinity) -> bool:
-    """Whether the claim is still as superfluous as it was seen to be; one that is gone stays gone."""
-    claim, block = snapshot.find(action.affinity), snapshot.find(block_key(claimed_block(action.affinity)))
-    if claim is None:
+    """Whether the reason to relinquish the affinity still holds. An affinity that is gone counts as done."""
+    affinity, block = snapshot.find(action.affinity), snapshot.find(block_key(claimed_block(action.affinity)))
+    if affinity is None:
         return True
     match action.reason:
         case RelinquishReason.NODE_GONE:
@@ -254,11 +255,10 @@ def _is_due(snapshot: Snapshot, action: RelinquishAffinity) -> bool:
         case RelinquishReason.UNUSED:
             return block is not None and block.revision == action.revision
         case RelinquishReason.NO_BLOCK | RelinquishReason.FOREIGN:
-            is_theirs = block is not None and block.value.owner == claiming_owner(action.affinity)
-            return claim.revision == action.revision and not is_theirs
+            return affinity.revision == action.revision and not is_owned(block.value if block else None, affinity.key)
         case _:
             assert_never(action.reason)
 
 
 RELINQUISH_AFFINITIES = Reclaimer(_relinquish_queries, _relinquish)
-"""Give up some claims."""
+"""Relinquish some affinities."""

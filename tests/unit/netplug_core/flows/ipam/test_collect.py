@@ -206,7 +206,9 @@ def test_i_75_a_pod_that_still_reports_the_address_on_a_gone_node_keeps_it(bench
     bench.orchestrator.run_pod("web", "node-a", "10.0.0.1")
     report = bench.tick_twice()
     assert report.done == ()
-    assert [str(waiting) for waiting in report.waiting] == ["node node-a is gone; its affinities are kept because of 10.0.0.1"]
+    assert [str(waiting) for waiting in report.waiting] == [
+        "node node-a is gone; its affinities are kept because of 10.0.0.1"
+    ]
     assert bench.affinities() == ["node-a 10.0.0.0/30"]
 
 

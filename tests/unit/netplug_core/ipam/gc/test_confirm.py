@@ -87,7 +87,8 @@ def test_nothing_is_freed_on_doubt() -> None:
     assert found.leaks == (handle(leak(3)),)
     (failure,) = found.undetermined
     assert str(failure) == (
-        "could not free the addresses of handle h: 10.0.0.1 of pod default/web on node node-a (its pod does not exist); "
+        "could not free the addresses of handle h: "
+        "10.0.0.1 of pod default/web on node node-a (its pod does not exist); "
         "10.0.0.2 of pod default/db on node node-a (its pod does not exist): "
         "pod default/db could not be looked up: forbidden"
     )
