@@ -22,11 +22,13 @@ from pathlib import Path
 from attrs import frozen
 
 from benchmarks.measure import ProcessSample, ProcessSeries, format_report, run
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.lab import open_cluster
+from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.lab.folder import find_lab
 from netplug_cli.lab.model import NODE_NETNS, POD_NAMESPACE
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import StoreKind, store_environment
-from netplug_cli.wiring import backends
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 _INSIDE = "NETPLUG_BENCHMARK_INSIDE"
@@ -88,7 +90,7 @@ def measure(rounds: int) -> None:
 @contextmanager
 def _lab(kind: StoreKind) -> Iterator[LabFolder]:
     """A lab with that datastore; its own pod stays where it is."""
-    tool = [sys.executable, "-m", "netplug_cli.ctl.main", "lab"]
+    tool = [sys.executable, "-m", "netplug_cli.wiring.ctl", "lab"]
     servers = () if kind is StoreKind.SQLITE else ("--servers", str(_SERVERS))
     named = ("--name", kind.value)
     up = [*tool, "up", *named, "--pods", "1", "--datastore", kind.value, *servers]
@@ -119,7 +121,7 @@ def _reference_plugin(folder: Path) -> Iterator[MeasuredPlugin]:
         "type": "ptp",
         "ipam": {"type": "host-local", "subnet": "10.96.0.0/20", "dataDir": str(folder / "host-local")},
     }
-    node, namespaces = str(folder / "node"), backends.pinned_namespaces()
+    node, namespaces = str(folder / "node"), PinnedNamespaces()
     namespaces.make(node)
     try:
         namespaces.configure_node(node, ())
@@ -136,8 +138,8 @@ def _api_pods(folder: LabFolder, rounds: int) -> Iterator[None]:
         raise SystemExit(f"{folder.path} has no lab any more")
     settings = datastore_settings_from_environment(store_environment(lab.store, folder))
     with (
-        backends.pinned_namespaces().enter(folder.netns(NODE_NETNS)),
-        backends.open_lab_cluster(settings, lab.uid) as cluster,
+        PinnedNamespaces().enter(folder.netns(NODE_NETNS)),
+        open_cluster(settings, lab.uid, clock=SystemClock()) as cluster,
     ):
         for number in range(max(_WARMUP + rounds, _BURST)):
             cluster.make_pod(POD_NAMESPACE, f"c{number}", node=lab.node_name)
@@ -215,7 +217,7 @@ def _call(contender: MeasuredPlugin, verb: str, container: str) -> ProcessSample
         "CNI_PATH": f"{Path(contender.executable).parent}:{_DEBIAN_PLUGINS}",
         "PATH": os.environ["PATH"],
     }
-    with backends.pinned_namespaces().enter(contender.node):
+    with PinnedNamespaces().enter(contender.node):
         return run([contender.executable], contender.conf.encode(), environ)
 
 

@@ -1,5 +1,5 @@
-"""Who is running, and how do they exit: the executables.
+"""The executables: what is started, and how it exits.
 
-``cni`` is the plugin pair, ``ctl`` the person's tool
-``netplugctl``, ``lab`` its demonstration; ``wiring`` opens what they act through, ``logs`` writes their lines.
+``cni`` is the pair of plugins, ``ctl`` the tool ``netplugctl``, ``lab`` its command ``lab``. ``wiring`` opens what they
+act through. ``formatting`` renders values for people, ``logs`` writes log lines.
 """

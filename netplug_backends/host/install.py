@@ -29,7 +29,10 @@ SHEBANG_LIMIT = 127
 
 _TRIAL_TIMEOUT_S = 60.0
 
-_OUR_IMPORT = "from netplug_cli.cni."
+_CALL = "from netplug_cli.wiring.cni import main; os._exit(main())"
+_WRITE_CACHE = "from netplug_cli.cni.method_cache import write_cache; write_cache()"
+# The second one is in the launchers of releases up to 3.33.0.
+_OUR_IMPORTS = ("from netplug_cli.wiring.cni import", "from netplug_cli.cni.")
 
 # What the commands load (pyroute2: CHECK alone). Byte-compiled whole: which part is loaded is not ours to know.
 _LIBRARIES = (
@@ -66,7 +69,7 @@ def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
     # tenth of that, and taking the interpreter down object by object a fifth.
     start = f"import gc, os, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
     _cache_attrs_methods(start, report)
-    text = f"{shebang}\n{start}\n{_OUR_IMPORT}start import start; os._exit(start())\n"
+    text = f"{shebang}\n{start}\n{_CALL}\n"
     folder = Path(bin_dir).absolute()
     for name in EXECUTABLES:
         _write_executable(folder / name, text)
@@ -87,7 +90,8 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
             if not file.exists():
                 report(f"not there: {file}")
                 continue
-            if _OUR_IMPORT not in file.read_text(errors="replace"):
+            text = file.read_text(errors="replace")
+            if not any(words in text for words in _OUR_IMPORTS):
                 report(f"left alone, not written by netplugctl: {file}")
                 continue
             file.unlink()
@@ -123,7 +127,7 @@ def _compile(package: str, report: Callable[[str], None]) -> str:
 def _cache_attrs_methods(start: str, report: Callable[[str], None]) -> None:
     """Have what attrs compiles compiled once, as the executables would, in a process that begins as they do."""
     prefix = [f"-Xpycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
-    command = [sys.executable, "-IS", *prefix, "-c", f"{start}; {_OUR_IMPORT}start import write_cache; write_cache()"]
+    command = [sys.executable, "-IS", *prefix, "-c", f"{start}; {_WRITE_CACHE}"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TRIAL_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

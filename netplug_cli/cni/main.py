@@ -1,7 +1,7 @@
-"""What the files ``netplug`` and ``netplug-ipam`` on a host run: text in, text and an exit status out.
+"""The executables ``netplug`` and ``netplug-ipam``: environment and standard input in, text and an exit status out.
 
-The file's name selects the plugin. VERSION and the flags are answered without loading anything below; every other
-command loads the flow it needs, and nothing of the others.
+The name of the file selects the plugin. VERSION and the flags are answered without importing a flow; every other
+command imports its own flow and no other. ``netplug_cli.wiring.cni`` calls ``serve``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ from netplug_core.cni.dispatch import Handler, Invocation, Plugin, PluginIdentit
 from netplug_core.cni.versions import CNICommand
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from netplug_cli.logs import Logger
     from netplug_core.cni.request import CNIRequest
     from netplug_core.cni.result import CNIResult
-    from netplug_core.flows.world import World
+    from netplug_core.flows.world import CNIWorld
+    from netplug_core.log import Log
     from netplug_core.netconf.model import NetConf
 
-    Flow = Callable[[World, CNIRequest, NetConf], CNIResult | None]
+    Flow = Callable[[CNIWorld, CNIRequest, NetConf], CNIResult | None]
+    OpenWorld = Callable[[NetConf, Log], AbstractContextManager[CNIWorld]]
 
-__all__ = ["main"]
+__all__ = ["serve"]
 
 _COMPONENT = {Plugin.MAIN: "cni-plugin", Plugin.IPAM: "ipam"}
 
-# Module and function of each flow: named, so that a command loads its own and no other.
+# Module and function of each flow, as text, so that a command imports its own flow and no other.
 _FLOWS = {
     Plugin.MAIN: {
         CNICommand.ADD: ("cni.add", "add"),
@@ -47,31 +51,35 @@ _FLOWS = {
 }
 
 
-def main() -> int:
-    """Serve one call of a runtime; the exit status of the process, which may end at once: all is written and closed."""
+def serve(open_world: OpenWorld, *, is_own_namespace: Callable[[str], bool]) -> int:
+    """Serve one call of a runtime; return the exit status of the process.
+
+    ``open_world`` opens the interfaces that a configuration names. Everything is written and closed at the end, so the
+    process may end at once.
+    """
     plugin = plugin_from_argv0(sys.argv[0])
-    lines = _LazyLogger(_COMPONENT[plugin])
-    reply = run_invocation(
+    logger = _LazyLogger(_COMPONENT[plugin])
+    output = run_invocation(
         Invocation(
             identity=PluginIdentity(plugin=plugin, version=RELEASE),
             flags=tuple(sys.argv[1:]),
             environ=os.environ,
             stdin=_read_stdin,
         ),
-        handlers={command: _make_handler(plugin, command, lines) for command in _FLOWS[plugin]},
-        is_own_namespace=_is_own_namespace,
-        log=lines.log_error,
+        handlers={command: _make_handler(plugin, command, open_world, logger) for command in _FLOWS[plugin]},
+        is_own_namespace=is_own_namespace,
+        log=logger.log_error,
     )
-    if reply.stderr and sys.stderr is not None:
-        sys.stderr.write(reply.stderr)
+    if output.stderr and sys.stderr is not None:
+        sys.stderr.write(output.stderr)
         sys.stderr.flush()
-    sys.stdout.write(reply.stdout)
+    sys.stdout.write(output.stdout)
     sys.stdout.flush()
-    return reply.exit_status
+    return output.exit_status
 
 
 class _LazyLogger:
-    """The process's log, made when the first line or the configuration comes."""
+    """The log of the process, made for the first line or when the configuration has been read."""
 
     def __init__(self, component: str) -> None:
         self._component = component
@@ -90,9 +98,8 @@ class _LazyLogger:
         self.logger()(Level.ERROR, text)
 
 
-def _make_handler(plugin: Plugin, command: CNICommand, lazy_logger: _LazyLogger) -> Handler:
+def _make_handler(plugin: Plugin, command: CNICommand, open_world: OpenWorld, lazy_logger: _LazyLogger) -> Handler:
     def handle(request: CNIRequest) -> CNIResult | None:
-        from netplug_cli.wiring.backends import open_cni_world
         from netplug_core.netconf.load import LoadPurpose, PluginRole, load
 
         role = PluginRole.MAIN if plugin is Plugin.MAIN else PluginRole.IPAM
@@ -100,7 +107,7 @@ def _make_handler(plugin: Plugin, command: CNICommand, lazy_logger: _LazyLogger)
         netconf = load(request.netconf_mapping, role, purpose)
         logger = lazy_logger.logger()
         logger.configure(netconf.log.level, netconf.log.file_path)
-        with open_cni_world(netconf, logger) as world:
+        with open_world(netconf, logger) as world:
             return _load_flow(plugin, command)(world, request, netconf)
 
     return handle
@@ -115,7 +122,7 @@ def _load_flow(plugin: Plugin, command: CNICommand) -> Flow:
 
 
 def _read_stdin() -> bytes:
-    """All of standard input; nothing from a terminal, where a person would have to end it by hand.
+    """All of standard input; empty from a terminal, where a person would have to end it by hand.
 
     Raises:
         OSError: the process was started without one.
@@ -123,11 +130,3 @@ def _read_stdin() -> bytes:
     if sys.stdin is None:
         raise OSError("it is closed")
     return b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
-
-
-def _is_own_namespace(path: str) -> bool:
-    try:
-        other, own = os.stat(path), os.stat("/proc/self/ns/net")
-    except OSError:
-        return False
-    return (other.st_dev, other.st_ino) == (own.st_dev, own.st_ino)

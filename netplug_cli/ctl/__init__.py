@@ -1,6 +1,7 @@
-"""``netplugctl``.
+"""The tool ``netplugctl``.
 
-``script`` is what is installed, ``main`` finds the command and picks the exit code, ``session`` is what commands act
-through (``configuration`` finds its settings, ``tracing`` tells what it does), ``documents`` reads and writes YAML and
-JSON, ``tables`` and ``report`` turn results into lines; ``commands`` has one module per group of verbs.
+``main`` finds the named command and picks the exit status; ``commands`` has one module per group of verbs. ``session``
+is what commands act through: ``settings`` finds the configuration, ``tracing`` prints what the log level asks for.
+``documents`` reads files. ``arguments`` and ``global_options`` read the command line. ``tables``, ``ipam_tables`` and
+``report`` render results; ``simulation`` does it for ``simulate``.
 """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
-from netplug_cli.ctl.tables import format_columns
+from netplug_cli.formatting import format_bool, format_columns, format_count
 from netplug_core.addressing import Family
 from netplug_core.clock import format_time
 from netplug_core.flows.resources.overview import AddressState
@@ -13,17 +13,36 @@ from netplug_core.ipam.model.block import Allocation, Attribute, Pairs
 from netplug_core.ipam.reporting.utilization import BlockUsage, BorrowedAddress, PoolUsage
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
-__all__ = ["address_lines", "allocation_line", "block_lines", "borrowed_lines", "configuration_lines", "pool_lines"]
+__all__ = [
+    "address_lines",
+    "allocation_line",
+    "block_lines",
+    "borrowed_lines",
+    "configuration_lines",
+    "pool_lines",
+    "usage_lines",
+]
 
-_MAX_EXACT = 10**9
 _COUNTS = ("IPS IN USE", "IPS COOLING", "IPS RESERVED", "IPS FREE")
+
+
+def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[str]:
+    """The table of pools; with ``shows_blocks`` also the table of their blocks, and a line for each address held."""
+    yield from pool_lines(usages)
+    if not shows_blocks:
+        return
+    blocks = sorted((block for usage in usages for block in usage.blocks), key=lambda usage: usage.block.prefix)
+    yield ""
+    yield from block_lines(blocks)
+    yield ""
+    yield from (allocation_line(held) for usage in blocks for held in usage.block.held())
 
 
 def pool_lines(usages: Iterable[PoolUsage]) -> list[str]:
     """The table of pools; where there are several of a family, their total too."""
     shown = list(usages)
     rows: list[tuple[str, ...]] = [
-        (usage.name, str(usage.prefix), _format_count(usage.capacity), *_count_columns(usage, usage.capacity))
+        (usage.name, str(usage.prefix), format_count(usage.capacity), *_count_columns(usage, usage.capacity))
         for usage in shown
     ]
     for family in Family:
@@ -74,8 +93,8 @@ def borrowed_lines(borrowed: Iterable[BorrowedAddress]) -> list[str]:
 def configuration_lines(spec: IPAMConfigurationSpec) -> list[str]:
     """The table of the rules of assignment."""
     rows = [
-        ("StrictAffinity", _format_bool(spec.is_affinity_strict)),
-        ("AutoAllocateBlocks", _format_bool(spec.may_auto_allocate_blocks)),
+        ("StrictAffinity", format_bool(spec.is_affinity_strict)),
+        ("AutoAllocateBlocks", format_bool(spec.may_auto_allocate_blocks)),
         ("MaxBlocksPerHost", str(spec.max_blocks_per_host)),
         ("IPCooldownSeconds", str(spec.cooldown_s)),
     ]
@@ -110,10 +129,10 @@ def _total_row(family: Family, usages: list[PoolUsage]) -> tuple[str, ...]:
     return (
         f"all {family}",
         "",
-        _format_count(capacity),
+        format_count(capacity),
         _format_share(sum(usage.in_use for usage in usages), capacity),
-        _format_count(sum(usage.cooling for usage in usages)),
-        _format_count(sum(usage.reserved for usage in usages)),
+        format_count(sum(usage.cooling for usage in usages)),
+        format_count(sum(usage.reserved for usage in usages)),
         _format_share(sum(usage.available for usage in usages), capacity),
     )
 
@@ -121,8 +140,8 @@ def _total_row(family: Family, usages: list[PoolUsage]) -> tuple[str, ...]:
 def _count_columns(usage: PoolUsage | BlockUsage, capacity: int) -> tuple[str, ...]:
     return (
         _format_share(usage.in_use, capacity),
-        _format_count(usage.cooling),
-        _format_count(usage.reserved),
+        format_count(usage.cooling),
+        format_count(usage.reserved),
         _format_share(usage.available, capacity),
     )
 
@@ -149,13 +168,5 @@ def _quoted(value: str) -> str:
     return value if value and not any(char.isspace() or char == '"' for char in value) else json.dumps(value)
 
 
-def _format_bool(value: object) -> str:
-    return "true" if value else "false"
-
-
-def _format_count(count: int) -> str:
-    return str(count) if count < _MAX_EXACT else f"{count:.5g}"
-
-
 def _format_share(count: int, total: int) -> str:
-    return f"{_format_count(count)} ({round(100 * count / total)}%)"
+    return f"{format_count(count)} ({round(100 * count / total)}%)"

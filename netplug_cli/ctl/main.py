@@ -1,35 +1,35 @@
-"""The entry point of ``netplugctl``: finds the command that was named, and turns whatever ends it into an exit status.
+"""The command line of ``netplugctl``: finds the named command, and turns its end into an exit status.
 
-It stays cheap: until a command is named nothing but click is loaded, and then only that command's module. Results go to
-standard output, everything else to standard error, a line each; no traceback reaches a person.
+Only click is imported until a command is named, and then only that command's module. Results go to standard output;
+errors and remarks go to standard error, a line each, and never as a traceback.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Abort
 
+from netplug_cli.ctl.global_options import global_options, remember_option
+
 if TYPE_CHECKING:
     from netplug_cli.ctl.session import Session
 
-__all__ = ["main", "run"]
+__all__ = ["run"]
 
-# Command: its module, its name there, and what --help says of it (so that --help loads no command).
+# Each command: its module, its name there, and its line in --help, so that --help imports no command.
 _COMMANDS = {
     "apply": ("netplug_cli.ctl.commands.resources", "apply", "Create or change resources from files."),
     "create": ("netplug_cli.ctl.commands.resources", "create", "Create resources from files."),
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
-    "get": ("netplug_cli.ctl.commands.resources", "get", "Show resources."),
+    "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
     "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine."),
     "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Look into address assignment, and set its rules."),
     "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
-    "lab": ("netplug_cli.lab.commands", "lab", "Run a node with pods in namespaces of this machine."),
+    "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
     "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),
     "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
     "simulate": (
@@ -47,33 +47,8 @@ _COMMANDS = {
 }
 
 
-_LEVELS = ("netplug_cli.ctl.commands.panic", "fatal", "error", "warn", "warning", "info", "debug")
-
-
-def _remember_option(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """Remember what a global option says for ``session_of``; the one that stands last on the command line wins."""
-    if value:
-        context.meta.setdefault("netplugctl.wishes", {})[parameter.name] = value
-
-
-def _global_options(*, is_hidden: bool) -> list[click.Parameter]:
-    """The options that every command takes; in their own help commands do not repeat them."""
-    option = partial(click.Option, expose_value=False, callback=_remember_option, hidden=is_hidden)
-    return [
-        option(["-c", "--config"], metavar="FILE", help="The tool's configuration, in place of the usual file."),
-        option(["--context"], metavar="NAME", help="The context of the kubeconfig, where it is not the current one."),
-        option(
-            ["-l", "--log-level"],
-            type=click.Choice(_LEVELS, case_sensitive=False),
-            help="How much to say: from info on which datastore it is, with debug every call to it.  [default: panic]",
-            metavar="LEVEL",
-        ),
-        option(["--allow-version-mismatch"], is_flag=True, help="Go on though the cluster runs a newer release."),
-    ]
-
-
 class _LazyGroup(click.Group):
-    """A group that imports a command when it is named, and has it take the global options as well."""
+    """A group that imports a command when it is named, and adds the global options to it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(_COMMANDS)
@@ -83,7 +58,7 @@ class _LazyGroup(click.Group):
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), attribute)
-        _add_global_options(command)
+        _addglobal_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -91,19 +66,19 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
 
-def _add_global_options(command: click.Command) -> None:
-    """Let a command, or every one of its group, take the global options, once."""
+def _addglobal_options(command: click.Command) -> None:
+    """Add the global options to a command, or to every command of a group, unless it has them."""
     if isinstance(command, click.Group):
         for member in command.commands.values():
-            _add_global_options(member)
-    elif not any(parameter.callback is _remember_option for parameter in command.params):
-        command.params = [*command.params, *_global_options(is_hidden=True)]
+            _addglobal_options(member)
+    elif not any(parameter.callback is remember_option for parameter in command.params):
+        command.params = [*command.params, *global_options(is_hidden=True)]
 
 
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    params=_global_options(is_hidden=False),
+    params=global_options(is_hidden=False),
 )
 def netplugctl() -> None:
     """Work with netplug: its pools, its addresses, and its place on this machine.
@@ -114,25 +89,20 @@ def netplugctl() -> None:
     """
 
 
-def main() -> None:
-    """What the console script calls."""
-    sys.exit(run(sys.argv[1:]))
-
-
-def run(argv: Sequence[str], session: Session | None = None) -> int:
+def run(argv: Sequence[str], make_session: Callable[[], Session]) -> int:
     """Run one command line and return its exit status: 0, 1, or 2 for a command line that cannot be understood.
 
-    ``session`` is what commands act through; without one they get this machine's.
+    ``make_session`` makes what commands act through; it is called when a command asks for it.
     """
     try:
-        status = netplugctl.main(list(argv), prog_name="netplugctl", standalone_mode=False, obj=session)
+        status = netplugctl.main(list(argv), prog_name="netplugctl", standalone_mode=False, obj=make_session)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except Abort:
         click.echo("netplugctl: interrupted", err=True)
         return 1
-    except Exception as error:  # noqa: BLE001 - the last frame there is; a traceback is no answer to a person
+    except Exception as error:  # noqa: BLE001 - the outermost frame; a person gets one line, not a traceback
         click.echo(f"netplugctl: {_error_text(error)}", err=True)
         return 1
     return status if isinstance(status, int) else 0
@@ -144,7 +114,3 @@ def _error_text(error: Exception) -> str:
     if isinstance(error, NetplugError):
         return str(error)
     return f"internal error: {type(error).__name__}: {error}"
-
-
-if __name__ == "__main__":
-    main()

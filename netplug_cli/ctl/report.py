@@ -9,10 +9,11 @@ from contextlib import contextmanager
 import click
 from attrs import Factory, define
 
+from netplug_cli.formatting import print_error
 from netplug_core.errors import NetplugError
 from netplug_core.flows.resources.outcome import Outcome
 
-__all__ = ["ChangeReport", "Verb", "print_error"]
+__all__ = ["ChangeReport", "Verb"]
 
 
 class Verb(enum.Enum):
@@ -77,8 +78,3 @@ class ChangeReport:
         else:
             print_error(f"failed to {self.verb.imperative} any {kind}resources")
         return 1
-
-
-def print_error(text: str) -> None:
-    """One line on standard error."""
-    click.echo(f"netplugctl: {text}", err=True)

@@ -1,4 +1,4 @@
-"""What a command acts through: the settings, the store, time and chance. ``main`` hands it to every command."""
+"""What a command acts through: settings, datastore, time and chance. Each command gets it by ``session_of``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
+from netplug_cli.ctl.global_options import OPTIONS_META_KEY
+from netplug_cli.ctl.settings import read_settings
+from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel
+from netplug_cli.formatting import print_error
+from netplug_cli.release import RELEASE
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.errors import ConfigurationError
+from netplug_core.flows.resources.cluster import refuse_older_client
 
 if TYPE_CHECKING:
     import click
@@ -18,29 +24,26 @@ if TYPE_CHECKING:
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["DEFAULT_CONFIG_FILE", "OPTIONS_META_KEY", "GlobalOptions", "Session", "VersionCheck", "session_of"]
+__all__ = ["DEFAULT_CONFIG_FILE", "GlobalOptions", "Session", "VersionCheck", "session_of"]
 
 DEFAULT_CONFIG_FILE = "/etc/netplug/netplugctl.cfg"
-"""The tool's configuration, where nobody names another; where it is missing, the environment counts."""
-
-OPTIONS_META_KEY = "netplugctl.wishes"
-"""The member of click's ``meta`` that has what the global options say."""
+"""The tool's configuration file, unless ``--config`` names another. If it does not exist, the environment is used."""
 
 _TIMEOUT_S = 30.0
 
 
 class VersionCheck(enum.Enum):
-    """Whether the store of a cluster that runs a newer release is refused."""
+    """Whether the datastore of a cluster that runs a newer release is refused."""
 
-    ENFORCED = "kept"
-    SKIPPED = "waived"
+    ENFORCED = "enforced"
+    SKIPPED = "skipped"
 
 
 @frozen(kw_only=True)
 class GlobalOptions:
-    """What the global options say.
+    """The values of the global options.
 
-    ``config`` is a configuration file, ``context`` one of the kubeconfig; empty for none. ``level`` is a log level.
+    ``config`` is a configuration file, ``context`` a context of the kubeconfig; empty for none.
     """
 
     config: str = ""
@@ -53,66 +56,65 @@ class GlobalOptions:
 class Session:
     """One run of the tool. The environment may hold passwords, so it is never printed.
 
-    ``default_config_file`` is where a configuration is looked for that nobody named; empty for nowhere. ``wishes`` is
-    None
-    until the command line has been read.
+    ``open_backend`` opens the datastore that settings name. ``open_memory_datastore`` opens an empty one in this
+    process, for a simulation, with a clock of its own. ``install_executables`` and ``uninstall_executables`` get a
+    folder of this host and report each step as a line. ``default_config_file`` is the configuration that is read when
+    none is named; empty for none.
     """
 
     environ: Mapping[str, str] = field(repr=False)
     open_backend: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
+    open_memory_datastore: Callable[[Clock], AbstractContextManager[Datastore]]
+    install_executables: Callable[[str, Callable[[str], None]], None]
+    uninstall_executables: Callable[[str, Callable[[str], None]], None]
     clock: Clock
     chance: Callable[[], float]
     new_uid: Callable[[], str]
     default_config_file: str = ""
-    options: GlobalOptions | None = None
+    options: GlobalOptions = field(factory=GlobalOptions)
 
     def with_environment(self, environ: Mapping[str, str]) -> Session:
-        """A session whose store is the one that an environment names, whatever this one's is."""
+        """The same run with the datastore that an environment names; no configuration file is read."""
         return evolve(
-            self, environ=environ, default_config_file="", options=evolve(self._options, config="", context="")
+            self, environ=environ, default_config_file="", options=evolve(self.options, config="", context="")
         )
 
     @contextmanager
     def open_datastore(self) -> Iterator[Datastore]:
-        """The store that is configured, open for as long as the context lasts.
+        """The configured datastore, open for as long as the context lasts.
 
         Raises:
-            ConfigurationError: the settings make no sense.
-            VersionMismatch: the cluster runs a newer release than this tool is of, and the guard is kept.
+            ConfigurationError: the settings cannot be used.
+            VersionMismatch: the cluster runs a newer release than this tool, and the version check is enforced.
             Unavailable: the store does not answer.
         """
         with self.open_datastore_of_any_release() as store:
-            if self._options.version_check is VersionCheck.ENFORCED:
-                from netplug_cli.release import RELEASE
-                from netplug_core.flows.resources.cluster import refuse_older_client
-
+            if self.options.version_check is VersionCheck.ENFORCED:
                 refuse_older_client(store, RELEASE, deadline=self.deadline())
             yield store
 
     @contextmanager
     def open_datastore_of_any_release(self) -> Iterator[Datastore]:
-        """The same store, whatever release its cluster runs: for those who only ask for that."""
+        """The configured datastore without the version check, for ``version``."""
         with self.open_backend(self.settings()) as store:
             yield self._traced(store)
 
     def settings(self) -> DatastoreSettings:
-        """What is configured: by the file that was named, else by the usual one, else by the environment.
+        """The settings of the datastore: from the named file, else from the default file, else from the environment.
 
         Raises:
             ConfigurationError: a file or a value cannot be used; no secret is shown.
         """
-        from netplug_cli.ctl.settings import read_settings
-
-        wishes = self._options
-        settings = read_settings(self.environ, config_file=wishes.config, default_file=self.default_config_file)
-        if not wishes.context:
+        options = self.options
+        settings = read_settings(self.environ, config_file=options.config, default_file=self.default_config_file)
+        if not options.context:
             return settings
         if not settings.is_kubernetes:
-            raise ConfigurationError("--context", wishes.context, f"leave it out: the datastore is {settings.type}")
-        return evolve(settings, kubernetes=evolve(settings.kubernetes, context=wishes.context))
+            raise ConfigurationError("--context", options.context, f"leave it out: the datastore is {settings.type}")
+        return evolve(settings, kubernetes=evolve(settings.kubernetes, context=options.context))
 
     def pace(self) -> Pace:
-        """How long one change may take, from now, and how to wait in between."""
+        """How long one change may take, from now, and how to wait between attempts."""
         return Pace(clock=self.clock, deadline=self.deadline(), chance=self.chance)
 
     def deadline(self) -> Deadline:
@@ -120,51 +122,21 @@ class Session:
         return Deadline.after(self.clock, _TIMEOUT_S)
 
     def _traced(self, store: Datastore) -> Datastore:
-        from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel, print_trace
-
-        tracing = TraceLevel.of_level(self._options.log_level)
+        tracing = TraceLevel.of_level(self.options.log_level)
         if tracing is TraceLevel.OFF:
             return store
-        print_trace(f"datastore {store.description.name}: {store.description.location}")
+        print_error(f"datastore {store.description.name}: {store.description.location}")
         return TracedDatastore(store, self.clock) if tracing is TraceLevel.CALLS else store
-
-    @property
-    def _options(self) -> GlobalOptions:
-        return self.options or GlobalOptions()
 
 
 def session_of(context: click.Context) -> Session:
-    """The session that ``main`` was given, or this machine's, with what the global options wish."""
-    session = context.obj if isinstance(context.obj, Session) else _default_session()
-    if session.options is not None:
-        return session
-    said = context.meta.get(OPTIONS_META_KEY, {})
-    wishes = GlobalOptions(
-        config=said.get("config", ""),
-        context=said.get("context", ""),
-        version_check=VersionCheck.SKIPPED if said.get("allow_version_mismatch") else VersionCheck.ENFORCED,
-        log_level=said.get("log_level", "panic"),
+    """The session of a command, with the values of the global options."""
+    make_session: Callable[[], Session] = context.find_root().obj
+    values = context.meta.get(OPTIONS_META_KEY, {})
+    options = GlobalOptions(
+        config=values.get("config", ""),
+        context=values.get("context", ""),
+        version_check=VersionCheck.SKIPPED if values.get("allow_version_mismatch") else VersionCheck.ENFORCED,
+        log_level=values.get("log_level", "panic"),
     )
-    return evolve(session, options=wishes)
-
-
-def _default_session() -> Session:
-    import os
-    import random
-
-    from netplug_cli.wiring import backends
-
-    return Session(
-        environ=os.environ,
-        open_backend=backends.open_datastore,
-        clock=backends.system_clock(),
-        chance=random.random,
-        new_uid=_random_uuid,
-        default_config_file=DEFAULT_CONFIG_FILE,
-    )
-
-
-def _random_uuid() -> str:
-    import uuid
-
-    return str(uuid.uuid4())
+    return evolve(make_session(), options=options)

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
+from netplug_cli.formatting import format_bool, format_columns, truncate
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
 from netplug_core.resources.ippool import IPPool
@@ -16,14 +17,11 @@ from netplug_core.resources.node import Node
 from netplug_core.resources.profile import Profile
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
-__all__ = ["Width", "format_columns", "format_resources"]
+__all__ = ["Width", "format_resources"]
 
 Cells = dict[str, str]
 
-_MIN_WIDTH = 5
-_GAP = 3
 _MAX_CELL_LENGTH = 80
-_ELLIPSIS = "..."
 
 _CLUSTER_COLUMNS = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "NETPLUGVERSION", "DATASTOREREADY")
 _ENDPOINT_COLUMNS = ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE")
@@ -67,19 +65,12 @@ def format_resources(
     return format_columns(headers, ([cells[header] for header in headers] for cells in found))
 
 
-def format_columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table: every cell padded, the last one too."""
-    lines = [tuple(headers), *map(tuple, rows)]
-    widths = [max(_MIN_WIDTH, _GAP + max(map(len, cells))) for cells in zip(*lines, strict=True)]
-    return ["".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-
-
 def _cells(resource: Resource) -> Cells:
     match resource:
         case IPPool():
             own = _pool_cells(resource)
         case IPReservation(spec=spec):
-            own = {"CIDRS": _truncate(",".join(map(str, spec.reserved)))}
+            own = {"CIDRS": truncate(",".join(map(str, spec.reserved)), _MAX_CELL_LENGTH)}
         case IPAMConfiguration():
             own = _configuration_cells(resource)
         case Node():
@@ -99,11 +90,11 @@ def _pool_cells(pool: IPPool) -> Cells:
     spec = pool.spec
     return {
         "CIDR": str(spec.prefix),
-        "NAT": _format_bool(spec.has_outgoing_nat),
+        "NAT": format_bool(spec.has_outgoing_nat),
         "IPIPMODE": spec.ipip_mode.value,
         "VXLANMODE": spec.vxlan_mode.value,
-        "DISABLED": _format_bool(spec.is_disabled),
-        "DISABLEBGPEXPORT": _format_bool(spec.is_bgp_export_disabled),
+        "DISABLED": format_bool(spec.is_disabled),
+        "DISABLEBGPEXPORT": format_bool(spec.is_bgp_export_disabled),
         "SELECTOR": spec.node_selector,
         "ASSIGNMENTMODE": spec.assignment_mode.value,
     }
@@ -112,8 +103,8 @@ def _pool_cells(pool: IPPool) -> Cells:
 def _configuration_cells(configuration: IPAMConfiguration) -> Cells:
     spec = configuration.spec
     return {
-        "STRICTAFFINITY": _format_bool(spec.is_affinity_strict),
-        "AUTOALLOCATEBLOCKS": _format_bool(spec.may_auto_allocate_blocks),
+        "STRICTAFFINITY": format_bool(spec.is_affinity_strict),
+        "AUTOALLOCATEBLOCKS": format_bool(spec.may_auto_allocate_blocks),
         "MAXBLOCKSPERHOST": str(spec.max_blocks_per_host),
     }
 
@@ -145,17 +136,9 @@ def _cluster_cells(cluster: ClusterInformation) -> Cells:
         "CLUSTERGUID": cluster.spec.cluster_guid,
         "CLUSTERTYPE": cluster.spec.cluster_type,
         "NETPLUGVERSION": cluster.spec.version,
-        "DATASTOREREADY": "" if ready is None else _format_bool(ready),
+        "DATASTOREREADY": "" if ready is None else format_bool(ready),
     }
 
 
 def _format_labels(labels: Labels) -> str:
     return ",".join(f"{key}={value}" for key, value in labels)
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= _MAX_CELL_LENGTH else f"{text[: _MAX_CELL_LENGTH - len(_ELLIPSIS)]}{_ELLIPSIS}"
-
-
-def _format_bool(value: object) -> str:
-    return "true" if value else "false"

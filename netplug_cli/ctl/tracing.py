@@ -9,14 +9,14 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import click
 from attrs import frozen
 
+from netplug_cli.formatting import print_error
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.records import Get, Kind, List, Query, RequireUnchanged, Revision, Snapshot, WatchEvent, Write
 
-__all__ = ["TraceLevel", "TracedDatastore", "print_trace"]
+__all__ = ["TraceLevel", "TracedDatastore"]
 
 
 class TraceLevel(enum.Enum):
@@ -68,12 +68,7 @@ class TracedDatastore:
             raise
         finally:
             took_ms = (self.clock.monotonic() - began) * 1000
-            print_trace(f"{operation} {subjects} in {took_ms:.1f} ms{outcome}")
-
-
-def print_trace(text: str) -> None:
-    """One line on standard error."""
-    click.echo(f"netplugctl: {text}", err=True)
+            print_error(f"{operation} {subjects} in {took_ms:.1f} ms{outcome}")
 
 
 def _format_query(query: Query) -> str:

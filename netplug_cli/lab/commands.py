@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.session import session_of
 from netplug_cli.lab.folder import LockMode, default_folder, find_lab, lock_folder
 from netplug_cli.lab.lifecycle import RemovalExtent, down, up
 from netplug_cli.lab.model import MAX_PODS, LabPlan
 from netplug_cli.lab.paths import LabFolder
-from netplug_cli.lab.report import access_lines, make_progress, matrix_lines, pod_lines, problem_lines
+from netplug_cli.lab.report import access_lines, matrix_lines, pod_lines, problem_lines
 from netplug_cli.lab.status import inspect_lab
 from netplug_cli.lab.store_options import StoreOptions, resolve_store
 from netplug_cli.lab.stores import StoreKind
 from netplug_cli.lab.world import LabWorld
 
-__all__ = ["lab"]
+__all__ = ["make_group"]
 
+_HELP = """Run a node with pods in namespaces of this machine.
+
+Nothing outside the lab's namespaces and its folder is touched. Root is needed, or a user namespace:
+unshare --user --map-root-user --net --mount.
+"""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 
 
@@ -47,20 +50,16 @@ class _StoreArguments(TypedDict):
     """The options that say where the data is."""
 
     datastore: str
-    programs_dir: str
+    server_programs_dir: str
     urls: tuple[str, ...]
 
 
-@click.group()
-def lab() -> None:
-    """Run a node with pods in namespaces of this machine.
-
-    Nothing outside the lab's namespaces and its folder is touched. Root is needed, or a user namespace:
-    unshare --user --map-root-user --net --mount.
-    """
+def make_group(make_world: Callable[[click.Context], LabWorld]) -> click.Group:
+    """The commands of ``netplugctl lab``; each acts through the world that ``make_world`` makes."""
+    return click.Group("lab", commands=[lab_up, lab_status, lab_down], help=_HELP, context_settings={"obj": make_world})
 
 
-@lab.command("up")
+@click.command("up")
 @click.option("--pods", type=click.IntRange(1, MAX_PODS), default=3, show_default=True, help="How many pods.")
 @click.option(
     "--datastore",
@@ -71,7 +70,7 @@ def lab() -> None:
 )
 @click.option(
     "--servers",
-    "programs_dir",
+    "server_programs_dir",
     metavar="DIR",
     default="",
     help="Start the servers from the programs there (etcd; kube-apiserver), in the lab's node; they go with the lab.",
@@ -90,59 +89,56 @@ def lab_up(
     context: click.Context, *, pods: int, name: str, path: str | None, **store_arguments: Unpack[_StoreArguments]
 ) -> None:
     """Make a node and its pods, with addresses from the lab's own pools; an earlier lab is removed first."""
-    from netplug_cli.wiring import backends
-
-    means, folder = _make_world(context), _folder(name, path)
-    store = resolve_store(_store_options(store_arguments), means.session.settings(), backends.server_addresses)
-    made = up(means, folder, LabPlan(name=name, pod_count=pods, store=store))
-    click.echo(f"The lab is up: {pods} pods on {made.node_name}. To look around:")
-    _print(access_lines(made, folder))
+    world, folder = _make_world(context), _folder(name, path)
+    store = resolve_store(_store_options(store_arguments), world.session.settings(), world.server_addresses)
+    lab = up(world, folder, LabPlan(name=name, pod_count=pods, store=store))
+    click.echo(f"The lab is up: {pods} pods on {lab.node_name}. To look around:")
+    _print(access_lines(lab, folder))
 
 
-@lab.command("status")
+@click.command("status")
 @_NAME_OPTION
 @_DIR_OPTION
 @click.pass_context
 def lab_status(context: click.Context, *, name: str, path: str | None) -> int:
     """Show the pods, who reaches whom, and the addresses held; exit status 1 if somebody cannot be reached."""
-    from netplug_cli.ctl.commands.ipam import show
-
-    means, folder = _make_world(context), _folder(name, path)
-    with lock_folder(folder, LockMode.SHARED, clock=means.session.clock, report=means.progress.warn) as held:
-        made = find_lab(folder) if held is not None else None
-        if made is None:
+    world, folder = _make_world(context), _folder(name, path)
+    clock, progress = world.session.clock, world.progress
+    with lock_folder(folder, LockMode.SHARED, clock=clock, report=progress.warn) as locked:
+        lab = find_lab(folder) if locked is not None else None
+        if lab is None:
             raise click.ClickException(f"no lab is up in {folder.path}; netplugctl lab up makes one")
-        with means.progress.activity("asking everybody from everybody"):
-            seen = inspect_lab(means, folder, made)
-        click.echo(f"Lab {made.name} in {folder.path}: node {made.node_name}, {len(made.pods)} pods\n")
-        _print(pod_lines(made, folder))
+        with progress.activity("asking everybody from everybody"):
+            status = inspect_lab(world, folder, lab)
+        click.echo(f"Lab {lab.name} in {folder.path}: node {lab.node_name}, {len(lab.pods)} pods\n")
+        _print(pod_lines(lab, folder))
         click.echo("\nWho reaches whom (a UDP packet there and back):\n")
-        _print(matrix_lines(seen.matrix))
-        problems = problem_lines(seen)
-        if not made.is_complete:
+        _print(matrix_lines(status.matrix))
+        problems = problem_lines(status)
+        if not lab.is_complete:
             problems.append("the lab is not complete: lab up was interrupted")
         for problem in problems:
-            means.progress.warn(problem)
-        # Last, because a store that is away ends the command.
+            progress.warn(problem)
+        # Last, because a store that does not answer ends the command.
         click.echo("\nThe pools, their blocks and the addresses held (netplugctl ipam show --show-blocks):\n")
-        context.obj = means.lab_session(made, folder)
-        context.invoke(show, with_blocks=True)
+        with world.open_store(lab, folder) as store:
+            _print(world.usage_lines(store, world.session.deadline()))
     if not problems:
-        count = len(seen.matrix.paths)
+        count = len(status.matrix.paths)
         click.echo(f"\nAll {count} ways work.")
     return 1 if problems else 0
 
 
-@lab.command("down")
+@click.command("down")
 @_NAME_OPTION
 @_DIR_OPTION
 @click.pass_context
 def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
     """Detach the pods and remove everything of the lab; nothing to remove is fine."""
-    means, folder = _make_world(context), _folder(name, path)
-    removal = down(means, folder)
+    world, folder = _make_world(context), _folder(name, path)
+    removal = down(world, folder)
     for problem in removal.problems:
-        means.progress.warn(problem)
+        world.progress.warn(problem)
     match removal.extent:
         case RemovalExtent.NOTHING:
             click.echo(f"no lab in {folder.path}: nothing to remove")
@@ -154,21 +150,13 @@ def lab_down(context: click.Context, *, name: str, path: str | None) -> int:
 
 
 def _make_world(context: click.Context) -> LabWorld:
-    from netplug_cli.wiring import backends
-
-    return LabWorld(
-        namespaces=backends.pinned_namespaces(),
-        install=backends.install_executables,
-        session=session_of(context),
-        open_ipam=backends.open_ipam,
-        open_cluster=backends.open_lab_cluster,
-        progress=make_progress(sys.stdout.isatty()),
-    )
+    make_world: Callable[[click.Context], LabWorld] = context.obj
+    return make_world(context)
 
 
 def _store_options(arguments: _StoreArguments) -> StoreOptions:
     return StoreOptions(
-        kind=StoreKind(arguments["datastore"]), programs_dir=arguments["programs_dir"], urls=arguments["urls"]
+        kind=StoreKind(arguments["datastore"]), programs_dir=arguments["server_programs_dir"], urls=arguments["urls"]
     )
 
 

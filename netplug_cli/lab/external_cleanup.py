@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netplug_cli.ctl.session import Session
 from netplug_cli.lab.model import IFNAME, LAB_LABEL, POD_NAMESPACE, Lab, LabPod
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import ExternalServers, is_kubernetes
@@ -49,8 +48,8 @@ def remove_from_external_servers(world: LabWorld, folder: LabFolder, lab: Lab) -
 
 
 def _remove_records(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]:
-    session = world.lab_session(lab, folder)
-    with session.open_datastore() as store:
+    session = world.session
+    with world.open_store(lab, folder) as store:
         pools = tuple(changes.list_all(store, get_kind("IPPool"), deadline=session.deadline()))
         mine = [record for record in pools if (LAB_LABEL, lab.uid) in record.value.metadata.labels]
         was_attached = any(pod.is_attached for pod in lab.pods)
@@ -58,7 +57,7 @@ def _remove_records(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[st
         if not mine and was_attached and any(map(_has_lab_label, pools)):
             yield "another lab is up there: what pods of this one may still hold is not given back"
         elif mine or was_attached:
-            _release_addresses(world, session, store, lab)
+            _release_addresses(world, store, lab)
         for record in mine:
             outcome = changes.delete(store, record.key, pace=session.pace())
             yield from outcome.warnings
@@ -69,16 +68,16 @@ def _has_lab_label(record: Record[Resource]) -> bool:
     return any(name == LAB_LABEL for name, _ in record.value.metadata.labels)
 
 
-def _release_addresses(world: LabWorld, session: Session, store: Datastore, lab: Lab) -> None:
+def _release_addresses(world: LabWorld, store: Datastore, lab: Lab) -> None:
     """Do what the plugins should have done of every pod, and give up the node's claims, in whatever pools."""
     with world.open_ipam(store) as ipam:
         for pod in lab.pods:
             workload = _pod_identity(lab, pod)
             request = ReleaseRequest(handle=workload.handle)
-            freed = ipam.release(request, endpoint_delete(workload), deadline=session.deadline())
+            freed = ipam.release(request, endpoint_delete(workload), deadline=world.session.deadline())
             if freed.addresses:
                 world.progress.info(f"{pod.name}: released {', '.join(map(str, freed.addresses))}")
-    relinquish_node(store, lab.node_name, Emptiness.NOT_REQUIRED, pace=session.pace())
+    relinquish_node(store, lab.node_name, Emptiness.NOT_REQUIRED, pace=world.session.pace())
 
 
 def _pod_identity(lab: Lab, pod: LabPod) -> WorkloadIdentity:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from attrs import define
 
-from netplug_cli.ctl.tables import format_columns
+from netplug_cli.formatting import format_columns, print_error
 from netplug_cli.lab.model import NODE_NETNS, Lab
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.reachability import ReachabilityMatrix
@@ -46,8 +46,8 @@ class ConsoleProgress:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def warn(self, text: str) -> None:
-        """A line on standard error."""
-        click.echo(f"netplugctl: {text}", err=True)
+        """Print a line on standard error."""
+        print_error(text)
 
     @contextmanager
     def activity(self, text: str) -> Iterator[None]:

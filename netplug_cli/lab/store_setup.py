@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import assert_never
 
-from netplug_cli.ctl.documents import read_documents, render_yaml
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import LAB_LABEL, LAB_POOLS, POD_NAMESPACE, Lab, LabPod, LabPool
 from netplug_cli.lab.paths import LabFolder
@@ -39,9 +38,8 @@ def require_servers(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
         with world.open_lab_cluster(lab, folder) as cluster:
             cluster.require_ready()
         return
-    session = world.lab_session(lab, folder)
-    with session.open_datastore() as store:
-        changes.find(store, [ippool_key(pool.name) for pool in LAB_POOLS], deadline=session.deadline())
+    with world.open_store(lab, folder) as store:
+        changes.find(store, [ippool_key(pool.name) for pool in LAB_POOLS], deadline=world.session.deadline())
 
 
 def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[str]:
@@ -80,11 +78,10 @@ def make_pod_object(world: LabWorld, folder: LabFolder, lab: Lab, pod: LabPod) -
 
 def count_held_addresses(world: LabWorld, folder: LabFolder, lab: Lab) -> int:
     """How many addresses of the lab's pools are still held."""
-    session = world.lab_session(lab, folder)
-    with session.open_datastore() as store:
-        usage = overview.read_utilization(store, deadline=session.deadline())
-    mine = {pool.name for pool in LAB_POOLS}
-    return sum(pool.in_use for pool in usage if pool.name in mine)
+    with world.open_store(lab, folder) as store:
+        usage = overview.read_utilization(store, deadline=world.session.deadline())
+    names = {pool.name for pool in LAB_POOLS}
+    return sum(pool.in_use for pool in usage if pool.name in names)
 
 
 def _wait_for_servers(world: LabWorld, folder: LabFolder, lab: Lab, started: tuple[LabProcess, ...]) -> None:
@@ -111,13 +108,14 @@ def _make_objects(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]
 
 
 def _create_pools(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]:
-    """As ``netplugctl create -f`` does, from a file that is left for the person to see."""
+    """Create the pools as ``netplugctl create -f`` does; the file stays in the folder for the person to read."""
+    documents = [_pool_document(pool, lab) for pool in LAB_POOLS]
     with open(folder.pools_file, "w", encoding="utf-8") as file:
-        file.write("---\n".join(render_yaml(_pool_document(pool, lab)) for pool in LAB_POOLS))
-    session = world.lab_session(lab, folder)
-    with session.open_datastore() as store:
-        for document in read_documents([folder.pools_file]):
-            manifest = manifest_from_mapping(document.mapping, source=document.source)
+        file.write("---\n".join(map(world.render_yaml, documents)))
+    session = world.session
+    with world.open_store(lab, folder) as store:
+        for document in documents:
+            manifest = manifest_from_mapping(document, source=folder.pools_file)
             outcome = changes.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
             yield f"{outcome.key} {outcome.effect.value}"
 

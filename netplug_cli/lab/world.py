@@ -1,66 +1,101 @@
-"""What a lab is made with; ``netplug_cli.lab.commands`` puts it together."""
+"""The opened interfaces that a lab acts through; ``netplug_cli.wiring.lab`` opens them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from netplug_cli.ctl.session import Session
 from netplug_cli.lab.cluster_objects import ClusterObjects
 from netplug_cli.lab.model import NODE_NETNS, Lab
 from netplug_cli.lab.namespaces import Namespaces
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import OwnServers, store_environment
+from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["LabWorld", "Progress"]
+__all__ = ["LabWorld", "Progress", "ToolSession"]
 
 
 class Progress(Protocol):
-    """Where ``up`` and ``down`` say how far they are."""
+    """Where ``up`` and ``down`` report their progress."""
 
     def info(self, text: str) -> None:
-        """Something is done."""
+        """Report a step that is done."""
         ...
 
     def warn(self, text: str) -> None:
-        """Something is not as it should be."""
+        """Report a problem."""
         ...
 
     def activity(self, text: str) -> AbstractContextManager[object]:
-        """Something is being done until the block ends."""
+        """Report an activity that lasts until the block ends."""
+        ...
+
+
+class ToolSession(Protocol):
+    """A run of ``netplugctl``, as far as a lab needs it."""
+
+    @property
+    def clock(self) -> Clock:
+        """The machine's time."""
+        ...
+
+    @property
+    def new_uid(self) -> Callable[[], str]:
+        """Makes a fresh random UUID."""
+        ...
+
+    def settings(self) -> DatastoreSettings:
+        """The settings of the datastore."""
+        ...
+
+    def with_environment(self, environ: Mapping[str, str]) -> ToolSession:
+        """The same run with the datastore that an environment names."""
+        ...
+
+    def open_datastore(self) -> AbstractContextManager[Datastore]:
+        """Open the configured datastore."""
+        ...
+
+    def pace(self) -> Pace:
+        """How long one change may take, from now, and how to wait between attempts."""
+        ...
+
+    def deadline(self) -> Deadline:
+        """How long one question may take, from now."""
         ...
 
 
 @frozen(kw_only=True)
 class LabWorld:
-    """The kernel, the installer of the executables, ``netplugctl``'s own session, and servers.
+    """The kernel, the installer of the executables, a run of ``netplugctl``, and servers.
 
-    ``open_ipam`` opens what assigns addresses from a store; ``open_cluster`` the API server that settings lead to, for
-    a lab of that uid.
+    ``open_ipam`` opens the IPAM of a datastore. ``open_cluster`` opens the API server that settings lead to, for the
+    lab with that uid. ``server_addresses`` returns host and port of each server that settings name. ``usage_lines``
+    renders the pools, the blocks and the addresses of a datastore; ``render_yaml`` renders a value as YAML.
     """
 
     namespaces: Namespaces
     install: Callable[[str, Callable[[str], None]], None]
-    session: Session
+    session: ToolSession
     open_ipam: Callable[[Datastore], AbstractContextManager[IPAM]]
     open_cluster: Callable[[DatastoreSettings, str], AbstractContextManager[ClusterObjects]]
+    server_addresses: Callable[[DatastoreSettings], tuple[tuple[str, int], ...]]
+    usage_lines: Callable[[Datastore, Deadline], Iterable[str]]
+    render_yaml: Callable[[object], str]
     progress: Progress
 
-    def lab_session(self, lab: Lab, folder: LabFolder) -> Session:
-        """The session whose store is the lab's, wherever the calling thread has to be to reach it."""
-
-        @contextmanager
-        def open_store(settings: DatastoreSettings) -> Iterator[Datastore]:
-            with self._in_server_namespace(lab, folder), self.session.open_backend(settings) as store:
-                yield store
-
-        return evolve(self.session.with_environment(store_environment(lab.store, folder)), open_backend=open_store)
+    @contextmanager
+    def open_store(self, lab: Lab, folder: LabFolder) -> Iterator[Datastore]:
+        """The lab's datastore; the calling thread is in the namespace from which it can be reached."""
+        session = self.session.with_environment(store_environment(lab.store, folder))
+        with self._in_server_namespace(lab, folder), session.open_datastore() as store:
+            yield store
 
     @contextmanager
     def open_lab_cluster(self, lab: Lab, folder: LabFolder) -> Iterator[ClusterObjects]:
@@ -71,7 +106,7 @@ class LabWorld:
 
     @contextmanager
     def _in_server_namespace(self, lab: Lab, folder: LabFolder) -> Iterator[None]:
-        """Be where the lab's store can be reached: its own servers are in the node's namespace, and nowhere else."""
+        """Enter the node's namespace if the lab has servers of its own: they can be reached only from there."""
         if not isinstance(lab.store, OwnServers):
             yield
             return

@@ -1,23 +1,78 @@
-"""What the console script ``netplugctl`` calls, which is installed with and without the packages that the tool uses.
+"""Composition root of ``netplugctl``; the installed console script calls ``main``.
 
-So nothing but the standard library is loaded here before it is known that they are there.
+The script is installed with and without the packages that the tool needs. So only the standard library is imported
+here until it is known that they are installed.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from netplug_cli.ctl.session import Session
+    from netplug_core.clock import Clock
+    from netplug_core.datastore.protocol import Datastore
+
+__all__ = ["main", "make_session"]
 
 _PACKAGES = ("click", "rich", "yaml")
 
 
 def main() -> None:
-    """Run ``netplugctl``, or say in a line which extra brings what it lacks."""
+    """Run ``netplugctl``, or print in one line which extra brings the missing packages."""
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         sys.exit(f"netplugctl needs netplug[cli]: not installed here: {', '.join(missing)}")
-    from netplug_cli.ctl.main import main as run
+    from netplug_cli.ctl.main import run
 
-    run()
+    sys.exit(run(sys.argv[1:], make_session))
+
+
+def make_session() -> Session:
+    """A run of the tool on this machine."""
+    import os
+    import random
+
+    from netplug_backends.host.machine import HostMachine
+    from netplug_cli.ctl.session import DEFAULT_CONFIG_FILE, Session
+    from netplug_cli.wiring.backends import open_datastore, system_clock
+
+    return Session(
+        environ=os.environ,
+        open_backend=open_datastore,
+        open_memory_datastore=_open_memory_datastore,
+        install_executables=_install_executables,
+        uninstall_executables=_uninstall_executables,
+        clock=system_clock(),
+        chance=random.random,
+        new_uid=HostMachine().new_uid,
+        default_config_file=DEFAULT_CONFIG_FILE,
+    )
+
+
+def _open_memory_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
+    from netplug_cli.wiring.backends import open_registry
+    from netplug_core.settings.model import DatastoreSettings
+
+    return open_registry().open_datastore("memory", DatastoreSettings(type="memory"), clock)
+
+
+def _install_executables(bin_dir: str, report: Callable[[str], None]) -> None:
+    from netplug_backends.host.install import install
+
+    install(bin_dir, report)
+
+
+def _uninstall_executables(bin_dir: str, report: Callable[[str], None]) -> None:
+    from netplug_backends.host.install import uninstall
+
+    uninstall(bin_dir, report)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.log import Log
 
-__all__ = ["Host", "World"]
+__all__ = ["CNIWorld", "Host"]
 
 
 class Host(Protocol):
@@ -45,7 +45,7 @@ class Host(Protocol):
 
 
 @frozen(kw_only=True)
-class World:
+class CNIWorld:
     """What a CNI command acts through."""
 
     datastore: Datastore

@@ -23,7 +23,7 @@ from netplug_core.dataplane.protocol import InterfacePresence, Link
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni import add, addresses, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
@@ -45,7 +45,7 @@ NODE = "node-1"
 POD = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
 DUAL_STACK: dict[str, object] = {"type": "netplug-ipam", "assign_ipv6": "true"}
 
-Flow = Callable[[World, CNIRequest, NetConf], CNIResult | None]
+Flow = Callable[[CNIWorld, CNIRequest, NetConf], CNIResult | None]
 
 _FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
     Plugin.MAIN: {
@@ -162,9 +162,9 @@ class CNINodeHarness:
     config: dict[str, object] = Factory(_default_config)
 
     @property
-    def world(self) -> World:
+    def world(self) -> CNIWorld:
         addresses = BlockIPAM(datastore=self.store, clock=self.clock, chance=lambda: 0.5)
-        return World(
+        return CNIWorld(
             datastore=self.store,
             ipam=addresses,
             dataplane=self.dataplane,

@@ -1,7 +1,7 @@
 """The tool over a store in memory: what a person types, and what comes back."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -41,17 +41,23 @@ class ToolHarness:
             raise Unavailable(settings.sqlite_path, "unable to open the file")
         yield self.store
 
-    def run_command(self, *argv: str) -> int:
-        """Run one command line; what it printed is in ``out`` and ``err``."""
-        session = Session(
+    def make_session(self) -> Session:
+        """A run of the tool over the store in memory."""
+        return Session(
             environ={"SQLITE_PATH": "/nowhere", "ETCD_PASSWORD": "hunter2", **self.environ},
             open_backend=self.open_store,
+            open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
+            install_executables=lambda folder, report: report(f"installed {folder}"),
+            uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             clock=self.clock,
             chance=lambda: 0.5,
             new_uid=lambda: f"00000000-0000-4000-8000-{next(self._number):012}",
             default_config_file=str(self.folder / "netplugctl.cfg"),
         )
-        status = run(argv, session)
+
+    def run_command(self, *argv: str) -> int:
+        """Run one command line; what it printed is in ``out`` and ``err``."""
+        status = run(argv, self.make_session)
         self.out, self.err = self.capsys.readouterr()
         return status
 

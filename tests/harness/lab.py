@@ -8,14 +8,18 @@ from pathlib import Path
 from attrs import Factory, define, field
 
 from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_cli.ctl.documents import render_yaml
+from netplug_cli.ctl.ipam_tables import usage_lines
 from netplug_cli.ctl.session import Session
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.world import LabWorld
+from netplug_cli.wiring.lab import server_addresses
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import DataplaneError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.flows.resources.overview import read_utilization
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.resources.ippool import AllowedUse
@@ -188,6 +192,9 @@ class LabHarness:
         session = Session(
             environ={},
             open_backend=self.open_store,
+            open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
+            install_executables=self.install,
+            uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             clock=self.clock,
             chance=lambda: 0.5,
             new_uid=lambda: self.uid,
@@ -198,6 +205,11 @@ class LabHarness:
             session=session,
             open_ipam=self.open_ipam,
             open_cluster=self.open_cluster,
+            server_addresses=server_addresses,
+            usage_lines=lambda store, deadline: usage_lines(
+                read_utilization(store, deadline=deadline), shows_blocks=True
+            ),
+            render_yaml=render_yaml,
             progress=self.progress,
         )
 

@@ -30,7 +30,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 5.0
 
 # The plugin as a runtime calls it, without an installed file.
-_PLUGIN = "import sys; sys.argv[:] = ['netplug']; from netplug_cli.cni.main import main; sys.exit(main())"
+_PLUGIN = "import sys; sys.argv[:] = ['netplug']; from netplug_cli.wiring.cni import main; sys.exit(main())"
 
 # Where the tool, and the plugin, are told a setting. What is missing cannot be told them.
 _VARIABLES = {
@@ -117,7 +117,7 @@ def output_in_process(case: FailingSettings) -> tuple[list[NetplugError], str]:
 def output_of_tool(case: FailingSettings) -> str:
     """All that ``netplugctl`` prints with these settings."""
     environ = {_VARIABLES[name]: text for name, text in case.changed_settings.items() if name in _VARIABLES}
-    return _run_and_capture(("-m", "netplug_cli.ctl.main", "get", "pools"), environ, "")
+    return _run_and_capture(("-m", "netplug_cli.wiring.ctl", "get", "pools"), environ, "")
 
 
 def output_of_plugin(case: FailingSettings, folder: Path) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import io
 import os
 import random
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
 import yaml
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_cli.ctl.main import run
 from netplug_cli.ctl.session import Session
 from netplug_cli.wiring import backends
+from netplug_cli.wiring.ctl import make_session
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.records import Get, Key, Record, Update
@@ -52,14 +52,7 @@ class ToolUser:
     @property
     def session(self) -> Session:
         """What the tool would make on a machine without an environment."""
-        return Session(
-            environ={},
-            open_backend=backends.open_datastore,
-            clock=backends.system_clock(),
-            chance=random.random,
-            new_uid=lambda: str(uuid.uuid4()),
-            default_config_file=self.write_configuration(),
-        )
+        return evolve(make_session(), environ={}, default_config_file=self.write_configuration())
 
     def write_configuration(self) -> str:
         """The configuration file."""
@@ -70,7 +63,7 @@ class ToolUser:
         """Run one command line."""
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", io.StringIO(stdin)):
-            status = run(argv, self.session)
+            status = run(argv, lambda: self.session)
         said = CommandResult(status, out.getvalue(), err.getvalue())
         assert "Traceback" not in said.all_output
         self.results.append(said)

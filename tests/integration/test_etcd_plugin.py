@@ -64,7 +64,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NetnsNode]:
 
 def ctl(node: NetnsNode, *arguments: str) -> str:
     """What ``netplugctl`` prints, configured by nothing at all."""
-    return node.run(sys.executable, "-m", "netplug_cli.ctl.main", *arguments, env={"PATH": "/usr/bin:/bin"})
+    return node.run(sys.executable, "-m", "netplug_cli.wiring.ctl", *arguments, env={"PATH": "/usr/bin:/bin"})
 
 
 def served(node: NetnsNode) -> dict[str, int]:
@@ -136,7 +136,7 @@ from netplug_backends.etcdv3.factory import open_client
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.netconf.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings
 clock = SystemClock()
 with closing(open_client(DatastoreSettings(), clock=clock)) as client:
     try:
@@ -168,7 +168,7 @@ def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(cni: CNI
 def test_a_host_may_have_the_name_of_a_scheme_of_grpcs(node: NetnsNode, host: str) -> None:
     node.run("mount", "--bind", node.write_file("hosts", f"127.0.0.1 localhost {host}\n::1 {host}\n"), "/etc/hosts")
     environ = {"PATH": "/usr/bin:/bin", "ETCD_ENDPOINTS": f"http://{host}:2379"}
-    assert "main" in node.run(sys.executable, "-m", "netplug_cli.ctl.main", "get", "ippools", env=environ)
+    assert "main" in node.run(sys.executable, "-m", "netplug_cli.wiring.ctl", "get", "ippools", env=environ)
 
 
 # Take what comes at the port of name servers, over either transport, and say nothing.
@@ -213,7 +213,7 @@ def test_a_member_that_the_hosts_file_names_needs_no_name_server(cni: CNIRuntime
     node.run("mount", "--bind", node.write_file("hosts", "127.0.0.1 localhost etcd.local\n"), "/etc/hosts")
     assert cni.call("STATUS", conf(cni, cniVersion="1.1.0", etcd_endpoints="http://etcd.local:2379")).status == 0
     environ = {"PATH": "/usr/bin:/bin", "ETCD_ENDPOINTS": "http://etcd.local:2379"}
-    assert "main" in node.run(sys.executable, "-m", "netplug_cli.ctl.main", "get", "ippools", env=environ)
+    assert "main" in node.run(sys.executable, "-m", "netplug_cli.wiring.ctl", "get", "ippools", env=environ)
 
 
 def test_names_that_nobody_answers_for_keep_nobody_from_a_member_that_is_there(cni: CNIRuntime, silent: str) -> None:

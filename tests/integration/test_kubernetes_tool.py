@@ -36,7 +36,7 @@ class ToolProcess:
         }
 
     def __call__(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
-        command = (sys.executable, "-m", "netplug_cli.ctl.main", *arguments)
+        command = (sys.executable, "-m", "netplug_cli.wiring.ctl", *arguments)
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, cwd=_ROOT, env=self._environ, check=False
         )

@@ -17,7 +17,7 @@ from tests.harness.servers.binaries import find_apiserver_binary, find_etcd_bina
 pytestmark = pytest.mark.netns
 
 HERE = Path(__file__).parent
-CTL = (sys.executable, "-m", "netplug_cli.ctl.main")
+CTL = (sys.executable, "-m", "netplug_cli.wiring.ctl")
 FOLDER = "/run/netplug-lab"
 EVERY = re.compile(r"IPv4\+IPv6")
 

@@ -371,7 +371,7 @@ def test_the_environment_leads_to_the_same_store(person: ToolUser) -> None:
     }
     environ = environment_without("ETCD_", "NETPLUG_", "KUBE", "K8S_", "DATASTORE_")
     environ |= {names[key]: str(value) for key, value in person.spec.items()}
-    command = (sys.executable, "-m", "netplug_cli.ctl.main", "get", "pools", "-l", "debug")
+    command = (sys.executable, "-m", "netplug_cli.wiring.ctl", "get", "pools", "-l", "debug")
     done = subprocess.run(command, capture_output=True, text=True, cwd=_ROOT, env=environ, check=False)
     assert done.returncode == 0, done
     assert "main   10.68.0.0/16" in done.stdout

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.commands.resources import DEFAULT_NAMESPACE, parse_keys, parse_kind
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import session_of
 from netplug_core.flows.resources import changes as flows
@@ -23,7 +24,7 @@ _NAMESPACE = click.option(
 
 
 class _LabelOptions(TypedDict):
-    """What the options of ``label`` say."""
+    """The options of ``label`` as click hands them over."""
 
     namespace: str
     may_overwrite: bool
@@ -33,21 +34,21 @@ class _LabelOptions(TypedDict):
 @click.command()
 @click.argument("kind")
 @click.argument("name")
-@click.argument("what", metavar="LAB_LABEL=TEXT|LAB_LABEL")
+@click.argument("assignment", metavar="LABEL=TEXT|LABEL")
 @_NAMESPACE
 @click.option("--overwrite", "may_overwrite", is_flag=True, help="Give a label that is there another text.")
-@click.option("--remove", "is_removal", is_flag=True, help="Remove the LAB_LABEL.")
+@click.option("--remove", "is_removal", is_flag=True, help="Remove the LABEL.")
 @click.pass_context
-def label(context: click.Context, kind: str, name: str, what: str, **given: Unpack[_LabelOptions]) -> int:
+def label(context: click.Context, kind: str, name: str, assignment: str, **options: Unpack[_LabelOptions]) -> int:
     """Give the resource of a KIND and a NAME a label, or take one from it."""
-    is_removal = given["is_removal"]
-    label_name, equals, text = what.partition("=")
+    is_removal = options["is_removal"]
+    label_name, equals, text = assignment.partition("=")
     if not label_name or bool(equals) is is_removal:
-        raise click.UsageError("Give LAB_LABEL=TEXT to set a label, and LAB_LABEL with --remove to remove one.")
+        raise click.UsageError("Give LABEL=TEXT to set a label, and LABEL with --remove to remove one.")
     row = parse_kind(kind, "label")
-    (key,) = parse_keys(row, [name], given["namespace"])
+    (key,) = parse_keys(row, [name], options["namespace"])
     session = session_of(context)
-    overwriting = Overwriting.ALLOWED if given["may_overwrite"] else Overwriting.REFUSED
+    overwriting = Overwriting.ALLOWED if options["may_overwrite"] else Overwriting.REFUSED
     with session.open_datastore() as store:
         if is_removal:
             effect = remove_label(store, key, label_name, pace=session.pace())
@@ -59,8 +60,6 @@ def label(context: click.Context, kind: str, name: str, what: str, **given: Unpa
 
 
 def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: str) -> Mapping[str, object]:
-    import json
-
     try:
         parsed = json.loads(value)
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from netplug_cli.ctl.session import session_of
 from netplug_core.errors import NetplugError
 
 __all__ = ["install", "uninstall"]
@@ -16,12 +17,11 @@ def install() -> None:
 
 @install.command("host")
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
-def install_host(bin_dir: str) -> None:
+@click.pass_context
+def install_host(context: click.Context, bin_dir: str) -> None:
     """Write the executables netplug and netplug-ipam into DIR."""
-    from netplug_cli.wiring.backends import install_executables
-
     try:
-        install_executables(bin_dir, click.echo)
+        session_of(context).install_executables(bin_dir, click.echo)
     except NetplugError as error:
         raise click.ClickException(str(error)) from error
 
@@ -33,11 +33,10 @@ def uninstall() -> None:
 
 @uninstall.command("host")
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
-def uninstall_host(bin_dir: str) -> None:
+@click.pass_context
+def uninstall_host(context: click.Context, bin_dir: str) -> None:
     """Remove the executables netplug and netplug-ipam from DIR."""
-    from netplug_cli.wiring.backends import uninstall_executables
-
     try:
-        uninstall_executables(bin_dir, click.echo)
+        session_of(context).uninstall_executables(bin_dir, click.echo)
     except NetplugError as error:
         raise click.ClickException(str(error)) from error

@@ -7,19 +7,12 @@ from collections.abc import Iterable
 import click
 from attrs import evolve
 
-from netplug_cli.ctl.ipam_tables import (
-    address_lines,
-    allocation_line,
-    block_lines,
-    borrowed_lines,
-    configuration_lines,
-    pool_lines,
-)
+from netplug_cli.ctl.ipam_tables import address_lines, borrowed_lines, configuration_lines, usage_lines
 from netplug_cli.ctl.session import Session, session_of
 from netplug_core.addressing import Address
 from netplug_core.flows.resources.cluster import configure_ipam, find_ipam_configuration
 from netplug_core.flows.resources.overview import find_address, read_utilization
-from netplug_core.ipam.reporting.utilization import PoolUsage, borrowed
+from netplug_core.ipam.reporting.utilization import borrowed
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = ["ipam"]
@@ -40,19 +33,19 @@ def ipam() -> None:
 @ipam.command(short_help="Show how full pools are, and who has which address.")
 @click.argument("pools", nargs=-1, metavar="[POOL]...")
 @click.option(
-    "--show-blocks", "with_blocks", is_flag=True, help="Show each block too, then a line for each address held."
+    "--show-blocks", "shows_blocks", is_flag=True, help="Show each block too, then a line for each address held."
 )
-@click.option("--show-borrowed", "is_about_loans", is_flag=True, help="Show the addresses that nodes borrow instead.")
-@click.option("--show-configuration", "is_about_rules", is_flag=True, help="Show the rules of assignment instead.")
+@click.option("--show-borrowed", "shows_borrowed", is_flag=True, help="Show the addresses that nodes borrow instead.")
+@click.option("--show-configuration", "shows_configuration", is_flag=True, help="Show the rules of assignment instead.")
 @click.option("--ip", "address", type=_parse_address, metavar="ADDRESS", help="Say who has one address instead.")
 @click.pass_context
 def show(
     context: click.Context,
     *,
     pools: tuple[str, ...],
-    with_blocks: bool,
-    is_about_loans: bool,
-    is_about_rules: bool,
+    shows_blocks: bool,
+    shows_borrowed: bool,
+    shows_configuration: bool,
     address: Address | None,
 ) -> int:
     """Show how full each POOL is, by name or CIDR; without one, how full all are.
@@ -60,7 +53,7 @@ def show(
     With --show-blocks a line for each address that is held follows: the address, its handle (- for none), and what is
     known of its owner as name=value.
     """
-    questions = (bool(pools) or with_blocks, is_about_loans, is_about_rules, address is not None)
+    questions = (bool(pools) or shows_blocks, shows_borrowed, shows_configuration, address is not None)
     if sum(questions) > 1:
         raise click.UsageError(
             "Ask one thing at a time: pools and --show-blocks, --show-borrowed, --show-configuration, or --ip."
@@ -68,12 +61,12 @@ def show(
     session = session_of(context)
     if address is not None:
         lines = _address_state_lines(session, address)
-    elif is_about_rules:
+    elif shows_configuration:
         lines = _configuration_table_lines(session)
-    elif is_about_loans:
+    elif shows_borrowed:
         lines = _borrowed_table_lines(session)
     else:
-        lines = _pool_table_lines(session, pools, with_blocks=with_blocks)
+        lines = _pool_table_lines(session, pools, shows_blocks=shows_blocks)
     for line in lines:
         click.echo(line)
     return 0
@@ -120,19 +113,10 @@ def configure(
     return 0
 
 
-def _pool_table_lines(session: Session, pools: tuple[str, ...], *, with_blocks: bool) -> Iterable[str]:
+def _pool_table_lines(session: Session, pools: tuple[str, ...], *, shows_blocks: bool) -> Iterable[str]:
     with session.open_datastore() as store:
         usages = read_utilization(store, pools, deadline=session.deadline())
-    yield from pool_lines(usages)
-    if with_blocks:
-        yield from ("", *_block_and_allocation_lines(usages))
-
-
-def _block_and_allocation_lines(usages: Iterable[PoolUsage]) -> Iterable[str]:
-    blocks = sorted((block for usage in usages for block in usage.blocks), key=lambda usage: usage.block.prefix)
-    yield from block_lines(blocks)
-    yield ""
-    yield from (allocation_line(held) for usage in blocks for held in usage.block.held())
+    return usage_lines(usages, shows_blocks=shows_blocks)
 
 
 def _borrowed_table_lines(session: Session) -> Iterable[str]:

@@ -9,20 +9,22 @@ from typing import TypedDict, Unpack
 
 import click
 
-from netplug_cli.ctl.session import session_of
+from netplug_cli.ctl.documents import render_json
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.simulation.exports import result_to_csv, result_to_mapping
 from netplug_cli.ctl.simulation.options import (
     NodeGroup,
-    format_duration,
-    generate_nodes,
     parse_duration,
     parse_labels,
     parse_node_group,
     parse_percentage,
     parse_pool,
-    read_scenario_files,
-    workload_families,
 )
-from netplug_core.errors import ConfigurationError
+from netplug_cli.ctl.simulation.report import make_plot, report_lines
+from netplug_cli.ctl.simulation.resources import generate_nodes, read_scenario_files, workload_families
+from netplug_cli.ctl.simulation.svg import render_svg
+from netplug_cli.formatting import format_duration, print_error
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Labels
 from netplug_core.simulation.scenario import (
@@ -35,7 +37,7 @@ from netplug_core.simulation.scenario import (
     StepSample,
 )
 from netplug_core.simulation.simulator import SimulatedClock
-from netplug_core.simulation.simulator import simulate as run_study
+from netplug_core.simulation.simulator import simulate as run_scenario
 
 __all__ = ["simulate"]
 
@@ -52,7 +54,7 @@ class _SimulateOptions(TypedDict):
     pools: tuple[IPPool, ...]
     nodes: tuple[NodeGroup, ...]
     pods_per_node: int
-    most_per_node: int | None
+    max_per_node: int | None
     arrivals_per_s: float | None
     churn: float
     lifetime_s: int | None
@@ -65,13 +67,6 @@ class _SimulateOptions(TypedDict):
     seed: int
     output: str
     plot: str | None
-
-
-class _PlotNotWritable(ConfigurationError):
-    """A file that cannot be written; ``accepted`` is the reason."""
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.accepted}"
 
 
 @click.command()
@@ -90,13 +85,13 @@ class _PlotNotWritable(ConfigurationError):
     "--nodes",
     multiple=True,
     type=parse_node_group,
-    metavar="COUNT[:LAB_LABEL=VALUE,...]",
+    metavar="COUNT[:LABEL=VALUE,...]",
     help="So many nodes, beside those of files; again for nodes with other labels.",
 )
 @click.option("--pods-per-node", type=click.IntRange(1), required=True, metavar="N", help="Pods for each node.")
 @click.option(
     "--max-pods-per-node",
-    "most_per_node",
+    "max_per_node",
     type=click.IntRange(1),
     metavar="N",
     help=f"Pods that a node can run.  [default: {_DEFAULT_MAX_PODS_PER_NODE}, or --pods-per-node if that is more]",
@@ -126,9 +121,7 @@ class _PlotNotWritable(ConfigurationError):
     show_default=True,
     help="Where a new pod goes: to a node with few, to any, or to the first with room.",
 )
-@click.option(
-    "--namespace-labels", type=parse_labels, metavar="LAB_LABEL=VALUE,...", help="Those of the pods' namespace."
-)
+@click.option("--namespace-labels", type=parse_labels, metavar="LABEL=VALUE,...", help="Those of the pods' namespace.")
 @click.option(
     "--resident",
     "is_resident",
@@ -158,26 +151,25 @@ def simulate(context: click.Context, **options: Unpack[_SimulateOptions]) -> int
     full, and how many blocks nodes take. Nothing is asked or changed in any cluster, and the same command line always
     has the same answer. TIME is a duration such as 90s, 5m, 1h30m or 2d.
     """
-    study = _make_scenario(options)
-    clock = session_of(context).clock
-    began_s = clock.monotonic()
-    findings = _run(study)
-    took_s = clock.monotonic() - began_s
-    _print(study, findings, options["output"])
+    scenario, session = _make_scenario(options), session_of(context)
+    began_s = session.clock.monotonic()
+    result = _run(scenario, session)
+    took_s = session.clock.monotonic() - began_s
+    _print(scenario, result, options["output"])
     if options["plot"] is not None:
-        _write_plot(study, findings, options["plot"])
-    click.echo(f"netplugctl: simulated {format_duration(study.duration_s)} in {took_s:.1f} s", err=True)
+        _write_plot(scenario, result, options["plot"])
+    print_error(f"simulated {format_duration(scenario.duration_s)} in {took_s:.1f} s")
     return 0
 
 
 def _make_scenario(options: _SimulateOptions) -> Scenario:
-    """What was asked; click has looked at every option by itself."""
+    """The scenario of the options; click has checked each of them by itself."""
     cluster = read_scenario_files(options["files"])
     pools, families = (*cluster.pools, *options["pools"]), workload_families([*cluster.pools, *options["pools"]])
     if not families:
         raise click.UsageError("Give a pool for workloads: --pool CIDR, or an enabled IPPool in a file.")
     node_count = len(cluster.nodes) + sum(group.count for group in options["nodes"])
-    most_per_node, steps = _max_pods_per_node(options, node_count), _step_count(options)
+    max_per_node, steps = _max_pods_per_node(options, node_count), _step_count(options)
     step_s, pods = options["step_s"], options["pods_per_node"]
     return Scenario(
         nodes=(*cluster.nodes, *generate_nodes(options["nodes"])),
@@ -186,7 +178,7 @@ def _make_scenario(options: _SimulateOptions) -> Scenario:
         configuration=cluster.configuration,
         load=PodLoad(
             pods_per_node=pods,
-            max_per_node=most_per_node,
+            max_per_node=max_per_node,
             arrivals_per_s=options["arrivals_per_s"] or node_count * pods / (step_s * -(-steps // 2)),
             churn=options["churn"],
             lifetime_s=options["lifetime_s"],
@@ -202,8 +194,8 @@ def _make_scenario(options: _SimulateOptions) -> Scenario:
 
 
 def _max_pods_per_node(options: _SimulateOptions, node_count: int) -> int:
-    """How many pods a node can run; refuses what no machine could keep in mind."""
-    pods, most = options["pods_per_node"], options["most_per_node"]
+    """How many pods a node can run; refuses more pods in all than can be simulated."""
+    pods, most = options["pods_per_node"], options["max_per_node"]
     if most is not None and most < pods:
         raise click.UsageError(f"--max-pods-per-node {most} is less than --pods-per-node {pods}.")
     if not node_count:
@@ -226,17 +218,15 @@ def _step_count(options: _SimulateOptions) -> int:
     return steps
 
 
-def _run(scenario: Scenario) -> SimulationResult:
-    from netplug_cli.wiring import backends
-
+def _run(scenario: Scenario, session: Session) -> SimulationResult:
     clock = SimulatedClock()
-    with backends.open_memory_datastore(clock) as store, _progress(scenario.steps) as watch:
-        return run_study(scenario, store, clock, observe=watch)
+    with session.open_memory_datastore(clock) as store, _progress(scenario.steps) as observe:
+        return run_scenario(scenario, store, clock, observe=observe)
 
 
 @contextmanager
 def _progress(steps: int) -> Iterator[Callable[[SimulatedCall | StepSample], None]]:
-    """What to tell of every step: a bar where somebody watches, nothing elsewhere."""
+    """The observer of a simulation: on a terminal it shows a progress bar, elsewhere nothing."""
     if not sys.stderr.isatty():
         yield lambda _event: None
         return
@@ -245,10 +235,6 @@ def _progress(steps: int) -> Iterator[Callable[[SimulatedCall | StepSample], Non
 
 
 def _print(scenario: Scenario, result: SimulationResult, output: str) -> None:
-    from netplug_cli.ctl.documents import render_json
-    from netplug_cli.ctl.simulation.exports import result_to_csv, result_to_mapping
-    from netplug_cli.ctl.simulation.report import report_lines
-
     if output == "json":
         click.echo(render_json(result_to_mapping(scenario, result)), nl=False)
     elif output == "csv":
@@ -259,11 +245,8 @@ def _print(scenario: Scenario, result: SimulationResult, output: str) -> None:
 
 
 def _write_plot(scenario: Scenario, result: SimulationResult, path: str) -> None:
-    from netplug_cli.ctl.simulation.report import make_plot
-    from netplug_cli.ctl.simulation.svg import render_svg
-
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(render_svg(make_plot(scenario, result)))
     except OSError as error:
-        raise _PlotNotWritable(path, None, error.strerror or str(error)) from error
+        raise InputError(path, None, error.strerror or str(error)) from error

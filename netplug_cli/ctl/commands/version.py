@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from netplug_cli.ctl.session import session_of
 from netplug_cli.release import RELEASE
+from netplug_core.flows.resources.cluster import find_cluster_information
 
 __all__ = ["version"]
 
@@ -12,16 +14,13 @@ _UNKNOWN = "unknown"
 
 
 @click.command()
-@click.option("--client", "is_client_only", is_flag=True, help="Ask no datastore.")
+@click.option("--client", "is_client_only", is_flag=True, help="Do not ask the datastore.")
 @click.pass_context
 def version(context: click.Context, *, is_client_only: bool) -> int:
     """Show the versions of this tool and of the cluster."""
     click.echo(f"Client Version: v{RELEASE}")
     if is_client_only:
         return 0
-    from netplug_cli.ctl.session import session_of
-    from netplug_core.flows.resources.cluster import find_cluster_information
-
     session = session_of(context)
     with session.open_datastore_of_any_release() as store:
         cluster = find_cluster_information(store, deadline=session.deadline())

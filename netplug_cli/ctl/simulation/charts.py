@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-from netplug_cli.ctl.simulation.options import format_duration
+from netplug_cli.formatting import format_duration
 
 __all__ = ["Chart", "ChartSeries", "Plot", "axis_maximum", "format_axis_percent", "render_text"]
 

@@ -1,40 +1,21 @@
-"""What ``netplugctl simulate`` is told, as values: files to a cluster, words of the command line to pools and nodes."""
+"""The option values of ``netplugctl simulate``: text to pools, nodes, labels, shares and durations."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 
 import click
-from attrs import Factory, define, field, frozen
+from attrs import frozen
 
-from netplug_core.addressing import Family, Prefix
-from netplug_core.errors import ConfigurationError
+from netplug_cli.formatting import DURATION_UNITS
+from netplug_core.addressing import Prefix
 from netplug_core.names import prefix_to_name
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec
-from netplug_core.resources.ipreservation import IPReservation
-from netplug_core.resources.kinds import Resource, key_of
-from netplug_core.resources.manifest import manifest_from_mapping
+from netplug_core.resources.ippool import IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Labels, Metadata
-from netplug_core.resources.node import Node
 from netplug_core.resources.validation import InvalidResource, validate_resource
 
-__all__ = [
-    "NodeGroup",
-    "ScenarioResources",
-    "format_duration",
-    "generate_nodes",
-    "parse_duration",
-    "parse_labels",
-    "parse_node_group",
-    "parse_percentage",
-    "parse_pool",
-    "read_scenario_files",
-    "workload_families",
-]
+__all__ = ["NodeGroup", "parse_duration", "parse_labels", "parse_node_group", "parse_percentage", "parse_pool"]
 
-_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 _MAX_DIGITS = 6
 _SLASHES_WITH_BLOCK_SIZE = 2
@@ -42,100 +23,10 @@ _SLASHES_WITH_BLOCK_SIZE = 2
 
 @frozen(kw_only=True)
 class NodeGroup:
-    """So many nodes that are made up, with the same labels."""
+    """Generated nodes with the same labels."""
 
     count: int
     labels: Labels = ()
-
-
-@define
-class ScenarioResources:
-    """What the files of a simulation hold."""
-
-    pools: list[IPPool] = Factory(list)
-    reservations: list[IPReservation] = Factory(list)
-    nodes: list[Node] = Factory(list)
-    configuration: IPAMConfiguration | None = field(default=None)
-
-    def add(self, resource: Resource, *, source: str) -> None:
-        """Take in one more resource.
-
-        Raises:
-            ConfigurationError: a simulation has no use for it, or has such a one already.
-        """
-        match resource:
-            case IPPool():
-                self.pools.append(resource)
-            case IPReservation():
-                self.reservations.append(resource)
-            case Node():
-                self.nodes.append(resource)
-            case IPAMConfiguration():
-                if self.configuration is not None:
-                    raise ConfigurationError(source, str(key_of(resource)), "there is one, and it was given already")
-                self.configuration = resource
-            case _:
-                accepted = "a simulation takes IPPool, IPReservation, IPAMConfiguration and Node"
-                raise ConfigurationError(source, str(key_of(resource)), accepted)
-
-
-class _InvalidScenario(ConfigurationError):
-    """Files that cannot be used; ``accepted`` has every problem."""
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.accepted}"
-
-
-# --- files ---------------------------------------------------------------------------------------------------------
-
-
-def read_scenario_files(files: Sequence[str]) -> ScenarioResources:
-    """The resources of some files; nothing is begun before all of them are good.
-
-    Raises:
-        ConfigurationError: some are not; every problem is named.
-    """
-    from netplug_cli.ctl.documents import UnreadableFile, read_documents
-
-    cluster, problems = ScenarioResources(), list[str]()
-    try:
-        for document in read_documents(files):
-            try:
-                resource = manifest_from_mapping(document.mapping, source=document.source).resource
-                validate_resource(resource)
-                cluster.add(resource, source=document.source)
-            except InvalidResource as error:
-                problems.append(f"{document.source}: {error}")
-            except ConfigurationError as error:
-                problems.append(str(error))
-    except UnreadableFile as error:
-        problems.append(str(error))
-    if problems:
-        raise _InvalidScenario("failed to simulate", None, "; ".join(problems))
-    return cluster
-
-
-def generate_nodes(groups: Iterable[NodeGroup]) -> tuple[Node, ...]:
-    """The nodes of some groups, numbered throughout: ``node-001`` and so on."""
-    all_labels = [group.labels for group in groups for _ in range(group.count)]
-    digits = len(str(len(all_labels)))
-    return tuple(
-        Node(metadata=Metadata(name=f"node-{number:0{digits}}", labels=of_node))
-        for number, of_node in enumerate(all_labels, start=1)
-    )
-
-
-def workload_families(pools: Iterable[IPPool]) -> tuple[Family, ...]:
-    """The families of which pods want an address: those of the pools that may give them one."""
-    found = {
-        pool.spec.prefix.family
-        for pool in pools
-        if AllowedUse.WORKLOAD in pool.spec.allowed_uses and not pool.spec.is_disabled
-    }
-    return tuple(sorted(found))
-
-
-# --- words of the command line -------------------------------------------------------------------------------------
 
 
 def parse_pool(text: str) -> IPPool:
@@ -164,19 +55,19 @@ def parse_pool(text: str) -> IPPool:
 
 
 def parse_node_group(text: str) -> NodeGroup:
-    """Nodes that are given as ``COUNT`` or ``COUNT:LAB_LABEL=VALUE,...``.
+    """Nodes that are given as ``COUNT`` or ``COUNT:LABEL=VALUE,...``.
 
     Raises:
         click.BadParameter: it is neither.
     """
     number, colon, rest = text.partition(":")
     if not _is_number(number) or int(number) < 1:
-        raise click.BadParameter(f"{text!r}: expected COUNT[:LAB_LABEL=VALUE,...], such as 200 or 200:zone=a")
+        raise click.BadParameter(f"{text!r}: expected COUNT[:LABEL=VALUE,...], such as 200 or 200:zone=a")
     return NodeGroup(count=int(number), labels=parse_labels(rest) if colon else ())
 
 
 def parse_labels(text: str) -> Labels:
-    """Labels that are given as ``LAB_LABEL=VALUE,...``.
+    """Labels that are given as ``LABEL=VALUE,...``.
 
     Raises:
         click.BadParameter: one of them is not, or is given twice.
@@ -185,7 +76,7 @@ def parse_labels(text: str) -> Labels:
     for word in text.split(","):
         key, equals, value = word.partition("=")
         if not key or not equals:
-            raise click.BadParameter(f"{word!r} is not a label; expected LAB_LABEL=VALUE,..., such as zone=a,rack=7")
+            raise click.BadParameter(f"{word!r} is not a label; expected LABEL=VALUE,..., such as zone=a,rack=7")
         if key in found:
             raise click.BadParameter(f"the label {key!r} is given twice")
         found[key] = value
@@ -215,20 +106,12 @@ def parse_duration(text: str) -> int:
     """
     match = _DURATION.fullmatch(text)
     numbers = match.groups(default="0") if match else ()
-    seconds = sum(int(number[:_MAX_DIGITS]) * unit for number, unit in zip(numbers, _UNITS.values(), strict=False))
+    seconds = sum(
+        int(number[:_MAX_DIGITS]) * unit for number, unit in zip(numbers, DURATION_UNITS.values(), strict=False)
+    )
     if not seconds or any(len(number) > _MAX_DIGITS for number in numbers):
         raise click.BadParameter(f"{text!r} is not a duration; expected one such as 90s, 5m, 1h30m or 2d")
     return seconds
-
-
-def format_duration(seconds: float) -> str:
-    """A duration as ``duration`` reads it, to the second."""
-    left, words = round(seconds), list[str]()
-    for name, unit in _UNITS.items():
-        number, left = divmod(left, unit)
-        if number:
-            words.append(f"{number}{name}")
-    return "".join(words) or "0s"
 
 
 def _is_number(text: str) -> bool:

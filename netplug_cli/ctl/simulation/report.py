@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from netplug_cli.ctl.simulation.charts import Chart, ChartSeries, Plot, axis_maximum, render_text
-from netplug_cli.ctl.simulation.options import format_duration
-from netplug_cli.ctl.tables import format_columns
+from netplug_cli.formatting import format_columns, format_count, format_duration
 from netplug_core.simulation.scenario import Distribution, PoolSample, Scenario, SimulationResult, StepSample
 
 __all__ = ["make_plot", "report_lines"]
 
 _MAX_ROWS = 20
-_MAX_EXACT = 10**9
 _MIN_SHOWN_SHARE = 0.0001
 
 
@@ -146,13 +144,13 @@ def _pool_row(pool: PoolSample) -> tuple[str, ...]:
     return (
         pool.name,
         str(pool.prefix),
-        _number(pool.prefix.size),
+        format_count(pool.prefix.size),
         f"{pool.in_use} ({_percent(pool.utilization)})",
         str(pool.cooling),
-        _number(pool.reserved),
-        _number(pool.available),
+        format_count(pool.reserved),
+        format_count(pool.available),
         str(pool.borrowed),
-        f"{pool.blocks} of {_number(pool.max_blocks)}",
+        f"{pool.blocks} of {format_count(pool.max_blocks)}",
         _distribution(pool.blocks_per_node),
     )
 
@@ -165,7 +163,7 @@ def _step_table(result: SimulationResult) -> list[str]:
     pools = result.last.pools
     headers = (
         "TIME", "PODS", "WAITING", *(f"FILL {pool.name}" if len(pools) > 1 else "FILL" for pool in pools), "BORROWED",
-        "BLOCKS", "BLOCKS/NODE", "UNOWNED", "STARTED", "ENDED", "REFUSED", "MAX_READS", "COMMITS",
+        "BLOCKS", "BLOCKS/NODE", "UNOWNED", "STARTED", "ENDED", "REFUSED", "READS", "COMMITS",
     )  # fmt: skip
     title = "Over time:" if every == 1 else f"Over time, every {every} steps (-o csv has all of them):"
     return [title, "", *format_columns(headers, map(_step_row, shown))]
@@ -199,7 +197,3 @@ def _distribution(distribution: Distribution) -> str:
 def _percent(share: float) -> str:
     """A share with three digits that mean something."""
     return f"{100 * share:.3g}%" if share >= _MIN_SHOWN_SHARE or not share else "<0.01%"
-
-
-def _number(count: int) -> str:
-    return str(count) if count < _MAX_EXACT else f"{count:.5g}"

@@ -8,7 +8,7 @@ from html import escape
 from attrs import frozen
 
 from netplug_cli.ctl.simulation.charts import Chart, Plot, format_axis_percent
-from netplug_cli.ctl.simulation.options import format_duration
+from netplug_cli.formatting import format_duration, truncate
 
 __all__ = ["render_svg"]
 
@@ -80,7 +80,7 @@ class _Panel:
             if line.name:
                 y = self.top + 12 + index * _SERIES_ROW
                 yield _path_element(f"M{_WIDTH - _RIGHT + 14} {y - 4}h20", colour, width=3)
-                yield _text_element(_WIDTH - _RIGHT + 40, y, _truncate(line.name))
+                yield _text_element(_WIDTH - _RIGHT + 40, y, truncate(line.name, _MAX_NAME_LENGTH))
 
     def _y(self, share: float) -> float:
         return round(self.bottom - min(share / self.chart.maximum, 1.0) * _PANEL, 1)
@@ -119,7 +119,3 @@ def _text_element(
         f'<text x="{x}" y="{y}" fill="{_INK}" font-family="sans-serif" font-size="{size}" font-weight="{weight}" '
         f'text-anchor="{anchor}">{escape(text)}</text>'
     )
-
-
-def _truncate(name: str) -> str:
-    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 3]}..."

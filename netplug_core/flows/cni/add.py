@@ -18,7 +18,7 @@ from netplug_core.dataplane.protocol import InterfacePresence, LinkExists
 from netplug_core.errors import NamespaceNotFound
 from netplug_core.flows.cni.assignment import assign, take_back
 from netplug_core.flows.cni.call import AttachmentCall, link_of, open_call, require_nodename_file, wanted_of
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, ReleaseRequest, Shortfall
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -32,7 +32,7 @@ DATAPLANE_S = 30.0
 """The longest the dataplane may work on one attachment."""
 
 
-def add(world: World, request: CNIRequest, netconf: NetConf) -> CNIResult:
+def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     """Attach the container and say what it got.
 
     Raises:
@@ -63,7 +63,7 @@ def add(world: World, request: CNIRequest, netconf: NetConf) -> CNIResult:
     return own if previous is None else previous.chained_with(own)
 
 
-def _refuse_present(world: World, call: AttachmentCall) -> None:
+def _refuse_present(world: CNIWorld, call: AttachmentCall) -> None:
     """Nothing may be there yet (CNI specification, "ADD"); what is there stays unharmed."""
     presence = world.dataplane.find(call.link)
     if presence is InterfacePresence.NAMESPACE_GONE:

@@ -11,7 +11,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, CNIRoute, IPConfig
 from netplug_core.flows.cni.assignment import assign, release
 from netplug_core.flows.cni.call import node_of, require_nodename_file, wanted_of, workload_of
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress as Assigned
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, LinkLayer, ReleaseRequest, Shortfall
 from netplug_core.ipam.protocol import NO_ENDPOINT
@@ -25,7 +25,7 @@ __all__ = ["assign_addresses", "release_addresses"]
 _MAIN_PLUGIN = "netplug"
 
 
-def assign_addresses(world: World, request: CNIRequest, netconf: NetConf) -> CNIResult:
+def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     """ADD: addresses for the main plugin that asks; the same ones when it asks again."""
     require_supported(netconf, world.log)
     require_nodename_file(world, netconf)
@@ -45,7 +45,7 @@ def assign_addresses(world: World, request: CNIRequest, netconf: NetConf) -> CNI
     return CNIResult(ips=_ips(assignment, reach), routes=_routes(assignment))
 
 
-def release_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """DEL: whatever the attachment holds is free; nothing held is success."""
     workload = workload_of(request, node_of(world, netconf))
     release(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT, lock=netconf.ipam_lock_file)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from netplug_core.clock import Deadline
 from netplug_core.errors import NetplugError
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released, ReleaseRequest
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.log import Level
@@ -26,7 +26,7 @@ RELEASE_S = 10.0
 """The longest a release takes, counted likewise."""
 
 
-def assign(world: World, request: AssignRequest, endpoint: EndpointWrites, *, lock: str) -> Assignment:
+def assign(world: CNIWorld, request: AssignRequest, endpoint: EndpointWrites, *, lock: str) -> Assignment:
     """Hold addresses and settle the endpoint.
 
     Raises:
@@ -37,13 +37,13 @@ def assign(world: World, request: AssignRequest, endpoint: EndpointWrites, *, lo
         return world.ipam.assign(request, endpoint, deadline=Deadline.after(world.clock, ASSIGN_S))
 
 
-def release(world: World, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> Released:
+def release(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> Released:
     """Free what a handle holds and settle the endpoint."""
     with _locked(world, lock):
         return world.ipam.release(request, endpoint, deadline=Deadline.after(world.clock, RELEASE_S))
 
 
-def take_back(world: World, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> None:
+def take_back(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> None:
     """Release as the inverse of an assignment, with time of its own; a failure is logged and hides nothing.
 
     The error that made it necessary is the one the caller must see; what stays is freed by the runtime's DEL.
@@ -55,7 +55,7 @@ def take_back(world: World, request: ReleaseRequest, endpoint: EndpointWrites, *
 
 
 @contextmanager
-def _locked(world: World, path: str) -> Iterator[None]:
+def _locked(world: CNIWorld, path: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(world.host.lock(path))

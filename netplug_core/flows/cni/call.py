@@ -10,7 +10,7 @@ from netplug_core.addressing import Address, Family
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Automatic, Specific, Wanted
 from netplug_core.log import Level
 from netplug_core.netconf.load import resolve_node_name
@@ -62,7 +62,7 @@ class AttachmentCall:
         }
 
 
-def open_call(world: World, request: CNIRequest, netconf: NetConf) -> AttachmentCall:
+def open_call(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> AttachmentCall:
     """The call that a request is, with every name worked out."""
     workload = workload_of(request, node_of(world, netconf))
     settings = netconf.container_settings
@@ -89,7 +89,7 @@ def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
     )
 
 
-def node_of(world: World, netconf: NetConf) -> str:
+def node_of(world: CNIWorld, netconf: NetConf) -> str:
     """The name this node goes by.
 
     An unreadable node-name file is logged and passed over: the sources after it may still be right.
@@ -105,7 +105,7 @@ def node_of(world: World, netconf: NetConf) -> str:
     return resolve_node_name(netconf, nodename_file_text=text, machine_name=world.host.host_name())
 
 
-def require_nodename_file(world: World, netconf: NetConf) -> None:
+def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
     """ADD's gate where the configuration says the file must be there: the node process writes it when it is ready.
 
     Raises:
@@ -124,12 +124,12 @@ def require_nodename_file(world: World, netconf: NetConf) -> None:
         )
 
 
-def link_of(world: World, call: AttachmentCall) -> Link:
+def link_of(world: CNIWorld, call: AttachmentCall) -> Link:
     """The call's link with the MTU it shall have."""
     return evolve(call.link, mtu=mtu_of(world, call.netconf))
 
 
-def mtu_of(world: World, netconf: NetConf) -> int:
+def mtu_of(world: CNIWorld, netconf: NetConf) -> int:
     """The MTU of new interfaces: the configured one, else the MTU file's, else the kernel's (0).
 
     The file is judged even where the configuration names an MTU, so that a broken one is noticed.

@@ -19,7 +19,7 @@ from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import Difference, Link
 from netplug_core.errors import ConfigurationError, DataplaneError
 from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, wanted_of, workload_of
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import Get
@@ -67,7 +67,7 @@ class EndpointDiffers(DataplaneError):
         return f"{self.endpoint} {self.problem}"
 
 
-def check(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """Return if the attachment is as ADD left it.
 
     Raises:
@@ -85,7 +85,7 @@ def check(world: World, request: CNIRequest, netconf: NetConf) -> None:
     _require_endpoint(world, call.workload, assignment)
 
 
-def check_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def check_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """CHECK of ``netplug-ipam``: of each family that was asked for, the handle holds an address of the result.
 
     Not every address: the main plugin and others of the chain may have added their own.
@@ -114,7 +114,7 @@ def previous_of(request: CNIRequest) -> CNIResult:
     return previous
 
 
-def _soon(world: World) -> Deadline:
+def _soon(world: CNIWorld) -> Deadline:
     return Deadline.after(world.clock, CHECK_S)
 
 
@@ -142,14 +142,14 @@ def _link(previous: CNIResult, call: AttachmentCall) -> Link:
     return evolve(call.link, mtu=mtu)
 
 
-def _require_held(world: World, handle: str, assignment: Assignment) -> None:
+def _require_held(world: CNIWorld, handle: str, assignment: Assignment) -> None:
     held = world.ipam.held(handle, deadline=_soon(world)).addresses
     missing = tuple(str(given.address) for given in assignment.addresses if given.address not in held)
     if missing:
         raise AddressesNotHeld(handle, missing)
 
 
-def _require_endpoint(world: World, workload: WorkloadIdentity, assignment: Assignment) -> None:
+def _require_endpoint(world: CNIWorld, workload: WorkloadIdentity, assignment: Assignment) -> None:
     """The endpoint is there, is this container's, and has the addresses."""
     key = workload.endpoint_key
     stored = world.datastore.read([Get(key)], deadline=_soon(world)).find(key)

@@ -11,7 +11,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NamespaceError
 from netplug_core.flows.cni.assignment import release
 from netplug_core.flows.cni.call import open_call
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -23,7 +23,7 @@ REMOVE_S = 20.0
 """The longest the removal of an interface may take; some kernels hang on it."""
 
 
-def delete(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """Detach the container; again and again if the runtime says so.
 
     Raises:

@@ -13,7 +13,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.assignment import ASSIGN_S, release
 from netplug_core.flows.cni.call import node_of
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
@@ -26,7 +26,7 @@ __all__ = ["collect", "gc"]
 Part = Callable[[Attachment], EndpointWrites]
 
 
-def gc(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """Give back the addresses and endpoints of every attachment that the runtime does not list.
 
     Raises:
@@ -48,12 +48,12 @@ def gc(world: World, request: CNIRequest, netconf: NetConf) -> None:
     _collect(world, netconf, (node, request.network), part)
 
 
-def collect(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def collect(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """The same for ``netplug-ipam``, which keeps no endpoints."""
     _collect(world, netconf, (node_of(world, netconf), request.network), lambda _leaked: NO_ENDPOINT)
 
 
-def _collect(world: World, netconf: NetConf, place: tuple[str, str], part: Part) -> None:
+def _collect(world: CNIWorld, netconf: NetConf, place: tuple[str, str], part: Part) -> None:
     if netconf.valid_attachments is None:
         # The runtime said nothing about what is valid, which is not "nothing is".
         world.log(Level.WARNING, "GC without a list of valid attachments: nothing is done")

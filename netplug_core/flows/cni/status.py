@@ -9,7 +9,7 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import AllocationError, DatastoreError, UnhealthyStatus
 from netplug_core.flows.cni.call import mtu_of, node_of, require_nodename_file, wanted_of
-from netplug_core.flows.world import World
+from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import NetConf
 from netplug_core.netconf.unsupported import require_supported
@@ -23,7 +23,7 @@ STATUS_S = 2.0
 """The longest the store may take to answer."""
 
 
-def status(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """Return if an ADD could be served.
 
     Raises:
@@ -38,7 +38,7 @@ def status(world: World, request: CNIRequest, netconf: NetConf) -> None:
             _require_known(world, node_of(world, netconf), deadline)
 
 
-def status_addresses(world: World, request: CNIRequest, netconf: NetConf) -> None:
+def status_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """The same for ``netplug-ipam``, which makes no interfaces and asks about no pods."""
     with _as_unhealthy():
         _probe(world, request, netconf, Deadline.after(world.clock, STATUS_S))
@@ -52,7 +52,7 @@ def _as_unhealthy() -> Iterator[None]:
         raise UnhealthyStatus(str(error)) from error
 
 
-def _probe(world: World, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
+def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
     require_supported(netconf, world.log)
     node = node_of(world, netconf)
     # No container id begins with a dash, so nothing is held under this handle.
@@ -64,7 +64,7 @@ def _probe(world: World, request: CNIRequest, netconf: NetConf, deadline: Deadli
     world.ipam.probe(wish, deadline=deadline)
 
 
-def _require_known(world: World, node: str, deadline: Deadline) -> None:
+def _require_known(world: CNIWorld, node: str, deadline: Deadline) -> None:
     """Where endpoints are the orchestrator's pods, each has to be on the node that we say we are."""
     key = node_key(node)
     if world.datastore.read([Get(key)], deadline=deadline).find(key) is None:

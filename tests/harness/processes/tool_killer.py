@@ -18,6 +18,7 @@ PYTHON_CALLS = {"_call", "commit"}
 
 def main() -> None:
     from netplug_cli.ctl.main import run
+    from netplug_cli.wiring.ctl import make_session
 
     number, path, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -38,7 +39,7 @@ def main() -> None:
         sys.setprofile(count)
 
     sys.setprofile(count)
-    status = run(argv)
+    status = run(argv, make_session)
     sys.setprofile(None)
     sys.exit(status)
 
@@ -49,7 +50,7 @@ def _is_lab_effect(frame: FrameType | None) -> bool:
         name = frame.f_code.co_filename
         if "importlib" in name or "/yaml/" in name or name.endswith("compileall.py"):
             return False
-        if "/netplug_cli/lab/" in name:
+        if "/netplug_cli/lab/" in name and not name.endswith("/lab/commands.py"):
             return True
         frame = frame.f_back
     return False

@@ -56,7 +56,7 @@ def test_a_file_names_interpreter_and_libraries_in_three_lines(installed: Instal
         assert spec is not None
         assert spec.origin is not None
         assert repr(str(Path(spec.origin).resolve().parent.parent)) in folders[1]
-    assert call == "from netplug_cli.cni.start import start; os._exit(start())"
+    assert call == "from netplug_cli.wiring.cni import main; os._exit(main())"
 
 
 @pytest.mark.parametrize("name", EXECUTABLES)
@@ -80,7 +80,9 @@ def test_what_it_loads_is_byte_compiled(installed: Installed, bytecode: Path) ->
 
 def test_what_attrs_compiles_is_kept(installed: Installed, bytecode: Path) -> None:
     assert installed.files
-    assert [file.name for file in bytecode.rglob("*.methods")] == [f"start.{sys.implementation.cache_tag}.methods"]
+    assert [file.name for file in bytecode.rglob("*.methods")] == [
+        f"method_cache.{sys.implementation.cache_tag}.methods"
+    ]
 
 
 def test_a_place_for_bytecode_that_cannot_be_written_is_a_warning(
@@ -101,6 +103,11 @@ def test_what_is_ours_is_removed(installed: Installed, folder: Path, tmp_path: P
     assert uninstall(str(tmp_path), said.append) == (str(tmp_path / "netplug"),)
     assert said == [f"removed {tmp_path}/netplug", f"not there: {tmp_path}/netplug-ipam"]
     assert os.listdir(tmp_path) == []
+
+
+def test_a_launcher_of_an_earlier_release_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "netplug").write_text("#!/usr/bin/python3 -IS\nfrom netplug_cli.cni.start import start; start()\n")
+    assert uninstall(str(tmp_path), print) == (str(tmp_path / "netplug"),)
 
 
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from netplug_cli.cni.main import _FLOWS, _load_flow, main
+from netplug_cli.cni.main import _FLOWS, _load_flow
 from netplug_cli.release import RELEASE
+from netplug_cli.wiring.cni import main
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.versions import CNICommand
 from netplug_core.flows.cni import add, addresses, check, delete, gc, status
@@ -164,7 +165,7 @@ def test_a_token_is_never_shown(runtime: InProcessRuntime) -> None:
     assert "s3cr3t" not in out + err
 
 
-EXECUTE = "import sys; sys.argv[:] = ['netplug']; from netplug_cli.cni.main import main; sys.exit(main())"
+EXECUTE = "import sys; sys.argv[:] = ['netplug']; from netplug_cli.wiring.cni import main; sys.exit(main())"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_a_terminal_is_not_waited_for() -> None:
 def test_a_command_loads_its_own_flow_only() -> None:
     script = (
         "import sys; sys.argv[:] = ['netplug']\n"
-        "from netplug_cli.cni.main import main\n"
+        "from netplug_cli.wiring.cni import main\n"
         "main()\n"
         "print(*sorted(name for name in sys.modules if name.startswith('netplug_core.flows.')), file=sys.stderr)\n"
     )

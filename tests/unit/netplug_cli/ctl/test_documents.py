@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.ctl.documents import (
-    UnreadableFile,
     read_configuration,
     read_documents,
     render_json,
     render_yaml,
 )
+from netplug_cli.ctl.errors import InputError
 
 
 def write(folder: Path, text: str) -> str:
@@ -77,7 +77,7 @@ def test_every_object_with_its_place(tmp_path: Path, text: str, expected: object
     ],
 )
 def test_what_is_no_document_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(UnreadableFile) as caught:
+    with pytest.raises(InputError) as caught:
         read(tmp_path, text)
     assert str(caught.value).removeprefix(str(tmp_path / "in.yaml")).startswith(words)
 
@@ -85,12 +85,12 @@ def test_what_is_no_document_is_refused_with_its_place(tmp_path: Path, text: str
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"a: \xff")
-    with pytest.raises(UnreadableFile, match=r"not UTF-8 text: invalid start byte at byte 3$"):
+    with pytest.raises(InputError, match=r"not UTF-8 text: invalid start byte at byte 3$"):
         list(read_documents([str(path)]))
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match=r": Is a directory$"):
+    with pytest.raises(InputError, match=r": Is a directory$"):
         list(read_documents([str(tmp_path)]))
 
 
@@ -132,17 +132,17 @@ def test_a_configuration_is_one_object(tmp_path: Path, text: str) -> None:
 )
 def test_what_is_no_configuration_is_refused_and_nothing_of_it_is_quoted(tmp_path: Path, text: str, words: str) -> None:
     file = write(tmp_path, text)
-    with pytest.raises(UnreadableFile) as caught:
+    with pytest.raises(InputError) as caught:
         read_configuration(file)
     assert str(caught.value) == f"{file}{words}"
     assert SECRET not in f"{caught.value!r}"
 
 
 def test_a_configuration_that_is_not_there_or_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match=r"No such file or directory$"):
+    with pytest.raises(InputError, match=r"No such file or directory$"):
         read_configuration(str(tmp_path / "none"))
-    with pytest.raises(UnreadableFile, match=r"Is a directory$"):
+    with pytest.raises(InputError, match=r"Is a directory$"):
         read_configuration(str(tmp_path))
     (tmp_path / "bytes").write_bytes(b"a: \xff")
-    with pytest.raises(UnreadableFile, match=r"neither YAML nor JSON$"):
+    with pytest.raises(InputError, match=r"neither YAML nor JSON$"):
         read_configuration(str(tmp_path / "bytes"))

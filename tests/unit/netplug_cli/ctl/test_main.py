@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 import pytest
 
-from netplug_cli.ctl import main
 from netplug_cli.ctl.main import netplugctl, run
+from netplug_cli.wiring import ctl
 from netplug_core.errors import Unavailable
 from tests.harness.ctl import ToolHarness
 
+ENDED = "try:\n    main()\nexcept SystemExit:\n    pass"
 ROOT = Path(__file__).parents[4]
 HEAVY = {"pyroute2", "kubernetes", "grpc", "etcd3", "yaml", "rich", "sqlite3", "cattrs", "asyncio", "requests"}
 
@@ -25,18 +26,23 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_help_lists_every_command_and_loads_none() -> None:
-    modules = loaded_by("from netplug_cli.ctl.main import run\nrun(['--help'])")
+    modules = loaded_by("import sys; sys.argv[1:] = ['--help']\nfrom netplug_cli.wiring.ctl import main\n" + ENDED)
     assert not modules & (HEAVY | {"attr", "attrs"})
     assert not {name for name in modules if name.startswith("netplug_core")}
     assert {name for name in modules if name.startswith("netplug_cli")} == {
         "netplug_cli",
         "netplug_cli.ctl",
+        "netplug_cli.ctl.global_options",
         "netplug_cli.ctl.main",
+        "netplug_cli.wiring",
+        "netplug_cli.wiring.ctl",
     }
 
 
 def test_the_version_of_the_tool_loads_no_backend() -> None:
-    modules = loaded_by("from netplug_cli.ctl.main import run\nrun(['version', '--client'])")
+    modules = loaded_by(
+        "import sys; sys.argv[1:] = ['version', '--client']\nfrom netplug_cli.wiring.ctl import main\n" + ENDED
+    )
     assert not modules & HEAVY
     assert not {name for name in modules if name.startswith("netplug_backends")}
 
@@ -178,7 +184,7 @@ def test_a_command_of_others_may_return_nothing_or_exit(bench: ToolHarness, monk
 def test_a_reader_who_has_seen_enough_gets_no_complaint() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    code = "from netplug_cli.ctl.main import main\nimport sys\nsys.argv = ['netplugctl', '--help']\nmain()"
+    code = "from netplug_cli.wiring.ctl import main\nimport sys\nsys.argv = ['netplugctl', '--help']\nmain()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
@@ -187,14 +193,14 @@ def test_a_reader_who_has_seen_enough_gets_no_complaint() -> None:
 def test_main_exits_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["netplugctl", "bogus"])
     with pytest.raises(SystemExit) as caught:
-        main.main()
+        ctl.main()
     assert caught.value.code == 2
     assert "bogus" in capsys.readouterr().err
 
 
-def test_without_a_session_this_machine_is_used(
+def test_the_installed_script_acts_on_this_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATASTORE_TYPE", "memory")
-    assert run(["get", "clusterinformation"]) == 0
+    assert run(["get", "clusterinformation"], ctl.make_session) == 0
     assert capsys.readouterr().out.startswith("NAME")

@@ -15,13 +15,7 @@ SECRET = "hunter2"  # noqa: S105 - planted, to be searched for
 
 @pytest.fixture
 def session(bench: ToolHarness) -> Session:
-    return Session(
-        environ={"ETCD_PASSWORD": SECRET, "KUBECONFIG": "/kc"},
-        open_backend=bench.open_store,
-        clock=bench.clock,
-        chance=lambda: 0.5,
-        new_uid=lambda: "00000000-0000-4000-8000-000000000001",
-    )
+    return evolve(bench.make_session(), environ={"ETCD_PASSWORD": SECRET, "KUBECONFIG": "/kc"}, default_config_file="")
 
 
 def upgrade(session: Session, version: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from netplug_cli.ctl.tables import Width, format_columns, format_resources
+from netplug_cli.ctl.tables import Width, format_resources
 from netplug_core.addressing import Address, Prefix
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
@@ -40,14 +40,6 @@ ENDPOINT = WorkloadEndpoint(
     ),
 )
 CLUSTER = ClusterInformation(metadata=Metadata(name="default"), spec=ClusterInformationSpec(is_datastore_ready=False))
-
-
-def test_cells_are_padded_by_three_and_to_five_at_least() -> None:
-    assert format_columns(("A", "LONGER"), [("b", ""), ("", "x")]) == [
-        "A    LONGER   ",
-        "b             ",
-        "     x        ",
-    ]
 
 
 @pytest.mark.parametrize("width", Width)

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 import netplug_cli
+from netplug_backends.host.install import EXECUTABLES
 from netplug_cli.wiring import ctl
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.testing.clock import ManualClock
 
 
 def test_it_is_what_the_installed_script_calls() -> None:
@@ -39,3 +43,21 @@ def test_where_all_are_there_it_is_the_tool(
         ctl.main()
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("Client Version: v")
+
+
+def test_a_simulation_gets_an_empty_store_of_its_own_in_its_own_time() -> None:
+    clock = ManualClock()
+    session = ctl.make_session()
+    with session.open_memory_datastore(clock) as store, session.open_memory_datastore(clock) as other:
+        assert store.description.name == "memory"
+        assert store is not other
+        deadline = Deadline.after(clock, 5)
+        clock.sleep(5)
+        with pytest.raises(Unavailable, match="deadline"):
+            store.read([], deadline=deadline)
+
+
+def test_removing_executables_that_are_not_there_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    ctl.make_session().uninstall_executables(str(tmp_path), said.append)
+    assert said == [f"not there: {tmp_path / name}" for name in EXECUTABLES]

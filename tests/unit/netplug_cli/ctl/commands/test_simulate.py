@@ -171,7 +171,7 @@ def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(benc
         (["--nodes", "1", "--pods-per-node", "1"], "Give a pool for workloads: --pool CIDR, or an enabled IPPool"),
         (["--pods-per-node", "0"], "Invalid value for '--pods-per-node': 0 is not in the range x>=1."),
         (["--pool", "x"], "Invalid value for '--pool': 'x' is not an IP address; expected CIDR[/BLOCKSIZE]"),
-        (["--nodes", "x"], "Invalid value for '--nodes': 'x': expected COUNT[:LAB_LABEL=VALUE,...]"),
+        (["--nodes", "x"], "Invalid value for '--nodes': 'x': expected COUNT[:LABEL=VALUE,...]"),
         (["--churn", "x"], "Invalid value for '--churn': 'x' is not a percentage; expected 0 to 100"),
         (["--lifetime", "0"], "Invalid value for '--lifetime': '0' is not a duration"),
         (["--step", "1"], "Invalid value for '--step': '1' is not a duration"),

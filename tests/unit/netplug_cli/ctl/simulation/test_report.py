@@ -199,7 +199,7 @@ def test_the_table_of_steps() -> None:
             "STARTED": "60",
             "ENDED": "0",
             "REFUSED": "0",
-            "MAX_READS": "120",
+            "READS": "120",
             "COMMITS": "60",
         }
     ]

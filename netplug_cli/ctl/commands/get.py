@@ -1,0 +1,138 @@
+"""``get``: shows resources, as a table, as YAML or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TypedDict, Unpack, cast
+
+import click
+from attrs import frozen
+
+from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
+from netplug_cli.ctl.commands.options import FILES, KIND, NAMES
+from netplug_cli.ctl.documents import render_json, render_yaml, require_manifests
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.ctl.session import Session, session_of
+from netplug_cli.ctl.tables import Width, format_resources
+from netplug_cli.formatting import print_error
+from netplug_core.flows.resources import changes as flows
+from netplug_core.names import API_VERSION
+from netplug_core.records import Key, Record
+from netplug_core.resources.codec import to_mapping
+from netplug_core.resources.kinds import Resource, ResourceKind, ResourceScope, get_kind, key_of
+from netplug_core.resources.patch import strip_cluster_fields
+
+__all__ = ["get"]
+
+_ALL_NAMESPACES = "*"
+
+
+class _GetOptions(TypedDict):
+    """The options of ``get`` as click hands them over."""
+
+    files: tuple[str, ...]
+    output: str
+    namespace: str | None
+    is_export: bool
+
+
+@frozen(kw_only=True)
+class _GetRequest:
+    """What to show.
+
+    ``kind`` is the kind that was named, None for files. ``keys`` are the resources that were named, None for all of the
+    kind: in one ``namespace``, or in every one if that is empty. ``is_export`` leaves out what belongs to this cluster.
+    """
+
+    kind: ResourceKind | None
+    keys: tuple[Key[Resource], ...] | None
+    namespace: str = ""
+    is_export: bool = False
+
+
+@click.command()
+@KIND
+@NAMES
+@FILES
+@click.option("-o", "--output", type=click.Choice(["ps", "wide", "yaml", "json"]), default="ps", show_default=True)
+@click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
+@click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_ALL_NAMESPACES, help="Every namespace.")
+@click.option("--export", "is_export", is_flag=True, help="Of one that is named: leave out what is only its own here.")
+@click.pass_context
+def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
+    """Show resources: all of a KIND, those with some NAMEs, or those of some files."""
+    files, output = options["files"], options["output"]
+    if bool(kind) == bool(files):
+        raise click.UsageError("Give either a KIND or files.")
+    session = session_of(context)
+    if files:
+        keys = tuple(key_of(manifest.resource) for manifest in require_manifests(files))
+        request = _GetRequest(kind=None, keys=keys)
+    else:
+        request = _make_get_request(
+            parse_kind(kind, "get"), names, options["namespace"], is_export=options["is_export"]
+        )
+    found, missing = _read_records(session, request)
+    if output in ("yaml", "json"):
+        _print_objects(request, found, output)
+    else:
+        _print_tables(request, found, Width(output))
+    for key in missing:
+        print_error(f"resource does not exist: {key}")
+    return 1 if missing else 0
+
+
+def _make_get_request(
+    kind: ResourceKind, names: Sequence[str], namespace: str | None, *, is_export: bool
+) -> _GetRequest:
+    if namespace is not None and kind.scope is ResourceScope.CLUSTER:
+        raise InputError("failed to get resources", namespace, f"{kind.name} is not namespaced")
+    if not names:
+        within = "" if namespace == _ALL_NAMESPACES else namespace or DEFAULT_NAMESPACE
+        return _GetRequest(kind=kind, keys=None, namespace=within if kind.scope is ResourceScope.NAMESPACED else "")
+    if namespace == _ALL_NAMESPACES:
+        raise click.UsageError("A NAME is looked for in one namespace.")
+    return _GetRequest(kind=kind, keys=parse_keys(kind, names, namespace or DEFAULT_NAMESPACE), is_export=is_export)
+
+
+def _read_records(session: Session, request: _GetRequest) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
+    with session.open_datastore() as store:
+        if request.keys is not None:
+            records = flows.find(store, request.keys, deadline=session.deadline())
+            missing = [key for key, record in zip(request.keys, records, strict=True) if record is None]
+            return [record for record in records if record is not None], missing
+        row = cast("ResourceKind", request.kind)
+        return list(flows.list_all(store, row, namespace=request.namespace, deadline=session.deadline())), []
+
+
+def _print_tables(request: _GetRequest, found: Sequence[Record[Resource]], width: Width) -> None:
+    if request.kind is not None and request.keys is None and not found:
+        _print_lines(format_resources(request.kind, (), width))
+    is_everywhere = request.keys is None and not request.namespace
+    for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
+        row = get_kind(kind.name)
+        first = ("NAMESPACE",) if is_everywhere and row.scope is ResourceScope.NAMESPACED else ()
+        if position:
+            click.echo()
+        _print_lines(format_resources(row, (record.value for record in records), width, leading_columns=first))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _print_objects(request: _GetRequest, found: Sequence[Record[Resource]], output: str) -> None:
+    if request.is_export:
+        objects = [to_mapping(strip_cluster_fields(record.value)) for record in found]
+    else:
+        objects = [to_mapping(record.value, revision=record.revision) for record in found]
+    shown: object = objects
+    if request.keys is not None and len(request.keys) == 1:
+        if not objects:
+            return
+        shown = objects[0]
+    elif request.kind is not None:
+        shown = {"kind": f"{request.kind.name}List", "apiVersion": API_VERSION, "items": objects}
+    click.echo(render_yaml(shown) if output == "yaml" else render_json(shown), nl=False)

@@ -1,0 +1,14 @@
+"""The error of a command that cannot use what a person handed in."""
+
+from __future__ import annotations
+
+from netplug_core.errors import ConfigurationError
+
+__all__ = ["InputError"]
+
+
+class InputError(ConfigurationError):
+    """Input that cannot be used; ``where`` names it or the command, ``accepted`` is the reason."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.accepted}"

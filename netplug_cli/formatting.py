@@ -1,0 +1,62 @@
+"""Values as text for a person: tables, counts, durations, and the lines on standard error. Every room may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+
+__all__ = [
+    "DURATION_UNITS",
+    "format_bool",
+    "format_columns",
+    "format_count",
+    "format_duration",
+    "print_error",
+    "truncate",
+]
+
+DURATION_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+"""Seconds of each unit of a duration, the largest first."""
+
+_MIN_WIDTH = 5
+_GAP = 3
+_ELLIPSIS = "..."
+_MAX_EXACT = 10**9
+
+
+def format_columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table; every cell is padded, the last one of a line too."""
+    lines = [tuple(headers), *map(tuple, rows)]
+    widths = [max(_MIN_WIDTH, _GAP + max(map(len, cells))) for cells in zip(*lines, strict=True)]
+    return ["".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+
+
+def format_count(count: int) -> str:
+    """A count: exact below 10**9, above it with five significant digits."""
+    return str(count) if count < _MAX_EXACT else f"{count:.5g}"
+
+
+def format_bool(value: object) -> str:
+    """``true`` or ``false``."""
+    return "true" if value else "false"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration such as ``1h30m``, to the second."""
+    left, parts = round(seconds), list[str]()
+    for name, unit in DURATION_UNITS.items():
+        number, left = divmod(left, unit)
+        if number:
+            parts.append(f"{number}{name}")
+    return "".join(parts) or "0s"
+
+
+def truncate(text: str, max_length: int) -> str:
+    """A text of at most that many characters; a longer one ends in ``...``."""
+    return text if len(text) <= max_length else f"{text[: max_length - len(_ELLIPSIS)]}{_ELLIPSIS}"
+
+
+def print_error(text: str) -> None:
+    """Print one line on standard error, under the name of the tool."""
+    click.echo(f"netplugctl: {text}", err=True)

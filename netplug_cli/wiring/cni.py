@@ -1,0 +1,53 @@
+"""Composition root of the executables ``netplug`` and ``netplug-ipam``: the file on a host calls ``main``.
+
+Nothing but the cache of compiled methods is imported here before a command needs more, so that VERSION stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from netplug_cli.cni.method_cache import use_cache
+
+if TYPE_CHECKING:
+    from netplug_core.flows.world import CNIWorld
+    from netplug_core.log import Log
+    from netplug_core.netconf.model import NetConf
+
+__all__ = ["main", "open_cni_world"]
+
+
+def main() -> int:
+    """Serve one call of a runtime; return the exit status of the process."""
+    use_cache()
+    from netplug_cli.cni.main import serve
+
+    return serve(open_cni_world, is_own_namespace=_is_own_namespace)
+
+
+@contextmanager
+def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
+    """Open everything that a CNI command acts through, for as long as the context lasts.
+
+    Raises:
+        ConfigurationError: no backend has the configured name, or a backend cannot use its settings.
+    """
+    from netplug_backends.host.machine import HostMachine, SystemClock
+    from netplug_cli.wiring.backends import open_registry
+    from netplug_core.flows.world import CNIWorld
+
+    registry, clock = open_registry(), SystemClock()
+    with ExitStack() as stack:
+        settings = netconf.datastore
+        store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
+        ipam = stack.enter_context(registry.open_ipam("netplug-ipam", store, clock))
+        dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
+        yield CNIWorld(datastore=store, ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
+
+
+def _is_own_namespace(path: str) -> bool:
+    from netplug_backends.linux.netns import is_own_namespace
+
+    return is_own_namespace(path)

@@ -1,0 +1,78 @@
+"""Composition root of ``netplugctl lab``: the only module in which the lab and the tool meet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import click
+
+from netplug_cli.ctl.documents import render_yaml
+from netplug_cli.ctl.ipam_tables import usage_lines
+from netplug_cli.ctl.session import session_of
+from netplug_cli.lab.commands import make_group
+from netplug_cli.lab.report import make_progress
+from netplug_cli.lab.world import LabWorld
+from netplug_cli.wiring.backends import open_registry, system_clock
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.resources.overview import read_utilization
+from netplug_core.ipam.protocol import IPAM
+from netplug_core.settings.model import DatastoreSettings
+
+if TYPE_CHECKING:
+    from netplug_backends.kubernetes.lab import LabCluster
+
+__all__ = ["lab", "server_addresses"]
+
+
+def server_addresses(settings: DatastoreSettings) -> tuple[tuple[str, int], ...]:
+    """Host and port of each server of etcd or Kubernetes that settings name.
+
+    Raises:
+        ConfigurationError: they name none.
+    """
+    if settings.is_kubernetes:
+        from netplug_backends.kubernetes.lab import get_api_address
+
+        return (get_api_address(settings.kubernetes),)
+    from netplug_backends.etcdv3.endpoints import parse_endpoints
+
+    return tuple((member.host, member.port) for member in parse_endpoints(settings.etcd_endpoints))
+
+
+def _make_world(context: click.Context) -> LabWorld:
+    from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
+
+    session = session_of(context)
+    return LabWorld(
+        namespaces=PinnedNamespaces(),
+        install=session.install_executables,
+        session=session,
+        open_ipam=_open_ipam,
+        open_cluster=_open_cluster,
+        server_addresses=server_addresses,
+        usage_lines=_usage_lines,
+        render_yaml=render_yaml,
+        progress=make_progress(sys.stdout.isatty()),
+    )
+
+
+def _open_ipam(store: Datastore) -> AbstractContextManager[IPAM]:
+    return open_registry().open_ipam("netplug-ipam", store, system_clock())
+
+
+def _open_cluster(settings: DatastoreSettings, lab_uid: str) -> AbstractContextManager[LabCluster]:
+    from netplug_backends.kubernetes.lab import open_cluster
+
+    return open_cluster(settings, lab_uid, clock=system_clock())
+
+
+def _usage_lines(store: Datastore, deadline: Deadline) -> Iterable[str]:
+    return usage_lines(read_utilization(store, deadline=deadline), shows_blocks=True)
+
+
+lab = make_group(_make_world)
+"""The command group, under the name that the table of ``netplugctl``'s commands has."""

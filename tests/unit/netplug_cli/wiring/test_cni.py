@@ -1,0 +1,51 @@
+"""The world of a CNI call: the configured datastore, this machine, and names that no backend has."""
+
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.linux.dataplane import LinuxDataplane
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_cli.wiring.cni import open_cni_world
+from netplug_core.errors import ConfigurationError
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.log import Level
+from netplug_core.netconf.model import NetConf
+from netplug_core.settings.model import DatastoreSettings
+
+
+def ignore_line(level: Level, message: str, /, **fields: object) -> None:
+    """A log that writes nothing."""
+
+
+def test_a_world_is_this_machines(tmp_path: Path) -> None:
+    path = tmp_path / "netplug.db"
+    netconf = NetConf(datastore=DatastoreSettings(type="sqlite", sqlite_path=str(path)))
+    with open_cni_world(netconf, ignore_line) as world:
+        assert isinstance(world.ipam, BlockIPAM)
+        assert isinstance(world.ipam.datastore, SqliteDatastore)
+        assert world.ipam.datastore.description.location == str(path)
+        assert isinstance(world.dataplane, LinuxDataplane)
+        assert isinstance(world.host, HostMachine)
+        assert isinstance(world.clock, SystemClock)
+        assert world.log is ignore_line
+    assert not path.exists(), "opening touches nothing"
+
+
+def test_a_world_is_opened_for_a_store_that_is_not_there_yet() -> None:
+    """The first call reports it, within its deadline."""
+    netconf = NetConf(datastore=DatastoreSettings(etcd_endpoints=("http://127.0.0.1:1",)))
+    with open_cni_world(netconf, ignore_line) as world:
+        assert world.datastore.description.location == "http://127.0.0.1:1"
+
+
+def test_check_24_an_unknown_datastore_is_refused() -> None:
+    netconf = NetConf(datastore=DatastoreSettings(type="foo"))
+    with (
+        pytest.raises(
+            ConfigurationError, match=r"^datastore_type: 'foo' is not accepted; registered: .*memory, sqlite$"
+        ),
+        open_cni_world(netconf, ignore_line),
+    ):
+        raise AssertionError("it was opened")
