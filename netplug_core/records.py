@@ -1,8 +1,8 @@
-"""What stores and rules speak of: typed keys, queries, snapshots, conditional writes and decisions.
+"""The values that stores and rules exchange: typed keys, queries, snapshots, conditional writes and decisions.
 
 A rule is a pure function from a :class:`Snapshot` to a :class:`Decision`; a store answers queries with snapshots
 and applies writes under their conditions. Each kind is declared beside its value (``resources``, ``ipam``); a
-backend maps kinds and paths to its own layout. There is no unconditional write: it cannot be spelled.
+backend maps kinds and paths to its own layout. There is no type for an unconditional write.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ V_co = TypeVar("V_co", covariant=True)  # a key of pools is a key of something: 
 R_co = TypeVar("R_co", covariant=True)
 
 Revision = NewType("Revision", str)
-"""What a store calls one state of one key (or of a kind). Opaque: compared for equality and nothing else."""
+"""A store's name for one state of one key, or of a kind. It is opaque: only equality has a meaning."""
 
 
 @frozen
 class Kind(Generic[V_co]):
-    """A sort of record: its name, and what the segments of its keys are called, the widest first."""
+    """A kind of record: its name, and the names of the segments of its keys, the widest first."""
 
     name: str
     segments: tuple[str, ...] = field(eq=False)
@@ -59,7 +59,7 @@ class Key(Generic[V_co]):
 
     @property
     def name(self) -> str:
-        """The last segment: what people call the record."""
+        """The last segment: the name that users give to the record."""
         return self.path[-1]
 
     def __hash__(self) -> int:
@@ -78,18 +78,15 @@ class Record(Generic[V_co]):
     revision: Revision
 
 
-# --- queries ------------------------------------------------------------------------------------------------------
-
-
 @frozen
 class Get(Generic[V_co]):
-    """Ask for one key; that nothing is there is an answer too."""
+    """Ask for the record with one key, which may not exist."""
 
     key: Key[V_co]
 
     @property
     def kind(self) -> Kind[V_co]:
-        """What it asks for a record of."""
+        """The kind of the record."""
         return self.key.kind
 
     def __hash__(self) -> int:
@@ -112,6 +109,10 @@ class List(Generic[V_co]):
     within: tuple[str, ...] = ()
     limit: int = 0
     after: str = ""
+
+    def covers(self, key: Key[object]) -> bool:
+        """Whether a record with this key belongs to the list."""
+        return self.kind == key.kind and key.path[: len(self.within)] == self.within
 
     def __hash__(self) -> int:
         return hash((self.kind.name, self.within, self.after))
@@ -140,11 +141,11 @@ class Snapshot:
 
     @classmethod
     def empty(cls) -> Snapshot:
-        """A snapshot of nothing asked."""
+        """A snapshot of no queries."""
         return cls({}, {})
 
     def has(self, query: Get[V] | List[V]) -> bool:
-        """Whether this was asked; a rule that finds it was not answers :class:`NeedMore`."""
+        """Whether the query was read; if not, a rule returns :class:`NeedMore`."""
         return query in self.results
 
     def find(self, sought: Key[V] | Get[V]) -> Record[V] | None:
@@ -159,7 +160,7 @@ class Snapshot:
             return cast("Record[V]", answer.records[0]) if answer.records else None
         key = asked.key
         for query, listed in self.results.items():
-            if isinstance(query, List) and query.kind == key.kind and key.path[: len(query.within)] == query.within:
+            if isinstance(query, List) and query.covers(key):
                 for record in listed.records:
                     if record.key == key:
                         return cast("Record[V]", record)
@@ -192,9 +193,6 @@ class Snapshot:
         if answer is None:
             raise InvariantBroken(f"the list of {query.kind} within {query.within!r} was not read")
         return answer
-
-
-# --- conditional writes --------------------------------------------------------------------------------------------
 
 
 class Absent(enum.Enum):
@@ -272,9 +270,6 @@ class WatchEvent(Generic[V_co]):
     revision: Revision
 
 
-# --- what a store refuses ------------------------------------------------------------------------------------------
-
-
 @frozen
 class NotSupported(DatastoreError):
     """The store does not serve this operation on this kind."""
@@ -340,7 +335,7 @@ class NotFound(CommitError):
 
 @frozen
 class AlreadyExists(CommitError):
-    """A create met something."""
+    """A record exists at a key that had to be free."""
 
     def __str__(self) -> str:
         return f"{self.subject} already exists"
@@ -358,7 +353,7 @@ class OutcomeUnknown(Unavailable):
 
 @frozen
 class TraceEntry:
-    """Base of what a decision notes about a thing it considered; the members stand beside their rules."""
+    """Base of the entries of a decision's trace; the entries are defined beside their rules."""
 
 
 @frozen
@@ -366,9 +361,9 @@ class Decision(Generic[R_co]):
     """What a rule makes of a snapshot: writes to commit and the result that holds once they are.
 
     A refusal is a decision too: its result is the error, its writes take back what an earlier try of the same call
-    left. ``repeatable`` is false where the rule could not recognise its own output, so that after a lost reply
-    deciding again would do the thing twice. ``is_short`` is true of a result that is less than was asked, which nothing
-    that is only remembered may make it.
+    left. ``is_repeatable`` is false if the rule could not recognise its own output, so that deciding again after a
+    lost reply would do the work twice. ``is_partial`` is true if the result is less than was requested. A partial
+    result is never decided from a cache alone.
     """
 
     writes: tuple[Write, ...]
@@ -389,7 +384,7 @@ class Decision(Generic[R_co]):
 
 @frozen
 class NeedMore:
-    """A rule cannot decide before these queries are answered too."""
+    """A rule cannot decide before these queries are read too."""
 
     queries: tuple[Query, ...]
 

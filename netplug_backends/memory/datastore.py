@@ -182,9 +182,7 @@ class MemoryDatastore:
         for event in events:
             was.setdefault(event.change.key, event.before)
         still = (record for record in self._records_after(query, last) if record.key not in was)
-        then = (
-            record for record in was.values() if record and _is_in_list(record.key, query) and record.key.path > last
-        )
+        then = (record for record in was.values() if record and query.covers(record.key) and record.key.path > last)
         in_order = merge(still, sorted(then, key=_path), key=_path)
         found = tuple(islice(in_order, query.limit + 1 if query.limit else None))
         if not query.limit or len(found) <= query.limit:
@@ -197,7 +195,7 @@ class MemoryDatastore:
         first = bisect_right(paths, last) if last else bisect_left(paths, query.within)
         for position in range(first, len(paths)):
             key = Key(query.kind, paths[position])
-            if not _is_in_list(key, query):
+            if not query.covers(key):
                 return
             yield self._records[key]
 
@@ -273,10 +271,6 @@ class MemoryDatastore:
 def _check(deadline: Deadline) -> None:
     if deadline.has_passed:
         raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
-
-
-def _is_in_list(key: Key[object], query: List[object]) -> bool:
-    return key.kind == query.kind and key.path[: len(query.within)] == query.within
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""What a list of conditional writes means, for those who write a store: conditions, changes, refusals.
+"""What a list of conditional writes means: its conditions, its changes, its errors, and the snapshot after it.
 
-An atomic store folds a commit into the conditions to judge on the state before it and one change per key; an ordered
-one takes the writes one by one. Both refuse with the errors made here, so that a caller cannot tell stores apart.
-Nothing here touches a store. What a commit folds into lives no longer than the commit, and is not frozen: every write
-makes such an object, and a frozen one takes three times as long to make.
+Backends use the first three. An atomic store folds a commit into conditions, which it checks on the state before the
+commit, and one change per key. An ordered store applies the writes one by one. Both raise the errors that are made
+here, so a caller sees no difference between stores. ``cache`` and ``batch`` use :func:`apply_writes`. The values that
+a commit is folded into are not frozen: one is made for every write, and a frozen one takes three times as long.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from netplug_core.records import (
     Conflict,
     Create,
     Delete,
+    Get,
     Key,
     Kind,
+    List,
     NotFound,
+    Query,
+    ReadResult,
     Record,
     Require,
     RequireUnchanged,
     Revision,
+    Snapshot,
     Update,
     Write,
     Written,
@@ -40,6 +45,7 @@ __all__ = [
     "KindCondition",
     "Mutation",
     "WriteSet",
+    "apply_writes",
     "condition_error",
     "fold_writes",
     "requirement_revision",
@@ -48,7 +54,7 @@ __all__ = [
 
 @define
 class KeyCondition:
-    """The state in which a commit's write at ``index`` must find its key."""
+    """The state that the key of the write at ``index`` must have before the commit."""
 
     index: int
     key: Key[object]
@@ -57,7 +63,7 @@ class KeyCondition:
 
 @define
 class KindCondition:
-    """That nothing of a kind was created or changed after a revision, as the write at ``index`` requires."""
+    """Nothing of a kind was created or changed after a revision: the condition of the write at ``index``."""
 
     index: int
     kind: Kind[object]
@@ -79,9 +85,9 @@ class Mutation:
 class WriteSet:
     """A commit as an atomic store applies it.
 
-    ``conditions`` stand in the order of the writes. ``effects`` has one change for each changed key. ``sources`` says
-    for each write where its revision comes from: the position of an effect, the revision that a requirement named, or
-    None for writes that cancel each other (a create and the delete of what it made).
+    ``conditions`` are in the order of the writes. ``mutations`` has one change for each changed key.
+    ``revision_sources`` has the source of each write's revision: the position of a mutation, the revision that a
+    requirement names, or None for writes that cancel each other (a create and the delete of the same record).
     """
 
     conditions: tuple[Condition, ...]
@@ -89,7 +95,7 @@ class WriteSet:
     revision_sources: tuple[int | Revision | None, ...]
 
     def revisions(self, mutation_revisions: Sequence[Revision], store_revision: Revision) -> tuple[Revision, ...]:
-        """One revision for each write, from those that the effects made; ``now`` is the store's own."""
+        """One revision for each write, given those of the mutations and the store's own."""
         return tuple(
             store_revision if source is None else mutation_revisions[source] if isinstance(source, int) else source
             for source in self.revision_sources
@@ -97,7 +103,7 @@ class WriteSet:
 
 
 _KeyWrites: TypeAlias = tuple[tuple[int, ...], object | None]
-"""The writes of a commit to one key, by their positions, and the value that the last one leaves."""
+"""The positions of a commit's writes to one key, and the value after the last one."""
 
 _NO_WRITES: _KeyWrites = ((), None)
 
@@ -132,7 +138,7 @@ def fold_writes(writes: Sequence[Write]) -> WriteSet:
         before = indexes[-1] if indexes else None
         if before != named or (indexes and value is None):
             raise InvariantBroken(f"write {index} of a commit does not go on from write {before} to {write.key}")
-        # Behind those written before it: effects stand in the order of the last writes.
+        # Last in the dict again: mutations are in the order of the last write to each key.
         changes[write.key] = ((*indexes, index), None if isinstance(write, Delete) else write.value)
         sources.append(None)
     return WriteSet(tuple(conditions), _mutations(writes, changes, sources), tuple(sources))
@@ -141,7 +147,7 @@ def fold_writes(writes: Sequence[Write]) -> WriteSet:
 def _mutations(
     writes: Sequence[Write], changes: Mapping[Key[object], _KeyWrites], sources: list[int | Revision | None]
 ) -> tuple[Mutation, ...]:
-    """The change that a commit makes to each key, noted in the sources; a record made and deleted in it is none."""
+    """The change that a commit makes to each key; none if it creates and deletes the record. Fills in ``sources``."""
     effects: list[Mutation] = []
     for key, (indexes, value) in changes.items():
         if value is None and isinstance(writes[indexes[0]], Create):
@@ -167,5 +173,55 @@ def condition_error(write: Write, index: int, current: Record[object] | None, *,
 
 
 def requirement_revision(write: Require[object] | RequireUnchanged[object]) -> Revision:
-    """What a commit answers for a requirement: the revision it named; an empty text for ``ABSENT``."""
+    """The revision that a commit returns for a requirement: the one it names; an empty text for ``ABSENT``."""
     return Revision("") if isinstance(write.revision, Absent) else write.revision
+
+
+# --- the snapshot after a commit --------------------------------------------------------------------------------------
+
+
+def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequence[Revision] = ()) -> Snapshot:
+    """The snapshot as it will be when the writes are committed, lists included.
+
+    ``revisions`` are those that the commit returns, one for each write; without them, written records have an empty
+    revision. Written keys are known afterwards, also those that the snapshot had not read. The revisions of kinds
+    stay the same. A page is left out if its list gains or loses a record, because it may then end elsewhere.
+    """
+    created: set[Key[object]] = set()
+    changes: dict[Key[object], Record[object] | None] = {}
+    for write, revision in zip(writes, revisions or [Revision("")] * len(writes), strict=True):
+        if isinstance(write, (Require, RequireUnchanged)):
+            continue
+        if isinstance(write, Create) and write.key not in changes:
+            created.add(write.key)
+        changes[write.key] = None if isinstance(write, Delete) else Record(write.key, write.value, revision)
+    kinds = {key.kind for key in changes}
+    results: dict[Query, ReadResult] = {}
+    for query, result in snapshot.results.items():
+        if isinstance(query, List) and query.kind in kinds:
+            in_list = {key: record for key, record in changes.items() if query.covers(key)}
+            if query.limit and any((key in created) is (record is not None) for key, record in in_list.items()):
+                continue
+            results[query] = _change_list(result, in_list, is_page=query.limit > 0)
+        else:
+            results[query] = result
+    results.update((Get(key), ReadResult((record,) if record else ())) for key, record in changes.items())
+    return Snapshot(results, snapshot.revisions)
+
+
+def _change_list(
+    result: ReadResult, changes: Mapping[Key[object], Record[object] | None], *, is_page: bool
+) -> ReadResult:
+    """The list after some changes; a page gets no new records."""
+    if not changes:
+        return result
+    kept = [changes.get(record.key, record) for record in result.records]
+    if not is_page:
+        present = {record.key for record in result.records}
+        kept.extend(record for key, record in changes.items() if key not in present)
+    records = [record for record in kept if record is not None]
+    return ReadResult(tuple(records if is_page else sorted(records, key=_path)), result.after)
+
+
+def _path(record: Record[object]) -> tuple[str, ...]:
+    return record.key.path

@@ -2,7 +2,14 @@
 
 import pytest
 
-from netplug_core.datastore.write_set import KeyCondition, KindCondition, Mutation, condition_error, fold_writes
+from netplug_core.datastore.write_set import (
+    KeyCondition,
+    KindCondition,
+    Mutation,
+    apply_writes,
+    condition_error,
+    fold_writes,
+)
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
     ABSENT,
@@ -11,11 +18,14 @@ from netplug_core.records import (
     Conflict,
     Create,
     Delete,
+    List,
     NotFound,
+    ReadResult,
     Record,
     Require,
     RequireUnchanged,
     Revision,
+    Snapshot,
     Update,
     Write,
     Written,
@@ -121,3 +131,35 @@ def test_the_refusal_of_a_changed_kind_names_the_kind() -> None:
     error = condition_error(RequireUnchanged(TOOL, OLD), 1, None)
     assert isinstance(error, Conflict)
     assert (error.subject, error.index, error.current, error.applied) == (TOOL, 1, None, 0)
+
+
+# --- the snapshot after a commit ----------------------------------------------------------------------------------
+
+
+def snapshot_of(query: List[str], *names: str, after: str = "") -> Snapshot:
+    records = tuple(Record(TOOL.key(name), name, Revision("1")) for name in names)
+    return Snapshot({query: ReadResult(records, after)}, {TOOL: Revision("1")})
+
+
+PAGE = List(TOOL, limit=2)
+
+
+@pytest.mark.parametrize(
+    "write", [Create(TOOL.key("b"), "new"), Delete(TOOL.key("a"), Revision("1"))], ids=["create", "delete"]
+)
+def test_a_page_that_gains_or_loses_a_record_is_not_known_afterwards(write: Write) -> None:
+    after = apply_writes(snapshot_of(PAGE, "a", "c", after="more"), [write])
+    assert not after.has(PAGE)
+
+
+def test_a_page_follows_the_update_of_its_records_and_no_others() -> None:
+    before = snapshot_of(PAGE, "c", "a", after="more")
+    update = [Update(TOOL.key("a"), "new", Revision("1")), Update(TOOL.key("z"), "new", Revision("1"))]
+    after = apply_writes(before, update, [Revision("2"), Revision("3")])
+    assert [(record.value, record.revision) for record in after.list(PAGE)] == [("c", "1"), ("new", "2")]
+    assert after.after(PAGE) == "more"
+
+
+def test_there_is_one_revision_for_each_write() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        apply_writes(Snapshot.empty(), [Create(TOOL.key("a"), "new")], [Revision("1"), Revision("2")])
