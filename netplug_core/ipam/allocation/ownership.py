@@ -74,35 +74,31 @@ class Acquisition(enum.Enum):
     BORROWED = "keeps its owner"
 
 
-_ALWAYS = {Standing.OWN: Acquisition.OWN, Standing.UNCONFIRMED: Acquisition.UNCONFIRMED}
+_OWNED = {Standing.OWN: Acquisition.OWN, Standing.UNCONFIRMED: Acquisition.UNCONFIRMED}
+"""The claimant's own blocks may be used for every purpose."""
 
 _TABLE: Mapping[Purpose, Mapping[Standing, Acquisition]] = {
     Purpose.AUTOMATIC: {
-        **_ALWAYS,
         Standing.MISSING: Acquisition.NEW,
         Standing.OWNERLESS: Acquisition.ADOPTED,
         Standing.UNUSED: Acquisition.TAKEN_OVER,
     },
     Purpose.BORROW: {
-        **_ALWAYS,
         Standing.OWNERLESS: Acquisition.BORROWED,
         Standing.UNUSED: Acquisition.BORROWED,
         Standing.FOREIGN: Acquisition.BORROWED,
     },
     Purpose.SPECIFIC: {
-        **_ALWAYS,
         Standing.MISSING: Acquisition.NEW,
         Standing.OWNERLESS: Acquisition.BORROWED,
         Standing.UNUSED: Acquisition.BORROWED,
         Standing.FOREIGN: Acquisition.BORROWED,
     },
     Purpose.SPECIFIC_STRICT: {
-        **_ALWAYS,
         Standing.MISSING: Acquisition.NEW,
         Standing.OWNERLESS: Acquisition.ADOPTED,
     },
     Purpose.CLAIM: {
-        **_ALWAYS,
         Standing.MISSING: Acquisition.NEW,
         Standing.OWNERLESS: Acquisition.ADOPTED,
     },
@@ -208,12 +204,13 @@ class Claimant:
         ``record`` is the stored block and ``affinity`` the claimant's affinity, as far as it was read.
         """
         block = self.cooldown.expire(record.value) if record else None
-        acquisition = _TABLE[purpose].get(standing(block, self.owner, affinity, self.cooldown.now_ns))
+        stands = standing(block, self.owner, affinity, self.cooldown.now_ns)
+        acquisition = _OWNED.get(stands) or _TABLE[purpose].get(stands)
         if acquisition is None:
             return None
         return BlockCandidate(
             pool=pool,
-            block=self._acquired(acquisition, prefix, block),
+            block=block if block and acquisition is Acquisition.OWN else self._acquired(acquisition, prefix, block),
             revision=record.revision if record else None,
             acquisition=acquisition,
             affinity=affinity,
