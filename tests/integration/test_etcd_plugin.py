@@ -132,17 +132,17 @@ def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_
 FILL = """
 from contextlib import closing
 from netplug_backends.etcdv3.operations import Put, Txn
-from netplug_backends.etcdv3.factory import open_client
+from netplug_backends.etcdv3.factory import client_from_settings
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.settings.model import DatastoreSettings
 clock = SystemClock()
-with closing(open_client(DatastoreSettings(), clock=clock)) as client:
+with closing(client_from_settings(DatastoreSettings(), clock=clock)) as client:
     try:
         for number in range(100):
             filler = Put(b"filler-%d" % number, b"x" * 100_000)
-            client.write(Txn(then=(filler,)), deadline=Deadline.after(clock, 5.0))
+            client.write(Txn(success=(filler,)), deadline=Deadline.after(clock, 5.0))
             clock.sleep(0.05)
     except Unavailable as error:
         print(error)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.model.block import BLOCK, Block

@@ -553,9 +553,9 @@ def test_the_thread_is_back_where_it_was_whatever_happens(bench: LinuxDataplaneH
 
 LOST = """
 import os, sys
-from netplug_backends.linux.netns import entered
-with entered(sys.argv[1]) as namespaces:
-    os.close(namespaces.home)
+from netplug_backends.linux.netns import entered_namespace
+with entered_namespace(sys.argv[1]) as namespaces:
+    os.close(namespaces.original)
 print("went on")
 """
 
