@@ -8,6 +8,9 @@ SHELL := /bin/bash
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
+# One worker for each core; tests/conftest.py says which tests share a worker.
+parallel := $(python) -m pytest -n auto --dist loadgroup
+coverage = .venv/bin/coverage report --include='$(1)/*' --fail-under=$(2)
 # What `make lint` runs: all of it, whatever fails.
 linters := ruff-format ruff-check mypy pyright lint-imports
 lint.ruff-format := ruff format --check .
@@ -31,46 +34,50 @@ demo:                   ## a node and pods with real addresses, shown and taken 
 	@tools/prepare $(if $(filter-out sqlite,$(DATASTORE)),dev,demo)
 	@DATASTORE=$(DATASTORE) tools/demo
 
-test:                   ## every test, and the branch coverage of the core
+test:                   ## every test, and the branch coverage of each package
 	@tools/prepare dev
 	$(servers)
-	$(step) 'pytest: unit, property, integration; branch coverage of netplug_core'
-	@$(python) -m pytest --cov --cov-report=term
+	$(step) 'pytest: unit, property, integration, with branch coverage'
+	@$(parallel) --cov --cov-report=
+	$(step) 'coverage: netplug_core is complete; netplug_backends and netplug_cli are above 90 %'
+	@$(call coverage,netplug_core,100)
+	@$(call coverage,netplug_backends,90)
+	@$(call coverage,netplug_cli,90)
 
 unit property:          ## one folder of tests, without coverage
 	@tools/prepare dev
 	$(step) 'pytest: $@'
-	@$(python) -m pytest tests/$@
+	@$(parallel) tests/$@
 
 integration:            ## the tests on real kernels and real servers
 	@tools/prepare dev
 	$(servers)
 	$(step) 'pytest: integration'
-	@$(python) -m pytest tests/integration
+	@$(parallel) tests/integration
 
-faults:                 ## every mishap at every write of every operation of the allocator
+faults:                 ## every fault at every write of every operation of the allocator
 	@tools/prepare dev
 	$(step) 'pytest: faults'
-	@$(python) -m pytest tests/faults
+	@$(parallel) tests/faults
 
 nightly:                ## property tests, faults and chaos as deep as a night allows; other servers; what is published
 	@tools/prepare dev
 	@tools/servers --all
 	$(step) 'pytest: property and faults, deep'
-	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/property tests/faults
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/property tests/faults
 	$(step) 'pytest: every store, deep'
-	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(python) -m pytest tests/integration -m 'etcd or apiserver'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/integration -m 'etcd or apiserver'
 	@for server in $(other_etcds); do \
-	    printf '==> pytest: %s\n' $$server; NETPLUG_ETCD=$$server $(python) -m pytest tests/integration -m etcd; done
+	    printf '==> pytest: %s\n' $$server; NETPLUG_ETCD=$$server $(parallel) tests/integration -m etcd; done
 	@for server in $(other_apiservers); do \
 	    printf '==> pytest: %s\n' $$server; \
-	    NETPLUG_KUBE_APISERVER=$$server $(python) -m pytest tests/integration -m apiserver; done
+	    NETPLUG_KUBE_APISERVER=$$server $(parallel) tests/integration -m apiserver; done
 	$(step) 'nox: dist'
 	@.venv/bin/nox -s dist
 
 lint:                   ## format, style, types twice, import contracts
 	@tools/prepare dev
-	@$(MAKE) --keep-going --no-print-directory $(linters)
+	@$(MAKE) --keep-going --jobs=2 --output-sync=target --no-print-directory $(linters)
 
 .PHONY: $(linters)
 $(linters):

@@ -1,4 +1,8 @@
-"""What every test run shares: the Hypothesis profiles, and what a skip means in CI."""
+"""What every test run shares: the Hypothesis profiles, the meaning of a skip in CI, and which tests share a worker.
+
+`make test` runs two workers of pytest-xdist with ``--dist loadgroup``. Tests of one group run in one worker, one after
+the other; any other test runs in whichever worker is free.
+"""
 
 import os
 from collections.abc import Generator
@@ -6,9 +10,19 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+LONGEST = {
+    "test_allocator_machine": 3,
+    "test_collector_machine": 3,
+    "test_cni_killed": 2,
+    "test_lab": 2,
+    "test_contention": 1,
+    "test_your_own_backend": 1,
+}
+"""Modules with tests that take tens of seconds each, the longest first."""
+
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
-# Machines are shared and slow at times: how long an example took says nothing about the law it tries.
+# The duration of an example says nothing about the property: the machine may be busy.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
 settings.register_profile("dev", PATIENT, max_examples=30, stateful_step_count=20)
@@ -18,7 +32,7 @@ settings.load_profile(os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") or ("ci" if I
 
 
 def fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Turn a skip into a failure that keeps the reason: in CI, missing means are a fault of CI."""
+    """Turn a skip into a failure that keeps the reason: CI has to provide what the tests need."""
     if not report.skipped or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -28,7 +42,7 @@ def fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Judge the skips of tests."""
+    """Fail skipped tests in CI."""
     report = yield
     if IN_CI:
         fail_if_skipped(report)
@@ -37,8 +51,27 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Judge the skips of whole modules."""
+    """Fail skipped modules in CI."""
     report = yield
     if IN_CI:
         fail_if_skipped(report)
     return report
+
+
+def find_group(item: pytest.Item) -> str:
+    """The group of a test: one for the shared API server, one for each module with an etcd; empty for all others."""
+    if item.get_closest_marker("apiserver"):
+        return "apiserver"
+    if item.get_closest_marker("etcd"):
+        return f"etcd:{item.location[0]}"
+    return ""
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put tests into groups, and begin with those that take longest, so that both workers end at one time."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            if group := find_group(item):
+                item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: LONGEST.get(item.path.stem, 0), reverse=True)

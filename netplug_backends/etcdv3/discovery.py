@@ -1,7 +1,6 @@
-"""Finds the members through DNS SRV records (RFC 2782): the setting ``etcd_discovery_srv``.
+"""Members found through DNS SRV records (RFC 2782): the setting ``etcd_discovery_srv``.
 
-A client's first call does the lookup, within its deadline. This is the only module that imports dnspython, inside its
-functions, because most clusters do not use SRV records.
+Asked by a client's first call, in its time. The only module that imports a DNS client, and only then.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ __all__ = ["SrvMembers"]
 _FAILED = "failed to discover etcd endpoints through SRV discovery"
 _SERVICES = {"_etcd-client-ssl._tcp": "https", "_etcd-client._tcp": "http"}
 _LOOKUP_TIMEOUT_S = 1.5  # a STATUS has two seconds for everything
-_SERVER_TIMEOUT_S = 0.5  # then the next name server is tried, or the same one again
-_WEIGHT_FACTOR = 100  # a record of weight 1 is drawn this many times as often as one of weight 0
+_SERVER_TIMEOUT_S = 0.5  # then the next name server is asked, or the same one again
+_WEIGHT_FACTOR = 100  # how much more often a record of weight 1 is drawn than one of weight 0
 
 _NOT_IN_NAMES = frozenset("@:/")
 
 
 class SrvMembers:
-    """The members in a domain's SRV records: those with TLS first, each service by priority and weight.
+    """The members that a domain's SRV records name: those with TLS first, each service by priority and weight.
 
     Raises:
-        ConfigurationError: the domain is not a valid name.
+        ConfigurationError: the domain is no name.
     """
 
     def __init__(self, domain: str) -> None:
@@ -45,10 +44,10 @@ class SrvMembers:
         from dns.name import from_text
 
         accepted = "give the name of a domain"
-        if not _NOT_IN_NAMES.isdisjoint(domain):  # a URL, perhaps with a password, must not be sent to name servers
+        if not _NOT_IN_NAMES.isdisjoint(domain):  # a URL, perhaps with a password, which is nothing to ask servers for
             raise ConfigurationError("etcd_discovery_srv", redact_url_credentials(domain), accepted)
         try:
-            # The final dot makes the name absolute, so the host's search list is not used.
+            # A name ends here: nothing of the host's search list is to be appended to it.
             self._names = {service: from_text(f"{service}.{domain.removesuffix('.')}.") for service in _SERVICES}
         except (DNSException, ValueError) as error:
             raise ConfigurationError("etcd_discovery_srv", domain, accepted) from error
@@ -56,14 +55,14 @@ class SrvMembers:
 
     @property
     def location(self) -> str:
-        """The cluster, as error texts name it."""
+        """What people call the cluster."""
         return f"SRV records of {self._domain}"
 
     def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
-        """The members; the first one is drawn by weight among those of the first priority.
+        """The members; the first is drawn by its weight among those of the first priority.
 
         Raises:
-            Unavailable: neither service has a record, or no name server answers.
+            Unavailable: neither service has a record, or nobody answers for the domain.
         """
         outcomes = self._look_up(deadline.capped(_LOOKUP_TIMEOUT_S))
         found: dict[EtcdEndpoint, None] = {}
@@ -76,25 +75,25 @@ class SrvMembers:
         return tuple(found)
 
     def _look_up(self, deadline: Deadline) -> Mapping[str, Sequence[SRV] | str]:
-        """The records of each service in order, or why there are none; both services are looked up at once."""
+        """The records of each service in their order, or why there are none; both are asked at once."""
         from dns.exception import DNSException
         from dns.resolver import get_default_resolver
 
         try:
             resolver = copy(get_default_resolver())
-        except (DNSException, OSError, ValueError) as error:  # the file has no usable name server
+        except (DNSException, OSError, ValueError) as error:  # it names no name server, or not by its address
             return dict.fromkeys(self._names, f"/etc/resolv.conf: {error}")
         resolver.timeout, seconds = _SERVER_TIMEOUT_S, deadline.remaining_s
         outcomes: dict[str, Sequence[SRV] | str] = dict.fromkeys(self._names, _no_answer(seconds))
 
-        def look_up(service: str) -> None:
+        def ask(service: str) -> None:
             outcomes[service] = _records(resolver, self._names[service], seconds)
 
-        threads = [Thread(target=look_up, args=(service,), daemon=True) for service in self._names]
+        threads = [Thread(target=ask, args=(service,), daemon=True) for service in self._names]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(deadline.remaining_s)  # the library may return a little later than its timeout
+            thread.join(deadline.remaining_s)  # the library rests a little after its last try
         return dict(outcomes)
 
 
@@ -115,7 +114,7 @@ def _records(resolver: Resolver, name: Name, timeout_s: float) -> Sequence[SRV] 
         return str(error) or type(error).__name__
     records = [record for record in answer if record.target != root]
     records.sort(key=lambda record: (record.priority, -record.weight, record.target, record.port))
-    return records or "it says that there is no such service"  # a target of only a dot means that (RFC 2782)
+    return records or "it says that there is no such service"  # which is what a target of nothing but a dot means
 
 
 def _no_answer(timeout_s: float) -> str:
@@ -123,7 +122,7 @@ def _no_answer(timeout_s: float) -> str:
 
 
 def _random_first(records: Sequence[SRV], random_below: RandomBelow) -> Sequence[SRV]:
-    """The records, with one of the first priority in front, drawn by weight."""
+    """Records with one of the first priority, drawn by its weight, before all others."""
     equals = [record for record in records if record.priority == records[0].priority]
     ends = tuple(accumulate(_WEIGHT_FACTOR * record.weight + 1 for record in equals))
     return [equals[bisect_right(ends, random_below(ends[-1]))], *records]

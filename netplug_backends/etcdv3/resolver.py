@@ -1,7 +1,7 @@
-"""Checks that a host name has an address before gRPC resolves it. Loaded only if an endpoint has a name.
+"""Whether the name of a host leads anywhere: asked of the machine before gRPC looks, and loaded where there is a name.
 
-gRPC resolves names in the few threads that do all its work. Three names that wait for a silent name server would block
-every call to every member.
+gRPC asks in the few threads that it does everything with: three names that wait for a silent name server would keep it
+from every member, and from every deadline.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ __all__ = ["require_resolvable"]
 
 
 def require_resolvable(host: str, port: int, deadline: Deadline) -> None:
-    """Return if the host has an address. The system's resolver has no timeout, so a thread may be abandoned.
+    """Return if the host has an address. The machine's resolver knows of no deadline, so it is left behind.
 
     Raises:
-        OSError: it has none, or no name server answered by the deadline.
+        OSError: it has none, or nobody said so by the deadline.
     """
     answer: list[OSError | None] = []
 
-    def resolve() -> None:
+    def ask() -> None:
         try:
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             answer.append(error)
-        except UnicodeError as error:  # a label of the name is too long
+        except UnicodeError as error:  # a part of the name is longer than any may be
             answer.append(OSError(str(error)))
         else:
             answer.append(None)
 
-    thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
+    thread = Thread(target=ask, name=f"resolve {host}", daemon=True)
     thread.start()
     thread.join(deadline.remaining_s)
     problem = answer[0] if answer else TimeoutError("no name server answered by the deadline")

@@ -113,7 +113,7 @@ class CollectorHarness:
     def collector(self) -> Collector:
         return Collector(
             store=self.store,
-            live_lookup=self.orchestrator,
+            witness=self.orchestrator,
             clock=self.clock,
             chance=lambda: 0.5,
             log=self.log,

@@ -14,7 +14,10 @@ from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.endpoint import NewObjectMetadata, endpoint_delete, endpoint_upsert
 from netplug_core.workload.identity import WorkloadIdentity
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import deadline_in, make_pod
+from tests.harness.servers.kube_objects import (
+    make_pod,
+)
+from tests.harness.waiting import deadline_in
 
 __all__ = ["NAMESPACE", "NODE", "attach", "detach", "new_pod"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 
@@ -33,6 +32,7 @@ from netplug_core.resources.clusterinformation import (
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in
 
 __all__ = [
     "DEBIAN_PLUGINS",
@@ -45,7 +45,6 @@ __all__ = [
     "PluginReply",
     "PodNamespace",
     "StoreInspector",
-    "is_eventually",
     "missing_requirement",
     "open_node",
 ]
@@ -213,7 +212,7 @@ class StoreInspector:
     @contextmanager
     def _opened(self) -> Iterator[tuple[Datastore, Deadline]]:
         with self.open() as store:
-            yield store, Deadline.after(SystemClock(), 10.0)
+            yield store, deadline_in()
 
 
 @frozen
@@ -292,7 +291,7 @@ class NetnsNode:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=EMERGENCY_STOP_S,
             env=env,
             check=False,
         )
@@ -448,16 +447,6 @@ class CNIRuntime:
         """The file of a plugin: ours, else Debian's."""
         own = os.path.join(self.bin_dir, plugin)
         return own if os.path.exists(own) else os.path.join(DEBIAN_PLUGINS, plugin)
-
-
-def is_eventually(condition: Callable[[], bool], *, within_s: float = 5.0) -> bool:
-    """Whether something becomes true in time: the kernel takes apart a dead namespace when it likes."""
-    end = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def missing_requirement(*programs: str) -> str:

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from tests.harness.node import NetConfDict, NetnsNode, PodNamespace, StoreInspector
@@ -88,7 +88,7 @@ def _sqlite(node: NetnsNode) -> PluginDatastore:
         name="sqlite",
         store=node.store,
         atomicity=Atomicity.ATOMIC,
-        commit_function="SqliteDatastore._finish",
+        commit_function="SqliteDatastore._commit_transaction",
         min_commits=1,
         netconf_keys={},
     )
@@ -128,7 +128,7 @@ def _kubernetes(node: NetnsNode, server: ApiServer) -> Iterator[PluginDatastore]
             name="kubernetes",
             store=StoreInspector(lambda: open_store(server, CrdMode.V1)),
             atomicity=Atomicity.ORDERED,
-            commit_function="Client.ask",
+            commit_function="ApiClient.send",
             min_commits=3,
             netconf_keys={
                 "datastore_type": "kubernetes",

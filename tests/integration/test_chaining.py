@@ -20,8 +20,8 @@ from tests.harness.node import (
     NetnsNode,
     PluginReply,
     PodNamespace,
-    is_eventually,
 )
+from tests.harness.waiting import is_eventually
 
 pytestmark = pytest.mark.netns
 

@@ -15,7 +15,8 @@ from contextlib import closing
 import pytest
 
 from netplug_core.names import container_mac, host_interface_name
-from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace, is_eventually
+from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
+from tests.harness.waiting import is_eventually
 
 pytestmark = pytest.mark.netns
 

@@ -19,13 +19,14 @@ import pytest
 from attrs import frozen
 
 from netplug_core.datastore.protocol import Atomicity
-from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace, is_eventually
+from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
+from tests.harness.waiting import is_eventually
 
 pytestmark = pytest.mark.netns
 
 T = TypeVar("T")
-KILLER_SCRIPT = os.path.join(os.path.dirname(__file__), "killed_at.py")
+KILLER_SCRIPT = os.path.join(os.path.dirname(__file__), "..", "harness", "processes", "plugin_killer.py")
 
 
 @frozen
@@ -126,7 +127,7 @@ def all_numbers(effects: list[str]) -> list[int]:
 def numbers_without_repeated_settings(effects: list[str]) -> list[int]:
     """The numbers of all effects, but of one setting of the kernel after another only the last."""
     following = [*effects[1:], ""]
-    return [n for n in all_numbers(effects) if not effects[n - 1] == following[n - 1] == "write"]
+    return [n for n in all_numbers(effects) if not effects[n - 1] == following[n - 1] == "write_sysctl"]
 
 
 @pytest.fixture(params=["ipv4"])
@@ -150,8 +151,8 @@ def effects(scene: KillScene) -> list[str]:
     scene.delete(pod)
     counted = Counter(found)
     assert counted[scene.plugin_datastore.commit_function] >= scene.plugin_datastore.min_commits, counted
-    assert counted["Channel.send"] >= 5, counted
-    assert counted["write"] >= 6, counted
+    assert counted["NetlinkSocket.send"] >= 5, counted
+    assert counted["write_sysctl"] >= 6, counted
     assert found[-1] == "main", found
     return found
 
@@ -173,7 +174,7 @@ def test_add_killed_anywhere_then_del(scene: KillScene, effects: list[str]) -> N
 
 def test_add_killed_anywhere_then_add(scene: KillScene, effects: list[str]) -> None:
     """Another ADD succeeds; once the interface is there it is refused as any second ADD is, until DEL."""
-    _looked, made, *_later = (number for number in all_numbers(effects) if effects[number - 1] == "Channel.send")
+    _looked, made, *_later = (number for number in all_numbers(effects) if effects[number - 1] == "NetlinkSocket.send")
     *victims, last = scene.kill("ADD", effects, scene.victims(all_numbers(effects)[:made]))
     assert [scene.has_interface_left(pod) for pod in (*victims, last)] == [False] * len(victims) + [True]
 
@@ -236,7 +237,7 @@ def test_del_killed_anywhere_then_del(scene: KillScene) -> None:
     pod = scene.pod()
     scene.add(pod)
     effects = scene.run_to_end("DEL", pod)
-    assert {"Channel.send", scene.plugin_datastore.commit_function} <= set(effects)
+    assert {"NetlinkSocket.send", scene.plugin_datastore.commit_function} <= set(effects)
     numbered = scene.victims(all_numbers(effects))
     run_in_parallel(scene.add, numbered.values())
     victims = scene.kill("DEL", effects, numbered)

@@ -28,17 +28,16 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
-from tests.harness.node import is_eventually
 from tests.harness.servers.certificates import issue_certificates
-from tests.harness.servers.etcd import free_ports
 from tests.harness.servers.etcd_stub import EtcdStub, GrpcRefusal, Message, answer_late, open_etcd_stub
+from tests.harness.servers.ports import reserve_port
+from tests.harness.waiting import MARGIN_S, is_eventually
 
 Call = Callable[[EtcdDatastore, Deadline], None]
 
 CLOCK = SystemClock()
 POOLS: Kind[object] = IPPOOL  # whose values are texts here
 KEY: Key[object] = POOLS.key("main")
-MARGIN_S = 0.5
 NOBODY = DatastoreSettings()
 SOMEBODY = DatastoreSettings(etcd_username="netplug", etcd_password="secret")  # noqa: S106  # of a member that asks none
 
@@ -72,7 +71,7 @@ def written(store: EtcdDatastore, deadline: Deadline | None = None) -> None:
 @pytest.fixture
 def dead() -> str:
     """Where nobody listens."""
-    return f"http://127.0.0.1:{free_ports(1)[0]}"
+    return f"http://127.0.0.1:{reserve_port()}"
 
 
 @pytest.fixture
@@ -199,7 +198,7 @@ def test_d14_silent_name_servers_cost_no_more_than_the_deadline(
 ) -> None:
     """However many names wait for them: gRPC, which has few threads, is asked for none of these."""
     answer, names = Event(), [f"http://{name}.example:1" for name in ("one", "two", "three", "four")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(10))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(60))
     with closing(store_at(*names)) as store:
         began = time.monotonic()
         with pytest.raises(Unavailable, match="no name server answered by the deadline") as caught:

@@ -1,8 +1,8 @@
 """Writers on shared blocks while members are killed and paused, one and all, and the wire loses replies.
 
 At the end the history is judged: no address had two owners at one time, nothing is held that nobody says he holds, some
-outcomes were unknown, every call of the store ended by its own deadline, and none of the allocator failed but while no
-member answered at all. Twenty seconds; a minute and twice the writers in the nightly profile.
+outcomes were unknown, and no call of the allocator failed unless no member answered at all. The nightly profile has
+twice the writers, and checks that every call ended by its own deadline, which only a quiet machine can keep.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from itertools import cycle
-from tempfile import TemporaryFile
-from threading import Event, Thread
+from itertools import count
+from pathlib import Path
 
 import pytest
 from attrs import define, field, frozen
@@ -35,19 +34,21 @@ from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.allocator.state import StoredState, read_state
 from tests.harness.servers.etcd import EtcdCluster, EtcdMember, start_etcd
 from tests.harness.servers.tcp_proxy import ProxyMode, TCPProxy, open_proxy
+from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in
 
 pytestmark = pytest.mark.etcd
 
 CLOCK = SystemClock()
 IS_NIGHTLY = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
-WRITERS, SECONDS = (8, 60.0) if IS_NIGHTLY else (4, 19.5)  # each trouble once
+WRITERS, ROUNDS = (8, 3) if IS_NIGHTLY else (4, 1)
+MIN_HOLDINGS = 20
 # No member answers for longer than a call of the store may take, so that one without a deadline is found out.
 SILENCE_S = STORE_CALL_S + 3.0
-MARGIN_S = 1.5  # the machine is shared
+DEADLINE_MARGIN_S = 1.5
 # Until connections and a leader are there again.
 RECOVERY_S = 3.0
 # A store call that is under way when the time is over may last its own five seconds.
-GRACE_S = STORE_CALL_S + MARGIN_S
+GRACE_S = STORE_CALL_S + DEADLINE_MARGIN_S
 # Leaders are elected twice as fast as usual: two elections in a row end within a call.
 ELECTIONS = ("--heartbeat-interval", "50", "--election-timeout", "500")
 
@@ -81,15 +82,17 @@ class FaultInjector:
 
     cluster: EtcdCluster
     proxies: Sequence[TCPProxy]
-    stopped: Event = field(factory=Event)
     _outages: list[tuple[float, float]] = field(factory=list)
 
-    def run(self) -> None:
-        """Go on until the time is over."""
-        for make in cycle((self._kill_leader, self._pause_all, self._lose_replies, self._pause_leader)):
-            if self.stopped.wait(0.7):
+    def run(self, is_enough: Callable[[], bool]) -> None:
+        """Make each trouble, round after round, until there is enough to judge."""
+        faults = (self._kill_leader, self._pause_all, self._lose_replies, self._pause_leader)
+        for number in count(1):
+            for fault in faults:
+                time.sleep(0.7)
+                fault()
+            if number >= ROUNDS and is_enough():
                 return
-            make()
 
     def overlaps_outage(self, call: WorkerCall) -> bool:
         """Whether no member answered, or a leader was yet to be found, while a call was under way."""
@@ -103,7 +106,7 @@ class FaultInjector:
         """For longer than a client looks for a member where it knows no other."""
         leader = self.cluster.leader()
         leader.kill()
-        self.stopped.wait(3.5)
+        time.sleep(3.5)
         leader.start()
         leader.wait_until_accepting()
 
@@ -112,7 +115,7 @@ class FaultInjector:
             for wire, seconds in ((ProxyMode.DROP_REPLIES, 0.4), (ProxyMode.FORWARD, 0.4)):
                 for proxy in self.proxies:
                     proxy.mode = wire
-                self.stopped.wait(seconds)
+                time.sleep(seconds)
 
     def _pause_all(self) -> None:
         began = time.monotonic()
@@ -125,32 +128,41 @@ class FaultInjector:
     def _pause(self, members: Sequence[EtcdMember], seconds: float) -> None:
         for member in members:
             member.signal(signal.SIGSTOP)
-        self.stopped.wait(seconds)
+        time.sleep(seconds)
         for member in members:
             member.signal(signal.SIGCONT)
 
 
-def test_nothing_is_lost_and_nothing_is_given_twice() -> None:
+def test_nothing_is_lost_and_nothing_is_given_twice(tmp_path: Path) -> None:
     with ExitStack() as stack:
         cluster = stack.enter_context(start_etcd(size=3, extra=ELECTIONS))
         proxies = [stack.enter_context(open_proxy(member.port)) for member in cluster.members]
         settings = DatastoreSettings(etcd_endpoints=cluster.endpoints)
         store = stack.enter_context(closing(datastore_from_settings(settings, clock=CLOCK)))
         add_pool(store)
-        trouble = FaultInjector(cluster, proxies)
-        calls = run_workers(stack, trouble)
+        injector = FaultInjector(cluster, proxies)
+        calls = run_workers(stack, injector, tmp_path)
         cluster.wait_until_ready()
-        left = read_state(store, Deadline.after(CLOCK, 30.0))
-    of_store = [call for call in calls if call.call in ("read", "commit")]
-    of_allocator = [call for call in calls if call.call in ("assign", "release")]
+        left = read_state(store, deadline_in())
+    of_allocator = allocator_calls(calls)
     holdings = list(held_intervals(of_allocator))
-    assert len(holdings) > 20, "there was something to judge"
     assert overlaps(holdings) == []
     assert leaks(left, holdings) == []
-    assert [call for call in of_store if call.error.startswith("OutcomeUnknown")], "replies of commits were lost"
-    assert [call for call in of_store if call.ended - call.began > call.allowed_s + MARGIN_S] == []
-    assert [call for call in of_allocator if call.ended - call.began > trouble.allowed_s(call)] == []
-    assert [call for call in of_allocator if call.error and not trouble.overlaps_outage(call)] == []
+    assert [call for call in of_allocator if call.error and not injector.overlaps_outage(call)] == []
+    if IS_NIGHTLY:
+        of_store = [call for call in calls if call.call in ("read", "commit")]
+        assert [call for call in of_store if call.ended - call.began > call.allowed_s + DEADLINE_MARGIN_S] == []
+        assert [call for call in of_allocator if call.ended - call.began > injector.allowed_s(call)] == []
+
+
+def is_enough_to_judge(calls: Sequence[WorkerCall]) -> bool:
+    """Whether addresses were held, and replies of commits were lost."""
+    holdings = list(held_intervals(allocator_calls(calls)))
+    return len(holdings) > MIN_HOLDINGS and any(call.error.startswith("OutcomeUnknown") for call in calls)
+
+
+def allocator_calls(calls: Sequence[WorkerCall]) -> list[WorkerCall]:
+    return [call for call in calls if call.call in ("assign", "release")]
 
 
 def add_pool(store: Datastore) -> None:
@@ -160,27 +172,30 @@ def add_pool(store: Datastore) -> None:
     store.commit([Create(IPPOOL.key("shared"), pool)], deadline=Deadline.after(CLOCK, 10.0))
 
 
-def run_workers(stack: ExitStack, trouble: FaultInjector) -> list[WorkerCall]:
+def run_workers(stack: ExitStack, injector: FaultInjector, folder: Path) -> list[WorkerCall]:
     """What the writers did, two to a node so that they share blocks, while everything around them failed."""
-    endpoints = ",".join(proxy.url for proxy in trouble.proxies)
+    endpoints = ",".join(proxy.url for proxy in injector.proxies)
     python = (sys.executable, "-m", "tests.harness.processes.etcd_worker", endpoints)
-    # Into files: a pipe that nobody reads meanwhile is full before the time is over, and holds up who writes.
-    histories = [stack.enter_context(TemporaryFile("w+")) for _ in range(WRITERS)]  # noqa: SIM115  # the stack does
-    writers = [
-        subprocess.Popen([*python, str(number), f"node-{number // 2}", str(SECONDS)], stdout=history)
-        for number, history in enumerate(histories)
-    ]
+    stop_file = folder / "stop"
+    # Into files: a pipe that nobody reads would become full and stop its writer.
+    histories = [folder / f"history-{number}" for number in range(WRITERS)]
+    writers = []
+    for number, history in enumerate(histories):
+        with history.open("w") as file:
+            writers.append(subprocess.Popen([*python, str(number), f"node-{number // 2}", str(stop_file)], stdout=file))
     for writer in writers:
+        stack.callback(writer.wait)
         stack.callback(writer.kill)
-    thread = Thread(target=trouble.run)
-    thread.start()
-    time.sleep(SECONDS)
-    trouble.stopped.set()
-    thread.join()
-    assert [writer.wait(timeout=120) for writer in writers] == [0] * WRITERS
-    for history in histories:
-        history.seek(0)
-    return [WorkerCall(**json.loads(line)) for history in histories for line in history]
+    injector.run(lambda: is_enough_to_judge(read_calls(histories)))
+    stop_file.touch()
+    assert [writer.wait(timeout=EMERGENCY_STOP_S) for writer in writers] == [0] * WRITERS
+    return read_calls(histories)
+
+
+def read_calls(histories: Sequence[Path]) -> list[WorkerCall]:
+    """The calls that were written so far, without a line that is not finished."""
+    lines = [line for history in histories for line in history.read_text().splitlines(keepends=True)]
+    return [WorkerCall(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def held_intervals(calls: Sequence[WorkerCall]) -> Iterator[HeldInterval]:

@@ -20,7 +20,9 @@ from netplug_core.records import Delete, Get, OutcomeUnknown, Revision
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.servers.dns import open_name_server, use_name_server
-from tests.harness.servers.etcd import free_ports, start_etcd
+from tests.harness.servers.etcd import start_etcd
+from tests.harness.servers.ports import reserve_port
+from tests.harness.waiting import MARGIN_S
 
 CLOCK = SystemClock()
 SSL, PLAIN = "_etcd-client-ssl._tcp.etcd.local.", "_etcd-client._tcp.etcd.local."
@@ -104,7 +106,7 @@ def test_s14_a_domain_without_records_fails_the_call_and_nothing_was_sent(
             assert not isinstance(caught.value, OutcomeUnknown)
 
 
-@pytest.mark.parametrize("allowed_s,bound_s", [(0.4, 0.4), (10.0, 1.5)])
+@pytest.mark.parametrize("allowed_s,bound_s", [(0.4, 0.4), (60.0, 1.5)])
 def test_d14_a_silent_name_server_costs_a_second_and_a_half_or_what_the_call_has(
     allowed_s: float, bound_s: float
 ) -> None:
@@ -112,13 +114,14 @@ def test_d14_a_silent_name_server_costs_a_second_and_a_half_or_what_the_call_has
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         with use_name_server(silent.getsockname()[1]):
-            started = CLOCK.monotonic()
             store = datastore_from_settings(SETTINGS, clock=CLOCK)
-            assert CLOCK.monotonic() - started < 0.3
+            silent.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                silent.recv(512)
             started = CLOCK.monotonic()
             with closing(store), pytest.raises(Unavailable) as caught:
                 store.read([Get(IPPOOL.key("main"))], deadline=Deadline.after(CLOCK, allowed_s))
-            assert CLOCK.monotonic() - started < bound_s + 0.4
+            assert CLOCK.monotonic() - started < bound_s + MARGIN_S
     assert str(caught.value) == f"{FAILED}no name server answered within {bound_s:.1f} s"
 
 
@@ -147,9 +150,9 @@ def test_a_configuration_of_the_machine_that_makes_no_sense_is_named(
 
 def test_where_no_name_server_listens_the_call_fails_in_time() -> None:
     started = CLOCK.monotonic()
-    with use_name_server(free_ports(1)[0]), pytest.raises(Unavailable, match="failed to discover etcd endpoints"):
+    with use_name_server(reserve_port()), pytest.raises(Unavailable, match="failed to discover etcd endpoints"):
         discover(seconds=1.0)
-    assert CLOCK.monotonic() - started < 1.5
+    assert CLOCK.monotonic() - started < 1.0 + MARGIN_S
 
 
 @pytest.mark.etcd

@@ -17,8 +17,7 @@ import pytest
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.endpoints import StaticMembers, parse_endpoints
-from netplug_backends.etcdv3.failures import CallFailed, CallFailure
-from netplug_backends.etcdv3.operations import Txn
+from netplug_backends.etcdv3.operations import CallFailed, CallFailure, Txn
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_backends.host.machine import SystemClock
@@ -28,15 +27,15 @@ from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revisio
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.datastore_harness import SAMPLE_CODEC
-from tests.harness.node import is_eventually
-from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, free_ports, start_etcd
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, start_etcd
+from tests.harness.servers.ports import reserve_port
 from tests.harness.servers.tcp_proxy import ProxyMode, open_proxy
+from tests.harness.waiting import MARGIN_S, is_eventually
 
 pytestmark = pytest.mark.etcd
 
 CLOCK = SystemClock()
 KEY: Key[object] = IPPOOL.key("main")
-MARGIN_S = 0.5
 
 
 def store_at(*urls: str) -> EtcdDatastore:
@@ -76,26 +75,26 @@ def url(etcd: EtcdCluster) -> str:
 @pytest.fixture
 def dead() -> str:
     """Where nobody listens."""
-    return f"http://127.0.0.1:{free_ports(1)[0]}"
+    return f"http://127.0.0.1:{reserve_port()}"
 
 
 def test_a_dead_endpoint_is_passed_over_by_reads_and_writes(url: str, dead: str) -> None:
     """The write was provably not sent: there was no connection."""
     with closing(store_at(dead, url)) as store:
         started = time.monotonic()
-        store.commit([Create(KEY, "a")], deadline=within(5))
-        assert found(store) == "a"
-        assert time.monotonic() - started < 1.0
+        store.commit([Create(KEY, "a")], deadline=within(60))
+        assert found(store, 60.0) == "a"
+        assert time.monotonic() - started < MARGIN_S
 
 
 def test_a_cluster_that_is_gone_is_given_up_before_the_deadline(dead: str) -> None:
     """A node whose store is away still takes down its pods without waiting for each of them."""
-    other = f"http://localhost:{free_ports(1)[0]}"
+    other = f"http://localhost:{reserve_port()}"
     with closing(store_at(dead, other)) as store:
         started = time.monotonic()
         with pytest.raises(Unavailable) as caught:
-            found(store, 10)
-        assert 2.0 <= time.monotonic() - started < 4.0
+            found(store, 60.0)
+        assert 2.0 <= time.monotonic() - started < 2.0 + MARGIN_S
         with pytest.raises(Unavailable) as of_write:
             store.commit([Create(KEY, "a")], deadline=within(10))
     assert not isinstance(of_write.value, OutcomeUnknown)
@@ -182,12 +181,12 @@ def test_a_silent_endpoint_costs_a_read_its_share_and_then_rests(etcd: EtcdClust
     with open_proxy(etcd.members[0].port) as proxy, closing(store_at(proxy.url, url)) as store:
         proxy.mode = ProxyMode.DROP_DATA
         started = time.monotonic()
-        assert found(store, 2.0) is None
-        assert 0.9 < time.monotonic() - started < 2.0
+        assert found(store, 4.0) is None
+        assert time.monotonic() - started > 1.9
         started = time.monotonic()
-        store.commit([Create(KEY, "a")], deadline=within(2))
+        store.commit([Create(KEY, "a")], deadline=within(60))
         assert found(store) == "a"
-        assert time.monotonic() - started < 0.5, "the silent one is asked last"
+        assert time.monotonic() - started < MARGIN_S, "the silent one is asked last"
 
 
 def test_an_endpoint_that_served_again_takes_its_place_again(etcd: EtcdCluster) -> None:
@@ -285,7 +284,7 @@ def test_three_members_serve_while_one_is_killed_or_paused_and_refuse_without_a_
             assert found(store, 6.0) == "a"
             started = time.monotonic()
             revision = _settled_update(store, "b", revision)
-            assert time.monotonic() - started < 15.0
+            assert time.monotonic() - started < 60.0
         finally:
             second.signal(signal.SIGCONT)
         assert found(store, 10.0) == "b"

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from attrs import evolve
 
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.model.block import block_key
@@ -16,13 +16,13 @@ from netplug_core.resources.ippool import IPPool
 from tests.harness.kube_workloads import NAMESPACE, NODE, attach, detach, new_pod
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
-    deadline_in,
     delete_custom_objects,
     install_definitions,
     make_namespace,
     make_node,
     open_store,
 )
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 

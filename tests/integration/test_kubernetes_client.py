@@ -16,12 +16,10 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiRequest
-from netplug_backends.kubernetes.client.objects import find_crd_mode
+from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
-from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.datastore import KubernetesDatastore, find_crd_mode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
@@ -63,6 +61,7 @@ from tests.harness.servers.http_stub import (
     StubScript,
     open_http_stub,
 )
+from tests.harness.waiting import MARGIN_S
 
 _CLOCK = SystemClock()
 _EXEC = "client.authentication.k8s.io/v1"
@@ -117,7 +116,7 @@ def test_d14_a_read_ends_by_its_deadline_whatever_the_server_does(act: StubActio
         began = time.monotonic()
         with pytest.raises(Unavailable, match="it did not answer by the deadline") as refusal:
             store.read([Get(_KEY)], deadline=soon(0.3))
-        assert time.monotonic() - began < 0.6
+        assert time.monotonic() - began < 0.3 + MARGIN_S
         assert not isinstance(refusal.value, OutcomeUnknown)
 
 
@@ -229,8 +228,8 @@ def test_a_server_that_is_busy_for_longer_than_there_is_time_is_not_waited_for()
     with store_on(lambda _: SendReply(429, {"message": "too many"}, (("Retry-After", "60"),))) as (store, server):
         began = time.monotonic()
         with pytest.raises(Unavailable, match="come back in 60 s: too many"):
-            store.read([Get(_KEY)], deadline=soon(2))
-        assert time.monotonic() - began < 1.0
+            store.read([Get(_KEY)], deadline=soon(30))
+        assert time.monotonic() - began < MARGIN_S
         assert len(server.calls) == 1
 
 
@@ -665,7 +664,7 @@ def test_a_watch_ends_by_its_deadline(act: StubAction) -> None:
     with store_on(lambda _: act) as (store, server):
         began = time.monotonic()
         assert list(store.watch({HANDLE: Revision("7")}, deadline=soon(0.4))) == []
-        assert 0.3 < time.monotonic() - began < 1.0
+        assert 0.3 < time.monotonic() - began < 0.4 + MARGIN_S
         assert len(server.calls) < 10, "a server that ends streams at once is not flooded"
 
 
@@ -700,8 +699,8 @@ def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
     with store_on(script) as (store, _):
         kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
         began = time.monotonic()
-        assert next(iter(store.watch(kinds, deadline=soon(5)))).revision == "u/8"
-        assert time.monotonic() - began < 2.0
+        assert next(iter(store.watch(kinds, deadline=soon(60)))).revision == "u/8"
+        assert time.monotonic() - began < MARGIN_S
 
 
 def test_a_watch_that_ends_leaves_nobody_waiting() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 from collections.abc import Iterator, Mapping
 
 import pytest
 from attrs import evolve
 
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
@@ -20,8 +18,13 @@ from netplug_core.records import Create, Get, Kind, List, Malformed, Update
 from netplug_core.resources.codec import DocumentOrigin, from_mapping
 from netplug_core.resources.ippool import IPPOOL, IPPool, PoolCondition
 from netplug_core.resources.validation import validate_pool_overlaps, validate_resource
-from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import deadline_in, delete_custom_objects, install_definitions, open_store
+from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.servers.kube_objects import (
+    delete_custom_objects,
+    install_definitions,
+    open_store,
+)
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 
@@ -138,7 +141,7 @@ def server_accepts(
     path = f"/apis/{mode.value}/{sort.plural[mode]}?dryRun=All&fieldValidation=Strict"
     try:
         server.create(path, body)
-    except urllib.error.HTTPError as error:
+    except RequestRefused as error:
         if error.code not in (400, 422):
             raise
         return False

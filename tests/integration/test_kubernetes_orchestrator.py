@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.error
 from collections.abc import Iterator, Mapping
 from itertools import count
 
@@ -13,8 +12,11 @@ from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.clock import Deadline
 from netplug_core.orchestrator.model import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork
 from netplug_core.testing.orchestrator_checks import ORCHESTRATOR_CHECKS, OrchestratorCheck
-from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import deadline_in, open_client
+from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.servers.kube_objects import (
+    open_client,
+)
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 
@@ -67,7 +69,7 @@ class KubernetesOrchestratorHarness:
     def _put(self, path: str, body: Mapping[str, Mapping[str, object]]) -> None:
         try:
             self.server.create(path, body)
-        except urllib.error.HTTPError as error:
+        except RequestRefused as error:
             if error.code != _CONFLICT:
                 raise
             name = body["metadata"]["name"]

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.affinity import AFFINITY, owner_node
 from netplug_core.ipam.model.block import BLOCK
@@ -19,7 +19,6 @@ from netplug_core.resources.ippool import IPPool
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
-    deadline_in,
     delete_custom_objects,
     install_definitions,
     install_role,
@@ -29,6 +28,7 @@ from tests.harness.servers.kube_objects import (
     open_store,
 )
 from tests.harness.servers.port_forward import forward_port
+from tests.harness.waiting import deadline_in
 from tests.integration.test_imports import loaded
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
@@ -100,7 +100,7 @@ def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(
     """Trap 18."""
     began = time.monotonic()
     refused = cni.call("ADD", conf(cni, cluster), pod, CNI_ARGS=named("gone"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert refused.code == 4
     assert f"pod {_NAMESPACE}/gone" in refused.text
     assert handles(cluster) == 0

@@ -8,7 +8,7 @@ from itertools import count, islice
 import pytest
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_core.errors import Unauthorized
 from netplug_core.records import (
     Create,
@@ -26,7 +26,12 @@ from netplug_core.records import (
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile, RuleAction, profile_key
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import deadline_in, install_role, make_namespace, open_store
+from tests.harness.servers.kube_objects import (
+    install_role,
+    make_namespace,
+    open_store,
+)
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 

@@ -13,7 +13,8 @@ from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.names import CrdMode, host_hash_label
+from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import host_hash_label
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Block
@@ -24,13 +25,13 @@ from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import SendReply, open_http_stub
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
-    deadline_in,
     delete_custom_objects,
     install_definitions,
     make_namespace,
     make_pod,
     open_store,
 )
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 

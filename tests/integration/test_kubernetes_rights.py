@@ -10,8 +10,8 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.kubernetes.manifests import plugin_role
-from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Pace
@@ -28,7 +28,6 @@ from netplug_core.resources.ippool import IPPool
 from tests.harness.kube_workloads import NAMESPACE, NODE, attach, detach, new_pod
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
-    deadline_in,
     delete_custom_objects,
     install_definitions,
     install_role,
@@ -37,6 +36,7 @@ from tests.harness.servers.kube_objects import (
     open_client,
     open_store,
 )
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 

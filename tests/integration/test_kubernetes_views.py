@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.names import CrdMode
+from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address
 from netplug_core.errors import ConfigurationError, RequestError
@@ -32,7 +32,14 @@ from netplug_core.records import (
 from netplug_core.resources.node import NODE, Node, node_key
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, workload_endpoint_key
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import deadline_in, make_namespace, make_node, make_pod, open_client, open_store
+from tests.harness.servers.kube_objects import (
+    make_namespace,
+    make_node,
+    make_pod,
+    open_client,
+    open_store,
+)
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.apiserver
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.node import NetnsNode, is_eventually, missing_requirement, open_node
+from tests.harness.node import NetnsNode, missing_requirement, open_node
 from tests.harness.servers.binaries import find_apiserver_binary, find_etcd_binary
+from tests.harness.waiting import is_eventually
 
 pytestmark = pytest.mark.netns
 
 HERE = Path(__file__).parent
+KILLER_SCRIPT = HERE.parent / "harness" / "processes" / "tool_killer.py"
 CTL = (sys.executable, "-m", "netplug_cli.wiring.ctl")
 FOLDER = "/run/netplug-lab"
 EVERY = re.compile(r"IPv4\+IPv6")
@@ -155,7 +157,13 @@ def test_two_labs_at_once(machine: NetnsNode, tmp_path: Path) -> None:
 
 def killed_at(machine: NetnsNode, number: int, log: Path, *argv: str) -> list[str]:
     """Run a command that dies at its n-th effect; the effects until then."""
-    driver = (sys.executable, "-P", str(HERE / "lab_killed_at.py"), str(number), str(log))
+    driver = (
+        sys.executable,
+        "-P",
+        str(KILLER_SCRIPT),
+        str(number),
+        str(log),
+    )
     machine.run_unchecked(*driver, "lab", *argv, env=environment())
     return log.read_text().splitlines()
 
@@ -320,7 +328,7 @@ for pair in json.load(urllib.request.urlopen(asked)).get("kvs", ()):
 def outside_etcd(machine: NetnsNode, folder: Path) -> subprocess.Popen[str]:
     """An etcd that runs on the machine, and is no lab's; again over the same data after it has ended."""
     started = machine.start_process("sh", "-c", RUNNING.format(etcd=find_etcd_binary(), folder=folder / "etcd"))
-    assert is_eventually(lambda: "192.0.2.1:12379" in machine.run("ss", "-Hltn"), within_s=30.0)
+    assert is_eventually(lambda: "192.0.2.1:12379" in machine.run("ss", "-Hltn"))
     return started
 
 

@@ -1,7 +1,7 @@
-"""One connection to the API server: sends a request, receives a reply or a stream of lines, all by a deadline.
+"""One connection to the API server: a request out, a reply or a stream of lines in, every wait bounded by a deadline.
 
-``apiclient`` uses it and decides what to do after a failure. It is the standard library's HTTP client, because the one
-of the ``kubernetes`` package takes five times as long to load, for every pod (docs/backends/kubernetes.md).
+Only ``client`` uses it, and decides what to do about failures. It is the standard library's HTTP: the client that the
+``kubernetes`` package brings costs five times as much to load, for every pod (docs/backends/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -17,27 +17,39 @@ from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import SplitResult, urlsplit
 
+from attrs import frozen
+
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVerification, parse_scheme
-from netplug_backends.kubernetes.client.messages import RawReply
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["ApiConnection", "connect", "port_of", "tls_context"]
+__all__ = ["ApiConnection", "RawReply", "connect", "port_of", "tls_context"]
 
-_ResolvedAddress: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as `getaddrinfo` returns it
+_ResolvedAddress: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as the system's resolver tells it
 
 _CHUNK = 65536
 _MIN_TIMEOUT_S = 0.001
 
-# A watch may be silent for hours. These find a server that is gone within a minute.
+# A watch may be told nothing for hours: a server that is gone without a word is found out after a minute.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
+@frozen
+class RawReply:
+    """A reply as it came; after the ``is_last`` one its connection is closed."""
+
+    status: int
+    retry_after: str
+    location: str
+    body: bytes
+    is_last: bool
+
+
 class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket; no read waits beyond the deadline of the connection."""
+    """What a socket receives; no wait outlives the deadline of its connection."""
 
     def __init__(self, socket_: _DeadlineSocket) -> None:
         self._socket = socket_
@@ -50,7 +62,7 @@ class _DeadlineReader(io.RawIOBase):
 
 
 class _DeadlineSocket:
-    """The part of a socket that ``http.client`` uses."""
+    """As much of a socket as ``http.client`` asks for."""
 
     def __init__(self, plain: socket.socket, deadline: Deadline) -> None:
         self.plain = plain
@@ -65,25 +77,25 @@ class _DeadlineSocket:
         try:
             return self.plain.recv_into(buffer)
         except TimeoutError as error:
-            if error.errno is None:  # our timeout, not the kernel's
+            if error.errno is None:  # ours
                 raise
-            raise ConnectionAbortedError("the server is gone without a word") from error
+            raise ConnectionAbortedError("the server is gone without a word") from error  # the kernel's
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self), _CHUNK)
 
     def close(self) -> None:
-        """Do nothing: ``http.client`` calls it after the headers if the server will close, before the body is read."""
+        """Nothing: ``http.client`` says so once a head tells that the server will close; the body is yet to be read."""
 
     def _remaining_s(self) -> float:
-        remaining_s = self.deadline.remaining_s
-        if not remaining_s:
+        left = self.deadline.remaining_s
+        if not left:
             raise TimeoutError("the deadline passed")
-        return remaining_s
+        return left
 
 
 class ApiConnection:
-    """An open connection, for one caller at a time; ``has_answered`` once the server has sent an HTTP reply."""
+    """An open connection; used by one caller at a time. ``has_answered``: whoever is there speaks HTTP."""
 
     def __init__(self, access: ApiAccess, socket_: _DeadlineSocket) -> None:
         self.access = access
@@ -98,7 +110,7 @@ class ApiConnection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the server has closed it, or has sent something without a request."""
+        """Whether the other side has closed it, or said something that nobody asked for."""
         poll = select.poll()
         poll.register(self._socket.plain, select.POLLIN)
         return bool(poll.poll(0))
@@ -114,48 +126,50 @@ class ApiConnection:
         return self._raw_reply(response, response.read())
 
     def open_stream(self) -> RawReply:
-        """The reply to a watch request; its body is read by ``next_line``, unless it is a refusal."""
+        """The reply to a request whose body is to be read line by line; a refusal comes whole."""
         response = self._response = self._http.getresponse()
         is_stream = response.status == http.client.OK
         return self._raw_reply(response, b"" if is_stream else response.read())
 
     def next_line(self) -> bytes:
-        """The next line of the stream; empty if the server has ended it."""
+        """The next line of the stream; empty when the server has ended it."""
         return b"" if self._response is None else self._response.readline()
 
     def _raw_reply(self, response: http.client.HTTPResponse, body: bytes) -> RawReply:
         self.has_answered = True
-        retry_after, location = (response.headers.get(name, "") for name in ("Retry-After", "Location"))
-        return RawReply(response.status, retry_after, location, body, response.will_close)
+        said = response.headers
+        return RawReply(
+            response.status, said.get("Retry-After", ""), said.get("Location", ""), body, response.will_close
+        )
 
     def interrupt(self) -> None:
-        """End a wait for this connection in another thread, with an error there."""
+        """Wake whoever waits for this connection in another thread; it ends there with an error."""
         with suppress(OSError):  # it may be closed already
             socket.socket.shutdown(self._socket.plain, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Give it up."""
         self._http.close()
         self._socket.plain.close()
 
 
 def port_of(address: SplitResult) -> int:
-    """The port in a server's URL, or the scheme's default."""
+    """The port that a server's address leads to."""
     return address.port or (443 if address.scheme == "https" else 80)
 
 
 def _host_header(address: SplitResult) -> str:
-    """The value of the Host header: the port is part of it if the URL has one (RFC 9110, 7.2)."""
+    """The host as a header names it, with the port where the address has one (RFC 9110, 7.2)."""
     host = address.hostname or ""
     name = f"[{host.partition('%')[0]}]" if ":" in host else host.encode("idna").decode()
     return f"{name}:{address.port}" if address.port else name
 
 
 def connect(access: ApiAccess, context: ssl.SSLContext | None, deadline: Deadline) -> ApiConnection:
-    """A connection to the server; ``context`` is None for plain HTTP.
+    """A connection to the server; ``context`` is None where it speaks plain HTTP.
 
     Raises:
-        OSError: the server cannot be reached; nothing was sent.
+        OSError: there is none to be had; nothing was asked yet.
     """
     address = urlsplit(access.server)
     with ExitStack() as undo:
@@ -173,19 +187,19 @@ def connect(access: ApiAccess, context: ssl.SSLContext | None, deadline: Deadlin
 
 
 def _resolve(host: str, port: int, deadline: Deadline) -> Sequence[_ResolvedAddress]:
-    """The addresses of a host. The system's resolver has no timeout, so a thread calls it and may be abandoned."""
+    """Where a host is. The system's resolver knows of no deadline, so it is left behind where it takes too long."""
     answer: list[Sequence[_ResolvedAddress] | OSError] = []
 
-    def resolve() -> None:
+    def ask() -> None:
         try:
             answer.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             answer.append(error)
 
     if _is_address(host):
-        resolve()
+        ask()
     else:
-        thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
+        thread = Thread(target=ask, name=f"resolve {host}", daemon=True)
         thread.start()
         thread.join(deadline.remaining_s)
     found = answer[0] if answer else TimeoutError("no name server answered by the deadline")
@@ -199,15 +213,15 @@ def _is_address(host: str) -> bool:
 
 
 def _connect_to_any(addresses: Sequence[_ResolvedAddress], deadline: Deadline) -> socket.socket:
-    """A connection to the first address that accepts one; each attempt gets its share of the remaining time."""
+    """A connection to the first address that takes one; none of them gets the others' share of the time."""
     problem: OSError = TimeoutError("the deadline passed")
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
-        remaining_s = deadline.remaining_s
-        if not remaining_s:
+        left = deadline.remaining_s
+        if not left:
             break
         with ExitStack() as undo:
             plain = undo.enter_context(socket.socket(family, kind, protocol))
-            plain.settimeout(remaining_s / (len(addresses) - position))
+            plain.settimeout(left / (len(addresses) - position))
             try:
                 plain.connect(address)
             except OSError as error:
@@ -219,16 +233,16 @@ def _connect_to_any(addresses: Sequence[_ResolvedAddress], deadline: Deadline) -
 
 
 def tls_context(access: ApiAccess) -> ssl.SSLContext | None:
-    """The TLS settings for the server: only the configured authority is trusted. None for plain HTTP.
+    """How to speak to the server: with the authority that is configured and no other, and with our certificate.
 
     Raises:
-        ConfigurationError: the URL is invalid, or a certificate or key cannot be used.
+        ConfigurationError: the address is none, or a certificate or key cannot be used.
     """
     if parse_scheme(access.server) == "http":
         return None
     context = _verifying_context(access)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The strict checks of newer Pythons refuse certificates that clusters' own authorities issue.
+    # Newer Pythons ask more of a certificate than clusters' own authorities put into one, and than other clients ask.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["http/1.1"])
     if access.verification is TlsVerification.SKIPPED:
@@ -243,7 +257,7 @@ def _verifying_context(access: ApiAccess) -> ssl.SSLContext:
     authority = access.certificate_authority
     with ExitStack() as stack:
         try:
-            # Data is read through a file too: as text it would have to be ASCII, and comments may not be.
+            # Also what is no file is read as one: a remark between certificates may be in any language.
             return ssl.create_default_context(cafile=authority.open_path(stack) or None)
         except (OSError, ValueError) as error:
             raise ConfigurationError(authority.label, _reason(error), "certificates in PEM are expected") from error
@@ -259,7 +273,7 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: Pem, key: Pem
 
 
 def _refuse_encrypted_key() -> str:
-    # Without this OpenSSL would ask at the terminal.
+    # Without this the library would ask at the terminal.
     raise ValueError("the key is encrypted")
 
 

@@ -14,7 +14,6 @@ from typing import Generic, TypeAlias, TypeVar
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.allocation.batches import ACTIONS_PER_COMMIT
 from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason, UndeterminedReason
 from netplug_core.ipam.model.affinity import Affinity, claimed_block, claiming_owner
 from netplug_core.ipam.model.block import Block
@@ -89,7 +88,7 @@ class CollectorSettings:
 
     grace_s: float = 900.0
     max_actions: int = 1000
-    batch_size: int = ACTIONS_PER_COMMIT
+    batch_size: int = 16
     tick_s: float = 120.0
 
 

@@ -1,1 +1,1 @@
-"""Reports about stored blocks: the utilization of pools, and the collector's metrics. Nothing here changes anything."""
+"""What can be said of all blocks: utilization, metrics."""

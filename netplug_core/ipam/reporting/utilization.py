@@ -1,4 +1,4 @@
-"""The utilization of pools and blocks, and borrowed addresses: for ``netplugctl ipam show`` and deletions of pools."""
+"""How full pools and blocks are, and what is borrowed: for ``netplugctl ipam show`` and for whoever deletes a pool."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from netplug_core.resources.ippool import IPPool
 __all__ = ["ORPHANS", "BlockUsage", "BorrowedAddress", "PoolUsage", "borrowed", "utilization"]
 
 ORPHANS = "orphaned allocation blocks"
-"""The name of the group of blocks that are in no pool."""
+"""What stands for a pool's name over the blocks that lie in no pool."""
 
 _EVERYWHERE = Prefix(Family.IPV4, 0, 0)
 
 
 @frozen(kw_only=True)
 class BlockUsage:
-    """One block. ``reserved`` counts its reserved addresses, ``available`` those that can be assigned."""
+    """One block: how many of its addresses are reserved, held or not, and how many can still be given."""
 
     block: Block
     reserved: int
@@ -35,22 +35,22 @@ class BlockUsage:
 
     @property
     def in_use(self) -> int:
-        """How many of them are not free: assigned, cooling down, or reserved for the host."""
+        """How many of them are not free: held, cooling down, or kept back by the host."""
         return self.block.used_count
 
     @property
     def cooling(self) -> int:
-        """How many of those in use are cooling down."""
+        """How many of those in use were released and cool down."""
         return self.block.cooling_count
 
 
 @frozen(kw_only=True)
 class PoolUsage:
-    """One pool and its blocks, by address.
+    """One pool and the blocks that lie in it, by address.
 
-    ``reserved`` counts the reserved addresses of its range, assigned or not; ``available`` those that can be assigned,
-    in blocks and outside of them. If ``pool`` is None, the blocks are those in no pool, of both families, and only the
-    addresses of these blocks are counted. No address of them is assigned while they are in no pool.
+    ``reserved`` counts every reserved address of its range once, held or not; ``available`` those that can still be
+    given, in blocks and outside of them. Where ``pool`` is None the blocks are those that lie in no pool, of either
+    family; it has the addresses of its blocks alone, and nobody is given one while no pool has them.
     """
 
     pool: IPPool | None
@@ -61,12 +61,12 @@ class PoolUsage:
 
     @property
     def name(self) -> str:
-        """The pool's name, or ``ORPHANS``."""
+        """What it is called."""
         return self.pool.metadata.name if self.pool else ORPHANS
 
     @property
     def prefix(self) -> Prefix:
-        """The pool's range; everything for the blocks in no pool."""
+        """Where it lies; the blocks of no pool may lie anywhere."""
         return self.pool.spec.prefix if self.pool else _EVERYWHERE
 
     @property
@@ -76,13 +76,13 @@ class PoolUsage:
 
     @property
     def cooling(self) -> int:
-        """How many of those in use are cooling down."""
+        """How many of those in use were released and cool down."""
         return sum(block.cooling for block in self.blocks)
 
 
 @frozen(kw_only=True)
 class BorrowedAddress:
-    """A borrowed address: the node that uses it, and the block of another owner that it is in."""
+    """One borrowed address: the node that has it, and the block of somebody else that it lies in."""
 
     allocation: Allocation
     node: str
@@ -92,22 +92,22 @@ class BorrowedAddress:
 def utilization(
     pools: Iterable[IPPool], blocks: Iterable[Block], reserved: Reserved = NOTHING_RESERVED
 ) -> tuple[PoolUsage, ...]:
-    """The utilization of each pool, by name, and of the blocks in no pool, last, if there are any.
+    """Count blocks into the pools that cover them; of pools that overlap, the first by name has them.
 
-    A block counts for the first pool, by name, that covers it.
+    The pools stand by name, and behind them, if there are any, the blocks of no pool.
     """
-    remaining = [_of_block(block, reserved) for block in sorted(blocks, key=lambda block: block.prefix)]
+    left = [_of_block(block, reserved) for block in sorted(blocks, key=lambda block: block.prefix)]
     usages = []
     for pool in sorted(pools, key=lambda pool: pool.metadata.name):
         prefix = pool.spec.prefix
-        covered = tuple(usage for usage in remaining if prefix.covers(usage.block.prefix))
-        remaining = [usage for usage in remaining if not prefix.covers(usage.block.prefix)]
-        usages.append(_of_pool(pool, covered, reserved.count(prefix)))
-    return (*usages, _orphans(tuple(remaining))) if remaining else tuple(usages)
+        mine = tuple(usage for usage in left if prefix.covers(usage.block.prefix))
+        left = [usage for usage in left if not prefix.covers(usage.block.prefix)]
+        usages.append(_of_pool(pool, mine, reserved.count(prefix)))
+    return (*usages, _orphans(tuple(left))) if left else tuple(usages)
 
 
 def borrowed(blocks: Iterable[Block]) -> tuple[BorrowedAddress, ...]:
-    """Every borrowed address, by address. An address in a block without an owner is not borrowed."""
+    """Every borrowed address, by address; one of a block that nobody owns is borrowed from nobody."""
     return tuple(
         BorrowedAddress(allocation=held, node=node, block=block)
         for block in sorted(blocks, key=lambda block: block.prefix)

@@ -1,6 +1,6 @@
 """Runs an executable of ours and kills it right after the n-th thing that it does to the world.
 
-``killed_at.py N LIST EXECUTABLE`` is called as a runtime would call the executable, by ``test_killed``. N is 0 for
+``plugin_killer.py N LIST EXECUTABLE`` is called as a runtime calls the executable, by ``test_cni_killed``. N is 0 for
 never. LIST is a file that gets a line for every effect, written before the process dies. An effect is the return of a
 C function that changes something outside the process: a batch of netlink messages, a setting of the kernel, the
 begin and the end of a transaction, a lock, a log line, the answer. What only reads is none, and inside a transaction
@@ -15,13 +15,13 @@ from types import FrameType
 
 FIRST_MODULE = "netplug_core.flows.cni.assignment"
 EFFECTS = {
-    "execute": {"SqliteDatastore.commit", "SqliteDatastore._finish"},
+    "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "flock": {"HostMachine.lock"},
-    "send": {"Channel.send"},
-    "write": {"write", "Logger._write", "main"},
+    "send": {"NetlinkSocket.send"},
+    "write": {"write_sysctl", "Logger._write", "main"},
 }
 # What speaks to a server, and has had an effect unless it was to GET something.
-SERVER_CALLS = {"EtcdClient.write", "Connection.send", "Client.ask"}
+SERVER_CALLS = {"EtcdClient.write", "ApiConnection.send", "ApiClient.send"}
 
 
 def request_method(frame: FrameType) -> object:

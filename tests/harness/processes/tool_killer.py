@@ -1,6 +1,6 @@
 """Runs ``netplugctl`` and kills it right after the n-th thing that it does to the world.
 
-``lab_killed_at.py N LIST ARGUMENT…`` is called by ``test_lab``. N is 0 for never. LIST is a file that gets a line for
+``tool_killer.py N LIST ARGUMENT…`` is called by ``test_lab``. N is 0 for never. LIST is a file that gets a line for
 every effect, written before the process dies. An effect is the return of a function that changes something outside the
 process: a file or folder that is made, renamed or removed, a namespace or a mount, a setting, a process that is
 started (which goes on without us), a lock, a commit.

@@ -21,6 +21,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.servers.binaries import find_etcd_binary
+from tests.harness.servers.ports import reserve_ports
 
 __all__ = [
     "EtcdCluster",
@@ -142,7 +143,7 @@ def start_etcd(
     cluster = EtcdCluster("https" if tls else "http", host)
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="netplug-etcd-", dir=_DATA_ROOT))
-        ports = free_ports(2 * size)
+        ports = reserve_ports(2 * size)
         peers = {f"m{number}": f"http://127.0.0.1:{ports[size + number]}" for number in range(size)}
         for number, (name, peer) in enumerate(peers.items()):
             url = f"{cluster.scheme}://127.0.0.1:{ports[number]}"
@@ -171,15 +172,6 @@ def _tls_arguments(tls: ServerTLS | None) -> list[str]:
     if tls.client_ca_file:
         arguments += ["--client-cert-auth", "--trusted-ca-file", tls.client_ca_file]
     return arguments
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 _EVERYTHING = RangeRead(key_range=KeyRange(b"/netplug/", b"/netplug0"))

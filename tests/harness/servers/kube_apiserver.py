@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import ssl
 import subprocess
 import threading
@@ -24,17 +23,29 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.harness.servers.binaries import find_apiserver_binary, find_etcd_binary
+from tests.harness.servers.ports import reserve_port
 
-__all__ = ["ADMIN_TOKEN", "ApiServer", "start_api_server"]
+__all__ = ["ADMIN_TOKEN", "ApiServer", "RequestRefused", "start_api_server"]
 
 ADMIN_TOKEN = "the-token-of-the-administrator"  # noqa: S105  # of a server that lives for one test run
-_READY_S = 60.0
+# Emergency stops, far above what a busy machine needs.
+_READY_S = 300.0
+_STOP_S = 120.0
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "None", "users": ["system:apiserver"]}, {"level": "Metadata"}],
 }
+
+
+class RequestRefused(Exception):
+    """The server answered a request with an error."""
+
+    def __init__(self, code: int, body: str) -> None:
+        super().__init__(f"HTTP {code}: {body}")
+        self.code = code
+        """The HTTP status."""
 
 
 @define
@@ -83,8 +94,12 @@ class ApiServer:
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": content_type}
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # https
         context = ssl.create_default_context(cafile=self.ca_file)
-        with urllib.request.urlopen(request, context=context, timeout=20) as reply:  # noqa: S310  # https
-            return json.loads(reply.read())
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=_STOP_S) as reply:  # noqa: S310  # https
+                return json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            with error:  # it is an open response: its connection stays open until it is closed
+                raise RequestRefused(error.code, error.read().decode(errors="replace")) from None
 
     def get(self, path: str) -> Mapping[str, object]:
         """An object."""
@@ -123,8 +138,8 @@ class ApiServer:
             try:
                 self.request("GET", "/readyz?verbose")
             except ValueError:
-                return  # its words are no JSON, and it says them only when it is ready
-            except OSError as error:
+                return  # the answer is text and no JSON, and comes with status 200 only when the server is ready
+            except (OSError, RequestRefused) as error:
                 if time.monotonic() > deadline or self._processes[-1].poll() is not None:
                     log = (self.folder / "apiserver.log").read_text()[-2000:]
                     raise AssertionError(f"the API server does not come up: {error}\n{log}") from error
@@ -148,7 +163,7 @@ class ApiServer:
                 process.wait()
 
     def _etcd(self) -> subprocess.Popen[bytes]:
-        url, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{_free_port()}"
+        url, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{reserve_port()}"
         arguments = [
             *("--data-dir", str(self.folder / "etcd"), "--log-outputs", "stderr", "--unsafe-no-fsync"),
             *("--listen-client-urls", url, "--advertise-client-urls", url),
@@ -193,7 +208,7 @@ class ApiServer:
 def start_api_server(folder: Path) -> Iterator[ApiServer]:
     """A fresh server whose files are in that folder."""
     authority = trustme.CA()
-    server = ApiServer(find_apiserver_binary(), find_etcd_binary(), folder, _free_port(), _free_port(), authority)
+    server = ApiServer(find_apiserver_binary(), find_etcd_binary(), folder, reserve_port(), reserve_port(), authority)
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     issued = authority.issue_cert("127.0.0.1", "localhost")
     issued.cert_chain_pems[0].write_to_path(str(folder / "server.pem"))
@@ -211,13 +226,6 @@ def _signing_key() -> bytes:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _output(*command: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -13,21 +12,20 @@ from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
 from netplug_backends.kubernetes.manifests import definitions, plugin_role
-from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
-from netplug_core.clock import Clock, Deadline
+from netplug_core.clock import Clock
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.handle import HANDLE, Handle
 from netplug_core.records import Key
 from netplug_core.settings.model import KubernetesAccess
 from netplug_core.testing.datastore_harness import Samples
-from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
+from tests.harness.waiting import EMERGENCY_STOP_S
 
 __all__ = [
     "SAMPLES",
-    "deadline_in",
     "delete_custom_objects",
     "install_definitions",
     "install_role",
@@ -149,15 +147,10 @@ def make_pod(server: ApiServer, namespace: str, name: str, *, node: str, **metad
     return server.create(f"/api/v1/namespaces/{namespace}/pods", body)
 
 
-def deadline_in(seconds: float = 10.0) -> Deadline:
-    """A deadline in real time."""
-    return Deadline.after(SystemClock(), seconds)
-
-
 def _create_if_absent(server: ApiServer, path: str, body: object) -> None:
     try:
         server.create(path, body)
-    except urllib.error.HTTPError as error:
+    except RequestRefused as error:
         if error.code != 409:  # it exists
             raise
 
@@ -182,7 +175,7 @@ def _name(body: Mapping[str, object], member: str = "name") -> str:
 
 
 def _wait_established(server: ApiServer, name: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + EMERGENCY_STOP_S
     while time.monotonic() < deadline:
         status = server.get(f"{_DEFINITIONS}/{name}").get("status")
         conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
@@ -196,11 +189,11 @@ def _wait_established(server: ApiServer, name: str) -> None:
 
 
 def _wait_served(server: ApiServer, path: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + EMERGENCY_STOP_S
     while True:
         try:
             server.get(path)
-        except urllib.error.HTTPError:
+        except RequestRefused:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.harness.node import NetnsNode, is_eventually
+from tests.harness.node import NetnsNode
+from tests.harness.waiting import is_eventually
 
 __all__ = ["forward_port"]
 

@@ -32,6 +32,7 @@ from tests.harness.kubeconfigs import (
     soon,
     source_of,
 )
+from tests.harness.waiting import MARGIN_S, is_eventually
 
 TOKEN = f"""echo '%s, "status": {{"token": "{SECRET}"}}}}'"""
 PAIR = """echo '%s, "status": {"clientCertificateData": "CERTIFICATE", "clientKeyData": "KEY"}}'"""
@@ -144,19 +145,17 @@ def test_d14_a_program_that_hangs_ends_at_the_deadline_with_all_that_it_started(
     path = kubeconfig(tmp_path, program(tmp_path, script))
     began = time.monotonic()
     error = error_of(path, deadline=soon(0.5))
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 0.5 + MARGIN_S
     assert isinstance(error, Unavailable)
     assert str(error) == f"{path} users[u].exec: the program {tmp_path}/login: it gave no credentials within 0.5 s"
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    time.sleep(0.05)
-    assert [lives(pid) for pid in pids] == [False, False]
+    assert is_eventually(lambda: [lives(pid) for pid in pids] == [False, False])
 
 
 def test_d14_a_program_that_leaves_somebody_behind_who_keeps_its_output_open_ends_too(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, program(tmp_path, f"sleep 60 &\necho $! >'{tmp_path}/pids'\n{TOKEN}"))
     assert isinstance(error_of(path, deadline=soon(0.5)), Unavailable)
-    time.sleep(0.05)
-    assert not lives(int((tmp_path / "pids").read_text()))
+    assert is_eventually(lambda: not lives(int((tmp_path / "pids").read_text())))
 
 
 class _Stop(Exception):
@@ -277,7 +276,7 @@ def test_d14_who_waits_for_anothers_program_gives_up_at_the_deadline(tmp_path: P
         began = time.monotonic()
         with pytest.raises(Unavailable, match="kubeconfig: another call is still waiting for credentials"):
             source.current(deadline=soon(0.2))
-        assert time.monotonic() - began < 0.6
+        assert time.monotonic() - began < 0.2 + MARGIN_S
         assert first.result().token == SECRET
 
 

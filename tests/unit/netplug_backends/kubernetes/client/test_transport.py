@@ -17,6 +17,7 @@ from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVe
 from netplug_backends.kubernetes.client.transport import connect, tls_context
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
+from tests.harness.waiting import MARGIN_S
 
 AUTHORITY = trustme.CA()
 
@@ -157,8 +158,8 @@ def test_a_name_with_an_address_that_is_silent_leads_to_the_next(
 ) -> None:
     resolved_to(monkeypatch, silent, listening)
     began = time.monotonic()
-    connect(ApiAccess(server="http://api.example"), None, soon(1.0)).close()
-    assert 0.4 < time.monotonic() - began < 0.9
+    connect(ApiAccess(server="http://api.example"), None, soon(3.0)).close()
+    assert time.monotonic() - began > 1.4
 
 
 def test_d14_addresses_that_are_silent_cost_the_deadline_once(monkeypatch: pytest.MonkeyPatch, silent: int) -> None:
@@ -166,18 +167,18 @@ def test_d14_addresses_that_are_silent_cost_the_deadline_once(monkeypatch: pytes
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         connect(ApiAccess(server="http://api.example"), None, soon(0.6))
-    assert 0.5 < time.monotonic() - began < 0.9
+    assert 0.5 < time.monotonic() - began < 0.6 + MARGIN_S
 
 
 def test_d14_a_name_server_that_does_not_answer_costs_no_more_than_the_deadline(
     monkeypatch: pytest.MonkeyPatch, listening: int
 ) -> None:
     answer = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(10))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(60))
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="no name server answered"):
         connect(ApiAccess(server=f"http://api.example:{listening}"), None, soon(0.3))
-    assert time.monotonic() - began < 0.6
+    assert time.monotonic() - began < 0.3 + MARGIN_S
     answer.set()
 
 
