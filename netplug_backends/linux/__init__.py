@@ -1,9 +1,12 @@
-"""The dataplane of a Linux node.
+"""The dataplane ``linux``: veth pairs, routes and sysctls in the kernel of this machine.
 
-- ``dataplane``: :class:`~netplug_backends.linux.dataplane.LinuxDataplane`, the order in which things are done
-- ``netlink``: the few rtnetlink messages that this takes, as bytes, and their replies as values
-- ``channel``: a netlink socket: batches of messages out, one outcome for each back
-- ``netns``: entering a network namespace, and the way back
-- ``sysctl``: reading and writing kernel settings
-- ``inspection``: what is there now, for CHECK; the only module that uses pyroute2
+- ``dataplane``: :class:`~netplug_backends.linux.dataplane.LinuxDataplane`, the order of the steps
+- ``links``: interfaces and veth pairs
+- ``routes``: routes, and conflicts between them
+- ``sysctls``: kernel settings
+- ``netns``: entering a network namespace, and which one is our own
+- ``netlink``: the rtnetlink messages as bytes, and their replies as values
+- ``netlink_socket``: a socket that sends batches of them
+- ``inspection``: the state in the kernel, for CHECK; the only module that uses pyroute2
+- ``pinned_namespaces``: namespaces of ``netplugctl lab``
 """

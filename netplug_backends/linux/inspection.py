@@ -1,7 +1,6 @@
-"""What is there of an attachment, for CHECK. ``dataplane`` imports it when it verifies, and only then.
+"""Reads the state of an attachment from the kernel, for CHECK. ``dataplane.verify`` imports it by need.
 
-The only module that imports pyroute2: listing addresses, routes and neighbours is not worth messages of our own, and
-an ADD must not pay for the import.
+This is the only module that imports pyroute2, which lists addresses, routes and neighbours. An ADD does not load it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from pyroute2 import IPRoute
 
-from netplug_backends.linux import links, sysctls
+from netplug_backends.linux import links, routes, sysctls
 from netplug_backends.linux.netlink import KernelLink
 from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
@@ -21,42 +20,43 @@ from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, In
 __all__ = ["inspect"]
 
 _MAIN_TABLE, _UNICAST = 254, 1
-_UNUSABLE = 0x08 | 0x40  # of an address: found to be a duplicate, or not yet tried
+_UNUSABLE = 0x08 | 0x40  # flags of an address: duplicate, or still tentative
 _PERMANENT = 0x80
 
 
 def inspect(plan: AttachmentPlan) -> AttachmentState:
-    """What is there of a plan, at both ends. A namespace that is gone has no interface.
+    """The state of both ends of a plan. A namespace that is gone has no interface.
 
     Raises:
-        OSError, DataplaneError: the kernel would not say.
+        OSError, DataplaneError: the kernel refused a request.
     """
-    with NetlinkSocket.open() as outside:
-        theirs = links.find_link(outside, plan.host.name)
-        container, is_pair = _inspect_container(plan, outside, theirs)
-        if theirs is None:
+    with NetlinkSocket.open() as host_socket:
+        host = links.find_link(host_socket, plan.host.name)
+        container, is_pair = _inspect_container(plan, host_socket, host)
+        if host is None:
             return AttachmentState(container=container, host=None, is_pair=False)
-        taken = links.find_competing_routes(outside, theirs.index, (route.destination for route in plan.host.routes))
-        return AttachmentState(container=container, host=_state(plan.host, theirs, taken), is_pair=is_pair)
+        destinations = (route.destination for route in plan.host.routes)
+        competing = routes.find_competing_routes(host_socket, host.index, destinations)
+        return AttachmentState(container=container, host=_state(plan.host, host, competing), is_pair=is_pair)
 
 
 def _inspect_container(
     plan: AttachmentPlan, host_socket: NetlinkSocket, host_link: KernelLink | None
 ) -> tuple[InterfaceState | None, bool]:
-    """The container's end, and whether the host's is its peer."""
+    """The container's end, and whether the host's end is its peer."""
     try:
-        with entered_namespace(plan.link.namespace) as namespaces, NetlinkSocket.open() as inside:
-            mine = links.find_link(inside, plan.container.name)
-            if mine is None:
+        with entered_namespace(plan.link.namespace) as namespaces, NetlinkSocket.open() as container_socket:
+            container = links.find_link(container_socket, plan.container.name)
+            if container is None:
                 return None, False
-            is_pair = host_link is not None and links.are_peers(host_socket, namespaces, mine, host_link)
-            return _state(plan.container, mine, {}), is_pair
+            is_pair = host_link is not None and links.are_peers(host_socket, namespaces, container, host_link)
+            return _state(plan.container, container, {}), is_pair
     except NamespaceGone:
         return None, False
 
 
 def _state(end: InterfacePlan, link: KernelLink, competing: Mapping[Prefix, str]) -> InterfaceState:
-    """One end, looked at from the namespace that the thread is in."""
+    """The state of one end, read in the calling thread's namespace."""
     settings = {setting.path: sysctls.find_sysctl(setting.path) for setting in end.sysctls}
     with IPRoute() as kernel:
         return InterfaceState(
@@ -86,7 +86,7 @@ def _neighbours(kernel: IPRoute, index: int) -> Iterator[Neighbour]:
 
 def _routes(kernel: IPRoute, index: int) -> Iterator[ObservedRoute]:
     for found in kernel.get_routes(oif=index, table=_MAIN_TABLE, type=_UNICAST):
-        # The kernel leaves out the destination of a default route.
+        # A default route has no destination attribute.
         destination = found.get_attr("RTA_DST") or _ANYWHERE[found["family"]]
         yield ObservedRoute(
             destination=Prefix.parse(f"{destination}/{found['dst_len']}"),

@@ -1,7 +1,7 @@
-"""The rtnetlink messages that an attachment takes, as bytes, and the replies to them, as values.
+"""Encodes the rtnetlink messages of an attachment as bytes, and decodes the replies to values. Pure.
 
-``dataplane`` builds messages here and sends them through ``channel``; nothing here opens a socket. It encodes what
-the plan speaks of and nothing else of the protocol; tests decode each message with pyroute2 and compare.
+``links`` and ``routes`` send these messages through ``netlink_socket``. Only the part of the protocol that a plan needs
+is encoded; tests decode each message with pyroute2 and compare.
 
 Source: rtnetlink(7), netlink(7); the numbers are those of the kernel's ``linux/rtnetlink.h`` and its neighbours.
 """
@@ -78,7 +78,7 @@ _TYPE_MASK = 0x3FFF
 
 
 class RouteInsertion(enum.Enum):
-    """Whether a route may join others to the same destination (for IPv4 behind them), or must be the only one."""
+    """Whether a route may be added after others to the same destination, or must be the only one."""
 
     APPEND = "joined"
     EXCLUSIVE = "refused"
@@ -86,7 +86,7 @@ class RouteInsertion(enum.Enum):
 
 @frozen
 class NetlinkMessage:
-    """One request: its type, its flags and everything after the netlink header; ``operation`` is for people."""
+    """One request: type, flags and the bytes after the netlink header; ``operation`` describes it in errors."""
 
     type: int
     flags: int
@@ -98,7 +98,7 @@ class NetlinkMessage:
 class KernelLink:
     """An interface as the kernel describes it.
 
-    ``peer`` is the index of the other end in the namespace that ``peer_namespace`` numbers (None: in this one).
+    ``peer`` is the index of the other end in the namespace with the id ``peer_namespace`` (None: this namespace).
     """
 
     index: int
@@ -114,7 +114,7 @@ class KernelLink:
 
 @frozen(kw_only=True)
 class KernelRoute:
-    """A route as the kernel describes it; ``interface`` is an index, 0 where the route has several."""
+    """A route as the kernel describes it; ``interface`` is an index, 0 if the route has several."""
 
     destination: Prefix
     interface: int
@@ -127,10 +127,10 @@ class KernelRoute:
 def create_veth_pair(
     link: Link, container: InterfacePlan, host: InterfacePlan, *, host_namespace: int
 ) -> NetlinkMessage:
-    """Make both ends at once, with their final names, in their final namespaces; down.
+    """Create both ends at once, down, with their final names and in their final namespaces.
 
-    To be sent from the container's namespace; ``host_namespace`` is a descriptor of the host's. The length of the
-    transmit queue is left to the kernel: with 0 a workload could not use queueing disciplines.
+    It must be sent in the container's namespace; ``host_namespace`` is a descriptor of the host's. The length of the
+    transmit queue stays the kernel's default: with 0, a workload could not use queueing disciplines.
     """
     peer = _link(attributes=_end(link, host) + _u32(_IFLA_NET_NS_FD, host_namespace))
     info = _text(_INFO_KIND, "veth") + _nested(_INFO_DATA, _attribute(_VETH_PEER, peer))
@@ -140,29 +140,29 @@ def create_veth_pair(
 
 
 def query_link(name: str) -> NetlinkMessage:
-    """Ask for the interface of a name."""
+    """Query the interface with that name."""
     return NetlinkMessage(_GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"looking for {name!r}")
 
 
 def set_up(index: int, name: str) -> NetlinkMessage:
-    """Bring an interface up."""
+    """Set an interface up."""
     body = _IFINFOMSG.pack(_AF_UNSPEC, 0, index, _IFF_UP, _IFF_UP)
     return NetlinkMessage(_NEWLINK, _REQUEST, body, f"bringing up {name!r}")
 
 
 def delete_link(name: str) -> NetlinkMessage:
-    """Remove an interface, and with it its peer."""
+    """Delete an interface, and with it its peer."""
     return NetlinkMessage(_DELLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"removing {name!r}")
 
 
 def query_namespace_id(descriptor: int) -> NetlinkMessage:
-    """Ask which number this namespace knows another one by."""
+    """Query the id of another namespace in this one."""
     body = _RTGENMSG.pack(_AF_UNSPEC) + _u32(_NETNSA_FD, descriptor)
     return NetlinkMessage(_GETNSID, _REQUEST, body, "asking for the number of the container's namespace")
 
 
 def add_address(index: int, name: str, held: InterfaceAddress) -> NetlinkMessage:
-    """Give an interface an address; nobody is asked whether it is in use already."""
+    """Add an address to an interface, without duplicate address detection."""
     packed = held.address.packed
     body = _IFADDRMSG.pack(_AF[held.address.family], held.length, _IFA_NODAD, 0, index)
     body += _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
@@ -170,7 +170,7 @@ def add_address(index: int, name: str, held: InterfaceAddress) -> NetlinkMessage
 
 
 def add_neighbour(index: int, name: str, neighbour: Neighbour) -> NetlinkMessage:
-    """Say for good which MAC an address has."""
+    """Add a permanent neighbour entry: the MAC of an address."""
     body = _NDMSG.pack(_AF[neighbour.address.family], index, _NUD_PERMANENT, 0, 0)
     body += _attribute(_NDA_DST, neighbour.address.packed) + _attribute(_NDA_LLADDR, _packed_mac(neighbour.mac))
     return NetlinkMessage(
@@ -179,7 +179,7 @@ def add_neighbour(index: int, name: str, neighbour: Neighbour) -> NetlinkMessage
 
 
 def add_route(index: int, name: str, route: PlannedRoute, insertion: RouteInsertion) -> NetlinkMessage:
-    """Add a route over an interface; the kernel refuses what is there already."""
+    """Add a route over an interface; the kernel refuses one that exists."""
     destination = route.destination
     body = _RTMSG.pack(
         _AF[destination.family],
@@ -204,7 +204,7 @@ def add_route(index: int, name: str, route: PlannedRoute, insertion: RouteInsert
 
 
 def query_route(address: Address) -> NetlinkMessage:
-    """Ask for the route that traffic to an address takes, as it stands in its table."""
+    """Query the route that traffic to an address takes, as it is in its table."""
     family = _AF[address.family]
     body = _RTMSG.pack(family, address.family.width, 0, 0, 0, 0, 0, 0, _RTM_F_FIB_MATCH)
     body += _attribute(_RTA_DST, address.packed)
@@ -212,13 +212,13 @@ def query_route(address: Address) -> NetlinkMessage:
 
 
 def query_routes(family: Family) -> NetlinkMessage:
-    """Ask for every route of a family."""
+    """List all routes of a family."""
     body = _RTMSG.pack(_AF[family], 0, 0, 0, 0, 0, 0, 0, 0)
     return NetlinkMessage(_GETROUTE, _REQUEST | _DUMP, body, f"listing {family} routes")
 
 
 def _end(link: Link, end: InterfacePlan) -> bytes:
-    # The peer inherits none of these, and the kernel's own number of queues is that of the processors.
+    # The peer does not inherit these, and the kernel's default number of queues is the number of processors.
     mtu = _u32(_IFLA_MTU, link.mtu) if link.mtu else b""
     queues = _u32(_IFLA_NUM_TX_QUEUES, link.queues) + _u32(_IFLA_NUM_RX_QUEUES, link.queues)
     return _text(_IFLA_IFNAME, end.name) + _attribute(_IFLA_ADDRESS, _packed_mac(end.mac)) + mtu + queues
@@ -252,7 +252,7 @@ def _packed_mac(mac: str) -> bytes:
 
 
 def decode_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and payload of each attribute in a row of them."""
+    """The type and the payload of each attribute in a sequence."""
     offset = 0
     while offset + 4 <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
@@ -261,7 +261,7 @@ def decode_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def decode_link(body: bytes) -> KernelLink:
-    """What the reply to :func:`find_link` says."""
+    """Decode the reply to :func:`query_link`."""
     _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
     found = dict(decode_attributes(body[_IFINFOMSG.size :]))
     peer, namespace = found.get(_IFLA_LINK), found.get(_IFLA_LINK_NETNSID)
@@ -279,12 +279,12 @@ def decode_link(body: bytes) -> KernelLink:
 
 
 def decode_namespace_id(body: bytes) -> int:
-    """What the reply to :func:`query_namespace_id` says; negative when the other namespace has no number here."""
+    """Decode the reply to :func:`query_namespace_id`; negative if the other namespace has no id here."""
     return _number(dict(decode_attributes(body[_RTGENMSG.size :]))[_NETNSA_NSID])
 
 
 def decode_route(body: bytes) -> KernelRoute:
-    """What the reply to :func:`query_route`, or one of those to :func:`query_routes`, says."""
+    """Decode the reply to :func:`query_route`, or one of the replies to :func:`query_routes`."""
     number, length, *_ = _RTMSG.unpack_from(body)
     family = _FAMILY[number]
     found = dict(decode_attributes(body[_RTMSG.size :]))

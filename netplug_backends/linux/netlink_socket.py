@@ -1,8 +1,8 @@
-"""A netlink socket: a batch of messages out, one outcome for each back.
+"""A netlink socket: sends a batch of messages and returns one outcome for each.
 
-``dataplane`` opens one in each namespace that it programs; a socket stays in the namespace it was opened in. Only the
-last message of a batch asks to be acknowledged, yet each that fails is answered, and is told by its number. Only the
-routing family is used: kernels without the others must work.
+``dataplane`` opens one in each namespace that it programs; a socket stays in its namespace. Only the last message of a
+batch requests an acknowledgement. The kernel also reports every message that fails, by its sequence number. Only the
+routing family is used, because kernels may lack the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADER = struct.Struct("=IHHII")
 _ERROR_CODE = struct.Struct("=i")
 _TIMEVAL = struct.Struct("@ll")
 _ERROR, _DONE = 2, 3
-_ACK = 0x4
+_ACK, _CAPPED, _ACK_TLVS = 0x4, 0x100, 0x200
 _EXT_ACK_MESSAGE = 1
 _BUFFER = 1 << 16
 _RECEIVE_TIMEOUT_S = 5
@@ -36,7 +36,7 @@ _RECEIVE_TIMEOUT_S = 5
 
 @frozen
 class NetlinkOutcome:
-    """What became of one message: 0 or an error number, the kernel's words (often none), and what it replied."""
+    """The outcome of one message: 0 or an error number, the kernel's text (often empty), and the replies."""
 
     message: NetlinkMessage
     error: int = 0
@@ -49,41 +49,41 @@ class NetlinkOutcome:
         return self.replies[0]
 
     def require_success(self, *tolerated: int) -> NetlinkOutcome:
-        """This outcome, if it is a success or one of the errors that do not matter.
+        """This outcome, if it is a success or has a tolerated error.
 
         Raises:
             KernelError: any other error.
         """
         if not self.error or self.error in tolerated:
             return self
-        words = f" ({self.error_text})" if self.error_text else ""
-        raise KernelError(self.message.operation, os.strerror(self.error) + words)
+        text = f" ({self.error_text})" if self.error_text else ""
+        raise KernelError(self.message.operation, os.strerror(self.error) + text)
 
 
 @define
 class NetlinkSocket:
-    """A socket of the routing family in the namespace that the thread was in when it was opened."""
+    """A socket of the routing family, in the namespace in which it was opened."""
 
     _socket: _socket.socket
     _sequence: int = 0
 
     @classmethod
     def open(cls) -> NetlinkSocket:
-        """A new channel into the calling thread's namespace.
+        """A new socket in the calling thread's namespace.
 
         Raises:
-            KernelError: the kernel gives no socket.
+            KernelError: the kernel refuses the socket.
         """
         try:
-            opened = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_ROUTE)
+            raw_socket = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_ROUTE)
         except OSError as error:
             raise KernelError("opening a netlink socket", os.strerror(error.errno or 0)) from error
-        opened.setsockopt(_socket.SOL_SOCKET, _socket.SO_RCVTIMEO, _TIMEVAL.pack(_RECEIVE_TIMEOUT_S, 0))
-        # Kernels that cannot explain their errors, or cannot leave out the request, are understood as well.
+        raw_socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_RCVTIMEO, _TIMEVAL.pack(_RECEIVE_TIMEOUT_S, 0))
+        # Older kernels do not have these options: extended error texts, and errors without a copy of the request.
         for option in (_EXT_ACK, _CAP_ACK):
             with suppress(OSError):
-                opened.setsockopt(_SOL_NETLINK, option, 1)
-        return cls(opened)
+                raw_socket.setsockopt(_SOL_NETLINK, option, 1)
+        return cls(raw_socket)
 
     def __enter__(self) -> Self:
         return self
@@ -94,16 +94,16 @@ class NetlinkSocket:
         self._socket.close()
 
     def send_one(self, message: NetlinkMessage) -> NetlinkOutcome:
-        """Send one message and wait for what becomes of it."""
+        """Send one message and wait for its outcome."""
         return self.send((message,))[0]
 
     def send(self, messages: Sequence[NetlinkMessage]) -> tuple[NetlinkOutcome, ...]:
-        """Send a batch and wait for what becomes of it; the kernel goes on after a message that fails.
+        """Send a batch and wait for the outcomes; the kernel continues after a message that fails.
 
         A listing must be the only message of its batch.
 
         Raises:
-            DataplaneTimeout: the kernel was silent for five seconds (it answers before the sending returns).
+            DataplaneTimeout: the kernel did not answer within five seconds (normally it answers at once).
             KernelError: the socket failed.
         """
         if not messages:
@@ -120,15 +120,15 @@ class NetlinkSocket:
             raise KernelError(operation, os.strerror(error.errno or 0)) from error
 
     def _collect(self, messages: Sequence[NetlinkMessage], first: int) -> tuple[NetlinkOutcome, ...]:
-        answers = _PendingOutcomes([NetlinkOutcome(message) for message in messages], first)
-        while not answers.are_complete:
-            answers.add(self._socket.recv(_BUFFER))
-        return tuple(answers.outcomes)
+        pending = _PendingOutcomes([NetlinkOutcome(message) for message in messages], first)
+        while not pending.are_complete:
+            pending.add(self._socket.recv(_BUFFER))
+        return tuple(pending.outcomes)
 
 
 @define
 class _PendingOutcomes:
-    """Outcomes as they come in; ``first`` is the number of the first message."""
+    """Outcomes that arrive; ``first`` is the sequence number of the first message."""
 
     outcomes: list[NetlinkOutcome]
     first: int
@@ -139,21 +139,21 @@ class _PendingOutcomes:
         while offset + _HEADER.size <= len(datagram):
             length, kind, flags, number, _ = _HEADER.unpack_from(datagram, offset)
             position = number - self.first
-            # What is left of an earlier batch that was given up has a lower number.
+            # A late answer to an earlier batch has a lower number.
             if 0 <= position < len(self.outcomes):
                 self._note(position, kind, flags, datagram[offset + _HEADER.size : offset + length])
             offset += max(length + 3 & ~3, _HEADER.size)
 
     def _note(self, position: int, type_: int, flags: int, body: bytes) -> None:
-        noted = self.outcomes[position]
+        outcome = self.outcomes[position]
         if type_ in {_ERROR, _DONE}:
             (code,) = _ERROR_CODE.unpack_from(body)
             self.outcomes[position] = NetlinkOutcome(
-                noted.message, -code, _extended_ack_text(flags, body), noted.replies
+                outcome.message, -code, _extended_ack_text(flags, body), outcome.replies
             )
             self.are_complete = position == len(self.outcomes) - 1
         else:
-            self.outcomes[position] = NetlinkOutcome(noted.message, replies=(*noted.replies, body))
+            self.outcomes[position] = NetlinkOutcome(outcome.message, replies=(*outcome.replies, body))
 
 
 def _encode(messages: Sequence[NetlinkMessage], first: int) -> bytes:
@@ -167,11 +167,11 @@ def _encode(messages: Sequence[NetlinkMessage], first: int) -> bytes:
 
 
 def _extended_ack_text(flags: int, body: bytes) -> str:
-    """What the kernel says about an error in words, behind the header of the request (or the whole request)."""
-    has_words, left_out_request = flags & 0x200, flags & 0x100
-    if not has_words:
+    """The kernel's text about an error, which follows the header of the request (or the whole request)."""
+    has_text, is_capped = flags & _ACK_TLVS, flags & _CAPPED
+    if not has_text:
         return ""
     length, *_ = _HEADER.unpack_from(body, _ERROR_CODE.size)
-    skipped = _HEADER.size if left_out_request else length
+    skipped = _HEADER.size if is_capped else length
     found = dict(decode_attributes(body[_ERROR_CODE.size + skipped :]))
     return found.get(_EXT_ACK_MESSAGE, b"").rstrip(b"\0").decode(errors="replace")

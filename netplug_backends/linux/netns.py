@@ -1,8 +1,8 @@
-"""Entering a network namespace, and the way back. ``dataplane`` and ``inspection`` call it.
+"""Enters a network namespace and returns from it; the rule for "is this our own namespace". ``dataplane`` calls it.
 
-A thread that has entered sees the namespace's interfaces in new sockets and its settings in ``/proc/sys/net``; a
-socket stays where it was opened. There is no half-way state to go on from: a thread that cannot return would program
-the workload's namespace in the node's name, so the process is aborted instead.
+After entering, the thread's new sockets are in the namespace, and ``/proc/sys/net`` has its settings; an open socket
+stays in its namespace. If a thread cannot return, the process is aborted: it would otherwise program the container's
+namespace as if it were the node's.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-__all__ = ["OWN_NAMESPACE", "NamespaceDescriptors", "NamespaceGone", "entered_namespace", "is_own_namespace"]
+from netplug_core.dataplane.protocol import OWN_NAMESPACE
 
-OWN_NAMESPACE = "/proc/thread-self/ns/net"
-"""The network namespace of the calling thread."""
+__all__ = ["NamespaceDescriptors", "NamespaceGone", "entered_namespace", "is_own_namespace"]
 
 _CLONE_NEWNET = 0x40000000
-# O_NONBLOCK: the path is the runtime's, and opening a pipe would wait for its other end.
+# O_NONBLOCK: the runtime names the path; opening a pipe would block.
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ENXIO}
 
+# ctypes is loaded by need: before Python 3.12 every ADD enters a namespace, but VERSION and STATUS do not.
 if sys.version_info >= (3, 12):
 
     def _setns(descriptor: int) -> None:
@@ -52,7 +52,7 @@ else:
 
 @frozen
 class NamespaceGone(Exception):
-    """The path leads to no network namespace: nothing is there, or something else (a plain file, say)."""
+    """The path is not a network namespace: it does not exist, or is something else, such as a plain file."""
 
     path: str
     reason: str
@@ -63,7 +63,7 @@ class NamespaceGone(Exception):
 
 @frozen
 class NamespaceDescriptors:
-    """Descriptors of the namespace that was entered (``there``) and of the one to return to (``home``)."""
+    """Descriptors of the namespace that was entered and of the one to return to."""
 
     entered: int
     original: int
@@ -71,34 +71,34 @@ class NamespaceDescriptors:
 
 @contextmanager
 def entered_namespace(path: str) -> Iterator[NamespaceDescriptors]:
-    """Put the calling thread into the namespace at a path until the block ends.
+    """Move the calling thread into the namespace at a path until the block ends.
 
     Raises:
-        NamespaceGone: there is no such namespace; the block is not run.
+        NamespaceGone: there is no such namespace; the block does not run.
         OSError: it cannot be entered.
     """
-    home = os.open(OWN_NAMESPACE, _OPEN_FLAGS)
+    original = os.open(OWN_NAMESPACE, _OPEN_FLAGS)
     try:
-        there = _open(path)
+        entered = _open(path)
         try:
             try:
-                _enter(there, path)
-                yield NamespaceDescriptors(there, home)
+                _enter(entered, path)
+                yield NamespaceDescriptors(entered, original)
             finally:
-                _return(home)
+                _return(original)
         finally:
-            os.close(there)
+            os.close(entered)
     finally:
-        os.close(home)
+        os.close(original)
 
 
 def is_own_namespace(path: str) -> bool:
-    """Whether the path is the calling thread's network namespace; false for what cannot be opened."""
+    """Whether the path is the calling thread's network namespace; false if the path cannot be opened."""
     try:
-        named = os.stat(path)
+        found = os.stat(path)
     except (OSError, ValueError):
         return False
-    return _same(named, os.stat(OWN_NAMESPACE))
+    return _same(found, os.stat(OWN_NAMESPACE))
 
 
 def _open(path: str) -> int:
@@ -114,7 +114,7 @@ def _enter(descriptor: int, path: str) -> None:
     try:
         _setns(descriptor)
     except OSError as error:
-        # What the kernel answers when the descriptor is not of a namespace, or of one of another sort.
+        # The descriptor is not a namespace, or one of another type.
         if error.errno == errno.EINVAL:
             raise NamespaceGone(path, "it is something else") from None
         raise
@@ -127,7 +127,7 @@ def _return(original: int) -> None:
         if not _is_current(original):
             os.write(2, f"netplug: cannot return to the node's network namespace: {error}\n".encode())
             os.abort()
-        # Whoever may not enter a namespace may not return either, and has never left.
+        # A thread without the right to enter never left, and may not return either.
         if not isinstance(error, OSError):
             raise
 

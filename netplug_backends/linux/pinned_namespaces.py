@@ -1,8 +1,7 @@
-"""Network namespaces that outlive the process that made them: each is pinned by a bind mount over a file of its own.
+"""Network namespaces that outlive the process that created them: each is pinned by a bind mount over a file.
 
-``netplugctl lab`` makes its node and its pods this way, through ``netplug_cli.wiring.backends``. An ADD never comes
-here:
-namespaces are the runtime's business.
+``netplugctl lab`` creates its node and its pods this way, through ``netplug_cli.wiring.backends``. An ADD does not use
+it: there the runtime creates namespaces.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from attrs import frozen
 
 from netplug_backends.linux import links, netlink, sysctls
 from netplug_backends.linux.netlink_socket import NetlinkSocket
-from netplug_backends.linux.netns import OWN_NAMESPACE, NamespaceGone, entered_namespace
+from netplug_backends.linux.netns import NamespaceGone, entered_namespace
 from netplug_core.addressing import Address
-from netplug_core.dataplane.protocol import InterfaceAddress
+from netplug_core.dataplane.protocol import OWN_NAMESPACE, InterfaceAddress
 from netplug_core.errors import DataplaneError
 
 __all__ = ["NamespaceRefused", "PinnedNamespaces"]
@@ -37,7 +36,7 @@ _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 
 @frozen
 class NamespaceRefused(DataplaneError):
-    """The kernel did not let us make, enter, change or remove a network namespace (code 120)."""
+    """The kernel refused to create, enter, change or remove a network namespace (code 120)."""
 
     code: ClassVar[int] = 120
     operation: str
@@ -49,75 +48,75 @@ class NamespaceRefused(DataplaneError):
 
 
 class PinnedNamespaces:
-    """The namespaces of this machine that are pinned below some folder."""
+    """The pinned namespaces of this machine."""
 
     def make(self, path: str) -> None:
-        """Pin a new namespace over a new file; its loopback interface is up and it has no other.
+        """Pin a new namespace over a new file; its only interface is the loopback, which is up.
 
         Raises:
-            NamespaceRefused: it cannot be made; the file may be there.
+            NamespaceRefused: it cannot be created; the file may exist.
         """
         with _translated("making the network namespace", path), entered_namespace(OWN_NAMESPACE):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            # From here to the end of the block the thread is in the new one, and nobody else is.
+            # From here to the end of the block only this thread is in the new namespace.
             _call("unshare", _CLONE_NEWNET)
-            with NetlinkSocket.open() as channel:
-                _bring_up_loopback(channel)
+            with NetlinkSocket.open() as socket:
+                _bring_up_loopback(socket)
             _call("mount", os.fsencode(OWN_NAMESPACE), os.fsencode(path), None, _MS_BIND, None)
 
     def remove(self, path: str) -> None:
-        """Unpin a namespace, if one is pinned there, and remove the file; the kernel ends what nobody is in.
+        """Unpin a namespace if one is pinned, and remove the file; the kernel deletes a namespace without processes.
 
         Raises:
             NamespaceRefused: it cannot be removed.
         """
         with _translated("removing the network namespace", path):
             while _try_unmount(path):
-                pass  # mounts pile up, and each call takes the topmost
+                pass  # each call removes the topmost of several mounts
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
     def find_below(self, folder: str) -> tuple[str, ...]:
-        """The files below a folder that have a namespace pinned over them, sorted."""
+        """The files below a folder over which a namespace is pinned, sorted."""
         start = os.path.realpath(folder) + "/"
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
             mounts = [_mount_of(line) for line in table]
         return tuple(sorted({point for point, kind in mounts if kind == "nsfs" and point.startswith(start)}))
 
     def configure_node(self, path: str, addresses: Iterable[Address]) -> None:
-        """Make a namespace forward like a node, and give it addresses of its own (on its loopback interface).
+        """Enable forwarding in a namespace, as on a node, and add addresses to its loopback interface.
 
         Raises:
-            NamespaceRefused, DataplaneError: the kernel did not take it.
+            NamespaceRefused, DataplaneError: the kernel refused.
         """
         with (
             _translated("setting up the network namespace", path),
             entered_namespace(path),
-            NetlinkSocket.open() as channel,
+            NetlinkSocket.open() as socket,
         ):
             for setting in _FORWARDING:
                 if sysctls.find_sysctl(setting) is not None:
                     sysctls.write_sysctl(setting, "1")
-            index = _bring_up_loopback(channel)
+            index = _bring_up_loopback(socket)
             for address in addresses:
                 held = InterfaceAddress(address, address.family.width)
-                channel.send_one(netlink.add_address(index, "lo", held)).require_success(errno.EEXIST)
+                socket.send_one(netlink.add_address(index, "lo", held)).require_success(errno.EEXIST)
 
     def interfaces(self, path: str) -> tuple[str, ...]:
-        """The names of a namespace's interfaces, the loopback aside.
+        """The names of a namespace's interfaces, without the loopback.
 
         Raises:
-            NamespaceRefused: it is gone, or cannot be entered.
+            NamespaceRefused: the namespace is gone or cannot be entered.
         """
         with _translated("looking into the network namespace", path), entered_namespace(path):
             return tuple(name for _, name in _socket.if_nameindex() if name != "lo")
 
     @contextmanager
     def enter(self, path: str) -> Iterator[None]:
-        """Put the calling thread into a namespace until the block ends; processes it starts then are in it too.
+        """Move the calling thread into a namespace until the block ends; processes that it starts are in it too.
 
         Raises:
-            NamespaceRefused: it is gone, or cannot be entered.
+            NamespaceRefused: the namespace is gone or cannot be entered.
         """
         with ExitStack() as stack:
             with _translated("entering the network namespace", path):
@@ -137,11 +136,11 @@ def _translated(operation: str, path: str) -> Iterator[None]:
         raise NamespaceRefused(operation, path, reason + hint) from error
 
 
-def _bring_up_loopback(channel: NetlinkSocket) -> int:
-    found = links.find_link(channel, "lo")
+def _bring_up_loopback(socket: NetlinkSocket) -> int:
+    found = links.find_link(socket, "lo")
     if found is None:
         raise OSError(errno.ENODEV, "lo")
-    channel.send_one(netlink.set_up(found.index, "lo")).require_success()
+    socket.send_one(netlink.set_up(found.index, "lo")).require_success()
     return found.index
 
 
@@ -153,7 +152,7 @@ def _call(name: str, *arguments: object) -> None:
 
 
 def _try_unmount(path: str) -> bool:
-    """Take away the topmost mount over a file; false when there is none."""
+    """Unmount the topmost mount over a file; false if there is none."""
     try:
         _call("umount2", os.fsencode(path), _MNT_DETACH)
     except OSError as error:
@@ -164,9 +163,9 @@ def _try_unmount(path: str) -> bool:
 
 
 def _mount_of(line: str) -> tuple[str, str]:
-    """Where a line of mountinfo says that something is mounted, and its file system type (proc(5))."""
+    """The mount point and the file system type in a line of mountinfo (proc(5))."""
     before, _, after = line.partition(" - ")
-    # Blanks, tabs, line ends and backslashes are written as octal numbers; only these four are.
+    # The kernel writes these four characters as octal numbers.
     point = before.split(" ")[4]
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         point = point.replace(code, character)

@@ -1,7 +1,7 @@
-"""Kernel settings below ``/proc/sys``, as files. ``dataplane`` and ``inspection`` call it.
+"""Kernel settings, read and written as files below ``/proc/sys``. ``dataplane`` and ``inspection`` call it.
 
-Settings of the network are those of the namespace that the calling thread is in. Nothing runs the ``sysctl`` program:
-a path here has slashes, so that an interface's name may contain dots.
+Network settings are those of the calling thread's namespace. A path has slashes, because the name of an interface may
+contain dots; so the ``sysctl`` program is not used.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _ROOT = "/proc/sys/"
 
 
 def write_sysctl(path: str, value: str) -> None:
-    """Set a setting.
+    """Write a setting.
 
     Raises:
         OSError: the kernel has no such setting, or does not take the value.
     """
-    # The kernel reads a value from one write: it would take a second one for another value.
+    # The kernel takes each write for a whole value, so the value must go in one write.
     descriptor = os.open(_ROOT + path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         data = value.encode()
@@ -31,7 +31,7 @@ def write_sysctl(path: str, value: str) -> None:
 
 
 def find_sysctl(path: str) -> str | None:
-    """The value of a setting; None when the kernel has no such setting.
+    """The value of a setting; None if the kernel has no such setting.
 
     Raises:
         OSError: it cannot be read.
@@ -47,5 +47,5 @@ def find_sysctl(path: str) -> str | None:
 
 
 def has_ipv6() -> bool:
-    """Whether this kernel speaks IPv6 at all."""
+    """Whether this kernel supports IPv6."""
     return os.access(_ROOT + "net/ipv6", os.F_OK)

@@ -16,6 +16,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.protocol import (
+    OWN_NAMESPACE,
     AttachmentPlan,
     DataplaneTimeout,
     Difference,
@@ -33,10 +34,7 @@ from netplug_core.dataplane.protocol import (
 )
 from netplug_core.errors import NamespaceNotFound
 
-__all__ = ["OWN_NAMESPACE", "MemoryDataplane", "MemoryInterface"]
-
-OWN_NAMESPACE = "/proc/thread-self/ns/net"
-"""The path of the host's own namespace."""
+__all__ = ["MemoryDataplane", "MemoryInterface"]
 
 _HOST = OWN_NAMESPACE
 _DEFAULT_MTU = 1500

@@ -18,6 +18,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import DataplaneError
 
 __all__ = [
+    "OWN_NAMESPACE",
     "AttachmentPlan",
     "Dataplane",
     "DataplaneTimeout",
@@ -37,6 +38,10 @@ __all__ = [
     "Sysctl",
     "SysctlRequirement",
 ]
+
+
+OWN_NAMESPACE = "/proc/thread-self/ns/net"
+"""The path of the calling thread's own network namespace."""
 
 
 class Forwarding(enum.Enum):

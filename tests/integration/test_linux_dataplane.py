@@ -27,6 +27,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import (
+    OWN_NAMESPACE,
     AttachmentPlan,
     DataplaneTimeout,
     Forwarding,
@@ -188,7 +189,7 @@ def switch(libc: ctypes.CDLL, outcome: int) -> None:
 def bench(tmp_path: Path) -> Iterator[LinuxDataplaneHarness]:
     """A host of its own, which the thread of the test is in: with an address, forwarding, and no default route."""
     libc = ctypes.CDLL(None, use_errno=True)
-    home = os.open(netns.OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+    home = os.open(OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
     made = LinuxDataplaneHarness(tmp_path)
     try:
         try:
@@ -542,15 +543,15 @@ def test_errors_of_a_batch_belong_to_their_messages(bench: LinuxDataplaneHarness
 
 def test_the_thread_is_back_where_it_was_whatever_happens(bench: LinuxDataplaneHarness) -> None:
     link = link_to(bench.make_namespace())
-    own = os.stat(netns.OWN_NAMESPACE).st_ino
+    own = os.stat(OWN_NAMESPACE).st_ino
     wanted = plan(endpoint(*DUAL), link)
     bench.apply(wanted)
     bench.dataplane.verify(wanted, deadline=bench.deadline())
     bench.dataplane.find(link)
     with suppress(RuntimeError), netns.entered_namespace(link.namespace):
-        assert os.stat(netns.OWN_NAMESPACE).st_ino != own
+        assert os.stat(OWN_NAMESPACE).st_ino != own
         raise RuntimeError
-    assert os.stat(netns.OWN_NAMESPACE).st_ino == own
+    assert os.stat(OWN_NAMESPACE).st_ino == own
 
 
 LOST = """

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.linux.netns import OWN_NAMESPACE, NamespaceGone, entered_namespace, is_own_namespace
+from netplug_backends.linux.netns import NamespaceGone, entered_namespace, is_own_namespace
+from netplug_core.dataplane.protocol import OWN_NAMESPACE
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere/at/all", "/etc/hostname/x", "/", "/dev/null", "/proc/self/ns/uts"])

@@ -3,11 +3,10 @@
 import pytest
 from attrs import evolve
 
-from netplug_backends.memory.dataplane import OWN_NAMESPACE
 from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.dataplane.protocol import KernelError
+from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 from netplug_core.errors import NamespaceError, Unavailable
 from netplug_core.flows.cni.delete import delete
 from netplug_core.log import Level
