@@ -6,17 +6,17 @@ the machine does: those two kinds are kept beside the server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import pytest
-from attrs import evolve, frozen
+from attrs import define, evolve
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.write_set import fold_writes
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.records import (
@@ -29,7 +29,6 @@ from netplug_core.records import (
     Revision,
     Snapshot,
     Update,
-    WatchEvent,
     Write,
     Written,
 )
@@ -39,25 +38,21 @@ from netplug_core.testing.allocator.machine import allocator_machine
 from tests.harness.example_counts import APISERVER_EXAMPLES
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, open_client
+from tests.harness.stores import StoreWrapper
 
 pytestmark = pytest.mark.apiserver
 
 
-@frozen
-class SplitDatastore:
+@define
+class SplitStore(StoreWrapper):
     """An ordered store of two: nodes and endpoints in one, everything else on the server."""
 
-    server: KubernetesDatastore
     orchestrator_store: MemoryDatastore
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.server.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
-        for store in (self.orchestrator_store, self.server):
+        for store in (self.orchestrator_store, self.inner):
             own = [query for query in queries if self._store(query.kind) is store]
             found = store.read(own, deadline=deadline) if own else Snapshot.empty()
             answers.update(found.results)
@@ -75,14 +70,8 @@ class SplitDatastore:
                 raise evolve(error, index=index, applied=index) from error
         return tuple(made)
 
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.server.watch(start, deadline=deadline)
-
-    def close(self) -> None:
-        self.server.close()
-
     def _store(self, kind: Kind[object]) -> Datastore:
-        return self.orchestrator_store if kind in (NODE, WORKLOAD_ENDPOINT) else self.server
+        return self.orchestrator_store if kind in (NODE, WORKLOAD_ENDPOINT) else self.inner
 
 
 def resolve_written(write: Write, made: Sequence[Revision]) -> Write:
@@ -99,9 +88,8 @@ def test_the_allocator_keeps_its_invariants(api_server: ApiServer, mode: CrdMode
     @contextmanager
     def emptied(clock: Clock) -> Iterator[Datastore]:
         delete_custom_objects(api_server, mode)
-        server = KubernetesDatastore(open_client(api_server, clock=clock), mode=mode)
-        with closing(SplitDatastore(server, MemoryDatastore(MemoryMode.ORDERED, clock=clock))) as store:
-            yield store
+        with closing(KubernetesDatastore(open_client(api_server, clock=clock), mode=mode)) as server:
+            yield SplitStore(server, MemoryDatastore(MemoryMode.KUBE_LIKE, clock=clock))
 
     def cold(store: Datastore, clock: Clock) -> BlockIPAM:
         return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from attrs import define, evolve, frozen
@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import AllocationError, Unavailable
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
@@ -33,7 +33,7 @@ from netplug_core.ipam.model.block import Pairs
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.orchestrator.model import PodName, PodPhase
-from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.records import Revision, Write
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.testing.faults import (
     Fault,
@@ -45,6 +45,7 @@ from netplug_core.testing.faults import (
     ProcessDied,
 )
 from tests.harness.collector import GRACE_S, CollectorHarness
+from tests.harness.stores import StoreWrapper
 
 NODES = ("node-a", "node-b", "node-c")
 PODS = ("p0", "p1", "p2", "p3")
@@ -91,21 +92,13 @@ mishaps = st.none() | st.builds(CommitFault, st.sampled_from(CommitFaultKind), s
 
 
 @define
-class FaultyCollectorDatastore:
+class FaultyCollectorStore(StoreWrapper):
     """A store in which a mishap comes to one commit, and another actor acts just before one."""
 
-    inner: MemoryDatastore
     fault: CommitFault | None = None
     operation_at: int = 0
     operation: Callable[[], object] = lambda: None
     commits: int = 0
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        return self.inner.read(queries, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         self.commits += 1
@@ -115,9 +108,6 @@ class FaultyCollectorDatastore:
         if self.fault is not None and self.fault.at == self.commits:
             script[1] = self.fault.fault(len(writes), self.description.atomicity)
         return FaultyDatastore(self.inner, script).commit(writes, deadline=deadline)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
 
 
 class ConcurrentAction(enum.Enum):
@@ -314,7 +304,7 @@ class CollectorMachine(RuleBasedStateMachine):
         self, *, is_old: bool, is_away: bool, bound: int, mishap: CommitFault | None, rival: ConcurrentActor | None
     ) -> None:
         act_at = rival.at if rival else 0
-        self.harness.store = FaultyCollectorDatastore(
+        self.harness.store = FaultyCollectorStore(
             self.harness.inner, mishap, act_at, lambda: self.act(rival) if rival else None
         )
         self.harness.settings = evolve(self.harness.settings, max_actions=3 * bound, batch_size=bound)
@@ -424,7 +414,7 @@ class CollectorMachine(RuleBasedStateMachine):
     # --- means -------------------------------------------------------------------------------------------------------
 
     def ipam(self, mishap: CommitFault | None) -> BlockIPAM:
-        store = FaultyCollectorDatastore(self.harness.inner, mishap)
+        store = FaultyCollectorStore(self.harness.inner, mishap)
         return BlockIPAM(datastore=store, clock=self.harness.clock, chance=lambda: 0.5)
 
     def held(self) -> dict[Address, str | None]:

@@ -12,7 +12,7 @@ that is furthest behind goes on, alone. So each run is the one that its seed say
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from statistics import median
 from threading import Event, Thread
@@ -26,7 +26,6 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
@@ -34,9 +33,10 @@ from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.records import Create, Kind, List, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.records import Create, List
 from netplug_core.resources.ippool import AllowedUse, IPPool
 from netplug_core.testing.clock import ManualClock
+from tests.harness.stores import HookedStore
 
 NODES, BLOCKS = 32, 16
 POOL = Prefix.parse("10.0.0.0/22")
@@ -107,34 +107,6 @@ class SimulatedNodeClock:
 
 
 @define
-class RemoteDatastore:
-    """A store at the other end of a wire: each call takes time, and is counted."""
-
-    inner: Datastore
-    clock: SimulatedNodeClock
-    calls: int = 0
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        self._take_time()
-        return self.inner.read(queries, deadline=deadline)
-
-    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        self._take_time()
-        return self.inner.commit(writes, deadline=deadline)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
-
-    def _take_time(self) -> None:
-        self.calls += 1
-        self.clock.sleep(LATENCY_S)
-
-
-@define
 class ContentionRun:
     """One run: what each node was given, how often it asked the store, and how long it took."""
 
@@ -185,7 +157,9 @@ def run_contention(
 
     def act(who: int) -> None:
         clock, chance = SimulatedNodeClock(turns, who), chance_sequence(seed, who)
-        store = RemoteDatastore(run.store, clock)
+        store = HookedStore(
+            run.store, before_read=lambda: clock.sleep(LATENCY_S), before_commit=lambda: clock.sleep(LATENCY_S)
+        )
         warm = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset({HANDLE})) if is_warm else None
         ipam = BlockIPAM(datastore=store, clock=clock, chance=lambda: next(chance), order=order, cache=warm)
         turns.begin(who)

@@ -12,7 +12,7 @@ that holds nothing: it starts from addresses, and handles are written before and
 business, or the next DEL's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from attrs import define, field, frozen
@@ -24,11 +24,12 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import CNIResult
 from netplug_core.dataplane.protocol import LinkExists
-from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
-from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.datastore.protocol import Atomicity
+from netplug_core.records import Query, Revision, Snapshot, Write
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import FaultyDatastore, ProcessDeath, ProcessDied
 from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, POD, CNINodeHarness, ContainerInterface
+from tests.harness.stores import StoreWrapper
 
 OTHER = ContainerInterface(id="other", netns="/run/netns/other")
 BRIDGE = {"type": "bridge", "nodename": "node-1"}
@@ -68,22 +69,14 @@ class ProcessLifetime:
 
 
 @define
-class DyingDatastore:
+class DyingStore(StoreWrapper):
     """A store as one process sees it that may die before, within (ordered stores) and after any commit."""
 
-    inner: Datastore
     lifetime: ProcessLifetime
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         self.lifetime.require_alive()
         return self.inner.read(queries, deadline=deadline)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         is_atomic = self.description.atomicity is Atomicity.ATOMIC
@@ -161,7 +154,7 @@ class KilledFlowNode:
         """Run a flow in a process of its own; whether it died in it."""
         bench = self.harness
         bench.store, bench.dataplane.before_effect, bench.host.lock_wait = (
-            DyingDatastore(bench.memory, life),
+            DyingStore(bench.memory, life),
             life.effect,
             life.require_alive,
         )

@@ -11,7 +11,7 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TypeVar
 
@@ -26,9 +26,10 @@ from netplug_core.errors import AllocationError, ContentionExhausted, NetplugErr
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest, Shortfall
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.records import Query, Revision, Snapshot, Write
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.settings.model import DatastoreSettings
+from tests.harness.stores import StoreWrapper
 
 __all__ = ["CALL_TIMEOUT_S"]
 
@@ -42,24 +43,16 @@ MAX_HELD = 6
 CLOCK = SystemClock()
 
 
-class TimedDatastore:
-    """A store that tells of every call how long it took and how it ended."""
-
-    def __init__(self, store: EtcdDatastore) -> None:
-        self._store = store
-        self.description = store.description
+class TimedStore(StoreWrapper):
+    """A store that prints of every call how long it took and how it ended."""
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries from one moment."""
-        return _timed("read", deadline, lambda: self._store.read(queries, deadline=deadline))
+        return _timed("read", deadline, lambda: self.inner.read(queries, deadline=deadline))
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes."""
-        return _timed("commit", deadline, lambda: self._store.commit(writes, deadline=deadline))
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        """Changes after the revisions given; nobody here asks."""
-        return self._store.watch(start, deadline=deadline)
+        return _timed("commit", deadline, lambda: self.inner.commit(writes, deadline=deadline))
 
 
 def _timed(call: str, deadline: Deadline, made: Callable[[], T]) -> T:
@@ -147,7 +140,7 @@ if __name__ == "__main__":
         random_below=lambda below: int(number) % below,
     )
     with closing(EtcdDatastore(client)) as store:
-        ipam = BlockIPAM(datastore=TimedDatastore(store), clock=CLOCK, chance=random.random)
+        ipam = BlockIPAM(datastore=TimedStore(store), clock=CLOCK, chance=random.random)
         worker = Worker(ipam, f"w{number}", node)
         while not os.path.exists(stop_file):
             worker.step()

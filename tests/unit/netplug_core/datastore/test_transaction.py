@@ -1,14 +1,13 @@
 """Read, decide, commit, again: how often, how long, and what is raised in the end."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-from attrs import define, field
+from attrs import define
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.protocol import DatastoreDescription
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, WriteGate
 from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
 from netplug_core.records import (
@@ -24,15 +23,14 @@ from netplug_core.records import (
     OutcomeUnknown,
     Query,
     Require,
-    Revision,
     Snapshot,
     Update,
-    WatchEvent,
     Write,
     Written,
 )
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
+from tests.harness.stores import HookedStore
 
 COUNTER: Kind[int] = Kind("Counter", ("name",))
 ONE, TWO = COUNTER.key("one"), COUNTER.key("two")
@@ -41,40 +39,15 @@ MANY = range(1, 1000)
 Rule = Callable[[Snapshot], Decision[int] | NeedMore]
 
 
-@define
-class TransactionHarness:
-    """A store whose calls are noted with the time they were given, and what a resident process remembers of it.
-
-    ``before_commit`` is what happens to a call just before its commit arrives, ``behind_commit`` behind it; ``chance``
-    is asked before each wait.
-    """
+@define(kw_only=True)
+class TransactionHarness(HookedStore):
+    """A store with its clock, and the cache of a resident process. ``chance`` is asked before each wait."""
 
     clock: ManualClock
     memory: MemoryDatastore
     warm: DatastoreCache
-    deadlines_s: list[float] = field(factory=list)
-    before_commit: Callable[[], None] = lambda: None
-    after_commit: Callable[[], None] = lambda: None
     chance: Callable[[], float] = lambda: 0.5
     gate: WriteGate | None = None
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.memory.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        self.deadlines_s.append(deadline.remaining_s)
-        return self.memory.read(queries, deadline=deadline)
-
-    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        self.deadlines_s.append(deadline.remaining_s)
-        self.before_commit()
-        revisions = self.memory.commit(writes, deadline=deadline)
-        self.after_commit()
-        return revisions
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.memory.watch(start, deadline=deadline)
 
     def run(
         self,
@@ -116,7 +89,10 @@ def bench() -> TransactionHarness:
     clock = ManualClock()
     memory = MemoryDatastore(clock=clock)
     return TransactionHarness(
-        clock, memory, DatastoreCache.for_datastore(memory, clock=clock, uncached_kinds=frozenset())
+        inner=memory,
+        clock=clock,
+        memory=memory,
+        warm=DatastoreCache.for_datastore(memory, clock=clock, uncached_kinds=frozenset()),
     )
 
 

@@ -21,7 +21,8 @@ from netplug_core.records import Get, OutcomeUnknown, Revision, Write
 from netplug_core.testing.faults import LostReply
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 from tests.harness.ipam_service import NOTE_KIND, make_cluster, note_endpoint_part
-from tests.unit.netplug_core.flows.ipam.test_service_faults import ScriptedDatastore, Send, answered_too_late
+from tests.harness.stores import ScriptedStore, SendWrites
+from tests.unit.netplug_core.flows.ipam.test_service_faults import answered_too_late
 
 BLOCK_0 = "10.0.0.0/26"
 
@@ -208,11 +209,11 @@ def test_a_lost_reply_gives_the_addresses_once(bench: IPAMHarness) -> None:
 def test_trap_45_who_is_told_to_stop_takes_back_what_the_memory_does_not_know_of(
     bench: IPAMHarness, error: BaseException
 ) -> None:
-    def stopped(send: Send) -> tuple[Revision, ...]:
+    def stopped(send: SendWrites) -> tuple[Revision, ...]:
         send(None)
         raise error
 
-    ipam = evolve(bench.ipam(), datastore=ScriptedDatastore(bench.store, [stopped]))
+    ipam = evolve(bench.ipam(), datastore=ScriptedStore(bench.store, scripts=[stopped]))
     with pytest.raises(type(error)):
         ipam.assign(make_request("h", ipv4(), ipv6()), note_endpoint_part(), deadline=bench.deadline)
     assert bench.held().keys() == {"10.0.0.0", "fd00::"}
@@ -238,7 +239,7 @@ def test_trap_45_who_is_told_to_stop_right_behind_the_commit_takes_it_back(bench
 
 
 def test_trap_45_a_reply_that_came_too_late_is_taken_back_though_nothing_was_read(bench: IPAMHarness) -> None:
-    store = ScriptedDatastore(bench.store, [answered_too_late(bench)])
+    store = ScriptedStore(bench.store, scripts=[answered_too_late(bench)])
     with pytest.raises(OutcomeUnknown):
         evolve(bench.ipam(), datastore=store).assign(make_request("h"), note_endpoint_part(), deadline=bench.deadline)
     assert bench.held().keys() == {"10.0.0.0", "fd00::"}
@@ -248,18 +249,18 @@ def test_trap_45_a_reply_that_came_too_late_is_taken_back_though_nothing_was_rea
 def test_a_handle_that_was_presumed_absent_and_held_addresses_keeps_them(bench: IPAMHarness) -> None:
     """The first commit meets the handle; the second one, made from a read, is answered too late."""
     elsewhere(bench, lambda other: other.assign_or_refuse("h"))
-    store = ScriptedDatastore(bench.store, [lambda send: send(None), answered_too_late(bench)])
+    store = ScriptedStore(bench.store, scripts=[lambda send: send(None), answered_too_late(bench)])
     with pytest.raises(OutcomeUnknown):
         evolve(bench.ipam(), datastore=store).assign(make_request("h", ipv4(2)), NO_ENDPOINT, deadline=bench.deadline)
-    assert store.commits == 2
+    assert len(store.commits) == 2
     assert bench.held()["10.0.0.1"] == "h"
 
 
 def test_a_store_that_is_away_is_not_answered_from_memory(bench: IPAMHarness) -> None:
-    def away(_send: Send) -> tuple[Revision, ...]:
+    def away(_send: SendWrites) -> tuple[Revision, ...]:
         raise Unavailable("the store", "away")
 
-    ipam = evolve(bench.ipam(), datastore=ScriptedDatastore(bench.store, [away]))
+    ipam = evolve(bench.ipam(), datastore=ScriptedStore(bench.store, scripts=[away]))
     with pytest.raises(Unavailable):
         ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
     assert bench.cache is not None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import pytest
-from attrs import define, evolve, field
+from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address
-from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import (
     ConfigurationError,
     ContentionExhausted,
@@ -24,19 +23,15 @@ from netplug_core.ipam.allocation.request import AssignRequest, ReleaseItem, Rel
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.records import (
     Conflict,
-    Kind,
     NotSupported,
     OutcomeUnknown,
-    Query,
     Revision,
-    Snapshot,
-    WatchEvent,
-    Write,
 )
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import Fault, LostRace, LostReply, LostRequest, ProcessDeath, ProcessDied, RunBefore
 from tests.harness.ipam import NODE, IPAMHarness, ipv4, ipv6, make_request
 from tests.harness.ipam_service import NOTE_KIND, make_cluster, note_endpoint_part
+from tests.harness.stores import CommitScript, HookedStore, ScriptedStore, SendWrites
 
 WISH = make_request("h", ipv4(), ipv6())
 BLOCK_0 = "10.0.0.0/26"
@@ -130,45 +125,11 @@ def test_a_release_whose_reply_was_lost_tells_what_it_freed(bench: IPAMHarness) 
 
 # --- what a call that fails takes back ---------------------------------------------------------------------------
 
-Send = Callable[[int | None], tuple[Revision, ...]]
-CommitScript = Callable[[Send], tuple[Revision, ...]]
-
-
-@define
-class ScriptedDatastore:
-    """A store whose commits suffer what is written for them, in order; those beyond the list are lucky.
-
-    A mishap is handed what sends the first writes of the commit, or all of them.
-    """
-
-    inner: Datastore
-    scripts: Sequence[CommitScript]
-    commits: int = 0
-    deadlines_s: list[float] = field(factory=list)
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        self.deadlines_s.append(deadline.remaining_s)
-        return self.inner.read(queries, deadline=deadline)
-
-    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        def send(applied: int | None) -> tuple[Revision, ...]:
-            return self.inner.commit(writes[:applied], deadline=deadline)
-
-        self.commits += 1
-        return self.scripts[self.commits - 1](send) if self.commits <= len(self.scripts) else send(None)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
-
 
 def raise_before_commit(error: BaseException) -> CommitScript:
     """The process is told to stop before the commit leaves it."""
 
-    def mishap(_send: Send) -> tuple[Revision, ...]:
+    def mishap(_send: SendWrites) -> tuple[Revision, ...]:
         raise error
 
     return mishap
@@ -177,7 +138,7 @@ def raise_before_commit(error: BaseException) -> CommitScript:
 def raise_after_commit(error: BaseException) -> CommitScript:
     """The process is told to stop when the commit is made."""
 
-    def mishap(send: Send) -> tuple[Revision, ...]:
+    def mishap(send: SendWrites) -> tuple[Revision, ...]:
         send(None)
         raise error
 
@@ -187,7 +148,7 @@ def raise_after_commit(error: BaseException) -> CommitScript:
 def answered_too_late(harness: IPAMHarness, applied: int | None = None) -> CommitScript:
     """The store does what it is asked, or so many writes of it, and the answer does not come in time."""
 
-    def mishap(send: Send) -> tuple[Revision, ...]:
+    def mishap(send: SendWrites) -> tuple[Revision, ...]:
         send(applied)
         harness.clock.sleep(120)
         raise OutcomeUnknown("the store", "no answer", applied or 0)
@@ -198,7 +159,7 @@ def answered_too_late(harness: IPAMHarness, applied: int | None = None) -> Commi
 def lost_too_late(harness: IPAMHarness, applied: int) -> CommitScript:
     """Another writer was first at a write of an ordered store, and no time is left."""
 
-    def mishap(send: Send) -> tuple[Revision, ...]:
+    def mishap(send: SendWrites) -> tuple[Revision, ...]:
         send(applied)
         harness.clock.sleep(120)
         raise Conflict(ippool_key("main"), applied, None, applied)
@@ -218,22 +179,22 @@ REFUSALS: list[NetplugError] = [
 def refused_at(applied: int, error: NetplugError) -> CommitScript:
     """An ordered store makes so many writes, and may not make the next one."""
 
-    def mishap(send: Send) -> tuple[Revision, ...]:
+    def mishap(send: SendWrites) -> tuple[Revision, ...]:
         send(applied)
         raise error
 
     return mishap
 
 
-def unanswered(send: Send) -> tuple[Revision, ...]:
+def unanswered(send: SendWrites) -> tuple[Revision, ...]:
     """The store does what it is asked, and there is time to look."""
     send(None)
     raise OutcomeUnknown("the store", "no answer")
 
 
-def suffer(harness: IPAMHarness, *mishaps: CommitScript, wish: AssignRequest = WISH) -> ScriptedDatastore:
+def suffer(harness: IPAMHarness, *mishaps: CommitScript, wish: AssignRequest = WISH) -> ScriptedStore:
     """Assign over a store that is unlucky."""
-    store = ScriptedDatastore(harness.store, mishaps)
+    store = ScriptedStore(harness.store, scripts=mishaps)
     evolve(harness.ipam(), datastore=store).assign(wish, note_endpoint_part(), deadline=harness.deadline)
     return store
 
@@ -243,25 +204,25 @@ def assert_nothing_is_left(harness: IPAMHarness) -> None:
 
 
 def test_nothing_that_was_not_sent_is_taken_back(bench: IPAMHarness) -> None:
-    store = ScriptedDatastore(bench.store, [raise_before_commit(Unavailable("the store", "away"))])
+    store = ScriptedStore(bench.store, scripts=[raise_before_commit(Unavailable("the store", "away"))])
     with pytest.raises(Unavailable, match="away") as caught:
         evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
-    assert (store.commits, len(store.deadlines_s)) == (1, 2)  # neither a read nor a commit more
+    assert (len(store.commits), len(store.reads)) == (1, 2)  # neither a read nor a commit more
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_reply_that_is_lost_in_time_is_looked_up_and_nothing_is_taken_back(bench: IPAMHarness) -> None:
-    assert suffer(bench, unanswered).commits == 1
+    assert len(suffer(bench, unanswered).commits) == 1
     assert bench.held() == {"10.0.0.0": "h", "fd00::": "h"}
 
 
 def test_trap_45_what_a_reply_that_came_too_late_may_mean_is_taken_back_in_time_of_its_own(bench: IPAMHarness) -> None:
     """The deadline has passed by then; taking back has another one (and trap 5: it cannot be used up by waiting)."""
-    store = ScriptedDatastore(bench.store, [answered_too_late(bench)])
+    store = ScriptedStore(bench.store, scripts=[answered_too_late(bench)])
     with pytest.raises(OutcomeUnknown, match="no answer") as caught:
         evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
     assert not hasattr(caught.value, "__notes__")
-    assert store.commits == 2
+    assert len(store.commits) == 2
     assert store.deadlines_s[-1] > 0
     assert_nothing_is_left(bench)
     assert set(bench.affinities().values()) == {"confirmed"}  # the node's next pod needs a block all the same
@@ -284,10 +245,10 @@ def test_a_lost_race_that_left_no_handle_has_nothing_to_take_back() -> None:
     handle = next(index for index, write in enumerate(writes) if "IPAMHandle" in str(getattr(write, "key", "")))
     for applied, commits in ((handle, 1), (handle + 1, 2)):
         bench = make_cluster(MemoryMode.ORDERED)
-        store = ScriptedDatastore(bench.store, [lost_too_late(bench, applied)])
+        store = ScriptedStore(bench.store, scripts=[lost_too_late(bench, applied)])
         with pytest.raises(ContentionExhausted):
             evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
-        assert store.commits == commits
+        assert len(store.commits) == commits
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
@@ -322,10 +283,10 @@ def test_a_handle_that_held_addresses_before_keeps_them_when_a_right_is_missing(
 
 def test_an_atomic_store_that_refuses_has_written_nothing() -> None:
     bench = make_cluster(MemoryMode.ATOMIC)
-    store = ScriptedDatastore(bench.store, [refused_at(0, REFUSALS[0])])
+    store = ScriptedStore(bench.store, scripts=[refused_at(0, REFUSALS[0])])
     with pytest.raises(Unauthorized):
         evolve(bench.ipam(), datastore=store).assign(WISH, note_endpoint_part(), deadline=bench.deadline)
-    assert (store.commits, len(store.deadlines_s)) == (1, 2)
+    assert (len(store.commits), len(store.reads)) == (1, 2)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
@@ -338,7 +299,7 @@ def test_trap_45_who_is_told_to_stop_takes_back_first(bench: IPAMHarness, error:
 
 
 def test_trap_45_who_is_told_to_stop_behind_the_deadline_takes_back_too(bench: IPAMHarness) -> None:
-    def late(send: Send) -> tuple[Revision, ...]:
+    def late(send: SendWrites) -> tuple[Revision, ...]:
         send(None)
         bench.clock.sleep(120)
         raise KeyboardInterrupt
@@ -352,7 +313,7 @@ def test_a_call_that_is_stopped_between_two_attempts_takes_back(bench: IPAMHarne
     def chance() -> float:
         raise KeyboardInterrupt
 
-    ipam = evolve(bench.ipam(), datastore=ScriptedDatastore(bench.store, [unanswered]), chance=chance)
+    ipam = evolve(bench.ipam(), datastore=ScriptedStore(bench.store, scripts=[unanswered]), chance=chance)
     with pytest.raises(KeyboardInterrupt):
         ipam.assign(WISH, note_endpoint_part(), deadline=bench.deadline)
     assert_nothing_is_left(bench)
@@ -363,7 +324,7 @@ def test_a_handle_that_this_call_wrote_itself_is_not_taken_for_an_older_one() ->
     bench = make_cluster(MemoryMode.ORDERED)
     made = writes_of_a_first_assignment(bench) - 3  # the handle is written, and no address is taken
 
-    def cut(send: Send) -> tuple[Revision, ...]:
+    def cut(send: SendWrites) -> tuple[Revision, ...]:
         send(made)
         raise OutcomeUnknown("the store", "no answer", made)
 
@@ -374,7 +335,7 @@ def test_a_handle_that_this_call_wrote_itself_is_not_taken_for_an_older_one() ->
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("the store", "no answer"), KeyboardInterrupt()])
 def test_a_handle_that_held_addresses_before_keeps_them(bench: IPAMHarness, error: BaseException) -> None:
-    def too_late(send: Send) -> tuple[Revision, ...]:
+    def too_late(send: SendWrites) -> tuple[Revision, ...]:
         send(None)
         bench.clock.sleep(120)
         raise error
@@ -399,10 +360,10 @@ def test_what_cannot_be_taken_back_is_said_beside_the_reason(bench: IPAMHarness)
 
 
 def test_addresses_without_a_handle_cannot_be_told_apart_and_stay(bench: IPAMHarness) -> None:
-    store = ScriptedDatastore(bench.store, [answered_too_late(bench)])
+    store = ScriptedStore(bench.store, scripts=[answered_too_late(bench)])
     with pytest.raises(OutcomeUnknown):
         evolve(bench.ipam(), datastore=store).assign(make_request(None), note_endpoint_part(), deadline=bench.deadline)
-    assert store.commits == 1
+    assert len(store.commits) == 1
     assert bench.held() == {"10.0.0.0": None}
 
 
@@ -413,14 +374,8 @@ def test_a_lost_reply_of_a_request_without_a_handle_is_not_tried_again(bench: IP
 
 
 def test_a_store_that_is_slow_to_answer_ends_the_call_at_its_deadline(bench: IPAMHarness) -> None:
-    class Slow(ScriptedDatastore):
-        def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-            found = super().read(queries, deadline=deadline)
-            bench.clock.sleep(61)
-            return found
-
     with pytest.raises(Unavailable, match="this process: the deadline passed while reading"):
-        evolve(bench.ipam(), datastore=Slow(bench.store, [])).assign(
+        evolve(bench.ipam(), datastore=HookedStore(bench.store, after_read=lambda: bench.clock.sleep(61))).assign(
             WISH, note_endpoint_part(), deadline=bench.deadline
         )
     assert_nothing_is_left(bench)
@@ -430,7 +385,7 @@ def test_a_refusal_after_a_lost_reply_leaves_nothing() -> None:
     """The first try had taken what there was; the second one finds it, and may not have it any more."""
     bench = make_cluster()
 
-    def lost(send: Send) -> tuple[Revision, ...]:
+    def lost(send: SendWrites) -> tuple[Revision, ...]:
         send(None)
         bench.release("h")
         bench.remove(ippool_key("main"))

@@ -4,20 +4,20 @@ Warm (a resident process): no read and one commit. Cold (a process per call): at
 assignment and for a release; the first on a node at most three and one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from attrs import define, evolve
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.errors import ContentionExhausted, Unauthorized
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import LinkLayer, ReleaseRequest, Wanted
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
-from netplug_core.records import Create, Get, Kind, OutcomeUnknown, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.records import Create, Get, Kind, OutcomeUnknown, Revision, Write
 from netplug_core.testing.faults import Fault, LostRace, LostReply, RunBefore
 from tests.harness.ipam import OTHER_NODE, IPAMHarness, first_block_first, ipv4, ipv6, make_request, specific
+from tests.harness.stores import RecordingStore
 
 NOTE: Kind[str] = Kind("Note", ("name",))
 
@@ -230,35 +230,22 @@ def test_two_nodes_that_lose_to_each_other_both_get_their_address() -> None:
 
 
 @define
-class ReadOnlyDatastore:
+class ReadOnlyStore(RecordingStore):
     """A store that lets this client read and not write."""
 
-    inner: Datastore
-    commits: int = 0
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        return self.inner.read(queries, deadline=deadline)
-
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        self.commits += 1
+        self.commits.append(tuple(writes))
         raise Unauthorized("the store", "may not write")
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
 
 
 def test_who_may_not_write_is_told_at_once() -> None:
     """Trap 31: no right is won by asking a hundred times."""
     bench = plain()
-    store = ReadOnlyDatastore(bench.store)
+    store = ReadOnlyStore(bench.store)
     ipam = BlockIPAM(datastore=store, clock=bench.clock, chance=lambda: 0.5, order=first_block_first)
     with pytest.raises(Unauthorized, match="may not write"):
         ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
-    assert (store.commits, bench.clock.elapsed_ns) == (1, 0)
+    assert (len(store.commits), bench.clock.elapsed_ns) == (1, 0)
 
 
 def test_what_a_lost_reply_left_is_taken_back_with_time_of_its_own() -> None:

@@ -1,20 +1,17 @@
 """The collector's rules by themselves: one read and one commit a batch. ``flows/test_collect`` has races and ends."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 
 import pytest
-from attrs import define, field
 
-from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Prefix
-from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import DatastoreDescription
 from netplug_core.ipam.model.affinity import AffinityState
 from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
-from netplug_core.records import ABSENT, Create, Kind, Query, Require, Revision, Snapshot, WatchEvent, Write
+from netplug_core.records import ABSENT, Create, Require
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from tests.harness.collector import GRACE_S, CollectorHarness
+from tests.harness.stores import RecordingStore
 
 
 @pytest.fixture
@@ -68,28 +65,6 @@ def test_a_batch_takes_one_read_and_one_commit(
     assert (calls.reads - reads, calls.commits - commits) == (1, 1)
 
 
-@define
-class RecordingDatastore:
-    """A store that remembers what was sent to it."""
-
-    inner: MemoryDatastore
-    sent: list[Write] = field(factory=list)
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        return self.inner.read(queries, deadline=deadline)
-
-    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        self.sent.extend(writes)
-        return self.inner.commit(writes, deadline=deadline)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
-
-
 @pytest.mark.parametrize("leave", [leaked, wrong, cooled, claimed, unowned])
 def test_nothing_is_written_unless_the_cluster_is_still_unlocked(
     bench: CollectorHarness, leave: Callable[[CollectorHarness], None]
@@ -97,10 +72,11 @@ def test_nothing_is_written_unless_the_cluster_is_still_unlocked(
     leave(bench)
     bench.tick()
     bench.clock.sleep(GRACE_S)
-    bench.store = store = RecordingDatastore(bench.inner)
+    bench.store = store = RecordingStore(bench.inner)
     bench.tick()
-    assert store.sent[0] == Require(CLUSTER_INFORMATION_KEY, ABSENT)
-    assert not any(isinstance(write, Create) for write in store.sent)
+    sent = [write for writes in store.commits for write in writes]
+    assert sent[0] == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    assert not any(isinstance(write, Create) for write in sent)
 
 
 def test_a_handle_that_names_no_block_is_deleted(bench: CollectorHarness) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -10,11 +10,11 @@ from attrs import define, evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released, ReleaseRequest
 from netplug_core.ipam.protocol import IPAM, EndpointWrites
-from netplug_core.records import Kind, Query, Require, RequireUnchanged, Revision, Snapshot, WatchEvent, Write
+from netplug_core.records import Require, RequireUnchanged, Revision, Write
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.testing.allocator.client import CallFault, FaultKind
 from netplug_core.testing.allocator.harness import AllocatorHarness
@@ -27,6 +27,7 @@ from netplug_core.testing.allocator.scenarios import (
     run_with_faults,
 )
 from netplug_core.testing.clock import ManualClock
+from tests.harness.stores import StoreWrapper
 
 AlterWrites = Callable[[Sequence[Write]], Sequence[Write]]
 
@@ -35,25 +36,14 @@ FIRST, RELEASE = NAMED["the first address of a node"], NAMED["a release of sever
 
 
 @define
-class AlteringDatastore:
-    """A store that does not do what it is told."""
+class AlteringStore(StoreWrapper):
+    """A store that changes the writes of each commit."""
 
-    inner: MemoryDatastore
     alter: AlterWrites
-
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        return self.inner.read(queries, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         made = iter(self.inner.commit(self.alter(writes), deadline=deadline))
         return tuple(next(made, Revision("")) for _write in writes)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
 
 
 def unaltered(writes: Sequence[Write]) -> Sequence[Write]:
@@ -108,7 +98,7 @@ def make_harness(
     alter: AlterWrites = unaltered,
 ) -> AllocatorHarness:
     clock = ManualClock()
-    store = AlteringDatastore(MemoryDatastore(mode, clock=clock), alter)
+    store = AlteringStore(MemoryDatastore(mode, clock=clock), alter)
     return AllocatorHarness(store=store, clock=clock, open_ipam=open_ipam)
 
 
