@@ -14,7 +14,8 @@ from netplug_cli.lab.stores import ExternalServers, is_kubernetes
 from netplug_cli.lab.world import LabWorld
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.ipam.affinities import relinquish_node
-from netplug_core.flows.resources import changes
+from netplug_core.flows.resources.delete import delete
+from netplug_core.flows.resources.read import list_all
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.records import Record
@@ -50,7 +51,7 @@ def remove_from_external_servers(world: LabWorld, folder: LabFolder, lab: Lab) -
 def _remove_records(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]:
     session = world.session
     with world.open_store(lab, folder) as store:
-        pools = tuple(changes.list_all(store, get_kind("IPPool"), deadline=session.deadline()))
+        pools = tuple(list_all(store, get_kind("IPPool"), deadline=session.deadline()))
         mine = [record for record in pools if (LAB_LABEL, lab.uid) in record.value.metadata.labels]
         was_attached = any(pod.is_attached for pod in lab.pods)
         # Names prove nothing: another lab that is up there calls its pools and its pods the same.
@@ -59,7 +60,7 @@ def _remove_records(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[st
         elif mine or was_attached:
             _release_addresses(world, store, lab)
         for record in mine:
-            outcome = changes.delete(store, record.key, pace=session.pace())
+            outcome = delete(store, record.key, pace=session.pace())
             yield from outcome.warnings
             world.progress.info(f"{record.key} deleted{'' if outcome.warnings else ', no address of it is held'}")
 

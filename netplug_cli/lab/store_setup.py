@@ -18,7 +18,9 @@ from netplug_cli.lab.relays import start_relays
 from netplug_cli.lab.servers import require_etcd, start_servers, wait_until_ready
 from netplug_cli.lab.stores import ExternalServers, OwnServers, SqliteStore, is_kubernetes
 from netplug_cli.lab.world import LabWorld
-from netplug_core.flows.resources import changes, overview
+from netplug_core.flows.resources.create import create
+from netplug_core.flows.resources.overview import read_utilization
+from netplug_core.flows.resources.read import find
 from netplug_core.names import API_VERSION
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping
@@ -39,7 +41,7 @@ def require_servers(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
             cluster.require_ready()
         return
     with world.open_store(lab, folder) as store:
-        changes.find(store, [ippool_key(pool.name) for pool in LAB_POOLS], deadline=world.session.deadline())
+        find(store, [ippool_key(pool.name) for pool in LAB_POOLS], deadline=world.session.deadline())
 
 
 def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[str]:
@@ -79,7 +81,7 @@ def make_pod_object(world: LabWorld, folder: LabFolder, lab: Lab, pod: LabPod) -
 def count_held_addresses(world: LabWorld, folder: LabFolder, lab: Lab) -> int:
     """How many addresses of the lab's pools are still held."""
     with world.open_store(lab, folder) as store:
-        usage = overview.read_utilization(store, deadline=world.session.deadline())
+        usage = read_utilization(store, deadline=world.session.deadline())
     names = {pool.name for pool in LAB_POOLS}
     return sum(pool.in_use for pool in usage if pool.name in names)
 
@@ -116,7 +118,7 @@ def _create_pools(world: LabWorld, folder: LabFolder, lab: Lab) -> Iterator[str]
     with world.open_store(lab, folder) as store:
         for document in documents:
             manifest = manifest_from_mapping(document, source=folder.pools_file)
-            outcome = changes.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
+            outcome = create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
             yield f"{outcome.key} {outcome.effect.value}"
 
 

@@ -20,7 +20,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import AllocationError
 from netplug_core.flows.readiness import READINESS_GATE
-from netplug_core.flows.resources import changes
+from netplug_core.flows.resources.create import create
 from netplug_core.ipam.allocation.block_order import hashed_start
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.release import decide_release, release_queries
@@ -111,7 +111,7 @@ def _create_resources(scenario: Scenario, store: Datastore, clock: Clock) -> Non
     numbers = count(1)
     configuration = (scenario.configuration,) if scenario.configuration else ()
     for resource in (*scenario.reservations, *configuration, *scenario.pools, *scenario.nodes):
-        changes.create(
+        create(
             store,
             Manifest(resource=resource),
             pace=Pace(clock=clock, deadline=Deadline.after(clock, _TIMEOUT_S), chance=lambda: 0.0),

@@ -11,15 +11,37 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.changes import apply, create, delete, find, list_all, replace
+from netplug_core.flows.resources.apply import apply
+from netplug_core.flows.resources.create import create
+from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import Outcome
+from netplug_core.flows.resources.read import find, list_all
+from netplug_core.flows.resources.replace import replace
 from netplug_core.records import Create, Key, Record, Revision
+from netplug_core.resources.clusterinformation import ClusterInformation
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, get_kind
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node
+from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, FaultyDatastore
+
+NODE = Node(metadata=Metadata(name="node-a", labels=(("rack", "a"),)))
+RESERVATION = IPReservation(
+    metadata=Metadata(name="routers"), spec=IPReservationSpec(reserved=(Prefix.parse("10.0.0.0/30"),))
+)
+CONFIGURATION = IPAMConfiguration(metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(cooldown_s=60))
+PROFILE = Profile(metadata=Metadata(name="web"), spec=ProfileSpec(ingress=(ProfileRule(action=RuleAction.ALLOW),)))
+CLUSTER = ClusterInformation(metadata=Metadata(name="default"))
+ENDPOINT = WorkloadEndpoint(
+    metadata=Metadata(name="w", namespace="default"),
+    spec=WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0"),
+)
 
 
 def make_pool(cidr: str = "10.0.0.0/16", name: str = "p", **spec: object) -> IPPool:

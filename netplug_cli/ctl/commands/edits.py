@@ -12,7 +12,7 @@ import click
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import session_of
-from netplug_core.flows.resources import changes as flows
+from netplug_core.flows.resources.edit import edit
 from netplug_core.flows.resources.labels import Overwriting, remove_label, set_label
 from netplug_core.resources.patch import apply_merge_patch
 
@@ -90,5 +90,5 @@ def patch(context: click.Context, kind: str, name: str, changes: Mapping[str, ob
     (key,) = parse_keys(row, [name], namespace)
     session, report = session_of(context), ChangeReport(Verb.PATCH)
     with session.open_datastore() as store, report.collect_errors(row.name):
-        report.add_success(flows.edit(store, key, partial(apply_merge_patch, patch=changes), pace=session.pace()))
+        report.add_success(edit(store, key, partial(apply_merge_patch, patch=changes), pace=session.pace()))
     return report.print_summary()

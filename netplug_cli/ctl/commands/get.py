@@ -16,7 +16,7 @@ from netplug_cli.ctl.errors import InputError
 from netplug_cli.ctl.session import Session, session_of
 from netplug_cli.ctl.tables import Width, format_resources
 from netplug_cli.formatting import print_error
-from netplug_core.flows.resources import changes as flows
+from netplug_core.flows.resources.read import find, list_all
 from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Record
 from netplug_core.resources.codec import to_mapping
@@ -99,11 +99,11 @@ def _make_get_request(
 def _read_records(session: Session, request: _GetRequest) -> tuple[list[Record[Resource]], list[Key[Resource]]]:
     with session.open_datastore() as store:
         if request.keys is not None:
-            records = flows.find(store, request.keys, deadline=session.deadline())
+            records = find(store, request.keys, deadline=session.deadline())
             missing = [key for key, record in zip(request.keys, records, strict=True) if record is None]
             return [record for record in records if record is not None], missing
         row = cast("ResourceKind", request.kind)
-        return list(flows.list_all(store, row, namespace=request.namespace, deadline=session.deadline())), []
+        return list(list_all(store, row, namespace=request.namespace, deadline=session.deadline())), []
 
 
 def _print_tables(request: _GetRequest, found: Sequence[Record[Resource]], width: Width) -> None:

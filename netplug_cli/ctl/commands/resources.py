@@ -12,9 +12,13 @@ from netplug_cli.ctl.documents import require_manifests
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import Session, session_of
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources import changes as flows
+from netplug_core.flows.resources.apply import apply as apply_resource
 from netplug_core.flows.resources.cluster import ensure_initialized
+from netplug_core.flows.resources.create import create as create_resource
+from netplug_core.flows.resources.delete import delete as delete_resource
 from netplug_core.flows.resources.outcome import Outcome
+from netplug_core.flows.resources.replace import replace as replace_resource
+from netplug_core.flows.resources.validate import validate as validate_resource
 from netplug_core.resources.kinds import key_of, kind_of
 from netplug_core.resources.manifest import Manifest
 
@@ -29,7 +33,7 @@ def create(context: click.Context, files: tuple[str, ...]) -> int:
     session = session_of(context)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
-        return flows.create(store, manifest, pace=session.pace(), new_uid=session.new_uid)
+        return create_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid)
 
     return _run_on_files(session, Verb.CREATE, files, operation)
 
@@ -42,7 +46,7 @@ def apply(context: click.Context, files: tuple[str, ...]) -> int:
     session = session_of(context)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
-        return flows.apply(store, manifest, pace=session.pace(), new_uid=session.new_uid)
+        return apply_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid)
 
     return _run_on_files(session, Verb.APPLY, files, operation)
 
@@ -55,7 +59,7 @@ def replace(context: click.Context, files: tuple[str, ...]) -> int:
     session = session_of(context)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
-        return flows.replace(store, manifest, pace=session.pace())
+        return replace_resource(store, manifest, pace=session.pace())
 
     return _run_on_files(session, Verb.REPLACE, files, operation)
 
@@ -72,7 +76,7 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
     session = session_of(context)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
-        return flows.delete(store, key_of(manifest.resource), revision=manifest.revision, pace=session.pace())
+        return delete_resource(store, key_of(manifest.resource), revision=manifest.revision, pace=session.pace())
 
     if files:
         return _run_on_files(session, Verb.DELETE, files, operation)
@@ -81,7 +85,7 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
     with session.open_datastore() as store:
         for key in keys:
             with report.collect_errors(key.kind.name):
-                report.add_success(flows.delete(store, key, pace=session.pace()))
+                report.add_success(delete_resource(store, key, pace=session.pace()))
     return report.print_summary()
 
 
@@ -99,7 +103,7 @@ def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
     report = ChangeReport(Verb.VALIDATE)
     for manifest in manifests:
         with report.collect_errors(kind_of(manifest.resource).name, manifest.source):
-            report.add_success(flows.validate(manifest))
+            report.add_success(validate_resource(manifest))
     return report.print_summary()
 
 

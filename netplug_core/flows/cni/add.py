@@ -1,8 +1,8 @@
 """ADD: one interface, its addresses and its endpoint, or nothing at all.
 
-Everything is judged before anything is made. Addresses and endpoint are committed before the dataplane is touched, and
-given back if that fails; the dataplane takes back by itself what it could not finish. Called by ``netplug_cli.cni``
-(and later the node process).
+Everything is checked before anything is changed. Addresses and endpoint are committed before the dataplane is
+programmed, and released if it fails; the dataplane itself removes what it could not finish. Called by
+``netplug_cli.cni``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig,
 from netplug_core.dataplane.plan import AttachmentPlan, plan
 from netplug_core.dataplane.protocol import InterfacePresence, LinkExists
 from netplug_core.errors import NamespaceNotFound
-from netplug_core.flows.cni.assignment import assign, take_back
+from netplug_core.flows.cni.assignment import assign, release_after_failure
 from netplug_core.flows.cni.call import AttachmentCall, link_of, open_call, require_nodename_file, wanted_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, ReleaseRequest, Shortfall
@@ -29,42 +29,41 @@ from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, en
 __all__ = ["DATAPLANE_S", "add"]
 
 DATAPLANE_S = 30.0
-"""The longest the dataplane may work on one attachment."""
+"""The most time that the dataplane has for one attachment."""
 
 
 def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
-    """Attach the container and say what it got.
+    """Attach the container and return its interfaces, addresses and routes.
 
     Raises:
-        NetplugError: it could not be attached; nothing that this call made was left behind.
+        NetplugError: it could not be attached; everything that this call made has been removed.
     """
     require_supported(netconf, world.log)
     require_nodename_file(world, netconf)
     call = open_call(world, request, netconf)
-    link, wish, previous = (
-        link_of(world, call),
-        _assign_request(call, request.args.address),
-        find_previous_result(request),
-    )
+    workload, lock = call.workload, netconf.ipam_lock_file
+    link, assign_request = link_of(world, call), _assign_request(call, request.args.address)
+    previous = find_previous_result(request)
     _refuse_present(world, call)
-    birth = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
-    lock = netconf.ipam_lock_file
+    metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
     with ExitStack() as undo:
-        mine, gone = endpoint_upsert(call.workload, birth), endpoint_delete(call.workload)
-        assignment = assign(world, wish, mine, lock=lock)  # which takes back itself what it could not finish
-        undo.callback(take_back, world, ReleaseRequest(handle=call.workload.handle), gone, lock=lock)
-        world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_texts(assignment))
-        attachment = plan(build_endpoint(call.workload, assignment, birth), link)
-        # Its inverse is no business of ours: an interface that made it fail may be somebody else's.
+        # An assignment that fails releases by itself what it has written.
+        assignment = assign(world, assign_request, endpoint_upsert(workload, metadata), lock=lock)
+        undo.callback(
+            release_after_failure, world, ReleaseRequest(handle=workload.handle), endpoint_delete(workload), lock=lock
+        )
+        world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
+        attachment = plan(build_endpoint(workload, assignment, metadata), link)
+        # No inverse here: the interface that made it fail may belong to somebody else.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
         undo.pop_all()
     world.log(Level.INFO, "container attached", **call.fields)
-    own = _result(call, attachment, assignment)
-    return own if previous is None else previous.chained_with(own)
+    result = _result(call, attachment, assignment)
+    return result if previous is None else previous.chained_with(result)
 
 
 def _refuse_present(world: CNIWorld, call: AttachmentCall) -> None:
-    """Nothing may be there yet (CNI specification, "ADD"); what is there stays unharmed."""
+    """Refuse an interface that exists already (CNI specification, "ADD"); it is left as it is."""
     presence = world.dataplane.find(call.link)
     if presence is InterfacePresence.NAMESPACE_GONE:
         raise NamespaceNotFound(f"CNI_NETNS {call.link.namespace!r} is not a network namespace")
@@ -83,12 +82,12 @@ def _assign_request(call: AttachmentCall, address: Address | None) -> AssignRequ
     )
 
 
-def _texts(assignment: Assignment) -> str:
+def _format_addresses(assignment: Assignment) -> str:
     return ",".join(str(assigned.address) for assigned in assignment.addresses)
 
 
 def _result(call: AttachmentCall, attachment: AttachmentPlan, assignment: Assignment) -> CNIResult:
-    """Our interfaces, addresses and routes."""
+    """The result of this plugin alone."""
     link = attachment.link
     return CNIResult(
         interfaces=(

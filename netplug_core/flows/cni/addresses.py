@@ -1,7 +1,8 @@
 """The CNI commands of ``netplug-ipam``, an IPAM plugin for other main plugins (``ptp``, ``bridge``).
 
-Those plugins put the address on a shared link, so the answer has the pool's prefix length, the address after the
-network address as gateway and a default route, and the pool's edges are never given. They keep no endpoints here.
+Those plugins put the address on a shared link. So the result has the pool's prefix length, the address after the
+network address as gateway and a default route, and the first and last address of a pool are never assigned. No endpoint
+is stored.
 """
 
 from __future__ import annotations
@@ -12,8 +13,14 @@ from netplug_core.cni.result import CNIResult, CNIRoute, IPConfig
 from netplug_core.flows.cni.assignment import assign, release
 from netplug_core.flows.cni.call import node_of, require_nodename_file, wanted_of, workload_of
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import AssignedAddress as Assigned
-from netplug_core.ipam.allocation.request import Assignment, AssignRequest, LinkLayer, ReleaseRequest, Shortfall
+from netplug_core.ipam.allocation.request import (
+    AssignedAddress,
+    Assignment,
+    AssignRequest,
+    LinkLayer,
+    ReleaseRequest,
+    Shortfall,
+)
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -26,33 +33,33 @@ _MAIN_PLUGIN = "netplug"
 
 
 def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
-    """ADD: addresses for the main plugin that asks; the same ones when it asks again."""
+    """ADD: assign addresses for the main plugin; a repeated call returns the same ones."""
     require_supported(netconf, world.log)
     require_nodename_file(world, netconf)
     workload = workload_of(request, node_of(world, netconf))
-    reach = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2
-    wish = AssignRequest(
+    link_layer = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2
+    assign_request = AssignRequest(
         handle=workload.handle,
         node=workload.node,
         wanted=wanted_of(netconf, request.args.address),
         owner=workload.allocation_attributes,
-        link_layer=reach,
+        link_layer=link_layer,
         use=AllowedUse.WORKLOAD,
         shortfall=Shortfall.REFUSE,
     )
-    assignment = assign(world, wish, NO_ENDPOINT, lock=netconf.ipam_lock_file)
+    assignment = assign(world, assign_request, NO_ENDPOINT, lock=netconf.ipam_lock_file)
     world.log(Level.INFO, "addresses assigned", container=workload.container_id, network=workload.network)
-    return CNIResult(ips=_ips(assignment, reach), routes=_routes(assignment))
+    return CNIResult(ips=_ips(assignment, link_layer), routes=_routes(assignment))
 
 
 def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """DEL: whatever the attachment holds is free; nothing held is success."""
+    """DEL: release whatever the attachment holds; nothing held is success."""
     workload = workload_of(request, node_of(world, netconf))
     release(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT, lock=netconf.ipam_lock_file)
 
 
-def _ips(assignment: Assignment, reach: LinkLayer) -> tuple[IPConfig, ...]:
-    if reach is LinkLayer.L3:
+def _ips(assignment: Assignment, link_layer: LinkLayer) -> tuple[IPConfig, ...]:
+    if link_layer is LinkLayer.L3:
         return tuple(
             IPConfig(address=assigned.address, length=assigned.address.family.width)
             for assigned in assignment.addresses
@@ -60,7 +67,7 @@ def _ips(assignment: Assignment, reach: LinkLayer) -> tuple[IPConfig, ...]:
     return tuple(_on_link(assigned) for assigned in assignment.addresses)
 
 
-def _on_link(assigned: Assigned) -> IPConfig:
+def _on_link(assigned: AssignedAddress) -> IPConfig:
     return IPConfig(address=assigned.address, length=assigned.prefix.length, gateway=assigned.prefix.nth(1))
 
 

@@ -1,8 +1,8 @@
-"""Addresses under the host's lock: what ADD and DEL of both executables have in common.
+"""Assigns and releases addresses under the host's lock, for the commands of both executables.
 
-The lock is taken first and the clock is read after it, so that waiting for other calls of this host never eats the
-time for the assignment. It is best effort: correctness is the datastore's compare-and-swap, the lock only keeps calls
-of one host from colliding.
+The lock is taken before the clock is read, so waiting for other calls of this host does not shorten the time for the
+assignment. A lock that cannot be taken is logged: the conditional writes of the datastore keep every call correct, the
+lock only spares calls of one host their conflicts.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Rele
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.log import Level
 
-__all__ = ["ASSIGN_S", "RELEASE_S", "assign", "release", "take_back"]
+__all__ = ["ASSIGN_S", "RELEASE_S", "assign", "release", "release_after_failure"]
 
 ASSIGN_S = 60.0
-"""The longest an assignment takes, counted from the moment the lock is held."""
+"""The most time that an assignment takes, counted from the moment the lock is held."""
 
 RELEASE_S = 10.0
-"""The longest a release takes, counted likewise."""
+"""The most time that a release takes, counted likewise."""
 
 
 def assign(world: CNIWorld, request: AssignRequest, endpoint: EndpointWrites, *, lock: str) -> Assignment:
-    """Hold addresses and settle the endpoint.
+    """Assign addresses and store the endpoint.
 
     Raises:
-        AllocationError: they cannot be had.
+        AllocationError: they cannot be assigned.
         Unavailable, ContentionExhausted: not now.
     """
     with _locked(world, lock):
@@ -38,15 +38,15 @@ def assign(world: CNIWorld, request: AssignRequest, endpoint: EndpointWrites, *,
 
 
 def release(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> Released:
-    """Free what a handle holds and settle the endpoint."""
+    """Release what a handle holds and delete the endpoint."""
     with _locked(world, lock):
         return world.ipam.release(request, endpoint, deadline=Deadline.after(world.clock, RELEASE_S))
 
 
-def take_back(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> None:
-    """Release as the inverse of an assignment, with time of its own; a failure is logged and hides nothing.
+def release_after_failure(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> None:
+    """Release an assignment because a later step failed, with a deadline of its own; a failure is only logged.
 
-    The error that made it necessary is the one the caller must see; what stays is freed by the runtime's DEL.
+    The caller has to see the error of the later step. The runtime's DEL releases what is left.
     """
     try:
         release(world, request, endpoint, lock=lock)

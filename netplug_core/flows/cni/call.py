@@ -1,4 +1,4 @@
-"""What every CNI command works out first: node, workload and link, from request, configuration and this machine."""
+"""Works out node, workload and link of a CNI call from request, configuration and this machine, for every command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class NoAddressWanted(AllocationError):
-    """Both families are switched off, so that nothing can be attached (code 110)."""
+    """The configuration switches both families off, so there is nothing to assign (code 110)."""
 
     code: ClassVar[int] = 110
     identifier: ClassVar[str] = "no-address-wanted"
@@ -45,7 +45,7 @@ class NoAddressWanted(AllocationError):
 
 @frozen(kw_only=True)
 class AttachmentCall:
-    """One CNI command about one attachment. ``link`` has no MTU yet; only ADD needs one."""
+    """One CNI command about one attachment. ``link`` has no MTU: ADD and CHECK set it."""
 
     netconf: NetConf
     workload: WorkloadIdentity
@@ -63,7 +63,7 @@ class AttachmentCall:
 
 
 def open_call(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> AttachmentCall:
-    """The call that a request is, with every name worked out."""
+    """The call of a request, with the names of the attachment."""
     workload = workload_of(request, node_of(world, netconf))
     settings = netconf.container_settings
     link = Link(
@@ -77,7 +77,7 @@ def open_call(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> Attachm
 
 
 def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
-    """Who a request is about."""
+    """The workload of a request."""
     is_pod = request.orchestrator == "k8s"
     return WorkloadIdentity(
         node=node,
@@ -90,9 +90,9 @@ def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
 
 
 def node_of(world: CNIWorld, netconf: NetConf) -> str:
-    """The name this node goes by.
+    """The name that this node is registered under.
 
-    An unreadable node-name file is logged and passed over: the sources after it may still be right.
+    A node-name file that cannot be read is logged and skipped: a later source may still name the node.
     """
     text = None
     if not netconf.nodename:
@@ -106,10 +106,10 @@ def node_of(world: CNIWorld, netconf: NetConf) -> str:
 
 
 def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
-    """ADD's gate where the configuration says the file must be there: the node process writes it when it is ready.
+    """Return if the node-name file exists or is optional; the node process writes it when it is ready.
 
     Raises:
-        Unavailable: it is not there yet.
+        Unavailable: it does not exist yet.
     """
     if netconf.nodename_file_optional:
         return
@@ -125,14 +125,14 @@ def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
 
 
 def link_of(world: CNIWorld, call: AttachmentCall) -> Link:
-    """The call's link with the MTU it shall have."""
+    """The link of the call with the MTU of a new interface."""
     return evolve(call.link, mtu=mtu_of(world, call.netconf))
 
 
 def mtu_of(world: CNIWorld, netconf: NetConf) -> int:
     """The MTU of new interfaces: the configured one, else the MTU file's, else the kernel's (0).
 
-    The file is judged even where the configuration names an MTU, so that a broken one is noticed.
+    The file is checked even if the configuration names an MTU, so that a broken file is noticed.
 
     Raises:
         ConfigurationError: the file is not a number, or missing though the configuration requires it.
@@ -154,7 +154,7 @@ def mtu_of(world: CNIWorld, netconf: NetConf) -> int:
 
 
 def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted, ...]:
-    """One address of each family that the configuration switches on, or just the one that the caller asks for.
+    """One address of each family that the configuration switches on, or only the address that the caller asks for.
 
     Raises:
         NoAddressWanted: the configuration switches no family on.

@@ -1,9 +1,7 @@
-"""CHECK: is the attachment still what ADD reported.
+"""CHECK: whether the attachment is still what ADD reported (CNI specification, "CHECK").
 
-Source: CNI specification, "CHECK".
-
-The interface, its addresses and routes are compared with what the same plan would make now; the endpoint's addresses
-with what the handle holds.
+The interface, its addresses and routes are compared with the plan of that result, its addresses with those that the
+handle holds and with those of the endpoint.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ from netplug_core.workload.identity import WorkloadIdentity
 __all__ = ["CHECK_S", "AddressesNotHeld", "AttachmentDiffers", "EndpointDiffers", "check", "check_addresses"]
 
 CHECK_S = 10.0
-"""The longest the store may take to answer."""
+"""The most time that the datastore may take to answer."""
 
 
 @frozen
 class AttachmentDiffers(DataplaneError):
-    """The kernel does not have what ADD made (code 130)."""
+    """Interface, addresses, routes or settings differ from what ADD made (code 130)."""
 
     code: ClassVar[int] = 130
     differences: tuple[Difference, ...]
@@ -45,7 +43,7 @@ class AttachmentDiffers(DataplaneError):
 
 @frozen
 class AddressesNotHeld(DataplaneError):
-    """The addresses of an attachment are not held for it any more (code 131)."""
+    """The handle of an attachment no longer holds its addresses (code 131)."""
 
     code: ClassVar[int] = 131
     handle: str
@@ -57,7 +55,7 @@ class AddressesNotHeld(DataplaneError):
 
 @frozen
 class EndpointDiffers(DataplaneError):
-    """The stored endpoint is not this attachment's any more (code 132)."""
+    """The stored endpoint is missing, or belongs to another container or other addresses (code 132)."""
 
     code: ClassVar[int] = 132
     endpoint: str
@@ -75,10 +73,10 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         AttachmentDiffers, AddressesNotHeld, EndpointDiffers: it is not.
     """
     call = open_call(world, request, netconf)
-    previous = previous_of(request)
+    previous = require_previous_result(request)
     assignment = _assignment(previous, call)
     recorded = build_endpoint(call.workload, assignment, NewObjectMetadata(uid="", creation_time_ns=0))
-    differences = world.dataplane.verify(plan(recorded, _link(previous, call)), deadline=_soon(world))
+    differences = world.dataplane.verify(plan(recorded, _link(previous, call)), deadline=_deadline(world))
     if differences:
         raise AttachmentDiffers(differences)
     _require_held(world, call.workload.handle, assignment)
@@ -86,23 +84,23 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
 
 
 def check_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """CHECK of ``netplug-ipam``: of each family that was asked for, the handle holds an address of the result.
+    """CHECK of ``netplug-ipam``: of each wanted family, the handle holds an address of the result.
 
-    Not every address: the main plugin and others of the chain may have added their own.
+    One address is enough: the main plugin and other plugins of the chain may have added their own.
     """
     workload = workload_of(request, node_of(world, netconf))
-    given = tuple(ip.address for ip in previous_of(request).ips)
-    held = world.ipam.held(workload.handle, deadline=_soon(world)).addresses
+    reported = tuple(ip.address for ip in require_previous_result(request).ips)
+    held = world.ipam.held(workload.handle, deadline=_deadline(world)).addresses
     missing: list[str] = []
     for wanted in wanted_of(netconf):
-        candidates = [address for address in given if address.family is wanted.family]
+        candidates = [address for address in reported if address.family is wanted.family]
         if not any(address in held for address in candidates):
             missing += [str(address) for address in candidates] or [f"an {wanted.family} address of the result"]
     if missing:
         raise AddressesNotHeld(workload.handle, tuple(missing))
 
 
-def previous_of(request: CNIRequest) -> CNIResult:
+def require_previous_result(request: CNIRequest) -> CNIResult:
     """The result that ADD reported.
 
     Raises:
@@ -114,13 +112,13 @@ def previous_of(request: CNIRequest) -> CNIResult:
     return previous
 
 
-def _soon(world: CNIWorld) -> Deadline:
+def _deadline(world: CNIWorld) -> Deadline:
     return Deadline.after(world.clock, CHECK_S)
 
 
 def _assignment(previous: CNIResult, call: AttachmentCall) -> Assignment:
     """The addresses of our interface in the result."""
-    ours = {
+    own_indexes = {
         index
         for index, interface in enumerate(previous.interfaces)
         if interface.name == call.link.name and interface.sandbox
@@ -128,7 +126,7 @@ def _assignment(previous: CNIResult, call: AttachmentCall) -> Assignment:
     found = tuple(
         AssignedAddress(address=ip.address, prefix=ip.address.host_prefix)
         for ip in previous.ips
-        if ip.interface is None or ip.interface in ours
+        if ip.interface is None or ip.interface in own_indexes
     )
     if not found:
         raise ConfigurationError(
@@ -143,20 +141,20 @@ def _link(previous: CNIResult, call: AttachmentCall) -> Link:
 
 
 def _require_held(world: CNIWorld, handle: str, assignment: Assignment) -> None:
-    held = world.ipam.held(handle, deadline=_soon(world)).addresses
-    missing = tuple(str(given.address) for given in assignment.addresses if given.address not in held)
+    held = world.ipam.held(handle, deadline=_deadline(world)).addresses
+    missing = tuple(str(assigned.address) for assigned in assignment.addresses if assigned.address not in held)
     if missing:
         raise AddressesNotHeld(handle, missing)
 
 
 def _require_endpoint(world: CNIWorld, workload: WorkloadIdentity, assignment: Assignment) -> None:
-    """The endpoint is there, is this container's, and has the addresses."""
+    """Require that the endpoint exists, is this container's, and has the addresses."""
     key = workload.endpoint_key
-    stored = world.datastore.read([Get(key)], deadline=_soon(world)).find(key)
+    stored = world.datastore.read([Get(key)], deadline=_deadline(world)).find(key)
     if stored is None:
         raise EndpointDiffers(str(key), "does not exist")
     if stored.value.spec.container_id != workload.container_id:
         raise EndpointDiffers(str(key), f"belongs to container {stored.value.spec.container_id}")
-    missing = [str(given.address) for given in assignment.addresses if given.address not in stored.value.spec.addresses]
+    missing = [str(item.address) for item in assignment.addresses if item.address not in stored.value.spec.addresses]
     if missing:
         raise EndpointDiffers(str(key), f"does not have {', '.join(missing)}")

@@ -1,7 +1,7 @@
-"""DEL: interface first, then one commit that removes the endpoint and frees the addresses.
+"""DEL: removes the interface, then deletes the endpoint and releases the addresses in one commit.
 
-An address may not return to its pool while the old interface still answers on it. Everything already gone is success;
-pool, node object and namespace may be missing.
+An address must not return to its pool while the old interface still answers on it. Whatever is gone already is success:
+interface, namespace, pool and node may be missing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from netplug_core.workload.endpoint import endpoint_delete
 __all__ = ["REMOVE_S", "delete"]
 
 REMOVE_S = 20.0
-"""The longest the removal of an interface may take; some kernels hang on it."""
+"""The most time that the removal of an interface may take; some kernels hang on it."""
 
 
 def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """Detach the container; again and again if the runtime says so.
+    """Detach the container; a repeated call succeeds.
 
     Raises:
         DataplaneError: the interface cannot be removed; its addresses stay held.
-        Unavailable: the interface is gone, and the store is away or locked; the runtime repeats DEL.
+        Unavailable: the interface is removed, but the datastore does not answer or is locked; the runtime repeats DEL.
     """
     call = open_call(world, request, netconf)
     if request.netns:
@@ -37,11 +37,11 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
                 f"CNI_NETNS {request.netns!r} is the plugin's own network namespace; nothing is removed"
             )
         world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
-    freed = release(
+    released = release(
         world,
         ReleaseRequest(handle=call.workload.handle),
         endpoint_delete(call.workload),
         lock=netconf.ipam_lock_file,
     )
-    texts = ",".join(str(address) for address in freed.addresses)
-    world.log(Level.INFO, "container detached", **call.fields, addresses=texts)
+    addresses = ",".join(str(address) for address in released.addresses)
+    world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)

@@ -1,7 +1,7 @@
-"""GC: what the runtime no longer lists is given back (CNI specification, "GC").
+"""GC: releases the attachments that the runtime no longer lists (CNI specification, "GC").
 
-Only attachments of this network that hold addresses through this node are looked at. No host interface is searched
-for: a veth whose namespace is gone has been removed by the kernel, and one whose namespace still exists may be in use.
+Only attachments of this network that hold addresses through this node are considered. Host interfaces are not removed:
+the kernel has removed a veth whose namespace is gone, and one whose namespace still exists may be in use.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["collect", "gc"]
 
-Part = Callable[[Attachment], EndpointWrites]
+EndpointShare = Callable[[Attachment], EndpointWrites]
 
 
 def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """Give back the addresses and endpoints of every attachment that the runtime does not list.
+    """Release the addresses and delete the endpoint of every attachment that the runtime does not list.
 
     Raises:
-        NetplugError: some could not be given back; all were tried.
+        Unavailable: some could not be released; all were tried.
     """
     node = node_of(world, netconf)
 
-    def part(leaked: Attachment) -> EndpointWrites:
+    def endpoint_writes(leaked: Attachment) -> EndpointWrites:
         workload = WorkloadIdentity(
             node=node,
             network=request.network,
@@ -45,28 +45,35 @@ def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         )
         return endpoint_delete(workload)
 
-    _collect(world, netconf, (node, request.network), part)
+    _collect(world, netconf, (node, request.network), endpoint_writes)
 
 
 def collect(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """The same for ``netplug-ipam``, which keeps no endpoints."""
+    """GC of ``netplug-ipam``, which stores no endpoints."""
     _collect(world, netconf, (node_of(world, netconf), request.network), lambda _leaked: NO_ENDPOINT)
 
 
-def _collect(world: CNIWorld, netconf: NetConf, place: tuple[str, str], part: Part) -> None:
+def _collect(
+    world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str], endpoint_writes: EndpointShare
+) -> None:
     if netconf.valid_attachments is None:
-        # The runtime said nothing about what is valid, which is not "nothing is".
+        # A missing list does not mean an empty one.
         world.log(Level.WARNING, "GC without a list of valid attachments: nothing is done")
         return
-    node, network = place
+    node, network = node_and_network
     deadline = Deadline.after(world.clock, ASSIGN_S)
-    held = world.ipam.attachments(node=node, network=network, deadline=deadline)
+    attachments = world.ipam.attachments(node=node, network=network, deadline=deadline)
     problems: list[str] = []
-    for attachment in held:
+    for attachment in attachments:
         if (attachment.container_id, attachment.interface) in netconf.valid_attachments:
             continue
         try:
-            release(world, ReleaseRequest(handle=attachment.handle), part(attachment), lock=netconf.ipam_lock_file)
+            release(
+                world,
+                ReleaseRequest(handle=attachment.handle),
+                endpoint_writes(attachment),
+                lock=netconf.ipam_lock_file,
+            )
         except NetplugError as error:
             problems.append(f"{attachment.container_id}/{attachment.interface}: {error}")
         else:

@@ -20,7 +20,7 @@ from netplug_core.resources.node import node_key
 __all__ = ["STATUS_S", "status", "status_addresses"]
 
 STATUS_S = 2.0
-"""The longest the store may take to answer."""
+"""The most time that the datastore may take to answer."""
 
 
 def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
@@ -35,11 +35,11 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     with _as_unhealthy():
         _probe(world, request, netconf, deadline)
         if netconf.datastore.is_kubernetes:
-            _require_known(world, node_of(world, netconf), deadline)
+            _require_node(world, node_of(world, netconf), deadline)
 
 
 def status_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """The same for ``netplug-ipam``, which makes no interfaces and asks about no pods."""
+    """STATUS of ``netplug-ipam``, which makes no interfaces and looks no pods up."""
     with _as_unhealthy():
         _probe(world, request, netconf, Deadline.after(world.clock, STATUS_S))
 
@@ -58,14 +58,14 @@ def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Dea
     # No container id begins with a dash, so nothing is held under this handle.
     handle = f"{request.network}.-status"
     require_nodename_file(world, netconf)
-    wish = AssignRequest(
+    assign_request = AssignRequest(
         handle=handle, node=node, wanted=wanted_of(netconf), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
     )
-    world.ipam.probe(wish, deadline=deadline)
+    world.ipam.probe(assign_request, deadline=deadline)
 
 
-def _require_known(world: CNIWorld, node: str, deadline: Deadline) -> None:
-    """Where endpoints are the orchestrator's pods, each has to be on the node that we say we are."""
+def _require_node(world: CNIWorld, node: str, deadline: Deadline) -> None:
+    """Require that the cluster has this node: where endpoints are pods, each pod has to be on a node of that name."""
     key = node_key(node)
     if world.datastore.read([Get(key)], deadline=deadline).find(key) is None:
         raise UnhealthyStatus(f"the cluster has no node {node!r}: nodename must be the name of one")

@@ -8,8 +8,9 @@ from functools import partial
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError
-from netplug_core.flows.resources.changes import edit, find
+from netplug_core.flows.resources.edit import edit
 from netplug_core.flows.resources.outcome import ResourceMissing
+from netplug_core.flows.resources.read import find
 from netplug_core.records import Key
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.patch import with_label, without_label

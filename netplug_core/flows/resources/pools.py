@@ -1,4 +1,4 @@
-"""Creating and deleting a pool: what is needed besides storing and deleting the record. ``changes`` calls it."""
+"""What creating and deleting a pool needs besides storing and deleting the record."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.ipam import addresses, affinities
-from netplug_core.flows.resources import changes, cluster
+from netplug_core.flows.resources import cluster
+from netplug_core.flows.resources.apply import apply
+from netplug_core.flows.resources.delete import delete
 from netplug_core.ipam.allocation.block_order import hashed_start
 from netplug_core.ipam.allocation.owners import OwnerChange
 from netplug_core.ipam.allocation.relinquish import Emptiness
@@ -225,7 +227,7 @@ class ApplyResource:
     def perform(self, context: OperationContext) -> object:
         """If the rules for its kind allow it."""
         manifest = Manifest(resource=self.resource)
-        return changes.apply(context.store, manifest, pace=context.pace, new_uid=context.new_uid)
+        return apply(context.store, manifest, pace=context.pace, new_uid=context.new_uid)
 
 
 @frozen(kw_only=True)
@@ -236,7 +238,7 @@ class DeleteResource:
 
     def perform(self, context: OperationContext) -> object:
         """With what belongs to that: the claims in a pool, those of a node."""
-        return changes.delete(context.store, self.key, pace=context.pace)
+        return delete(context.store, self.key, pace=context.pace)
 
 
 @frozen(kw_only=True)

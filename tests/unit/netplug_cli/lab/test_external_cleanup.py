@@ -11,8 +11,9 @@ from netplug_cli.lab.model import Lab, LabPlan
 from netplug_cli.lab.stores import ExternalServers, StoreKind
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.flows.resources import changes
+from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import ResourceExists
+from netplug_core.flows.resources.read import list_all
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
@@ -113,8 +114,8 @@ def test_a_lab_that_was_refused_takes_nothing_from_the_one_that_is_up_there(benc
 
 def delete_pools(harness: LabHarness) -> None:
     session = harness.world().session
-    for record in changes.list_all(harness.store, get_kind("IPPool"), deadline=session.deadline()):
-        changes.delete(harness.store, record.key, pace=session.pace())
+    for record in list_all(harness.store, get_kind("IPPool"), deadline=session.deadline()):
+        delete(harness.store, record.key, pace=session.pace())
 
 
 def test_a_pool_that_somebody_deleted_by_hand_hides_no_address(bench: LabHarness) -> None:

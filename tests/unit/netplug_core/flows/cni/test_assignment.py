@@ -4,7 +4,7 @@ import pytest
 
 from netplug_core.addressing import Family
 from netplug_core.errors import Unavailable
-from netplug_core.flows.cni.assignment import ASSIGN_S, RELEASE_S, assign, release, take_back
+from netplug_core.flows.cni.assignment import ASSIGN_S, RELEASE_S, assign, release, release_after_failure
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
@@ -48,7 +48,7 @@ def test_the_lock_is_free_after_a_failure(bench: CNINodeHarness) -> None:
 def test_giving_back_hides_no_error_and_says_its_own(bench: CNINodeHarness) -> None:
     assign(bench.world, WISH, NO_ENDPOINT, lock=LOCK)
     bench.store = FaultyDatastore(bench.memory, {1: LostRequest()})
-    take_back(bench.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK)
+    release_after_failure(bench.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK)
     ((level, message, fields),) = bench.log.lines
     assert (level, message) == (Level.WARNING, "addresses could not be given back")
     assert fields == {"handle": "h", "cause": "the scripted datastore: the request was lost"}
@@ -57,6 +57,6 @@ def test_giving_back_hides_no_error_and_says_its_own(bench: CNINodeHarness) -> N
 
 def test_giving_back_frees(bench: CNINodeHarness) -> None:
     assign(bench.world, WISH, NO_ENDPOINT, lock=LOCK)
-    take_back(bench.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK)
+    release_after_failure(bench.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK)
     assert bench.log.lines == []
     bench.assert_nothing_left()

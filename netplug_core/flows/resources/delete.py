@@ -1,0 +1,67 @@
+"""Deletes a stored resource, after its claims on blocks."""
+
+from __future__ import annotations
+
+from netplug_core.clock import Pace
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.transaction import Transaction
+from netplug_core.flows.ipam.affinities import relinquish_node
+from netplug_core.flows.resources import pools
+from netplug_core.flows.resources.change import require_writable
+from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing, ResourceOutdated
+from netplug_core.flows.resources.read import find
+from netplug_core.ipam.allocation.relinquish import Emptiness
+from netplug_core.records import Decision, Delete, Get, Key, Record, Snapshot
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.kinds import Resource
+from netplug_core.resources.node import Node
+
+__all__ = ["delete"]
+
+
+def delete(store: Datastore, key: Key[Resource], *, revision: str = "", pace: Pace) -> Outcome:
+    """Delete a resource; of a pool and of a node, the claims on blocks are relinquished first.
+
+    Workloads keep their addresses; a warning says how many they hold of a pool. ``revision`` is the resource version
+    that the resource must have; empty for any.
+
+    Raises:
+        KindNotWritable: people do not write its kind.
+        ResourceMissing: nothing is stored under the key.
+        ResourceOutdated: it has another resource version.
+        ContentionExhausted, Unavailable: not now.
+    """
+    require_writable(key, "Delete")
+    (first,) = find(store, [key], deadline=pace.deadline)
+    if first is None:
+        raise ResourceMissing.of(key)
+    if revision and revision != first.revision:
+        raise ResourceOutdated(str(key), revision, first.revision)
+    warnings = _relinquish_blocks(store, first, revision, pace)
+    # Disabling the pool has changed its revision.
+    required = "" if isinstance(first.value, IPPool) else revision
+
+    def decide(snapshot: Snapshot) -> Decision[Effect]:
+        stored = snapshot.find(key)
+        # It existed when this call began. If it is gone or replaced, it was deleted, perhaps by an earlier attempt of
+        # this call whose reply was lost.
+        if stored is None or stored.value.metadata.uid != first.value.metadata.uid:
+            return Decision((), Effect.DELETED)
+        if required and required != stored.revision:
+            return Decision((), ResourceOutdated(str(key), required, stored.revision))
+        return Decision((Delete(key, stored.revision),), Effect.DELETED)
+
+    Transaction(store, pace).run([Get(key)], decide)
+    return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
+
+
+def _relinquish_blocks(store: Datastore, record: Record[Resource], revision: str, pace: Pace) -> tuple[str, ...]:
+    """Relinquish the blocks of a node or a pool; return warnings for the person."""
+    resource = record.value
+    if isinstance(resource, Node):
+        relinquish_node(store, record.key.name, Emptiness.NOT_REQUIRED, pace=pace)
+    if not isinstance(resource, IPPool):
+        return ()
+    warnings = pools.held_warnings(store, resource, deadline=pace.deadline)
+    pools.drain_pool(store, Record(resource.key, resource, record.revision), revision=revision, pace=pace)
+    return warnings

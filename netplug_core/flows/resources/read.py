@@ -1,0 +1,40 @@
+"""Reads stored resources, by key or all of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.records import Get, Key, List, Record
+from netplug_core.resources.kinds import Resource, ResourceKind
+from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE
+
+__all__ = ["find", "list_all"]
+
+
+def find(store: Datastore, keys: Sequence[Key[Resource]], *, deadline: Deadline) -> tuple[Record[Resource] | None, ...]:
+    """The resources under some keys, in the order of the keys; None where nothing is stored.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    snapshot = store.read([Get(key) for key in keys], deadline=deadline.capped(CALL_TIMEOUT_S))
+    return tuple(DEFAULT_ALLOW_PROFILE if key == DEFAULT_ALLOW_PROFILE.key else snapshot.find(key) for key in keys)
+
+
+def list_all(
+    store: Datastore, kind: ResourceKind, *, namespace: str = "", deadline: Deadline
+) -> tuple[Record[Resource], ...]:
+    """All resources of a kind, sorted by name; with ``namespace``, only those of that namespace.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    query = List(kind.kind, (namespace,) if namespace else ())
+    stored = store.read([query], deadline=deadline.capped(CALL_TIMEOUT_S)).list(query)
+    if kind.kind != PROFILE:
+        return stored
+    others = (record for record in stored if record.key != DEFAULT_ALLOW_PROFILE.key)
+    return tuple(sorted((DEFAULT_ALLOW_PROFILE, *others), key=lambda record: record.key.path))

@@ -1,0 +1,33 @@
+"""Changes a stored resource to what a manifest has."""
+
+from __future__ import annotations
+
+from netplug_core.clock import Pace
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.resources.change import ResourceChange, commit_change, decide_replacement
+from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
+from netplug_core.records import Decision, Snapshot
+from netplug_core.resources.manifest import Manifest
+
+__all__ = ["replace"]
+
+
+def replace(store: Datastore, manifest: Manifest, *, pace: Pace) -> Outcome:
+    """Give a stored resource the labels, the annotations and the spec of a manifest, as ``apply`` does.
+
+    Raises:
+        InvalidResource: it breaks rules, alone or by changing what cannot be changed.
+        KindNotWritable: people do not write its kind.
+        ResourceMissing: nothing is stored.
+        ResourceOutdated: the manifest names another resource version than the latest.
+        Unavailable: the store does not answer.
+    """
+    change = ResourceChange.of(manifest, "Update", pace, uid="")
+
+    def decide(snapshot: Snapshot) -> Decision[Effect]:
+        stored = snapshot.find(change.key)
+        if stored is None:
+            return Decision((), ResourceMissing.of(change.key))
+        return decide_replacement(stored, change.wanted, change.revision)
+
+    return commit_change(store, change, decide, pace)

@@ -1,0 +1,11 @@
+"""The harness that tests of these flows share."""
+
+import pytest
+
+from netplug_backends.memory.datastore import MemoryMode
+from tests.harness.resources import ResourceHarness
+
+
+@pytest.fixture
+def bench() -> ResourceHarness:
+    return ResourceHarness.with_mode(MemoryMode.ATOMIC)

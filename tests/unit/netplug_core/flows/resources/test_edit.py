@@ -1,0 +1,41 @@
+"""A change by a function of what is stored."""
+
+import pytest
+from attrs import evolve
+
+from netplug_core.flows.resources.edit import edit
+from netplug_core.flows.resources.outcome import (
+    Effect,
+    ResourceMissing,
+)
+from netplug_core.resources.ippool import IPPool, ippool_key
+from netplug_core.resources.kinds import Resource
+from netplug_core.resources.validation import InvalidResource
+from netplug_core.testing.faults import RunBefore
+from tests.harness.resources import ResourceHarness, make_pool
+
+
+def disabled(resource: Resource) -> Resource:
+    assert isinstance(resource, IPPool)
+    return evolve(resource, spec=evolve(resource.spec, is_disabled=True))
+
+
+def test_an_edit_starts_from_what_is_stored_at_that_moment(bench: ResourceHarness) -> None:
+    bench.create(make_pool())
+    other = bench.with_faults(commit_1=RunBefore(lambda: bench.apply(make_pool(has_outgoing_nat=True))))
+    assert edit(other, ippool_key("p"), disabled, pace=bench.pace).effect is Effect.UPDATED
+    found = bench.find(ippool_key("p"))
+    assert found is not None
+    assert isinstance(found.value, IPPool)
+    assert (found.value.spec.is_disabled, found.value.spec.has_outgoing_nat) == (True, True)
+    assert edit(bench.store, ippool_key("p"), disabled, pace=bench.pace).effect is Effect.UNCHANGED
+
+
+def test_an_edit_keeps_the_rules_and_needs_something_to_change(bench: ResourceHarness) -> None:
+    with pytest.raises(ResourceMissing):
+        edit(bench.store, ippool_key("p"), disabled, pace=bench.pace)
+    bench.create(make_pool())
+    with pytest.raises(InvalidResource, match="cannot be modified"):
+        edit(bench.store, ippool_key("p"), lambda _: make_pool("10.1.0.0/16"), pace=bench.pace)
+    with pytest.raises(InvalidResource, match="nodeSelector"):
+        edit(bench.store, ippool_key("p"), lambda _: make_pool(node_selector="("), pace=bench.pace)

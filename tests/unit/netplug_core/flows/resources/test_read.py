@@ -1,0 +1,42 @@
+"""Reading by key and by kind."""
+
+from netplug_core.flows.resources.read import find, list_all
+from netplug_core.records import Create
+from netplug_core.resources.ippool import ippool_key
+from netplug_core.resources.kinds import get_kind
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.profile import (
+    DEFAULT_ALLOW_PROFILE,
+    Profile,
+    profile_key,
+)
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec, workload_endpoint_key
+from tests.harness.resources import ResourceHarness, make_pool
+
+
+def test_lists_are_sorted_by_name_and_kept_to_a_namespace(bench: ResourceHarness) -> None:
+    spec = WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0")
+    for namespace, name in (("b", "1"), ("a", "2"), ("a", "1")):
+        endpoint = WorkloadEndpoint(metadata=Metadata(name=name, namespace=namespace), spec=spec)
+        bench.put(Create(workload_endpoint_key(namespace, name), endpoint))
+    row = get_kind("wep")
+    everywhere = list_all(bench.store, row, deadline=bench.deadline)
+    assert [record.key.path for record in everywhere] == [("a", "1"), ("a", "2"), ("b", "1")]
+    assert [record.key.name for record in list_all(bench.store, row, namespace="b", deadline=bench.deadline)] == ["1"]
+
+
+def test_the_profile_that_allows_everything_is_there_in_every_store_once(bench: ResourceHarness) -> None:
+    for name in ("zebra", "kns.shop"):
+        bench.put(Create(profile_key(name), Profile(metadata=Metadata(name=name))))
+    listed = list_all(bench.store, get_kind("profile"), deadline=bench.deadline)
+    assert [record.key.name for record in listed] == ["kns.shop", "projectnetplug-default-allow", "zebra"]
+    assert listed[1] == bench.find(DEFAULT_ALLOW_PROFILE.key) == DEFAULT_ALLOW_PROFILE
+    bench.put(Create(DEFAULT_ALLOW_PROFILE.key, Profile(metadata=Metadata(name=DEFAULT_ALLOW_PROFILE.key.name))))
+    assert list_all(bench.store, get_kind("profile"), deadline=bench.deadline) == listed
+
+
+def test_find_answers_in_the_order_asked(bench: ResourceHarness) -> None:
+    bench.create(make_pool())
+    missing, there = find(bench.store, [ippool_key("nope"), ippool_key("p")], deadline=bench.deadline)
+    assert missing is None
+    assert there is not None

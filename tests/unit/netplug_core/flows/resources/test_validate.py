@@ -1,0 +1,22 @@
+"""Rules that need no datastore."""
+
+import pytest
+
+from netplug_core.flows.resources.outcome import (
+    Effect,
+)
+from netplug_core.flows.resources.validate import validate
+from netplug_core.resources.manifest import Manifest
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node
+from netplug_core.resources.validation import InvalidResource
+from tests.harness.resources import make_pool
+
+
+def test_a_manifest_is_judged_without_a_store() -> None:
+    """S-49 of the catalogue."""
+    outcome = validate(Manifest(resource=make_pool(has_outgoing_nat=True)))
+    assert (outcome.effect, len(outcome.warnings)) == (Effect.VALID, 1)
+    assert validate(Manifest(resource=Node(metadata=Metadata(name="n")))).warnings == ()
+    with pytest.raises(InvalidResource):
+        validate(Manifest(resource=make_pool(node_selector="(")))
