@@ -111,7 +111,7 @@ def _location(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise Unavailable(
-            package, "the package is not installed in this environment; netplug[linux] brings all it takes"
+            package, "the package is not installed in this environment; netplug[host] brings all it takes"
         )
     return Path(spec.origin).resolve().parent
 
