@@ -113,7 +113,7 @@ class CollectorHarness:
     def collector(self) -> Collector:
         return Collector(
             store=self.store,
-            witness=self.orchestrator,
+            live_lookup=self.orchestrator,
             clock=self.clock,
             chance=lambda: 0.5,
             log=self.log,

@@ -1,7 +1,6 @@
-"""Addresses one by one: releasing them in bulk, and asking or changing who holds one.
+"""Single addresses: releasing them in bulk, and reading or changing the owner of one. ``netplugctl`` calls it.
 
-The collector and ``netplugctl`` call it. Bulk work is cut into commits that every store can take; each one stands for
-itself, so what cannot be released keeps nothing else from being.
+A bulk release takes several commits. An address that cannot be released does not affect the others.
 """
 
 from __future__ import annotations
@@ -13,27 +12,24 @@ from netplug_core.addressing import Address
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
+from netplug_core.ipam.allocation.batches import ADDRESSES_PER_COMMIT, batches
 from netplug_core.ipam.allocation.owners import AddressHolder, OwnerChange, decide_owner, find_holder_of, owner_queries
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.records import Decision, NeedMore, Snapshot
 
-__all__ = ["BATCH", "change_owner", "find_holder", "release_addresses"]
-
-BATCH = 32
-"""Addresses released in one commit: with a block and a handle for each it stays below what etcd takes at once."""
+__all__ = ["change_owner", "find_holder", "release_addresses"]
 
 
 def release_addresses(store: Datastore, items: Sequence[ReleaseItem], *, pace: Pace) -> AddressesReleased:
-    """Free addresses that are held as described; see :class:`~netplug_core.ipam.allocation.request.AddressesReleased`.
+    """Release addresses that are assigned as the items describe. Refused items are listed in the result.
 
     Raises:
-        ContentionExhausted, Unavailable: not now; batches before are released.
+        ContentionExhausted, Unavailable: try again later; some addresses may be released already.
     """
     in_order = sorted(set(items), key=lambda item: (item.address, item.handle or "", item.sequence or 0))
     results: list[AddressesReleased] = []
-    for first in range(0, len(in_order), BATCH):
-        batch = in_order[first : first + BATCH]
+    for batch in batches(in_order, ADDRESSES_PER_COMMIT):
 
         def decide(snapshot: Snapshot, batch: Sequence[ReleaseItem] = batch) -> Decision[AddressesReleased] | NeedMore:
             return decide_release_addresses(snapshot, batch, pace.clock.now_ns())
@@ -48,7 +44,7 @@ def release_addresses(store: Datastore, items: Sequence[ReleaseItem], *, pace: P
 
 
 def find_holder(store: Datastore, address: Address, *, pace: Pace) -> AddressHolder:
-    """Who holds an address, in whatever pool or leftover block it lies.
+    """The holder of an address, in any pool and in blocks outside all pools.
 
     Raises:
         Unavailable: the store does not answer.
@@ -62,13 +58,13 @@ def find_holder(store: Datastore, address: Address, *, pace: Pace) -> AddressHol
 
 
 def change_owner(store: Datastore, change: OwnerChange, *, pace: Pace) -> AddressHolder:
-    """Change what is stored about an address's owners, and return it as it is then.
+    """Change the stored owners of an address, and return its new state.
 
     Raises:
-        HandleMismatch: another handle holds it, or none.
-        OwnerMismatch: its owners are not the expected ones.
-        ConfigurationError: the change changes nothing.
-        ContentionExhausted, Unavailable: not now.
+        HandleMismatch: another handle holds the address, or none.
+        OwnerMismatch: the stored owners are not the expected ones.
+        ConfigurationError: the change names no new owner.
+        ContentionExhausted, Unavailable: try again later.
     """
     decision = Transaction(store, pace).run(owner_queries(), lambda snapshot: decide_owner(snapshot, change))
     return cast("AddressHolder", decision.result)

@@ -1,7 +1,6 @@
-"""Claims on blocks, by range, by node, by pool and by block: made ahead of time, and given up.
+"""Claiming blocks ahead of time, and relinquishing affinities: by range, by node, by pool, by block.
 
-``netplugctl``, the controllers and the node process call it; the plugin never does. Work is cut into commits that every
-store can take.
+``netplugctl``, the controllers and the node process call it; the plugin does not. Bulk changes take several commits.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError
 from netplug_core.flows.readiness import READINESS_GATE
+from netplug_core.ipam.allocation.batches import BLOCKS_PER_COMMIT, batches
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
 from netplug_core.ipam.allocation.context import POOLS
@@ -28,10 +28,9 @@ from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
 from netplug_core.records import Get, Key
 
 __all__ = [
-    "BATCH",
+    "affinities_of",
+    "affinities_within",
     "claim",
-    "claims_of",
-    "claims_within",
     "ensure_blocks",
     "relinquish",
     "relinquish_block",
@@ -39,29 +38,26 @@ __all__ = [
     "relinquish_pool",
 ]
 
-BATCH = 16
-"""Blocks claimed or given up in one commit: it stays below what etcd takes at once."""
-
 
 def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> ClaimResult:
-    """Claim every block of a range for ``host:<node>`` or ``virtual:<name>``; those of others are reported.
+    """Claim every block of a range for ``host:<node>`` or ``virtual:<name>``. Blocks of other owners are reported.
 
     Raises:
-        ConfigurationError: the range lies in no enabled pool, or is smaller than a block.
-        ContentionExhausted, Unavailable: not now; what is claimed by then stays claimed.
+        ConfigurationError: the range is in no enabled pool, or is smaller than a block.
+        ContentionExhausted, Unavailable: try again later; some blocks may be claimed already.
     """
     pool = pool_of_range(store.read((POOLS,), deadline=pace.deadline.capped(CALL_TIMEOUT_S)), wanted)
     if isinstance(pool, NetplugError):
         raise pool
     length = pool.value.spec.block_length
-    count = wanted.subprefix_count(length)
+    positions = range(wanted.subprefix_count(length))
     claimed: list[Prefix] = []
     failed: list[Prefix] = []
-    for first in range(0, count, BATCH):
-        blocks = tuple(wanted.subprefix(position, length) for position in range(first, min(first + BATCH, count)))
-        made = _claim(store, claimant, blocks, pace)
-        claimed.extend(made.claimed)
-        failed.extend(made.failed)
+    for batch in batches(positions, BLOCKS_PER_COMMIT):
+        blocks = tuple(wanted.subprefix(position, length) for position in batch)
+        result = _claim(store, claimant, blocks, pace)
+        claimed.extend(result.claimed)
+        failed.extend(result.failed)
     return ClaimResult(claimed=tuple(claimed), failed=tuple(failed))
 
 
@@ -74,11 +70,11 @@ def _claim(store: Datastore, claimant: str, blocks: tuple[Prefix, ...], pace: Pa
 
 
 def ensure_blocks(store: Datastore, request: AssignRequest, *, order: BlockOrder, pace: Pace) -> EnsuredBlocks:
-    """Make sure that the claimant has a block for each family, without taking an address; the same ones each time.
+    """Make sure that the claimant owns a block of each family, without assigning an address. May be repeated.
 
     Raises:
-        AllocationError: no pool may serve, or no block can be had.
-        ContentionExhausted, Unavailable: not now.
+        AllocationError: no pool may serve, or no block is available.
+        ContentionExhausted, Unavailable: try again later.
     """
     decision = Transaction(store, pace, READINESS_GATE).run(
         queries(request), lambda snapshot: decide_ensure(snapshot, request, pace.clock.now_ns(), order)
@@ -87,17 +83,16 @@ def ensure_blocks(store: Datastore, request: AssignRequest, *, order: BlockOrder
 
 
 def relinquish(
-    store: Datastore, claims: Sequence[Key[Affinity]], emptiness: Emptiness, *, pace: Pace
+    store: Datastore, affinities: Sequence[Key[Affinity]], emptiness: Emptiness, *, pace: Pace
 ) -> RelinquishResult:
-    """Give up claims, each with its block; a block in use stays without an owner, or is refused if it must be empty.
+    """Relinquish affinities together with their blocks.
+
+    A block in use remains without an owner; if ``emptiness`` requires empty blocks, it is refused.
 
     Raises:
-        ContentionExhausted, Unavailable: not now; what is given up by then stays so.
+        ContentionExhausted, Unavailable: try again later; some affinities may be relinquished already.
     """
-    results: list[RelinquishResult] = []
-    for first in range(0, len(claims), BATCH):
-        batch = tuple(claims[first : first + BATCH])
-        results.append(_relinquish(store, batch, emptiness, pace))
+    results = [_relinquish(store, tuple(batch), emptiness, pace) for batch in batches(affinities, BLOCKS_PER_COMMIT)]
     return RelinquishResult(
         relinquished=tuple(key for result in results for key in result.relinquished),
         refused=tuple(refusal for result in results for refusal in result.refused),
@@ -105,41 +100,41 @@ def relinquish(
 
 
 def _relinquish(
-    store: Datastore, claims: tuple[Key[Affinity], ...], emptiness: Emptiness, pace: Pace
+    store: Datastore, affinities: tuple[Key[Affinity], ...], emptiness: Emptiness, pace: Pace
 ) -> RelinquishResult:  # fmt: skip
     decision = Transaction(store, pace).run(
-        relinquish_queries(claims),
-        lambda snapshot: decide_relinquish(snapshot, claims, emptiness, pace.clock.now_ns()),
+        relinquish_queries(affinities),
+        lambda snapshot: decide_relinquish(snapshot, affinities, emptiness, pace.clock.now_ns()),
     )
     return cast("RelinquishResult", decision.result)
 
 
 def relinquish_node(store: Datastore, node: str, emptiness: Emptiness, *, pace: Pace) -> RelinquishResult:
-    """Give up every claim of a node, in whatever pool; an unknown node has none. Addresses stay held."""
-    return relinquish(store, claims_of(store, host_owner(node), deadline=pace.deadline), emptiness, pace=pace)
+    """Relinquish every affinity of a node, in all pools; an unknown node has none. Addresses stay assigned."""
+    return relinquish(store, affinities_of(store, host_owner(node), deadline=pace.deadline), emptiness, pace=pace)
 
 
 def relinquish_pool(store: Datastore, pool: Prefix, emptiness: Emptiness, *, pace: Pace) -> RelinquishResult:
-    """Give up every claim in a pool's range, whoever made it."""
-    return relinquish(store, claims_within(store, pool, deadline=pace.deadline), emptiness, pace=pace)
+    """Relinquish every affinity in the range of a pool, of all owners."""
+    return relinquish(store, affinities_within(store, pool, deadline=pace.deadline), emptiness, pace=pace)
 
 
 def relinquish_block(store: Datastore, block: Prefix, emptiness: Emptiness, *, pace: Pace) -> RelinquishResult:
-    """Give up exactly one block, whoever owns it; one that is not there, or nobody's, is given up already."""
+    """Relinquish one block, of any owner. Nothing is done if there is no such block, or it has no owner."""
     found = store.read((Get(block_key(block)),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).find(block_key(block))
     owner = found.value.owner if found else ""
     return relinquish(store, (affinity_key(owner, block),) if owner else (), emptiness, pace=pace)
 
 
-def claims_of(store: Datastore, owner: str, *, deadline: Deadline) -> tuple[Key[Affinity], ...]:
-    """Every claim of ``host:<node>`` or ``virtual:<name>``."""
+def affinities_of(store: Datastore, owner: str, *, deadline: Deadline) -> tuple[Key[Affinity], ...]:
+    """Every affinity of ``host:<node>`` or ``virtual:<name>``."""
     kind, _, name = owner.partition(":")
     return tuple(record.key for record in read_pages(store, AFFINITY, (kind, name), deadline=deadline))
 
 
-def claims_within(store: Datastore, pool: Prefix, *, deadline: Deadline) -> tuple[Key[Affinity], ...]:
-    """Every claim in a range: of hosts and others, and those of blocks whose affinity was lost."""
-    written = (
+def affinities_within(store: Datastore, pool: Prefix, *, deadline: Deadline) -> tuple[Key[Affinity], ...]:
+    """Every affinity in a range, of all owners, also the missing affinities of blocks that have an owner."""
+    stored = (
         record.key
         for record in read_pages(store, AFFINITY, deadline=deadline)
         if pool.covers(claimed_block(record.key))
@@ -149,4 +144,4 @@ def claims_within(store: Datastore, pool: Prefix, *, deadline: Deadline) -> tupl
         for record in read_pages(store, BLOCK, blocks_path(pool.family), deadline=deadline)
         if record.value.owner and pool.covers(record.value.prefix)
     )
-    return tuple(dict.fromkeys((*written, *owned)))
+    return tuple(dict.fromkeys((*stored, *owned)))

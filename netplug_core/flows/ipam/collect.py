@@ -1,13 +1,13 @@
-"""One tick of the collector: look at a view, hear the witness, and give back what nobody uses any more.
+"""One tick of the garbage collector: detect what is abandoned in a view, confirm it, and reclaim it.
 
-Whoever owns the loop (a controller) calls ``tick`` about twice in a grace period and hands each tick the memory of
-the one before. Work goes in small commits, each for itself: one that fails is reported, tried again by the next tick,
-and stops no other. Correctness never depends on who else runs: every write is conditioned on what was looked at.
+A controller owns the loop. It calls ``tick`` about twice in a grace period, each time with the history that the tick
+before returned. The work is done in small commits: one that fails is reported, tried again by the next tick, and does
+not stop the others. Every write is conditioned on what was read, so several collectors may run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from attrs import Factory, define, evolve, field, frozen
@@ -18,6 +18,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.readiness import READINESS_GATE
+from netplug_core.ipam.allocation.batches import batches
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.gc.confirm import confirm, lookups_needed
 from netplug_core.ipam.gc.detect import detect
@@ -61,8 +62,8 @@ __all__ = ["Collector", "read_view", "tick"]
 A = TypeVar("A", bound=GCAction)
 V = TypeVar("V")
 
-BATCH_S = 10.0
-"""The longest that one commit, with all its attempts, may take."""
+COMMIT_TIMEOUT_S = 10.0
+"""The longest that one commit may take, including repetitions."""
 
 
 @frozen(kw_only=True)
@@ -70,7 +71,7 @@ class Collector:
     """What a tick acts through. ``chance`` jitters the waits between attempts."""
 
     store: Datastore
-    witness: LiveLookup
+    live_lookup: LiveLookup
     clock: Clock
     chance: Callable[[], float]
     log: Log
@@ -78,10 +79,10 @@ class Collector:
 
 
 def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, deadline: Deadline) -> StoreView:
-    """A view of everything in the store, read page by page; for those who keep none up to date by a watch.
+    """A view of everything in the store, read page by page. A process with watches assembles its view from them.
 
     Raises:
-        Malformed: a record cannot be understood.
+        Malformed: a record cannot be decoded.
         Unavailable: the store does not answer.
     """
     snapshot = store.read(
@@ -100,157 +101,152 @@ def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, dea
     )
 
 
-def tick(collector: Collector, view: StoreView, memory: ScanHistory) -> tuple[ScanHistory, CollectionReport]:
-    """Do what is due, within the bounds of the settings; the memory for the next tick, and what was done and left.
+def tick(collector: Collector, view: StoreView, history: ScanHistory) -> tuple[ScanHistory, CollectionReport]:
+    """Do what is due, within the limits of the settings. Returns the history for the next tick, and a report.
 
-    Nothing is done while the view is incomplete or the cluster locked; what was suspect before is then forgotten,
-    since nobody saw it stay so.
+    While the view is incomplete or the cluster is locked, nothing is done, and the history is dropped: it is not known
+    whether the candidates look abandoned all the time.
     """
     if view.idle is not None:
-        collector.log(Level.INFO, "the collector stands still", why=view.idle.value)
+        collector.log(Level.INFO, "the collector is idle", why=view.idle.value)
         return ScanHistory(), CollectionReport(idle=view.idle)
     clock = collector.clock
     now = ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000))
-    findings = detect(view, memory, collector.settings, now)
-    shift = _Tick(collector=collector, deadline=Deadline.after(clock, collector.settings.tick_s))
-    shift.free(findings.leaks)
-    shift.perform(findings.cooldowns, EXPIRE_COOLDOWN)
-    shift.perform(findings.affinities, RELINQUISH_AFFINITIES)
-    shift.perform(findings.blocks, DELETE_BLOCKS)
-    shift.perform(findings.handles, REPAIR_HANDLES)
-    shift.relinquish_gone_nodes(findings.gone)
-    report = shift.report(findings)
+    found = detect(view, history, collector.settings, now)
+    work = _Tick(collector=collector, deadline=Deadline.after(clock, collector.settings.tick_s))
+    work.free(found.leaks)
+    work.reclaim(found.cooldowns, EXPIRE_COOLDOWN)
+    work.reclaim(found.affinities, RELINQUISH_AFFINITIES)
+    work.reclaim(found.blocks, DELETE_BLOCKS)
+    work.reclaim(found.handles, REPAIR_HANDLES)
+    work.relinquish_gone_nodes(found.gone)
+    report = work.report(found)
     _log_report(collector.log, report)
-    return shift.memory(findings.history), report
+    return work.history(found.history), report
 
 
 @define(kw_only=True)
 class _Tick:
-    """The work of one tick, and what became of it so far."""
+    """The work of one tick, and its results so far."""
 
     collector: Collector
     deadline: Deadline
     done: list[GCAction] = field(default=Factory(list))
-    passed_over: list[GCAction] = field(default=Factory(list))
+    skipped: list[GCAction] = field(default=Factory(list))
     failures: list[FailedAction] = field(default=Factory(list))
-    spared: list[FreeHandle] = field(default=Factory(list))
+    in_use: list[FreeHandle] = field(default=Factory(list))
     cleared: list[Candidate] = field(default=Factory(list))
     postponed: int = 0
 
     def free(self, leaks: tuple[FreeHandle, ...]) -> None:
-        """Free leaked addresses, each batch right after the witness was heard about it.
+        """Free leaked addresses, each batch right after the live lookups that confirm it.
 
-        Half of the time is the most that this takes: an orchestrator that does not answer must not keep what needs no
-        witness from being done.
+        This takes at most half of the time, so that an orchestrator that does not answer does not stop the work that
+        needs no lookup.
         """
         until = self.deadline.capped(self.deadline.remaining_s / 2)
         for batch in self._batches(leaks, until):
-            confirmed = confirm(batch, self._lookup(lookups_needed(batch), until))
-            self.spared.extend(confirmed.in_use)
+            confirmed = confirm(batch, _look_up(self.collector.live_lookup, lookups_needed(batch), until))
+            self.in_use.extend(confirmed.in_use)
             self.cleared.extend(confirmed.cleared)
             self.failures.extend(confirmed.undetermined)
             self._attempt(confirmed.leaks, FREE_HANDLES)
 
-    def perform(self, actions: tuple[A, ...], rule: Reclaimer[A]) -> None:
-        """Carry out actions that need no witness."""
+    def reclaim(self, actions: tuple[A, ...], rule: Reclaimer[A]) -> None:
+        """Carry out actions that need no live lookup."""
         for batch in self._batches(actions, self.deadline):
             self._attempt(batch, rule)
 
     def relinquish_gone_nodes(self, nodes: tuple[GoneNode, ...]) -> None:
-        """Give up the claims of gone nodes whose addresses are freed, once the witness says they are gone."""
+        """Relinquish the affinities of gone nodes whose addresses are freed, if a live lookup confirms it."""
         freed = {action.handle for action in self.done if isinstance(action, FreeHandle)}
-        ready = tuple(node for node in nodes if node.affinities and node.awaits <= freed)
-        for (node,) in self._batches(ready, self.deadline, size=1):
-            statement = self._lookup((node.node,), self.deadline)
-            silence = statement.unanswered_text((node.node,))
-            if silence:
-                self.failures.extend(FailedAction(action=claim, cause=silence) for claim in node.affinities)
-            elif node.node in statement.gone:
-                self.perform(node.affinities, RELINQUISH_AFFINITIES)
+        ready = tuple(gone for gone in nodes if gone.affinities and gone.awaits <= freed)
+        for (gone,) in self._batches(ready, self.deadline, size=1):
+            lookups = _look_up(self.collector.live_lookup, (gone.node,), self.deadline)
+            unanswered = lookups.unanswered_text((gone.node,))
+            if unanswered:
+                self.failures.extend(FailedAction(action=action, cause=unanswered) for action in gone.affinities)
+            elif gone.node in lookups.gone:
+                self.reclaim(gone.affinities, RELINQUISH_AFFINITIES)
 
-    def report(self, findings: ScanResult) -> CollectionReport:
-        """What was done and left."""
+    def report(self, found: ScanResult) -> CollectionReport:
+        """What was done, and what was not."""
         return CollectionReport(
             done=tuple(self.done),
-            skipped=tuple(self.passed_over),
+            skipped=tuple(self.skipped),
             failures=tuple(self.failures),
-            in_use=tuple(self.spared),
-            candidates=findings.candidates,
-            undetermined=findings.undetermined,
-            unreadable=findings.unreadable,
-            waiting=tuple(
-                WaitingNode(node=gone.node, addresses=gone.kept_by) for gone in findings.gone if gone.kept_by
-            ),
+            in_use=tuple(self.in_use),
+            candidates=found.candidates,
+            undetermined=found.undetermined,
+            unreadable=found.unreadable,
+            waiting=tuple(WaitingNode(node=gone.node, addresses=gone.kept_by) for gone in found.gone if gone.kept_by),
             postponed=self.postponed,
         )
 
-    def memory(self, found: ScanHistory) -> ScanHistory:
-        """What the next tick has to know: without what is settled, and with what failed."""
-        freed = [suspect for action in self.done if isinstance(action, FreeHandle) for suspect in action.candidates]
+    def history(self, found: ScanHistory) -> ScanHistory:
+        """The history for the next tick: without what is done, and with the new failures."""
+        freed = [candidate for action in self.done if isinstance(action, FreeHandle) for candidate in action.candidates]
         failures = dict(found.failures)
-        for action in (*self.done, *self.passed_over, *self.spared):
+        for action in (*self.done, *self.skipped, *self.in_use):
             failures.pop(action.subject, None)
         for failure in self.failures:
             failures[failure.action.subject] = failures.get(failure.action.subject, 0) + 1
         return evolve(found.without((*self.cleared, *freed)), failures=tuple(failures.items()))
 
-    def _batches(self, actions: tuple[V, ...], until: Deadline, size: int = 0) -> Iterator[tuple[V, ...]]:
-        """As many actions as the bounds allow; the rest is counted and left."""
-        due = actions[: self.collector.settings.max_actions]
-        size = size or self.collector.settings.batch_size
-        done = 0
-        while done < len(due) and not until.has_passed:
-            yield due[done : done + size]
-            done += size
-        self.postponed += len(actions) - min(done, len(due))
+    def _batches(self, actions: tuple[V, ...], until: Deadline, size: int = 0) -> Iterator[Sequence[V]]:
+        """As many actions as the limits allow. The others are counted as postponed."""
+        settings = self.collector.settings
+        started = 0
+        for batch in batches(actions[: settings.max_actions], size or settings.batch_size):
+            if until.has_passed:
+                break
+            started += len(batch)
+            yield batch
+        self.postponed += len(actions) - started
 
-    def _attempt(self, batch: tuple[A, ...], rule: Reclaimer[A]) -> None:
+    def _attempt(self, batch: Sequence[A], rule: Reclaimer[A]) -> None:
         if not batch:
             return
         try:
-            reclaimed = self._run(batch, rule)
+            result = self._commit(tuple(batch), rule)
         except NetplugError as error:
             if len(batch) == 1 or isinstance(error, Unavailable):
                 self.failures.extend(FailedAction(action=action, cause=str(error)) for action in batch)
                 return
-            for action in batch:  # one of them is at fault, a malformed record perhaps; it must not stop the others
+            for action in batch:  # one of them fails, because of a malformed record perhaps; the others must not
                 self._attempt((action,), rule)
             return
-        self.done.extend(reclaimed.done)
-        self.passed_over.extend(reclaimed.skipped)
+        self.done.extend(result.done)
+        self.skipped.extend(result.skipped)
 
-    def _run(self, batch: tuple[A, ...], rule: Reclaimer[A]) -> ReclaimResult:
+    def _commit(self, batch: tuple[A, ...], rule: Reclaimer[A]) -> ReclaimResult:
         clock = self.collector.clock
-        pace = Pace(clock=clock, deadline=self.deadline.capped(BATCH_S), chance=self.collector.chance)
+        pace = Pace(clock=clock, deadline=self.deadline.capped(COMMIT_TIMEOUT_S), chance=self.collector.chance)
         decision = Transaction(self.collector.store, pace, READINESS_GATE).run(
             rule.queries(batch), lambda snapshot: rule.decide(snapshot, batch, clock.now_ns())
         )
-        return cast("ReclaimResult", decision.result)  # the loop has raised every result that is an error
-
-    def _lookup(self, asked: Iterable[PodName | str], until: Deadline) -> LookupResult:
-        """What the witness says of some pods and nodes; a question that fails is unanswered, and nothing more."""
-        witness = self.collector.witness
-        pods: dict[PodName, PodFacts | None] = {}
-        gone: set[str] = set()
-        unanswered: dict[PodName | str, str] = {}
-        for question in asked:
-            try:
-                if isinstance(question, PodName):
-                    pods[question] = witness.find_pod(
-                        question.namespace, question.name, deadline=until.capped(CALL_TIMEOUT_S)
-                    )
-                elif not witness.has_node(question, deadline=until.capped(CALL_TIMEOUT_S)):
-                    gone.add(question)
-            except NetplugError as error:
-                unanswered[question] = str(error)
-        return LookupResult(pods=pods, gone=frozenset(gone), unanswered=unanswered)
+        return cast("ReclaimResult", decision.result)  # a result that is an error was raised
 
 
-# --- what an operator reads -------------------------------------------------------------------------------------------
+def _look_up(live_lookup: LiveLookup, subjects: Iterable[PodName | str], until: Deadline) -> LookupResult:
+    """Look up some pods and nodes (by name). A lookup that fails is unanswered; the others go on."""
+    pods: dict[PodName, PodFacts | None] = {}
+    gone: set[str] = set()
+    unanswered: dict[PodName | str, str] = {}
+    for subject in subjects:
+        deadline = until.capped(CALL_TIMEOUT_S)
+        try:
+            if isinstance(subject, PodName):
+                pods[subject] = live_lookup.find_pod(subject.namespace, subject.name, deadline=deadline)
+            elif not live_lookup.has_node(subject, deadline=deadline):
+                gone.add(subject)
+        except NetplugError as error:
+            unanswered[subject] = str(error)
+    return LookupResult(pods=pods, gone=frozenset(gone), unanswered=unanswered)
 
 
 def _log_report(log: Log, report: CollectionReport) -> None:
-    """A line for everything that was changed, one for each cause of failure, and one for the tick."""
+    """One line for each action that was done, one for each cause of failure, and one for the tick."""
     for action in report.done:
         log(Level.INFO, "collected", what=str(action))
     causes: dict[str, list[GCAction]] = {}
@@ -267,10 +263,10 @@ def _log_report(log: Log, report: CollectionReport) -> None:
         "collector tick",
         freed=len(report.freed),
         done=len(report.done),
-        passed_over=len(report.skipped),
+        skipped=len(report.skipped),
         failed=len(report.failures),
-        spared=len(report.in_use),
+        in_use=len(report.in_use),
         candidates=len(report.candidates),
-        unjudged=len(report.undetermined),
+        undetermined=len(report.undetermined),
         postponed=report.postponed,
     )

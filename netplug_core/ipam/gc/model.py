@@ -14,6 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.ipam.allocation.batches import ACTIONS_PER_COMMIT
 from netplug_core.ipam.gc.candidates import AllocationOwner, LeakReason, UndeterminedReason
 from netplug_core.ipam.model.affinity import Affinity, claimed_block, claiming_owner
 from netplug_core.ipam.model.block import Block
@@ -88,7 +89,7 @@ class CollectorSettings:
 
     grace_s: float = 900.0
     max_actions: int = 1000
-    batch_size: int = 16
+    batch_size: int = ACTIONS_PER_COMMIT
     tick_s: float = 120.0
 
 

@@ -179,16 +179,16 @@ class AllocatorHarness:
 
     def _run_collector(self, collector_view: CollectorView, store: Datastore) -> CollectionReport:
         """V18: the collector frees nothing whose owner lives, though its view may be blind: the ledger will say."""
-        witness = _LiveLookup(self.model)
+        live_lookup = _LiveLookup(self.model)
         collector = collect.Collector(
             store=store,
-            witness=witness,
+            live_lookup=live_lookup,
             clock=self.clock,
             chance=lambda: 0.5,
             log=_discard_log,
             settings=CollectorSettings(grace_s=GRACE_PERIOD_S),
         )
-        cluster = ClusterView() if collector_view.is_empty else witness.cluster
+        cluster = ClusterView() if collector_view.is_empty else live_lookup.cluster
         deadline = Deadline.after(self.clock, ASSIGN_TIMEOUT_S)
         view = collect.read_view(self.store, cluster, now_ns=self.clock.now_ns(), deadline=deadline)
         self.collector_memory, report = collect.tick(collector, view, self.collector_memory)

@@ -8,7 +8,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, ContentionExhausted, Unavailable
 from netplug_core.flows.ipam.addresses import release_addresses
-from netplug_core.flows.ipam.affinities import claim, claims_of, ensure_blocks, relinquish_block
+from netplug_core.flows.ipam.affinities import affinities_of, claim, ensure_blocks, relinquish_block
 from netplug_core.ipam.allocation.block_order import block_order, hashed_start
 from netplug_core.ipam.allocation.claim import ClaimResult
 from netplug_core.ipam.allocation.relinquish import Emptiness
@@ -176,7 +176,7 @@ def test_node_names_that_differ_only_at_their_end_are_two_nodes() -> None:
     names = [f"{'n' * 251}{last}" for last in "ab"]
     for name in names:
         bench.assign_or_refuse(f"h-{name[-1]}", ipv6(), node=name)
-    listed = [claims_of(bench.store, host_owner(name), deadline=bench.deadline) for name in names]
+    listed = [affinities_of(bench.store, host_owner(name), deadline=bench.deadline) for name in names]
     assert [[key.name for key in keys] for keys in listed] == [
         ["fd80:24e2:f998:72d6::/122"], ["fd80:24e2:f998:72d6::40/122"],
     ]  # fmt: skip

@@ -8,7 +8,8 @@ from attrs import evolve
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Address
 from netplug_core.errors import Unavailable
-from netplug_core.flows.ipam.addresses import BATCH, change_owner, find_holder, release_addresses
+from netplug_core.flows.ipam.addresses import change_owner, find_holder, release_addresses
+from netplug_core.ipam.allocation.batches import ADDRESSES_PER_COMMIT
 from netplug_core.ipam.allocation.owners import OwnerChange, OwnerMismatch
 from netplug_core.ipam.allocation.request import AddressesReleased, ReleaseItem
 from netplug_core.ipam.model.block import Pairs
@@ -40,7 +41,7 @@ def release(harness: IPAMHarness, *items: ReleaseItem, script: Mapping[int, Faul
 
 
 def test_many_addresses_go_in_batches_and_are_told_in_order(bench: IPAMHarness) -> None:
-    held = bench.assign_or_refuse("h1", ipv4(2 * BATCH + 1))
+    held = bench.assign_or_refuse("h1", ipv4(2 * ADDRESSES_PER_COMMIT + 1))
     bench.take_call_counts()
     answer = release(bench, *(release_item(address) for address in reversed(held)))
     assert texts(answer.released) == sorted(held, key=Address.parse)
@@ -63,14 +64,14 @@ def test_trap_21_a_batch_that_is_refused_keeps_no_other_from_being_released(benc
     items = [release_item(f"10.0.0.{number}", "wrong" if number == 0 else None) for number in range(74)]
     answer = release(bench, *items)
     assert len(answer.refused) == 1
-    assert texts(answer.released) == [f"10.0.0.{number}" for number in range(BATCH, 74)]
+    assert texts(answer.released) == [f"10.0.0.{number}" for number in range(ADDRESSES_PER_COMMIT, 74)]
     assert bench.handles() == ["h1"]
 
 
 def test_an_item_named_twice_is_one(bench: IPAMHarness) -> None:
-    held = bench.assign_or_refuse("h1", ipv4(BATCH))
+    held = bench.assign_or_refuse("h1", ipv4(ADDRESSES_PER_COMMIT))
     bench.take_call_counts()
-    assert len(release(bench, *(release_item(address) for address in held * 2)).released) == BATCH
+    assert len(release(bench, *(release_item(address) for address in held * 2)).released) == ADDRESSES_PER_COMMIT
     assert bench.take_call_counts()[1] == 1
 
 
@@ -109,7 +110,7 @@ def test_after_a_mishap_nothing_is_freed_twice(bench: IPAMHarness, mishap: Fault
 
 
 def test_a_store_that_is_away_leaves_earlier_batches_released(bench: IPAMHarness) -> None:
-    held = bench.assign_or_refuse("h1", ipv4(BATCH + 1))
+    held = bench.assign_or_refuse("h1", ipv4(ADDRESSES_PER_COMMIT + 1))
     with pytest.raises(Unavailable):
         release(bench, *map(release_item, held), script={2: LostRequest()})
     assert list(bench.held()) == held[-1:]

@@ -10,16 +10,16 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.ipam.affinities import (
-    BATCH,
+    affinities_of,
+    affinities_within,
     claim,
-    claims_of,
-    claims_within,
     ensure_blocks,
     relinquish,
     relinquish_block,
     relinquish_node,
     relinquish_pool,
 )
+from netplug_core.ipam.allocation.batches import BLOCKS_PER_COMMIT
 from netplug_core.ipam.allocation.claim import ClaimResult
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
@@ -74,7 +74,7 @@ def test_every_block_of_a_range_is_claimed_in_batches(bench: IPAMHarness) -> Non
     bench.take_call_counts()
     result = claimed(bench, host_owner(NODE), "11.0.0.0/20")
     assert (len(result.claimed), result.failed) == (64, ())
-    assert bench.take_call_counts() == (1 + 64 // BATCH, 64 // BATCH)
+    assert bench.take_call_counts() == (1 + 64 // BLOCKS_PER_COMMIT, 64 // BLOCKS_PER_COMMIT)
     assert set(bench.blocks().values()) == {host_owner(NODE)}
 
 
@@ -159,7 +159,7 @@ def test_many_claims_are_given_up_in_batches(bench: IPAMHarness) -> None:
     bench.take_call_counts()
     result = relinquish_node(bench.store, NODE, ANYHOW, pace=bench.pace)
     assert len(result.relinquished) == 64
-    assert bench.take_call_counts() == (1 + 64 // BATCH, 64 // BATCH)
+    assert bench.take_call_counts() == (1 + 64 // BLOCKS_PER_COMMIT, 64 // BLOCKS_PER_COMMIT)
     assert (bench.blocks(), bench.affinities()) == ({}, {})
 
 
@@ -187,7 +187,7 @@ def test_a_store_that_goes_away_leaves_given_up_what_was(bench: IPAMHarness) -> 
     claimed(bench, host_owner(NODE), "11.0.0.0/20")
     with pytest.raises(Unavailable):
         relinquish_node(FaultyDatastore(bench.store, {3: LostRequest()}), NODE, ANYHOW, pace=bench.pace)
-    assert len(bench.blocks()) == len(bench.affinities()) == 64 - 2 * BATCH
+    assert len(bench.blocks()) == len(bench.affinities()) == 64 - 2 * BLOCKS_PER_COMMIT
 
 
 def test_a_pod_that_comes_while_its_block_is_given_up_keeps_its_address(bench: IPAMHarness) -> None:
@@ -233,7 +233,7 @@ def test_trap_19_only_one_owners_claims_are_listed(bench: IPAMHarness) -> None:
     bench.assign_or_refuse("h2", node=OTHER_NODE)
     bench.put_affinity(BLOCK_1, AffinityState.PENDING, f"{NODE}-long")
     store = QueryRecordingDatastore(bench.store, {})
-    found = claims_of(store, host_owner(NODE), deadline=bench.deadline)
+    found = affinities_of(store, host_owner(NODE), deadline=bench.deadline)
     assert [key.name for key in found] == [BLOCK_0]
     assert store.queries == [List(AFFINITY, ("host", NODE), limit=PAGE_SIZE)]
 
@@ -243,7 +243,7 @@ def test_claims_are_listed_page_by_page(bench: IPAMHarness) -> None:
     for number in range(PAGE_SIZE + 1):
         bench.put_affinity(f"11.0.{number // 256}.{number % 256}/32", AffinityState.CONFIRMED)
     bench.take_call_counts()
-    assert len(claims_of(bench.store, host_owner(NODE), deadline=bench.deadline)) == PAGE_SIZE + 1
+    assert len(affinities_of(bench.store, host_owner(NODE), deadline=bench.deadline)) == PAGE_SIZE + 1
     assert bench.take_call_counts() == (2, 0)
 
 
@@ -254,7 +254,7 @@ def test_a_pools_claims_are_those_in_its_range_whoever_made_them(bench: IPAMHarn
     bench.put_owned_block("10.0.4.0/26", OTHER_NODE)
     bench.put_block("10.0.0.128/26")  # its claim was lost
     bench.put_block("10.0.0.192/26", node="")
-    found = claims_within(bench.store, Prefix.parse(POOL), deadline=bench.deadline)
+    found = affinities_within(bench.store, Prefix.parse(POOL), deadline=bench.deadline)
     assert sorted((*key.path[:2], key.name) for key in found) == [
         ("host", NODE, BLOCK_0),
         ("host", NODE, "10.0.0.128/26"),

@@ -396,7 +396,7 @@ def test_i_79_while_the_store_is_locked_nothing_is_written(bench: CollectorHarne
     assert (report.idle, report.is_settled) == (IdleReason.LOCKED, False)
     assert bench.log.lines[-1] == (
         Level.INFO,
-        "the collector stands still",
+        "the collector is idle",
         {"why": "ClusterInformation default: spec.datastoreReady is false"},
     )
     assert (bench.inner.calls.commits, bench.memory) == (commits, ScanHistory())
@@ -964,11 +964,11 @@ def test_an_operator_reads_what_happened_and_what_did_not(bench: CollectorHarnes
             {
                 "freed": 1,
                 "done": 1,
-                "passed_over": 0,
+                "skipped": 0,
                 "failed": 0,
-                "spared": 0,
+                "in_use": 0,
                 "candidates": 0,
-                "unjudged": 1,
+                "undetermined": 1,
                 "postponed": 0,
             },
         ),

@@ -1,0 +1,29 @@
+"""How much of a bulk change goes into one commit.
+
+Every store has to accept the commit. The smallest limit is that of etcd: by default 128 operations in a transaction
+(``--max-txn-ops``), with a condition for each write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+__all__ = ["ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_PER_COMMIT", "batches"]
+
+T = TypeVar("T")
+
+ADDRESSES_PER_COMMIT = 32
+"""Addresses released in one commit. Each may need two writes: its block and its handle."""
+
+BLOCKS_PER_COMMIT = 16
+"""Blocks claimed or relinquished in one commit. Each may need three writes: the block and two affinities."""
+
+ACTIONS_PER_COMMIT = 16
+"""Actions of the garbage collector in one commit. Freeing a handle writes the handle and each block that it names."""
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in their order, at most ``size`` at a time."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
