@@ -1,8 +1,8 @@
-"""A store and an orchestrator for tests of the collector: what nodes and pods leave behind, and ticks over it."""
+"""A store and an orchestrator for tests of the collector."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from attrs import Factory, define, evolve, field
@@ -18,7 +18,7 @@ from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, 
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName, PodPhase
-from netplug_core.records import Create, Delete, Get, Key, Kind, List, Record, Update, Write
+from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed, Query, Record, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
     ClusterInformation,
@@ -28,9 +28,11 @@ from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPA
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.faults import Fault, FaultyDatastore
 from tests.harness.cni_node import RecordingLog
 
 GRACE_S = 900.0
+HALF_GRACE_S = GRACE_S / 2
 BLOCK_LENGTHS = {4: 30, 6: 126}
 
 V = TypeVar("V")
@@ -38,7 +40,7 @@ V = TypeVar("V")
 
 @define
 class FakePodLookup:
-    """Pods and nodes, and a witness of them that may be slow or away. ``asked`` is what it was asked, in order."""
+    """Pods and nodes, and live lookups of them, which may be slow or fail. ``lookups`` are those made, in order."""
 
     pods: dict[PodName, PodFacts] = field(factory=dict)
     nodes: set[str] = field(factory=lambda: {"node-a", "node-b"})
@@ -47,8 +49,8 @@ class FakePodLookup:
     lookups: list[str] = field(factory=list)
 
     def run_pod(self, name: str, node: str, *addresses: str, is_terminated: bool = False) -> None:
-        """A pod of the namespace ``default``, as it is from now on."""
-        facts = PodFacts(
+        """Create or replace a pod of the namespace ``default``."""
+        pod = PodFacts(
             namespace="default",
             name=name,
             node=node,
@@ -56,7 +58,7 @@ class FakePodLookup:
             uid="",
             phase=PodPhase.SUCCEEDED if is_terminated else PodPhase.RUNNING,
         )
-        self.pods[facts.pod_name] = facts
+        self.pods[pod.pod_name] = pod
 
     def remove_pod(self, name: str) -> None:
         del self.pods[PodName("default", name)]
@@ -74,9 +76,9 @@ class FakePodLookup:
         self._record_lookup(f"node {name}", deadline)
         return name in self.nodes
 
-    def _record_lookup(self, asked: str, deadline: Deadline) -> None:
+    def _record_lookup(self, subject: str, deadline: Deadline) -> None:
         assert not deadline.has_passed
-        self.lookups.append(asked)
+        self.lookups.append(subject)
         self.delay()
         if self.is_unavailable:
             raise Unavailable("the orchestrator", "connection refused")
@@ -92,7 +94,7 @@ def _same_store(harness: CollectorHarness) -> Datastore:
 
 @define
 class CollectorHarness:
-    """What is stored, who runs, and a collector. ``store`` may be wrapped; ``inner`` is what is inside."""
+    """A store, an orchestrator and a collector. The collector uses ``store``, which may wrap ``inner``."""
 
     clock: ManualClock = field(factory=ManualClock)
     inner: MemoryDatastore = Factory(_make_memory_store, takes_self=True)
@@ -101,7 +103,15 @@ class CollectorHarness:
     is_orchestrated: bool = True
     log: RecordingLog = field(factory=RecordingLog)
     settings: CollectorSettings = field(factory=lambda: CollectorSettings(grace_s=GRACE_S))
-    memory: ScanHistory = field(factory=ScanHistory)
+    history: ScanHistory = field(factory=ScanHistory)
+
+    @classmethod
+    def with_pools(cls) -> CollectorHarness:
+        """A harness with one pool of each family."""
+        harness = cls()
+        harness.add_pool("four", "10.0.0.0/24")
+        harness.add_pool("six", "fd00::/120")
+        return harness
 
     # --- the collector ---------------------------------------------------------------------------------------------
 
@@ -121,13 +131,13 @@ class CollectorHarness:
         )
 
     def view(self) -> StoreView:
-        """Everything as it is now."""
+        """The current state of the store and the cluster."""
         cluster = self.orchestrator.cluster if self.is_orchestrated else None
         return read_view(self.inner, cluster, now_ns=self.clock.now_ns(), deadline=self.deadline)
 
     def tick(self, view: StoreView | None = None) -> CollectionReport:
-        """One tick over a view, as things are if none is given."""
-        self.memory, report = tick(self.collector, view or self.view(), self.memory)
+        """One tick over a view, by default the current one."""
+        self.history, report = tick(self.collector, view or self.view(), self.history)
         return report
 
     def tick_twice(self, *, over_s: float = GRACE_S) -> CollectionReport:
@@ -183,16 +193,16 @@ class CollectorHarness:
         spec = ClusterInformationSpec(is_datastore_ready=is_ready)
         self.put(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec))
 
-    # --- what nodes and pods leave ---------------------------------------------------------------------------------
+    # --- blocks and addresses -------------------------------------------------------------------------------------
 
     def put_affinity(
         self, cidr: str, owner: str = "host:node-a", state: AffinityState = AffinityState.CONFIRMED
     ) -> None:
-        """A claim, and nothing else."""
+        """An affinity without a block."""
         self.put(affinity_key(owner, Prefix.parse(cidr)), Affinity(state=state))
 
     def add_block(self, cidr: str, node: str = "node-a") -> None:
-        """An empty block; with its claim if it is a node's."""
+        """An empty block, with its affinity if a node owns it."""
         owner = host_owner(node) if node else ""
         prefix = Prefix.parse(cidr)
         self.put(block_key(prefix), Block.new(prefix, owner=owner, now_ns=self.clock.now_ns()))
@@ -200,7 +210,7 @@ class CollectorHarness:
             self.put_affinity(cidr, owner)
 
     def assign_to(self, text: str, handle: str | None, *, block_of: str = "", **owner: str) -> None:
-        """Hold an address; its block is made if need be, as one of the holder's node (or of ``block_of``)."""
+        """Assign an address. Its block is created if needed, with the owner's node (or ``block_of``) as its owner."""
         address = Address.parse(text)
         prefix = Prefix.at(address, BLOCK_LENGTHS[address.family.value])
         if self.find(block_key(prefix)) is None:
@@ -216,11 +226,11 @@ class CollectorHarness:
     def assign_to_pod(
         self, text: str, pod: str = "web", *, node: str = "node-a", handle: str = "", **more: str
     ) -> None:
-        """Hold an address for a pod of the namespace ``default``; its handle is ``h-<pod>``."""
+        """Assign an address to a pod of the namespace ``default``; its handle is ``h-<pod>``."""
         self.assign_to(text, handle or f"h-{pod}", node=node, pod=pod, namespace="default", **more)
 
     def release(self, text: str, *, cooling: bool = False) -> None:
-        """Free an address as its holder would; its handle is left as it is."""
+        """Release an address; its handle is not changed."""
         key = self.key_of(text)
         block = self.get(key)
         ordinal = next(held.ordinal for held in block.held() if str(held.address) == text)
@@ -231,10 +241,10 @@ class CollectorHarness:
         address = Address.parse(text)
         return block_key(Prefix.at(address, BLOCK_LENGTHS[address.family.value]))
 
-    # --- what is left ----------------------------------------------------------------------------------------------
+    # --- what remains ----------------------------------------------------------------------------------------------
 
     def held(self) -> dict[str, str | None]:
-        """Every address that somebody holds, and the handle."""
+        """The assigned addresses and their handles."""
         blocks = (self.get(block_key(Prefix.parse(name))) for name in self.names(BLOCK))
         return {
             str(held.address): held.attribute.handle for block in blocks for held in block.held() if not held.is_cooling
@@ -247,6 +257,52 @@ class CollectorHarness:
         return self.names(HANDLE)
 
     def affinities(self) -> list[str]:
-        """Every claim: node and block."""
+        """All affinities: node and block."""
         listed = self.inner.read((List(AFFINITY),), deadline=self.deadline).list(List(AFFINITY))
         return [f"{record.key.path[1]} {record.key.name}" for record in listed]
+
+
+# --- what tests leave, and what they read ----------------------------------------------------------------------------
+
+
+def action_texts(report: CollectionReport) -> list[str]:
+    """The texts of what a tick did."""
+    return [str(action) for action in report.done]
+
+
+def leak_address(harness: CollectorHarness) -> None:
+    """An address whose pod does not exist."""
+    harness.assign_to_pod("10.0.0.1")
+
+
+def leave_handle(harness: CollectorHarness) -> None:
+    """A handle that names a block and holds nothing."""
+    harness.put(handle_key("h-left"), Handle(blocks=((Prefix.parse("10.0.0.0/30"), 1),)))
+
+
+def leave_affinity(harness: CollectorHarness) -> None:
+    """An affinity without a block."""
+    harness.put_affinity("10.0.0.12/30", state=AffinityState.PENDING)
+
+
+def leave_block(harness: CollectorHarness) -> None:
+    """An empty block without an owner."""
+    harness.add_block("10.0.0.16/30", "")
+
+
+def inject_faults(harness: CollectorHarness, *faults: Fault) -> None:
+    """One fault for each of the next commits of the collector."""
+    harness.store = FaultyDatastore(harness.inner, dict(enumerate(faults, 1)))
+
+
+class MalformedBlockDatastore(FaultyDatastore):
+    """A store in which one block cannot be decoded."""
+
+    def __init__(self, inner: Datastore, name: str) -> None:
+        super().__init__(inner, {})
+        self.key = block_key(Prefix.parse(name))
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        if Get(self.key) in queries:
+            raise Malformed(str(self.key), "attributes: 7 is not an object")
+        return super().read(queries, deadline=deadline)

@@ -313,7 +313,7 @@ class CollectorMachine(RuleBasedStateMachine):
         try:
             self.harness.tick(self.old_view if is_old else None)
         except ProcessDied:
-            self.harness.memory = ScanHistory()  # the next process remembers nothing
+            self.harness.history = ScanHistory()  # the next process remembers nothing
         finally:
             self.harness.store = self.harness.inner
             self.harness.orchestrator.is_unavailable = False

@@ -1,6 +1,7 @@
-"""Single addresses: releasing them in bulk, and reading or changing the owner of one. ``netplugctl`` calls it.
+"""Single addresses: releasing them in bulk, and reading or changing the owner of one.
 
-A bulk release takes several commits. An address that cannot be released does not affect the others.
+The block IPAM and ``netplugctl`` call it. A bulk release takes several commits. An address that cannot be released
+does not affect the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which attachments of a network hold addresses through a node."""
+"""The attachments of a network that hold addresses through a node."""
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.ipam.allocation.request import Attachment
@@ -11,13 +11,13 @@ def attribute(handle: str | None, **owner: str) -> Attribute:
 
 
 def block(cidr: str, *attributes: Attribute) -> Block:
-    made = Block.new(Prefix.parse(cidr), owner="host:node-b", now_ns=1)
+    found = Block.new(Prefix.parse(cidr), owner="host:node-b", now_ns=1)
     for number, held in enumerate(attributes):
-        made = made.assign((Ordinal(number),), held)
-    return made
+        found = found.assign((Ordinal(number),), held)
+    return found
 
 
-def test_attributes_say_whose_an_address_is() -> None:
+def test_attachments_are_read_from_the_attributes_of_addresses() -> None:
     ours = attribute("h2", network="net", node="node-a", container="c2", interface="eth0", pod="web", namespace="prod")
     bare = attribute("h1", network="net", node="node-a", container="c1", interface="eth1")
     blocks = [

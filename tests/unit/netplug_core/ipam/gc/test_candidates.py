@@ -1,4 +1,4 @@
-"""Whether an address that is held is used: every line of the collector's table of verdicts."""
+"""Whether an allocation looks leaked: every case of the collector's rule."""
 
 import pytest
 from attrs import evolve
@@ -36,13 +36,13 @@ def pod(*addresses: Address, node: str = "node-a", is_terminated: bool = False) 
 
 
 @pytest.mark.parametrize(
-    "facts,verdict",
+    "found,verdict",
     [
         (None, LeakReason.POD_MISSING),
         (pod(ONE), None),
         (pod(TWO, ONE), None),
         (pod(TWO), LeakReason.POD_DIFFERS),
-        (pod(), None),  # it starts
+        (pod(), None),  # it is starting
         (pod(node=""), None),  # it is not scheduled yet
         (pod(ONE, node="node-b"), LeakReason.POD_ELSEWHERE),
         (pod(node="node-b"), LeakReason.POD_ELSEWHERE),
@@ -50,28 +50,28 @@ def pod(*addresses: Address, node: str = "node-a", is_terminated: bool = False) 
         (pod(is_terminated=True), LeakReason.POD_FINISHED),  # evicted before it had an address
     ],
 )
-def test_a_pods_address_is_judged_by_the_pod(facts: PodFacts | None, verdict: Verdict) -> None:
-    assert judge(HELD, {} if facts is None else {WEB: facts}, gone=()) is verdict
-    assert judge(HELD, {WEB: facts}, gone={"node-a"}) is verdict
+def test_an_address_of_a_pod_is_compared_with_the_pod(found: PodFacts | None, verdict: Verdict) -> None:
+    assert judge(HELD, {} if found is None else {WEB: found}, gone=()) is verdict
+    assert judge(HELD, {WEB: found}, gone={"node-a"}) is verdict
 
 
-def test_trap_20_an_evicted_pod_uses_nothing() -> None:
+def test_trap_20_an_evicted_pod_uses_no_address() -> None:
     assert judge(HELD, {WEB: pod(ONE, is_terminated=True)}, gone=()) is LeakReason.POD_FINISHED
 
 
 def test_a_pod_reports_the_addresses_of_its_first_interface_only() -> None:
-    """Of a further one nothing can be said while the pod runs: it is kept."""
+    """An address of another interface is kept while the pod runs."""
     assert judge(evolve(HELD, interface="net1"), {WEB: pod(TWO)}, gone=()) is None
     assert judge(evolve(HELD, interface="net1"), {}, gone=()) is LeakReason.POD_MISSING
     assert judge(evolve(HELD, interface=""), {WEB: pod(TWO)}, gone=()) is LeakReason.POD_DIFFERS
 
 
-def test_a_holder_without_a_node_is_not_judged_by_the_pods_node() -> None:
+def test_without_an_owner_node_the_node_of_the_pod_does_not_matter() -> None:
     assert judge(evolve(HELD, node=""), {WEB: pod(ONE, node="node-b")}, gone=()) is None
 
 
 @pytest.mark.parametrize(
-    "holding,doubt",
+    "owner,reason",
     [
         (evolve(HELD, handle=None), UndeterminedReason.NO_HANDLE),
         (evolve(TUNNEL, handle=None), UndeterminedReason.NO_HANDLE),
@@ -81,24 +81,24 @@ def test_a_holder_without_a_node_is_not_judged_by_the_pods_node() -> None:
         (evolve(TUNNEL, type="loadBalancer"), UndeterminedReason.NO_OWNER),
     ],
 )
-def test_what_cannot_be_judged_is_never_a_leak(holding: AllocationOwner, doubt: UndeterminedReason) -> None:
-    assert judge(holding, {}, gone={"node-a"}) is doubt
+def test_an_undetermined_allocation_is_no_leak(owner: AllocationOwner, reason: UndeterminedReason) -> None:
+    assert judge(owner, {}, gone={"node-a"}) is reason
 
 
-@pytest.mark.parametrize("sort", ["ipip", "vxlan", "vxlanV6", "wireguard", "wireguardV6"])
-def test_a_tunnels_address_goes_with_its_node_in_both_families(sort: str) -> None:
-    """Trap 35: all five sorts are known."""
-    tunnel = evolve(TUNNEL, type=f"{sort}TunnelAddress")
+@pytest.mark.parametrize("kind", ["ipip", "vxlan", "vxlanV6", "wireguard", "wireguardV6"])
+def test_a_tunnel_address_is_leaked_when_its_node_is_gone(kind: str) -> None:
+    """Trap 35: all five types of tunnel are known."""
+    tunnel = evolve(TUNNEL, type=f"{kind}TunnelAddress")
     assert judge(tunnel, {}, gone=()) is None
     assert judge(tunnel, {}, gone={"node-a"}) is LeakReason.NODE_GONE
     assert judge(evolve(tunnel, node=""), {}, gone={"node-a"}) is None
 
 
-def test_holdings_are_what_somebody_holds() -> None:
-    """Neither what a host keeps back nor what cools down."""
-    owner = (("container", "c"), ("interface", "eth0"), ("namespace", "default"), ("node", "node-b"), ("pod", "web"))
+def test_owners_are_those_of_assigned_addresses() -> None:
+    """Host-reserved addresses and those that are cooling down are not assigned."""
+    stored = (("container", "c"), ("interface", "eth0"), ("namespace", "default"), ("node", "node-b"), ("pod", "web"))
     block = Block.new(Prefix.parse("10.0.0.0/29"), owner="host:node-a", now_ns=7, host_reserved=(1, 1))
-    block = block.assign((Ordinal(1),), Attribute(handle="h", owner=owner))
+    block = block.assign((Ordinal(1),), Attribute(handle="h", owner=stored))
     block = block.assign((Ordinal(2),), Attribute(handle="t", owner=(("type", "ipipTunnelAddress"),)))
     block = block.assign((Ordinal(3),), Attribute(handle=None))
     block = block.assign((Ordinal(4),), Attribute(handle="gone")).release(frozenset({Ordinal(4)}), cooling_from_ns=9)
@@ -109,7 +109,7 @@ def test_holdings_are_what_somebody_holds() -> None:
     assert (bare.handle, bare.pod_name) == (None, None)
 
 
-def test_a_block_of_nobody_lends_no_node() -> None:
+def test_a_block_without_a_node_as_owner_gives_no_node() -> None:
     block = Block.new(Prefix.parse("10.0.0.0/30"), owner="", now_ns=7).assign((Ordinal(0),), Attribute(handle="h"))
-    assert [holding.node for holding in allocation_owners(block)] == [""]
-    assert [holding.node for holding in allocation_owners(evolve(block, owner="virtual:lb"))] == [""]
+    assert [owner.node for owner in allocation_owners(block)] == [""]
+    assert [owner.node for owner in allocation_owners(evolve(block, owner="virtual:lb"))] == [""]

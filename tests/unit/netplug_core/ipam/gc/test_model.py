@@ -1,4 +1,4 @@
-"""What actions and reports say, and what a memory forgets."""
+"""The texts of actions and reports, and the history."""
 
 from attrs import evolve
 
@@ -39,10 +39,10 @@ TUNNEL = Leak(
     condition=FreeCondition.NODE_GONE,
 )
 FREE = FreeHandle(handle="h", leaks=(POD,))
-GIVE_UP = RelinquishAffinity(affinity=affinity_key("host:node-a", BLOCK), reason=RelinquishReason.NODE_GONE)
+RELINQUISH = RelinquishAffinity(affinity=affinity_key("host:node-a", BLOCK), reason=RelinquishReason.NODE_GONE)
 
 
-def test_each_action_says_what_is_done_and_why() -> None:
+def test_the_text_of_an_action_says_what_is_done_and_why() -> None:
     block = RecordRef(block_key(BLOCK), ONE)
     expected: dict[GCAction, tuple[str, str]] = {
         FREE: (
@@ -65,7 +65,7 @@ def test_each_action_says_what_is_done_and_why() -> None:
             "block 10.0.0.0/30",
             "delete block 10.0.0.0/30: it is empty and has no affinity",
         ),
-        GIVE_UP: (
+        RELINQUISH: (
             "BlockAffinity(host/node-a/ipv4/10.0.0.0/30)",
             "relinquish the affinity of host:node-a for block 10.0.0.0/30: the node is gone",
         ),
@@ -73,8 +73,8 @@ def test_each_action_says_what_is_done_and_why() -> None:
     assert {action: (action.subject, str(action)) for action in expected} == expected
 
 
-def test_a_failure_and_a_wait_are_sentences() -> None:
-    assert str(FailedAction(action=GIVE_UP, cause="timed out")) == (
+def test_the_texts_of_a_failure_and_of_a_waiting_node() -> None:
+    assert str(FailedAction(action=RELINQUISH, cause="timed out")) == (
         "could not relinquish the affinity of host:node-a for block 10.0.0.0/30: the node is gone: timed out"
     )
     assert str(WaitingNode(node="node-a", addresses=(BLOCK.nth(1), BLOCK.nth(2)))) == (
@@ -82,27 +82,27 @@ def test_a_failure_and_a_wait_are_sentences() -> None:
     )
 
 
-def test_a_memory_forgets_what_it_is_told_to() -> None:
+def test_candidates_can_be_removed_from_a_history() -> None:
     one, two = AllocationRef(BLOCK.nth(1), "h", 7), RecordRef(handle_key("h"), ONE)
-    memory = ScanHistory(since=((one, 5), (two, 6)), failures=(("handle h", 1),))
-    assert memory.without([one]) == ScanHistory(since=((two, 6),), failures=(("handle h", 1),))
-    assert memory.without(FREE.candidates) == memory.without([one])
+    history = ScanHistory(since=((one, 5), (two, 6)), failures=(("handle h", 1),))
+    assert history.without([one]) == ScanHistory(since=((two, 6),), failures=(("handle h", 1),))
+    assert history.without(FREE.candidates) == history.without([one])
 
 
-def test_a_report_knows_whether_anything_is_left_or_worth_telling() -> None:
+def test_a_report_is_settled_without_remaining_work_and_quiet_without_anything_to_report() -> None:
     nothing = CollectionReport()
     assert (nothing.is_settled, nothing.is_quiet) == (True, True)
-    for left in (
+    for report in (
         CollectionReport(idle=IdleReason.LOCKED),
         CollectionReport(postponed=1),
         CollectionReport(failures=(FailedAction(action=FREE, cause=""),)),
     ):
-        assert (left.is_settled, left.is_quiet) == (False, False)
-    for told in (
+        assert (report.is_settled, report.is_quiet) == (False, False)
+    for report in (
         CollectionReport(done=(FREE,)),
         CollectionReport(skipped=(FREE,)),
         CollectionReport(in_use=(FREE,)),
         CollectionReport(candidates=(POD,)),
     ):
-        assert (told.is_settled, told.is_quiet) == (True, False)
-    assert CollectionReport(done=(GIVE_UP, FREE)).freed == (POD,)
+        assert (report.is_settled, report.is_quiet) == (True, False)
+    assert CollectionReport(done=(RELINQUISH, FREE)).freed == (POD,)

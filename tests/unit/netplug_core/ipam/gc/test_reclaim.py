@@ -1,4 +1,4 @@
-"""The collector's rules by themselves: one read and one commit a batch. ``flows/test_collect`` has races and ends."""
+"""The collector's writes: one read and one commit for each batch, and the condition of each commit."""
 
 from collections.abc import Callable
 
@@ -15,23 +15,23 @@ from tests.harness.stores import RecordingStore
 
 
 @pytest.fixture
-def bench() -> CollectorHarness:
-    made = CollectorHarness()
-    made.add_pool("main", "10.0.0.0/24")
-    return made
+def harness() -> CollectorHarness:
+    harness = CollectorHarness()
+    harness.add_pool("main", "10.0.0.0/24")
+    return harness
 
 
-def leaked(harness: CollectorHarness) -> None:
+def leak_addresses(harness: CollectorHarness) -> None:
     for n in (1, 2, 5):
         harness.assign_to_pod(f"10.0.0.{n}", f"p{n}")
 
 
-def wrong(harness: CollectorHarness) -> None:
+def leave_handles(harness: CollectorHarness) -> None:
     for n in range(3):
         harness.put(handle_key(f"h{n}"), Handle(blocks=((Prefix.parse("10.0.0.0/30"), 1),)))
 
 
-def cooled(harness: CollectorHarness) -> None:
+def leave_cooldowns(harness: CollectorHarness) -> None:
     harness.set_cooldown(60)
     for n in (1, 5):
         harness.assign_to(f"10.0.0.{n}", None, node="node-a")
@@ -39,47 +39,47 @@ def cooled(harness: CollectorHarness) -> None:
         harness.assign_to(f"10.0.0.{n + 1}", None, node="node-a")
 
 
-def claimed(harness: CollectorHarness) -> None:
+def leave_affinities(harness: CollectorHarness) -> None:
     for n in (4, 8, 12):
         harness.put_affinity(f"10.0.1.{n}/30", state=AffinityState.PENDING)
 
 
-def unowned(harness: CollectorHarness) -> None:
+def leave_blocks(harness: CollectorHarness) -> None:
     for n in (4, 8, 12):
         prefix = Prefix.parse(f"10.0.1.{n}/30")
         harness.put(block_key(prefix), Block.new(prefix, owner="host:node-a", now_ns=1))
 
 
-@pytest.mark.parametrize("leave", [leaked, wrong, cooled, claimed, unowned])
+@pytest.mark.parametrize("leave", [leak_addresses, leave_handles, leave_cooldowns, leave_affinities, leave_blocks])
 def test_a_batch_takes_one_read_and_one_commit(
-    bench: CollectorHarness, leave: Callable[[CollectorHarness], None]
+    harness: CollectorHarness, leave: Callable[[CollectorHarness], None]
 ) -> None:
-    leave(bench)
-    bench.tick()
-    bench.clock.sleep(GRACE_S)
-    view = bench.view()
-    calls = bench.inner.calls
+    leave(harness)
+    harness.tick()
+    harness.clock.sleep(GRACE_S)
+    view = harness.view()
+    calls = harness.inner.calls
     reads, commits = calls.reads, calls.commits
-    report = bench.tick(view)
+    report = harness.tick(view)
     assert len(report.done) >= 2
     assert (calls.reads - reads, calls.commits - commits) == (1, 1)
 
 
-@pytest.mark.parametrize("leave", [leaked, wrong, cooled, claimed, unowned])
-def test_nothing_is_written_unless_the_cluster_is_still_unlocked(
-    bench: CollectorHarness, leave: Callable[[CollectorHarness], None]
+@pytest.mark.parametrize("leave", [leak_addresses, leave_handles, leave_cooldowns, leave_affinities, leave_blocks])
+def test_each_commit_requires_that_the_cluster_is_not_locked(
+    harness: CollectorHarness, leave: Callable[[CollectorHarness], None]
 ) -> None:
-    leave(bench)
-    bench.tick()
-    bench.clock.sleep(GRACE_S)
-    bench.store = store = RecordingStore(bench.inner)
-    bench.tick()
-    sent = [write for writes in store.commits for write in writes]
-    assert sent[0] == Require(CLUSTER_INFORMATION_KEY, ABSENT)
-    assert not any(isinstance(write, Create) for write in sent)
+    leave(harness)
+    harness.tick()
+    harness.clock.sleep(GRACE_S)
+    harness.store = store = RecordingStore(harness.inner)
+    harness.tick()
+    committed = [write for writes in store.commits for write in writes]
+    assert committed[0] == Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    assert not any(isinstance(write, Create) for write in committed)
 
 
-def test_a_handle_that_names_no_block_is_deleted(bench: CollectorHarness) -> None:
-    bench.put(handle_key("h"), Handle())
-    assert len(bench.tick_twice().done) == 1
-    assert bench.handles() == []
+def test_a_handle_that_names_no_block_is_deleted(harness: CollectorHarness) -> None:
+    harness.put(handle_key("h"), Handle())
+    assert len(harness.tick_twice().done) == 1
+    assert harness.handles() == []

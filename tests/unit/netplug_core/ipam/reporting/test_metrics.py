@@ -1,4 +1,4 @@
-"""What is counted of each pool and node."""
+"""The counts of each pool and node."""
 
 import pytest
 
@@ -9,45 +9,45 @@ from tests.harness.collector import CollectorHarness
 
 
 @pytest.fixture
-def bench() -> CollectorHarness:
-    made = CollectorHarness()
-    made.add_pool("main", "10.0.0.0/24")
-    return made
+def harness() -> CollectorHarness:
+    harness = CollectorHarness()
+    harness.add_pool("main", "10.0.0.0/24")
+    return harness
 
 
-def test_addresses_and_blocks_are_counted_by_pool_and_node(bench: CollectorHarness) -> None:
-    bench.assign_to("10.0.0.1", "h1", node="node-a")
-    bench.assign_to("10.0.0.2", "h2", node="node-b")  # borrowed
-    bench.assign_to("10.0.0.5", "h3", node="node-b")
-    bench.add_block("10.0.0.8/30", "node-a")
-    assert pool_metrics(bench.view(), CollectionReport()) == (
+def test_addresses_and_blocks_are_counted_by_pool_and_node(harness: CollectorHarness) -> None:
+    harness.assign_to("10.0.0.1", "h1", node="node-a")
+    harness.assign_to("10.0.0.2", "h2", node="node-b")  # borrowed
+    harness.assign_to("10.0.0.5", "h3", node="node-b")
+    harness.add_block("10.0.0.8/30", "node-a")
+    assert pool_metrics(harness.view(), CollectionReport()) == (
         PoolMetrics(pool="main", node="node-a", in_use=1, blocks=2),
         PoolMetrics(pool="main", node="node-b", in_use=2, borrowed=1, blocks=1),
     )
 
 
-def test_what_has_no_pool_node_or_owner_is_counted_too(bench: CollectorHarness) -> None:
-    bench.assign_to("10.1.0.1", "h1")
-    bench.assign_to("10.1.0.2", "h2", node="node-a")
-    assert bench.get(block_key(bench.get(bench.key_of("10.1.0.1")).prefix)).owner == ""
-    assert pool_metrics(bench.view(), CollectionReport()) == (
+def test_blocks_without_a_pool_or_an_owner_and_addresses_without_a_node_are_counted(harness: CollectorHarness) -> None:
+    harness.assign_to("10.1.0.1", "h1")
+    harness.assign_to("10.1.0.2", "h2", node="node-a")
+    assert harness.get(block_key(harness.get(harness.key_of("10.1.0.1")).prefix)).owner == ""
+    assert pool_metrics(harness.view(), CollectionReport()) == (
         PoolMetrics(pool=NO_POOL, node=NO_AFFINITY, blocks=1),
         PoolMetrics(pool=NO_POOL, node="node-a", in_use=1, borrowed=1),
         PoolMetrics(pool=NO_POOL, node=UNKNOWN_NODE, in_use=1),
     )
 
 
-def test_of_overlapping_pools_the_first_by_name_counts(bench: CollectorHarness) -> None:
-    bench.add_pool("first", "10.0.0.0/16")
-    bench.add_block("10.0.0.8/30")
-    assert [count.pool for count in pool_metrics(bench.view(), CollectionReport())] == ["first"]
+def test_a_block_counts_for_the_first_of_overlapping_pools(harness: CollectorHarness) -> None:
+    harness.add_pool("first", "10.0.0.0/16")
+    harness.add_block("10.0.0.8/30")
+    assert [count.pool for count in pool_metrics(harness.view(), CollectionReport())] == ["first"]
 
 
-def test_candidates_and_what_was_reclaimed_are_counted(bench: CollectorHarness) -> None:
-    bench.assign_to_pod("10.0.0.1")
-    view = bench.view()
-    (count,) = pool_metrics(view, bench.tick())
+def test_candidates_and_reclaimed_addresses_are_counted(harness: CollectorHarness) -> None:
+    harness.assign_to_pod("10.0.0.1")
+    view = harness.view()
+    (count,) = pool_metrics(view, harness.tick())
     assert (count.candidates, count.reclaimed) == (1, 0)
-    bench.orchestrator.nodes.clear()
-    (count,) = pool_metrics(view, bench.tick())
+    harness.orchestrator.nodes.clear()
+    (count,) = pool_metrics(view, harness.tick())
     assert (count.in_use, count.candidates, count.reclaimed) == (1, 0, 1)

@@ -1,4 +1,4 @@
-"""Blocks counted into the pools that cover them, what is reserved there, and what is borrowed."""
+"""The utilization of pools and blocks, reservations, and borrowed addresses."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def reserved(*cidrs: str) -> Reserved:
     return Reserved.of(map(Prefix.parse, cidrs))
 
 
-def test_nothing_is_counted_of_nothing() -> None:
+def test_without_pools_and_blocks_there_is_no_utilization() -> None:
     assert utilization([], []) == ()
 
 
@@ -43,7 +43,7 @@ def test_each_block_counts_in_the_pool_that_covers_it() -> None:
     assert (orphans.capacity, orphans.in_use, orphans.reserved, orphans.available) == (128, 1, 0, 127)
 
 
-def test_of_pools_that_overlap_the_first_by_name_has_the_block() -> None:
+def test_a_block_counts_for_the_first_of_overlapping_pools() -> None:
     usages = utilization([pool("b", "10.0.0.0/16"), pool("a", "10.0.0.0/24")], [block("10.0.0.0/26", 1)])
     assert [(usage.name, usage.in_use) for usage in usages] == [("a", 1), ("b", 0)]
 
@@ -59,7 +59,7 @@ def test_of_pools_that_overlap_the_first_by_name_has_the_block() -> None:
         (("0.0.0.0/0",), (256, 1, 256, 0), (64, 1, 64, 0)),
     ],
 )
-def test_what_is_reserved_is_not_available_and_counts_once(
+def test_reserved_addresses_are_not_available_and_count_once(
     cidrs: tuple[str, ...], of_pool: tuple[int, ...], of_block: tuple[int, ...]
 ) -> None:
     """I-66 of the catalogue, and trap 15."""
@@ -69,10 +69,10 @@ def test_what_is_reserved_is_not_available_and_counts_once(
     assert (inside.capacity, inside.in_use, inside.reserved, inside.available) == of_block
 
 
-def test_what_cools_down_is_in_use() -> None:
+def test_addresses_that_are_cooling_down_are_in_use() -> None:
     full = block("10.0.0.0/26", 1, 2, 3)
-    resting = full.release(frozenset({Ordinal(2)}), cooling_from_ns=5_000_000_000)
-    (usage,) = utilization([pool("p", "10.0.0.0/24")], [resting, block("10.0.0.64/26", 9)])
+    cooling = full.release(frozenset({Ordinal(2)}), cooling_from_ns=5_000_000_000)
+    (usage,) = utilization([pool("p", "10.0.0.0/24")], [cooling, block("10.0.0.64/26", 9)])
     assert (usage.in_use, usage.cooling, usage.available) == (4, 1, 252)
     assert [(inside.in_use, inside.cooling) for inside in usage.blocks] == [(3, 1), (1, 0)]
 
@@ -85,8 +85,8 @@ def test_an_address_is_borrowed_when_its_node_does_not_own_the_block() -> None:
         block("10.0.2.0/26", 5, owner="", node="a"),
         block("10.0.3.0/26", 5, owner="host:a"),
     ]
-    loans = borrowed(blocks)
-    assert [(str(loan.allocation.address), loan.node, loan.block.owner) for loan in loans] == [
+    found = borrowed(blocks)
+    assert [(str(address.allocation.address), address.node, address.block.owner) for address in found] == [
         ("10.0.0.5", "a", "virtual:balancer"),
         ("10.0.0.64", "b", "host:a"),
         ("10.0.0.65", "b", "host:a"),
