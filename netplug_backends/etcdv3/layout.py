@@ -19,6 +19,7 @@ from attrs import frozen
 from netplug_backends.etcdv3.operations import KeyRange
 from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import InvariantBroken
+from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 
 __all__ = [
@@ -312,7 +313,7 @@ def _unflatten(kind: Kind[object], stored: Mapping[str, object]) -> Mapping[str,
         raise ValueError(f"{_OBJECT_FIELD} is not an object")
     spec = {_FIELD_NAMES.get(name, name): member for name, member in stored.items() if name != _OBJECT_FIELD}
     spec = {"autoAllocateBlocks": False} | spec
-    return rest | {"kind": kind.name, "apiVersion": "projectnetplug.org/v3", "spec": spec}
+    return rest | {"kind": kind.name, "apiVersion": API_VERSION, "spec": spec}
 
 
 def _configuration() -> KindCodec:

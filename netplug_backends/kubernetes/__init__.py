@@ -1,8 +1,12 @@
-"""The datastore ``kubernetes`` and the orchestrator behind it: the API server, spoken to in plain JSON.
+"""The datastore ``kubernetes`` and the orchestrator ``kubernetes``: the API server, reached with plain JSON over HTTP.
 
-``access`` finds the API and our credentials, ``client`` sends requests and ``transport`` carries them. ``names`` and
-``layout`` say how records are called and spelled there, for both groups of custom resources; ``objects`` keeps those,
-``endpoints`` and ``nodes`` are views of what the cluster has anyway, ``datastore`` puts them together and ``watching``
-follows them. ``orchestrator`` asks about pods. ``schemas`` and ``manifests`` make the definitions and the roles that
-a cluster needs. ``hookimpls`` offers it all.
+- ``names``: names, paths, labels and API groups of objects
+- ``layout``: how each kind is encoded as a custom object
+- ``client``: how requests reach the API server
+- ``kinds``: one store for custom objects, and one for each kind that is a view of the cluster's own objects
+- ``datastore``: the stores of all kinds as one datastore
+- ``orchestrator``: lookups of pods, namespaces and nodes
+- ``manifests``: the definitions and the roles that a cluster needs
+- ``lab``: the objects of ``netplugctl lab`` on a cluster
+- ``hookimpls``: what the registry loads
 """

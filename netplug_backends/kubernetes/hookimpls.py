@@ -1,4 +1,4 @@
-"""Offers the datastore ``kubernetes`` and the orchestrator of that name."""
+"""Offers the datastore ``kubernetes`` and the orchestrator ``kubernetes``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from netplug_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from netplug_backends.kubernetes.client.apiclient import ApiClient
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.orchestrator.protocol import Orchestrator
@@ -21,17 +20,19 @@ __all__ = ["netplug_open_datastore", "netplug_open_orchestrator"]
 def netplug_open_datastore(
     name: str, settings: DatastoreSettings, clock: Clock
 ) -> AbstractContextManager[Datastore] | None:
-    """The store on the API server; nothing is sent before the first call."""
+    """The datastore on the API server; nothing is sent before the first call."""
     if name != "kubernetes":
         return None
+    import os
     from contextlib import closing
 
+    from netplug_backends.kubernetes.client.apiclient import open_api_client
     from netplug_backends.kubernetes.datastore import KubernetesDatastore
-    from netplug_backends.kubernetes.layout import CrdMode
+    from netplug_backends.kubernetes.names import CrdMode
 
     mode = CrdMode.parse(settings.api_group) if settings.api_group else None
     store = KubernetesDatastore(
-        _client(settings, clock),
+        open_api_client(settings, os.environ, clock=clock),
         mode=mode,
         uses_pod_cidr=settings.kubernetes.uses_pod_cidr,
         annotation_prefix=settings.annotation_prefix,
@@ -43,22 +44,13 @@ def netplug_open_datastore(
 def netplug_open_orchestrator(
     name: str, settings: DatastoreSettings, clock: Clock
 ) -> AbstractContextManager[Orchestrator] | None:
-    """What the API server says of pods; nothing is sent before the first call."""
+    """Lookups on the API server; nothing is sent before the first call."""
     if name != "kubernetes":
         return None
+    import os
     from contextlib import closing
 
+    from netplug_backends.kubernetes.client.apiclient import open_api_client
     from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 
-    return closing(KubernetesOrchestrator(_client(settings, clock)))
-
-
-def _client(settings: DatastoreSettings, clock: Clock) -> ApiClient:
-    import os
-
-    from netplug_backends.kubernetes.client.access import AccessSource
-    from netplug_backends.kubernetes.client.apiclient import ApiClient
-    from netplug_backends.kubernetes.client.ratelimit import RateLimiter
-
-    source = AccessSource(settings.kubernetes, os.environ)
-    return ApiClient(source, clock=clock, rate_limiter=RateLimiter(clock=clock, qps=settings.qps, burst=settings.burst))
+    return closing(KubernetesOrchestrator(open_api_client(settings, os.environ, clock=clock)))

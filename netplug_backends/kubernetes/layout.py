@@ -1,104 +1,82 @@
-"""How records are spelled as custom objects, in both groups of them. Pure; ``objects`` keeps what is made here.
+"""How each kind of record is encoded as a custom object, in both API groups. Pure; ``kinds.customobjects`` calls it.
 
-The allocator's records get the shape that the cluster's other tools know them by: camel case, and with cidr, owner
-and id in the spec, because names are never read back. The user's kinds are what ``resources.codec`` makes of them.
+The allocator's records have the members that other tools in the cluster read: camel case, with cidr, owner and id in
+the spec, because names are never parsed. Users' resources are encoded by ``resources.codec``.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from attrs import frozen
 
-from netplug_backends.kubernetes.names import affinity_labels, affinity_name, block_name, handle_name
+from netplug_backends.kubernetes.client.messages import Json
+from netplug_backends.kubernetes.names import CrdMode, affinity_labels, affinity_name, block_name, handle_name
 from netplug_core.addressing import Prefix
+from netplug_core.encoding import ipam
 from netplug_core.errors import ConfigurationError
+from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Malformed
+from netplug_core.resources import codec
 
-__all__ = ["KIND_MAPPINGS", "CrdMode", "Json", "KindMapping", "is_deleted", "mirrored_uid"]
+if TYPE_CHECKING:
+    from netplug_core.resources.kinds import Resource
 
-Json = Mapping[str, object]
+__all__ = ["KIND_MAPPINGS", "KindMapping", "is_deleted", "mirrored_uid"]
 
-_API_VERSION = "projectnetplug.org/v3"
-_VERSION_AND_VARIANT_BYTES = (6, 8)  # of a uid: they say its version and variant
-# What the server keeps about an object, in its own words.
+_VERSION_AND_VARIANT_BYTES = (6, 8)  # of a UUID
+# The members of the metadata that the server sets.
 _SERVER_MANAGED_METADATA = (
     "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "selfLink",
     "deletionGracePeriodSeconds",
 )  # fmt: skip
 
 
-class CrdMode(enum.Enum):
-    """Which group the custom objects are in; a cluster keeps the one that it began with (spec 9.3)."""
-
-    V1 = "crd.projectnetplug.org/v1"
-    V3 = "projectnetplug.org/v3"
-
-    @property
-    def group(self) -> str:
-        """The group without its version."""
-        return self.value.partition("/")[0]
-
-    @classmethod
-    def parse(cls, text: str) -> CrdMode:
-        """The mode of a group that a person wrote, with or without its version.
-
-        Raises:
-            ConfigurationError: it is neither.
-        """
-        for mode in cls:
-            if text in (mode.value, mode.group):
-                return mode
-        accepted = f"{cls.V1.group} or {cls.V3.group} is expected"
-        raise ConfigurationError("netplug_api_group", text, accepted)
-
-
 class KindMapping(Protocol):
-    """How one kind is spelled."""
+    """How one kind is encoded."""
 
     @property
     def plural(self) -> Mapping[CrdMode, str]:
-        """The word in the objects' path."""
+        """The plural in the objects' path."""
         ...
 
     @property
     def object_kind(self) -> Mapping[CrdMode, str]:
-        """What the objects say they are."""
+        """The objects' ``kind``."""
         ...
 
     @property
     def has_own_metadata(self) -> bool:
-        """Whether values hold their object's metadata; what others wrote there is otherwise kept for them."""
+        """Whether values contain their object's metadata; if not, a store preserves what others wrote there."""
         ...
 
     def name(self, path: tuple[str, ...]) -> str:
-        """The name of the object with the whole path."""
+        """The name of the object for a whole path."""
         ...
 
     def list_parameters(self, within: tuple[str, ...]) -> Json:
-        """The parameters of a list of what begins with that path; it may find more."""
+        """The query parameters that list the records whose paths begin so; the list may contain others."""
         ...
 
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
-        """The members of the object but its kind and name."""
+        """The object's members, without kind and name."""
         ...
 
     def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
-        """The record that an object is.
+        """The key and the value in an object.
 
         Raises:
-            Malformed: it is none.
+            Malformed: the object holds no record.
         """
         ...
 
 
 def is_deleted(mapping: KindMapping, found: Json) -> bool:
-    """Whether a record counts as gone while its object is there.
+    """Whether an object that exists counts as deleted.
 
-    Another program deletes in two steps, and has not come to the second; or it was deleted, and waits for those whose
-    finalizers it has. A kind of the user's says itself that it is going.
+    That is so if another program has marked it (``deleted``, the first of two steps), or if it waits for finalizers.
+    A user's resource that waits for finalizers is still shown; its metadata says so.
     """
     if _object_member(found, "spec").get("deleted") in (True, "true"):
         return True
@@ -106,10 +84,10 @@ def is_deleted(mapping: KindMapping, found: Json) -> bool:
 
 
 def mirrored_uid(uid: str) -> str:
-    """The uid with the bits of each byte reversed, but for the two that say what sort of uid it is.
+    """The uid with the bits of each byte reversed, except the bytes with the UUID's version and variant.
 
-    Custom objects show it in v1 mode, so that they can be told from the ones that a server in front of them makes of
-    them. Mirrored twice it is itself; what is no uid stays as it is.
+    Resources have this uid in v1 mode. It differs from the uid of the v3 object that a server in front of the v1
+    objects may show. Mirrored twice, it is the original uid. A text that is no UUID is returned unchanged.
     """
     digits = uid.replace("-", "")
     try:
@@ -129,7 +107,7 @@ def mirrored_uid(uid: str) -> str:
 
 @frozen(kw_only=True)
 class _IpamKindMapping:
-    """A record of the allocator: the core's JSON in the spec, spelled otherwise."""
+    """A record of the allocator: the core's JSON in the spec, with other member names."""
 
     plural_name: str
     kind_name: str
@@ -164,20 +142,16 @@ class _IpamKindMapping:
         return {"labelSelector": ",".join(f"{name}={value}" for name, value in labels.items())} if labels else {}
 
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
-        from netplug_core.encoding.ipam import to_mapping
-
-        spec = self.encode_spec(mode, key, to_mapping(value))
+        spec = self.encode_spec(mode, key, ipam.to_mapping(value))
         labels = self.labels(key.path)
         return {"metadata": {"labels": dict(labels)} if labels else {}, "spec": spec}
 
     def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
-        from netplug_core.encoding.ipam import from_mapping
-
         del mode
         spec = _object_member(found, "spec")
         try:
             path, mapping = self.decode_spec(dict(spec))
-            return kind.key(*path), from_mapping(kind, mapping)
+            return kind.key(*path), ipam.from_mapping(kind, mapping)
         except (ValueError, KeyError, RecursionError) as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise Malformed(f"{kind} {_object_name(found)}", problem) from error
@@ -188,14 +162,14 @@ _BLOCK_FIELD_NAMES = {"affinity_claim_time": "affinityClaimTime"}
 
 def _encode_block_spec(mode: CrdMode, _key: Key[object], mapping: dict[str, object]) -> dict[str, object]:
     spec = {_BLOCK_FIELD_NAMES.get(name, name): value for name, value in mapping.items() if value is not None}
-    # A schema has no place for nulls in an object; reading takes what is not there for one.
+    # A schema accepts no null in an object; the decoder reads a missing member as null.
     attributes = cast("list[dict[str, object]]", mapping["attributes"])
     spec["attributes"] = [
         {name: value for name, value in attribute.items() if value is not None} for attribute in attributes
     ]
     spec["deleted"] = False
     if mode is CrdMode.V1:
-        spec["strictAffinity"] = False  # nothing reads it any more; its schema required it once
+        spec["strictAffinity"] = False  # not read any more, but required by the schemas of older releases
     return spec
 
 
@@ -234,7 +208,7 @@ def _decode_handle_spec(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[
 
 @frozen(kw_only=True)
 class _ResourceKindMapping:
-    """A kind of the user's: what ``resources.codec`` makes of it."""
+    """A resource of the user's, encoded by ``resources.codec``."""
 
     plural_name: str
     kind_name: str
@@ -260,24 +234,23 @@ class _ResourceKindMapping:
         return {"fieldSelector": f"metadata.name={within[-1]}"} if within else {}
 
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
-        from netplug_core.resources.codec import to_mapping
-        from netplug_core.resources.kinds import Resource
-
         del mode, key
-        mapping = to_mapping(cast("Resource", value))
+        mapping = codec.to_mapping(cast("Resource", value))
         metadata = cast("Json", mapping["metadata"])
-        mapping["metadata"] = {name: said for name, said in metadata.items() if name not in _SERVER_MANAGED_METADATA}
+        mapping["metadata"] = {
+            name: member for name, member in metadata.items() if name not in _SERVER_MANAGED_METADATA
+        }
         return mapping
 
     def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
-        from netplug_core.resources.codec import DocumentOrigin, from_mapping
-
         metadata = dict(_object_member(found, "metadata"))
         if mode is CrdMode.V1:
             metadata["uid"] = mirrored_uid(str(metadata.get("uid") or ""))
-        mapping = {**found, "kind": self.kind_name, "apiVersion": _API_VERSION, "metadata": metadata}
+        mapping = {**found, "kind": self.kind_name, "apiVersion": API_VERSION, "metadata": metadata}
         try:
-            return kind.key(_object_name(found)), from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
+            return kind.key(_object_name(found)), codec.from_mapping(
+                mapping, origin=codec.DocumentOrigin.DATASTORE, kind=kind
+            )
         except (ConfigurationError, RecursionError) as error:
             raise Malformed(f"{kind} {_object_name(found)}", str(error)) from error
 
@@ -327,4 +300,4 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
     "IPPool": _ResourceKindMapping(plural_name="ippools", kind_name="IPPool"),
     "IPReservation": _ResourceKindMapping(plural_name="ipreservations", kind_name="IPReservation"),
 }
-"""The kinds that are kept as custom objects, by their names."""
+"""The kinds that are stored as custom objects, by name."""

@@ -1,27 +1,27 @@
-"""The definitions and the roles that a cluster needs, made from the tables of this package.
+"""The custom resource definitions and the RBAC objects that a cluster needs, made from this package's tables.
 
-``make manifests`` writes them to ``netplug_cli/manifests``, where people and installers find them; a test compares.
+``make manifests`` writes them to ``netplug_cli/manifests``; a test compares those files with this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS
+from netplug_backends.kubernetes.names import CrdMode
 
 __all__ = ["SYSTEM_NAMESPACE", "definitions", "plugin_role"]
 
-Json = Mapping[str, object]
-
 SYSTEM_NAMESPACE = "netplug-system"
-"""Where netplug's own accounts and pods are."""
+"""The namespace of netplug's own accounts and pods."""
 
 _ACCOUNT = "netplug-cni-plugin"
 
 _RBAC = "rbac.authorization.k8s.io"
 
-# What people see of a kind beside its name, by the path in the object.
+# The columns that `kubectl get` shows for a kind beside its name: title, type and path.
 _COLUMNS = {
     "BlockAffinity": (("Node", "string", ".spec.node"), ("State", "string", ".spec.state")),
     "ClusterInformation": (("Version", "string", ".spec.netplugVersion"), ("Ready", "boolean", ".spec.datastoreReady")),
@@ -31,10 +31,10 @@ _COLUMNS = {
 
 
 def definitions(mode: CrdMode) -> Iterator[tuple[str, Json]]:
-    """The custom resource definitions of a group, each with its plural."""
+    """The custom resource definitions of an API group, each with its plural."""
     group, _, version = mode.value.partition("/")
-    for name, sort in sorted(KIND_MAPPINGS.items()):
-        plural, kind = sort.plural[mode], sort.object_kind[mode]
+    for name, mapping in sorted(KIND_MAPPINGS.items()):
+        plural, kind = mapping.plural[mode], mapping.object_kind[mode]
         served: dict[str, object] = {
             "name": version,
             "served": True,
@@ -70,7 +70,7 @@ def definitions(mode: CrdMode) -> Iterator[tuple[str, Json]]:
 
 
 def plugin_role() -> tuple[Json, ...]:
-    """The CNI plugin's account and the least that it needs; one role fits both groups of custom objects."""
+    """The CNI plugin's account with the rights that it needs; one role fits both API groups."""
     account: Json = {"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": SYSTEM_NAMESPACE}
     reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": _ACCOUNT}
     named, api = {"name": _ACCOUNT}, f"{_RBAC}/v1"
@@ -95,8 +95,8 @@ def _binding(api: str, named: Json, reference: Json, account: Json) -> Json:
 def _plugin_rules() -> list[Json]:
     return [
         _rule([""], ["namespaces", "nodes"], ["get"]),
-        _rule([""], ["pods"], ["get", "list"]),  # spec 4 and 5; a name that had to be cut is found in the list
-        _rule([""], ["pods/status"], ["patch"]),  # the endpoint is kept in the pod's annotations
+        _rule([""], ["pods"], ["get", "list"]),  # spec 4 and 5; the list is for endpoint names that were cut
+        _rule([""], ["pods/status"], ["patch"]),  # the endpoint is stored in the pod's annotations
         _rule(_groups(), _plurals("BlockAffinity", "IPAMBlock"), ["create", "delete", "get", "list", "update"]),
         _rule(_groups(), _plurals("IPAMHandle"), ["create", "delete", "get", "update"]),
         _rule(_groups(), _plurals("ClusterInformation", "IPAMConfiguration"), ["get"]),

@@ -1,13 +1,15 @@
-"""The orchestrator behind the API server: one GET for each question."""
+"""The orchestrator interface on the API server: one GET per lookup."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, Json, path_segment
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.client.objects import find_object
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import namespace_facts, node_facts, pod_facts
+from netplug_backends.kubernetes.names import namespace_path, node_path, pod_path
 from netplug_core.clock import Deadline
 from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, PodFacts
 
@@ -23,22 +25,20 @@ class KubernetesOrchestrator:
         self._client = client
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         self._client.close()
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
-        """The pod of that name; None when there is none."""
-        return self._find(
-            f"/api/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}", pod_facts, deadline
-        )
+        """The pod of that name; None if there is none."""
+        return self._find(pod_path(namespace, name), pod_facts, deadline)
 
     def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
-        """The namespace of that name; None when there is none."""
-        return self._find(f"/api/v1/namespaces/{path_segment(name)}", namespace_facts, deadline)
+        """The namespace of that name; None if there is none."""
+        return self._find(namespace_path(name), namespace_facts, deadline)
 
     def find_node(self, name: str, *, deadline: Deadline) -> NodeFacts | None:
-        """The node of that name; None when there is none."""
-        return self._find(f"/api/v1/nodes/{path_segment(name)}", node_facts, deadline)
+        """The node of that name; None if there is none."""
+        return self._find(node_path(name), node_facts, deadline)
 
     def _find(self, path: str, decode: Callable[[Json], T], deadline: Deadline) -> T | None:
         found = find_object(self._client, path, deadline=deadline)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.datastore.protocol import Datastore

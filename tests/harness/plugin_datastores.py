@@ -13,7 +13,7 @@ from attrs import frozen
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from tests.harness.node import NetConfDict, NetnsNode, PodNamespace, StoreInspector

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from attrs import evolve
 
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.model.block import block_key

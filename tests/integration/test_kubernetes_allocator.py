@@ -13,7 +13,7 @@ import pytest
 from attrs import define, evolve
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore

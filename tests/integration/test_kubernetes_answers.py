@@ -13,8 +13,7 @@ from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
-from netplug_backends.kubernetes.names import affinity_name
+from netplug_backends.kubernetes.names import CrdMode, affinity_name
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline

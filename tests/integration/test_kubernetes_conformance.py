@@ -9,7 +9,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Clock
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
 from netplug_core.testing.datastore_conformance import datastore_conformance

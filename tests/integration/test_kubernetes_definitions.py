@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from attrs import evolve
 
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key

@@ -10,7 +10,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import ReleaseRequest

@@ -9,7 +9,7 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.lab import LabCluster, ObjectRefused, get_api_address
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.node import NetnsNode

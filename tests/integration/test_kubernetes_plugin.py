@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.affinity import AFFINITY, owner_node
 from netplug_core.ipam.model.block import BLOCK

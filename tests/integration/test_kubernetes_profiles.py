@@ -8,7 +8,7 @@ from itertools import count, islice
 import pytest
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.errors import Unauthorized
 from netplug_core.records import (
     Create,

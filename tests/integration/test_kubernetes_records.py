@@ -13,8 +13,7 @@ from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
-from netplug_backends.kubernetes.names import host_hash_label
+from netplug_backends.kubernetes.names import CrdMode, host_hash_label
 from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Block

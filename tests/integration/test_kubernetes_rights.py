@@ -10,8 +10,8 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
-from netplug_backends.kubernetes.layout import CrdMode
 from netplug_backends.kubernetes.manifests import plugin_role
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Pace

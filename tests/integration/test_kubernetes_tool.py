@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_namespace, make_node
 

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_core.addressing import Address
 from netplug_core.errors import ConfigurationError, RequestError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.release import RELEASE
 from tests.harness.servers.certificates import issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from attrs import evolve
 
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_cli.release import RELEASE
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.flows.resources.cluster import ensure_initialized

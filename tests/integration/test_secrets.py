@@ -18,7 +18,7 @@ import yaml
 from attrs import evolve
 from cryptography.hazmat.primitives import serialization
 
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 from tests.harness.planted_secrets import (
     FailingSettings,

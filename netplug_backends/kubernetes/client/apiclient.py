@@ -1,9 +1,9 @@
-"""Requests to the API server in plain JSON, and what their failures mean.
+"""Sends requests to the API server: connections, credentials, rate limit, retries and their errors.
 
-The keepers of records call it, and the orchestrator. A read that failed on a connection that the server had closed is
-asked again; a write is sent once, and where its reply was lost the outcome is unknown and says so. A 401 reads the
-credentials again and tries once more; a server that is too busy (429) names the time to come back. Everything ends by
-the caller's deadline. No credential is ever part of an error.
+The kind stores and the orchestrator call it. A read that fails on an idle connection is sent again, because the server
+may have closed that connection. A write is sent once; if its reply is lost, the outcome is unknown. After a 401 the
+credentials are read again and the request is sent once more. After a 429 the client waits as long as the server says.
+Everything ends by the caller's deadline. No error contains a credential.
 """
 
 from __future__ import annotations
@@ -13,98 +13,62 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from http.client import HTTPException
-from typing import TYPE_CHECKING, cast
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.credentials import ApiAccess, parse_scheme
-from netplug_backends.kubernetes.client.transport import ApiConnection, RawReply, connect, tls_context
+from netplug_backends.kubernetes.client.messages import (
+    JSON_TYPE,
+    ApiReply,
+    ApiRequest,
+    Json,
+    RawReply,
+    decode_reply,
+    excerpt,
+    find_json_object,
+)
+from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+from netplug_backends.kubernetes.client.transport import ApiConnection, connect, tls_context
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
-from netplug_core.records import OutcomeUnknown
 
 if TYPE_CHECKING:
-    from netplug_backends.kubernetes.client.ratelimit import RateLimiter
+    from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["ApiClient", "ApiReply", "ApiRequest", "Json", "WatchStream", "parse_json", "path_segment"]
+__all__ = ["ApiClient", "WatchStream", "open_api_client"]
 
-Json = Mapping[str, object]
-
-_JSON = "application/json"
-_AGENT = "netplug/3.33"
-_ACCEPTED, _REDIRECT = range(200, 300), range(300, 400)
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER_ERROR, _UNAVAILABLE = 401, 403, 404, 429, 500, 503
-_API_PATH_PREFIX = "/api"  # where objects are, of the core and of other groups; elsewhere (/readyz) it answers in words
+_USER_AGENT = "netplug/3.33"
+_UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _SERVER_ERROR, _UNAVAILABLE = 401, 403, 429, 500, 503
+_API_PATH_PREFIX = "/api"  # below it all replies are JSON objects; other paths (/readyz) answer in plain text
 _MAX_IDLE = 4
 _DEFAULT_RETRY_S = 1.0
 
 
-@frozen
-class ApiRequest:
-    """One request; ``path`` is made with :func:`segment`. A ``GET`` is a read, anything else a write."""
-
-    method: str
-    path: str
-    query: Mapping[str, str] = field(factory=dict)
-    body: object | None = field(default=None, repr=False)
-    content_type: str = _JSON
-
-    @property
-    def is_read(self) -> bool:
-        """Whether it may be sent twice."""
-        return self.method == "GET"
-
-    @property
-    def target(self) -> str:
-        """Path and query as they are sent."""
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
-
-
-@frozen
-class ApiReply:
-    """What the server answered: the object, or the ``Status`` that says why not."""
-
-    status: int
-    object: Json = field(repr=False)
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the request did what it was for."""
-        return self.status in _ACCEPTED
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether there is no such object. A path that nobody serves is no object either, but says so differently."""
-        details = self.object.get("details")
-        return self.status == _NOT_FOUND and isinstance(details, Mapping) and bool(details.get("name"))
-
-    @property
-    def reason(self) -> str:
-        """The word for a refusal, such as ``Expired``."""
-        return str(self.object.get("reason") or "")
-
-    @property
-    def message(self) -> str:
-        """The sentence for a refusal."""
-        return str(self.object.get("message") or f"HTTP status {self.status}")
+def open_api_client(settings: DatastoreSettings, environ: Mapping[str, str], *, clock: Clock) -> ApiClient:
+    """A client for the API server that settings name; nothing is read or sent before the first request."""
+    return ApiClient(
+        AccessSource(settings.kubernetes, environ),
+        clock=clock,
+        rate_limiter=RateLimiter(clock=clock, qps=settings.qps, burst=settings.burst),
+    )
 
 
 @define
 class WatchStream:
-    """A watch: objects, one a line, until the server or the deadline ends it."""
+    """The reply to a watch request: one event per line, until the server or the deadline ends it."""
 
     reply: ApiReply
     _what: str
     _connection: ApiConnection
 
     def events(self) -> Iterator[Json]:
-        """Every event; ends when the server does or the connection breaks.
+        """Every event, until the server ends the stream or the connection breaks.
 
         Raises:
             TimeoutError: the deadline passed.
-            Unavailable: what comes are no events.
+            Unavailable: a line is not an event.
         """
         while True:
             try:
@@ -114,34 +78,45 @@ class WatchStream:
             except (OSError, HTTPException):
                 return
             if not line.endswith(b"\n"):
-                return  # cut off in the middle, or closed by us: the caller goes on from the last event it saw
-            event = _find_object(line)
+                return  # cut off in the middle, or closed by us: the caller continues after the last whole event
+            event = find_json_object(line)
             if event is None or not isinstance(event.get("object"), Mapping):
-                raise Unavailable(self._what, f"the answer is none of the API's: {_excerpt(line)}")
+                raise Unavailable(self._what, f"the answer is none of the API's: {excerpt(line)}")
             yield event
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         self._connection.close()
 
 
 @define
 class _ConnectionPool:
-    """The connections that one access made."""
+    """The idle connections made with one access."""
 
     access: ApiAccess
     tls_context: ssl.SSLContext | None
     idle: list[ApiConnection] = field(factory=list)
 
+    def take_idle(self) -> ApiConnection | None:
+        """An idle connection that the server has not closed; None if there is none."""
+        while True:
+            with suppress(IndexError):  # another thread may take the last one
+                connection = self.idle.pop()
+                if not connection.is_stale:
+                    return connection
+                connection.close()
+                continue
+            return None
+
     def close_idle(self) -> None:
-        """Close those that nobody uses."""
+        """Close the idle connections."""
         while self.idle:
-            with suppress(IndexError):  # another thread may take the last one, and then it is that one's
+            with suppress(IndexError):  # another thread may take the last one, and then closes it
                 self.idle.pop().close()
 
 
 class ApiClient:
-    """The API server that an access leads to. Any number of threads may ask it at once."""
+    """The API server that an access leads to. Any number of threads may use it at once."""
 
     def __init__(self, source: AccessSource, *, clock: Clock, rate_limiter: RateLimiter) -> None:
         self._source = source
@@ -151,22 +126,26 @@ class ApiClient:
 
     @property
     def location(self) -> str:
-        """Where the API is, for people; where the access is from as long as nobody has asked for it."""
+        """The server's URL, for people; before the first request, where the access comes from."""
         return self._pool.access.server if self._pool else self._source.origin
 
+    def describe(self, request: ApiRequest) -> str:
+        """A request as error texts name it."""
+        return f"kubernetes API {self.location}: {request.method} {request.path}"
+
     def close(self) -> None:
-        """Give up the connections; a later call would open new ones."""
-        secured, self._pool = self._pool, None
-        if secured is not None:
-            secured.close_idle()
+        """Close the idle connections; a later request opens new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close_idle()
 
     def send(self, request: ApiRequest, *, deadline: Deadline) -> ApiReply:
         """The server's answer: a success, or a refusal that concerns the object.
 
         Raises:
             ConfigurationError: there is no usable access.
-            Unauthorized: it does not know us, or we may not do this.
-            OutcomeUnknown: the request is a write, and its reply was lost or does not say.
+            Unauthorized: the server does not accept the credentials, or a right is missing.
+            OutcomeUnknown: the request is a write, and its reply was lost or is not the API's.
             Unavailable: nothing was done.
         """
         is_renewed = False
@@ -182,9 +161,9 @@ class ApiClient:
     def open_stream(
         self, request: ApiRequest, *, deadline: Deadline, on_connect: Callable[[ApiConnection], None] = lambda _: None
     ) -> WatchStream:
-        """A watch; its reply may be a refusal that concerns the object. Errors are those of ``ask``.
+        """A watch; its reply may be a refusal that concerns the object. Errors are those of ``send``.
 
-        ``asked`` is told of every connection before its reply is waited for, so that another thread can interrupt it.
+        ``on_connect`` gets each connection before the reply is waited for, so that another thread can interrupt it.
         """
         is_renewed = False
         while True:
@@ -195,149 +174,112 @@ class ApiClient:
                     self._source.invalidate(connection.access)
                     is_renewed = True
                 elif not self._wait_before_retry(request, raw, deadline):
-                    stream = WatchStream(self._check_reply(request, raw), self._describe(request), connection)
+                    stream = WatchStream(self._check_reply(request, raw), self.describe(request), connection)
                     undo.pop_all()
                     return stream
 
     def _open_stream_once(
         self, request: ApiRequest, deadline: Deadline, on_connect: Callable[[ApiConnection], None]
     ) -> tuple[ApiConnection, RawReply]:
-        secured = self._current_pool(deadline)
-        connection = self._connect(secured, request, deadline)
+        pool = self._current_pool(deadline)
+        connection = self._connect(pool, request, deadline)
         try:
             on_connect(connection)
-            connection.send(request.method, request.target, _headers(secured.access, request), None, deadline)
+            connection.send(request.method, request.target, _headers(pool.access, request), None, deadline)
             return connection, connection.open_stream()
         except (OSError, HTTPException) as error:
             connection.close()
-            raise Unavailable(self._describe(request), _describe_lost_reply(error, connection)) from error
+            raise Unavailable(self.describe(request), _describe_lost_reply(error, connection)) from error
 
     def sleep(self, seconds: float, deadline: Deadline) -> None:
-        """Let some time pass before the next request, but none beyond the deadline."""
+        """Wait before the next request, at most until the deadline."""
         self._clock.sleep(min(seconds, deadline.remaining_s))
 
     def _wait_before_retry(self, request: ApiRequest, raw: RawReply, deadline: Deadline) -> bool:
-        """Whether the server asked to come back later, and it is later now."""
+        """Wait if the server asked to send the request again later; whether to send it again."""
         wait_s = _find_retry_delay_s(raw, request)
         if wait_s is None:
             return False
         if wait_s >= deadline.remaining_s:
-            raise Unavailable(
-                self._describe(request), f"the server asked to come back in {wait_s:g} s: {_message_of(raw)}"
-            )
+            problem = f"the server asked to come back in {wait_s:g} s: {decode_reply(raw).message}"
+            raise Unavailable(self.describe(request), problem)
         self._clock.sleep(wait_s)
         return True
 
     # --- one exchange ----------------------------------------------------------------------------------------------
 
     def _exchange(self, request: ApiRequest, deadline: Deadline) -> tuple[ApiAccess, RawReply]:
-        """The reply to one request, on an idle connection if there is one, and who asked it."""
+        """The reply to one request, on an idle connection if there is one, and the access that was used."""
         if not self._rate_limiter.try_acquire(deadline):
-            raise Unavailable(self._describe(request), "the deadline passed before it could be asked")
-        secured = self._current_pool(deadline)
-        headers = _headers(secured.access, request)
+            raise Unavailable(self.describe(request), "the deadline passed before it could be asked")
+        pool = self._current_pool(deadline)
+        headers = _headers(pool.access, request)
         body = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
         while True:
-            idle = _find_idle_connection(secured)
-            connection = idle or self._connect(secured, request, deadline)
+            idle = pool.take_idle()
+            connection = idle or self._connect(pool, request, deadline)
             try:
                 connection.send(request.method, request.target, headers, body, deadline)
                 raw = connection.receive()
             except (OSError, HTTPException) as error:
                 connection.close()
                 if request.is_read and idle is not None and not deadline.has_passed:
-                    continue  # the server had grown tired of the idle connection
-                failure = Unavailable if request.is_read else OutcomeUnknown
-                raise failure(self._describe(request), _describe_lost_reply(error, connection)) from error
-            except BaseException:  # an interrupt: the reply would be taken for another's
+                    continue  # the server has closed the idle connection
+                problem = _describe_lost_reply(error, connection)
+                raise request.no_answer_error(self.describe(request), problem) from error
+            except BaseException:  # an interrupt: the next request would read this one's reply
                 connection.close()
                 raise
-            if raw.is_last or len(secured.idle) >= _MAX_IDLE or secured is not self._pool:
+            if raw.is_last or len(pool.idle) >= _MAX_IDLE or pool is not self._pool:
                 connection.close()
             else:
-                secured.idle.append(connection)
-                if secured is not self._pool:  # given up between the two looks
-                    secured.close_idle()
-            return secured.access, raw
+                pool.idle.append(connection)
+                if pool is not self._pool:  # the pool was replaced between the two checks
+                    pool.close_idle()
+            return pool.access, raw
 
     def _connect(self, pool: _ConnectionPool, request: ApiRequest, deadline: Deadline) -> ApiConnection:
         try:
             return connect(pool.access, pool.tls_context, deadline)
         except OSError as error:
-            raise Unavailable(self._describe(request), _describe_error(error)) from error
+            raise Unavailable(self.describe(request), _describe_error(error)) from error
 
     def _current_pool(self, deadline: Deadline) -> _ConnectionPool:
         access = self._source.current(deadline=deadline)
-        secured = self._pool
-        if secured is None or secured.access is not access:
+        pool = self._pool
+        if pool is None or pool.access is not access:
             try:
                 context = tls_context(access)
             except ConfigurationError:
-                if secured is None:
+                if pool is None:
                     raise
-                return secured  # half of a rotation is done: the next call looks again
+                return pool  # a rotation is half done: the next request tries again
             self.close()
-            secured = self._pool = _ConnectionPool(access, context)
-        return secured
+            pool = self._pool = _ConnectionPool(access, context)
+        return pool
 
     def _check_reply(self, request: ApiRequest, raw: RawReply) -> ApiReply:
+        reply = decode_reply(raw)
         if raw.status == _UNAUTHORIZED:
-            raise Unauthorized(
-                self._describe(request),
-                f"it does not accept the credentials of {self._source.origin}: {_message_of(raw)}",
-            )
+            problem = f"it does not accept the credentials of {self._source.origin}: {reply.message}"
+            raise Unauthorized(self.describe(request), problem)
         if raw.status == _FORBIDDEN:
-            raise Unauthorized(self._describe(request), f"a right is missing: {_message_of(raw)}")
+            raise Unauthorized(self.describe(request), f"a right is missing: {reply.message}")
         if raw.status >= _SERVER_ERROR:
-            failure = Unavailable if request.is_read else OutcomeUnknown
-            raise failure(self._describe(request), _message_of(raw))
-        reply = _decode_reply(raw)
-        if (
-            reply.is_success
-            and request.path.startswith(_API_PATH_PREFIX)
-            and raw.body
-            and _find_object(raw.body) is None
-        ):
-            # Somebody between us and the server: an empty list is not what this means.
-            failure = Unavailable if request.is_read else OutcomeUnknown
-            raise failure(self._describe(request), f"the answer is none of the API's: {reply.message}")
+            raise request.no_answer_error(self.describe(request), reply.message)
+        is_api = request.path.startswith(_API_PATH_PREFIX)
+        if reply.is_success and is_api and raw.body and find_json_object(raw.body) is None:
+            # A proxy answered. Its text must not be taken for an empty list.
+            raise self.unusable_reply(request, reply.message)
         return reply
 
-    def _describe(self, request: ApiRequest) -> str:
-        return f"kubernetes API {self.location}: {request.method} {request.path}"
-
-
-def path_segment(text: str) -> str:
-    """A name as one segment of a path; one that came as bytes outside UTF-8 is spelled as those."""
-    return quote(text, safe="", errors="surrogateescape")
-
-
-def parse_json(text: str | bytes) -> object:
-    """The value that a text is in JSON, whoever wrote it.
-
-    Raises:
-        ValueError: it is none, or nested too deeply to be read.
-    """
-    try:
-        value: object = json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    return value
-
-
-def _find_idle_connection(pool: _ConnectionPool) -> ApiConnection | None:
-    while True:
-        with suppress(IndexError):  # another thread may take the last one
-            connection = pool.idle.pop()
-            if not connection.is_stale:
-                return connection
-            connection.close()
-            continue
-        return None
+    def unusable_reply(self, request: ApiRequest, problem: str) -> Unavailable:
+        """The error for a success that the API server cannot have sent; after a write the outcome is unknown."""
+        return request.no_answer_error(self.describe(request), f"the answer is none of the API's: {problem}")
 
 
 def _headers(access: ApiAccess, request: ApiRequest) -> dict[str, str]:
-    headers = {"Accept": _JSON, "User-Agent": _AGENT}
+    headers = {"Accept": JSON_TYPE, "User-Agent": _USER_AGENT}
     if request.body is not None:
         headers["Content-Type"] = request.content_type
     if access.token:
@@ -345,41 +287,11 @@ def _headers(access: ApiAccess, request: ApiRequest) -> dict[str, str]:
     return headers
 
 
-def _decode_reply(raw: RawReply) -> ApiReply:
-    if raw.status in _REDIRECT:
-        return ApiReply(
-            raw.status, {"message": f"HTTP status {raw.status}, which leads to {_redacted_location(raw.location)}"}
-        )
-    # A proxy, or a path that nobody serves, answers in its own words.
-    found = _find_object(raw.body) if raw.body else {}
-    return ApiReply(raw.status, {"message": _excerpt(raw.body)} if found is None else found)
-
-
-def _redacted_location(location: str) -> str:
-    """As much of a URL as can be no secret: not what is behind a question mark or a hash, and no user or password."""
-    shown = location.partition("?")[0].partition("#")[0]
-    return "…" if "@" in shown else shown or "nowhere"
-
-
-def _excerpt(data: bytes) -> str:
-    return data[:200].decode(errors="replace").strip()
-
-
-def _find_object(data: bytes) -> Json | None:
-    """The object that some data is; None when it is something else."""
-    try:
-        found = parse_json(data)
-    except ValueError:
-        return None
-    return cast("Json", found) if isinstance(found, dict) else None
-
-
-def _message_of(raw: RawReply) -> str:
-    return _decode_reply(raw).message
-
-
 def _find_retry_delay_s(raw: RawReply, request: ApiRequest) -> float | None:
-    """How long to wait before asking again; None where the answer stands. A write is only repeated if none was done."""
+    """How long to wait before the request is sent again; None if the answer is final.
+
+    A write is sent again only after a status that proves that nothing was done.
+    """
     seconds = float(raw.retry_after) if raw.retry_after.isascii() and raw.retry_after.isdigit() else None
     if raw.status == _TOO_MANY:
         return _DEFAULT_RETRY_S if seconds is None else seconds
@@ -389,9 +301,9 @@ def _find_retry_delay_s(raw: RawReply, request: ApiRequest) -> float | None:
 
 
 def _describe_lost_reply(error: Exception, connection: ApiConnection) -> str:
-    """Why a reply did not come; a server that speaks TLS has nothing to say to those who do not."""
-    is_deaf = not connection.has_answered and not isinstance(error, TimeoutError)
-    if is_deaf and parse_scheme(connection.access.server) == "http":
+    """Why no reply came; a TLS server closes a plain HTTP connection without an answer."""
+    is_unanswered = not connection.has_answered and not isinstance(error, TimeoutError)
+    if is_unanswered and parse_scheme(connection.access.server) == "http":
         return f"{_describe_error(error)}; does the server speak TLS? Then write https"
     return _describe_error(error)
 

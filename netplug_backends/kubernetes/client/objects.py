@@ -1,41 +1,29 @@
-"""What ``datastore`` asks of whoever keeps a kind, and what they have in common: revisions, lists, refusals."""
+"""Objects and collections of the API: reading them, their revisions, and the errors for refusals.
+
+The kind stores, the watch and the orchestrator call it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 from attrs import frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.names import is_resource_name
-from netplug_core.records import (
-    Create,
-    Delete,
-    Get,
-    Key,
-    Kind,
-    List,
-    Malformed,
-    OutcomeUnknown,
-    Record,
-    Revision,
-    Update,
-    WatchEvent,
-)
+from netplug_core.records import Revision
 
 __all__ = [
-    "ConditionFailed",
-    "KindStore",
     "ObjectVersion",
-    "QueryResult",
     "RejectedByServer",
-    "describe_request",
+    "collections_revision",
     "error_of_reply",
     "event_object",
+    "find_crd_mode",
     "find_object",
     "find_precondition",
     "get_object",
@@ -43,38 +31,18 @@ __all__ = [
     "list_objects",
     "metadata_of",
     "parse_revision",
-    "require_key",
     "revision_of",
-    "unusable_reply",
 ]
 
 _PAGE_SIZE = "500"
 _NOT_FOUND, _EXPIRED = 404, 410
+_REJECTED = (400, 413, 422)  # the object breaks a rule of the schema, or is too large
 _OUR_API_PATHS = tuple(f"/apis/{mode.group}/" for mode in CrdMode)
-UNKNOWN_REVISION = Revision("")
-"""The revision of what was never seen: no watch can start from it."""
-
-_REJECTED = (400, 413, 422)  # what was sent breaks a rule of the schema, or is too large
-
-
-@frozen
-class QueryResult:
-    """What a query found, and the revision of the kind that a watch can go on from; empty where nobody knows it."""
-
-    records: tuple[Record[object], ...]
-    revision: Revision = UNKNOWN_REVISION
-
-
-@frozen
-class ConditionFailed(Exception):  # caught by the datastore, which makes a proper refusal of it
-    """A write that its condition forbids; ``current`` is what is stored there now."""
-
-    current: Record[object] | None
 
 
 @frozen
 class RejectedByServer(ConfigurationError):
-    """What was sent breaks a rule of the server, which says so itself (code 7)."""
+    """What was sent breaks a rule of the server; the text is the server's (code 7)."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.accepted}"
@@ -82,49 +50,10 @@ class RejectedByServer(ConfigurationError):
 
 @frozen
 class ObjectVersion:
-    """A revision taken apart: which object, and which state of it."""
+    """The two parts of an object's revision: which object, and which state of it."""
 
     uid: str
     resource_version: str
-
-
-class KindStore(Protocol):
-    """Keeps all records of some kinds. Errors are those of ``Client.ask``; writes also raise :class:`ConditionFailed`.
-
-    Raises:
-        NotSupported: this cannot be done to that kind here.
-    """
-
-    def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
-        """The record of one key."""
-        ...
-
-    def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
-        """All records of a list, in path order."""
-        ...
-
-    def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
-        """Store a value where nothing is."""
-        ...
-
-    def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
-        """Replace the value that has the revision."""
-        ...
-
-    def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
-        """Remove the value that has the revision."""
-        ...
-
-    def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
-        """The collections whose changes are the kind's, each with the number that its watch starts after.
-
-        An empty one begins with everything there is, unless all are: then nobody knows where to begin.
-        """
-        ...
-
-    def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object] | None:
-        """What one event of such a collection means; None where it means nothing to this kind."""
-        ...
 
 
 def metadata_of(found: Json) -> Json:
@@ -134,21 +63,26 @@ def metadata_of(found: Json) -> Json:
 
 
 def revision_of(found: Json) -> Revision:
-    """Which object, and which state of it: an object made again under the same name has another uid."""
+    """An object's revision: uid and resourceVersion. An object that was created again has another uid."""
     metadata = metadata_of(found)
     return Revision(f"{metadata.get('uid', '')}/{metadata.get('resourceVersion', '')}")
 
 
 def parse_revision(revision: Revision) -> ObjectVersion:
-    """The parts of an object's revision; a collection's has no uid."""
-    uid, _, number = revision.rpartition("/")
-    return ObjectVersion(uid, number)
+    """The parts of an object's revision; the revision of a collection has no uid."""
+    uid, _, resource_version = revision.rpartition("/")
+    return ObjectVersion(uid, resource_version)
+
+
+def collections_revision(*resource_versions: str) -> Revision:
+    """The revision of a kind that is read from some collections; empty for a collection whose state is not known."""
+    return Revision("/".join(resource_versions))
 
 
 def find_precondition(revision: Revision) -> ObjectVersion | None:
-    """What a write to an object names as its condition; None where no object ever had that revision.
+    """The precondition of a write; None if no object can have that revision.
 
-    The server takes an empty condition for none at all, and a write without any cannot be spelled.
+    The server takes an empty precondition for none, and a write without a precondition must not be sent.
     """
     version = parse_revision(revision)
     is_number = version.resource_version.isascii() and version.resource_version.isdigit()
@@ -156,25 +90,14 @@ def find_precondition(revision: Revision) -> ObjectVersion | None:
 
 
 def is_valid_path(path: str) -> bool:
-    """Whether an object may have that path. The server takes a slash in a name for a slash, however it is quoted."""
+    """Whether an object may have that path. The server reads even a quoted slash in a name as a slash."""
     return all(map(is_resource_name, path.split("/")[1:]))
 
 
-def require_key(key: Key[object], record: Record[object]) -> Record[object]:
-    """The record that was asked for by its key.
-
-    Raises:
-        Malformed: it is another.
-    """
-    if record.key != key:
-        raise Malformed(str(key), f"the object of its name says that it is {record.key}")
-    return record
-
-
 def list_objects(client: ApiClient, request: ApiRequest, *, deadline: Deadline) -> tuple[list[Json], str]:
-    """All objects of a collection, fetched in pages that show one state of it, and that state's number.
+    """All objects of a collection and its resourceVersion, read in pages that show one state.
 
-    The server forgets a state after some minutes; then the list begins anew.
+    The server forgets a state after some minutes; then the list is read again from its first page.
     """
     items: list[Json] = []
     query = dict(request.query) | {"limit": _PAGE_SIZE}
@@ -188,14 +111,14 @@ def list_objects(client: ApiClient, request: ApiRequest, *, deadline: Deadline) 
             raise error_of_reply(client, request, reply)
         items += _items(client, request, reply)
         metadata = metadata_of(reply.object)
-        after = metadata.get("continue")
-        if not after:
+        continue_token = metadata.get("continue")
+        if not continue_token:
             return items, str(metadata.get("resourceVersion") or "")
-        query["continue"] = str(after)
+        query["continue"] = str(continue_token)
 
 
 def find_object(client: ApiClient, path: str, *, deadline: Deadline) -> Json | None:
-    """The object with that path; None where there is none. What none can be called is not asked for."""
+    """The object with that path; None if there is none. A path that no object can have is not requested."""
     if not is_valid_path(path):
         return None
     request = ApiRequest("GET", path)
@@ -208,28 +131,36 @@ def find_object(client: ApiClient, path: str, *, deadline: Deadline) -> Json | N
 
 
 def get_object(client: ApiClient, request: ApiRequest, reply: ApiReply) -> Json:
-    """The object that a success brings, which was read or written.
+    """The object that a successful reply contains: the one that was read or written.
 
     Raises:
-        Unavailable: it brings none, so it was somebody between us and the server who answered. Where the request is
-            a write, nobody knows what became of it.
+        Unavailable: it contains none, so the API server did not send it; after a write the outcome is unknown.
     """
     metadata = metadata_of(reply.object)
     if not metadata.get("uid") or not metadata.get("resourceVersion"):
-        raise unusable_reply(client, request, "uid and resourceVersion")
+        raise client.unusable_reply(request, "it has no uid and resourceVersion")
     return reply.object
 
 
-def unusable_reply(client: ApiClient, request: ApiRequest, missing: str) -> Unavailable:
-    """The error for a success that lacks what every such answer of the API has: nothing follows from it."""
-    problem = f"the answer is none of the API's: it has no {missing}"
-    error = Unavailable if request.is_read else OutcomeUnknown
-    return error(describe_request(client, request), problem)
+def find_crd_mode(client: ApiClient, *, deadline: Deadline) -> CrdMode | None:
+    """The group of custom objects that a cluster serves: v3 only if there is no v1, None if there is neither.
+
+    A cluster serves both if a server in front of the v1 objects offers them as v3.
+    """
+    request = ApiRequest("GET", "/apis")
+    reply = client.send(request, deadline=deadline)
+    if not reply.is_success:
+        raise error_of_reply(client, request, reply)
+    groups = reply.object.get("groups", "")
+    if not isinstance(groups, list | None):
+        raise client.unusable_reply(request, "it has no list of groups")
+    names = {group.get("name") for group in groups or () if isinstance(group, Mapping)}
+    return next((mode for mode in (CrdMode.V1, CrdMode.V3) if mode.group in names), None)
 
 
 def error_of_reply(client: ApiClient, request: ApiRequest, reply: ApiReply) -> NetplugError:
-    """The error for a refusal that no condition explains."""
-    what = describe_request(client, request)
+    """The error for a refusal that no precondition explains."""
+    what = client.describe(request)
     if reply.status in _REJECTED:
         return RejectedByServer(what, reply.reason, reply.message)
     if reply.status != _NOT_FOUND:
@@ -241,21 +172,16 @@ def error_of_reply(client: ApiClient, request: ApiRequest, reply: ApiReply) -> N
 
 
 def event_object(event: Json) -> Json:
-    """The object that an event of a watch is about."""
+    """The object in a watch event."""
     found = event.get("object")
     return found if isinstance(found, Mapping) else {}
 
 
 def _items(client: ApiClient, request: ApiRequest, reply: ApiReply) -> Iterator[Json]:
     items = reply.object.get("items", "")
-    if not isinstance(items, list | None):  # one that is empty may be null
-        raise unusable_reply(client, request, "list of items")
+    if not isinstance(items, list | None):  # an empty list may be null
+        raise client.unusable_reply(request, "it has no list of items")
     for item in items or ():
         if not isinstance(item, dict):
-            raise unusable_reply(client, request, "list of objects")
+            raise client.unusable_reply(request, "it has no list of objects")
         yield item
-
-
-def describe_request(client: ApiClient, request: ApiRequest) -> str:
-    """What people call a request."""
-    return f"kubernetes API {client.location}: {request.method} {request.path}"

@@ -1,7 +1,7 @@
-"""One connection to the API server: a request out, a reply or a stream of lines in, every wait bounded by a deadline.
+"""One connection to the API server: sends a request, receives a reply or a stream of lines, all by a deadline.
 
-Only ``client`` uses it, and decides what to do about failures. It is the standard library's HTTP: the client that the
-``kubernetes`` package brings costs five times as much to load, for every pod (docs/backends/kubernetes.md).
+``apiclient`` uses it and decides what to do after a failure. It is the standard library's HTTP client, because the one
+of the ``kubernetes`` package takes five times as long to load, for every pod (docs/backends/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -17,39 +17,27 @@ from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import SplitResult, urlsplit
 
-from attrs import frozen
-
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVerification, parse_scheme
+from netplug_backends.kubernetes.client.messages import RawReply
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["ApiConnection", "RawReply", "connect", "port_of", "tls_context"]
+__all__ = ["ApiConnection", "connect", "port_of", "tls_context"]
 
-_ResolvedAddress: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as the system's resolver tells it
+_ResolvedAddress: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as `getaddrinfo` returns it
 
 _CHUNK = 65536
 _MIN_TIMEOUT_S = 0.001
 
-# A watch may be told nothing for hours: a server that is gone without a word is found out after a minute.
+# A watch may be silent for hours. These find a server that is gone within a minute.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
-@frozen
-class RawReply:
-    """A reply as it came; after the ``is_last`` one its connection is closed."""
-
-    status: int
-    retry_after: str
-    location: str
-    body: bytes
-    is_last: bool
-
-
 class _DeadlineReader(io.RawIOBase):
-    """What a socket receives; no wait outlives the deadline of its connection."""
+    """Reads from a socket; no read waits beyond the deadline of the connection."""
 
     def __init__(self, socket_: _DeadlineSocket) -> None:
         self._socket = socket_
@@ -62,7 +50,7 @@ class _DeadlineReader(io.RawIOBase):
 
 
 class _DeadlineSocket:
-    """As much of a socket as ``http.client`` asks for."""
+    """The part of a socket that ``http.client`` uses."""
 
     def __init__(self, plain: socket.socket, deadline: Deadline) -> None:
         self.plain = plain
@@ -77,25 +65,25 @@ class _DeadlineSocket:
         try:
             return self.plain.recv_into(buffer)
         except TimeoutError as error:
-            if error.errno is None:  # ours
+            if error.errno is None:  # our timeout, not the kernel's
                 raise
-            raise ConnectionAbortedError("the server is gone without a word") from error  # the kernel's
+            raise ConnectionAbortedError("the server is gone without a word") from error
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self), _CHUNK)
 
     def close(self) -> None:
-        """Nothing: ``http.client`` says so once a head tells that the server will close; the body is yet to be read."""
+        """Do nothing: ``http.client`` calls it after the headers if the server will close, before the body is read."""
 
     def _remaining_s(self) -> float:
-        left = self.deadline.remaining_s
-        if not left:
+        remaining_s = self.deadline.remaining_s
+        if not remaining_s:
             raise TimeoutError("the deadline passed")
-        return left
+        return remaining_s
 
 
 class ApiConnection:
-    """An open connection; used by one caller at a time. ``has_answered``: whoever is there speaks HTTP."""
+    """An open connection, for one caller at a time; ``has_answered`` once the server has sent an HTTP reply."""
 
     def __init__(self, access: ApiAccess, socket_: _DeadlineSocket) -> None:
         self.access = access
@@ -110,7 +98,7 @@ class ApiConnection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the other side has closed it, or said something that nobody asked for."""
+        """Whether the server has closed it, or has sent something without a request."""
         poll = select.poll()
         poll.register(self._socket.plain, select.POLLIN)
         return bool(poll.poll(0))
@@ -126,50 +114,48 @@ class ApiConnection:
         return self._raw_reply(response, response.read())
 
     def open_stream(self) -> RawReply:
-        """The reply to a request whose body is to be read line by line; a refusal comes whole."""
+        """The reply to a watch request; its body is read by ``next_line``, unless it is a refusal."""
         response = self._response = self._http.getresponse()
         is_stream = response.status == http.client.OK
         return self._raw_reply(response, b"" if is_stream else response.read())
 
     def next_line(self) -> bytes:
-        """The next line of the stream; empty when the server has ended it."""
+        """The next line of the stream; empty if the server has ended it."""
         return b"" if self._response is None else self._response.readline()
 
     def _raw_reply(self, response: http.client.HTTPResponse, body: bytes) -> RawReply:
         self.has_answered = True
-        said = response.headers
-        return RawReply(
-            response.status, said.get("Retry-After", ""), said.get("Location", ""), body, response.will_close
-        )
+        retry_after, location = (response.headers.get(name, "") for name in ("Retry-After", "Location"))
+        return RawReply(response.status, retry_after, location, body, response.will_close)
 
     def interrupt(self) -> None:
-        """Wake whoever waits for this connection in another thread; it ends there with an error."""
+        """End a wait for this connection in another thread, with an error there."""
         with suppress(OSError):  # it may be closed already
             socket.socket.shutdown(self._socket.plain, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
         self._http.close()
         self._socket.plain.close()
 
 
 def port_of(address: SplitResult) -> int:
-    """The port that a server's address leads to."""
+    """The port in a server's URL, or the scheme's default."""
     return address.port or (443 if address.scheme == "https" else 80)
 
 
 def _host_header(address: SplitResult) -> str:
-    """The host as a header names it, with the port where the address has one (RFC 9110, 7.2)."""
+    """The value of the Host header: the port is part of it if the URL has one (RFC 9110, 7.2)."""
     host = address.hostname or ""
     name = f"[{host.partition('%')[0]}]" if ":" in host else host.encode("idna").decode()
     return f"{name}:{address.port}" if address.port else name
 
 
 def connect(access: ApiAccess, context: ssl.SSLContext | None, deadline: Deadline) -> ApiConnection:
-    """A connection to the server; ``context`` is None where it speaks plain HTTP.
+    """A connection to the server; ``context`` is None for plain HTTP.
 
     Raises:
-        OSError: there is none to be had; nothing was asked yet.
+        OSError: the server cannot be reached; nothing was sent.
     """
     address = urlsplit(access.server)
     with ExitStack() as undo:
@@ -187,19 +173,19 @@ def connect(access: ApiAccess, context: ssl.SSLContext | None, deadline: Deadlin
 
 
 def _resolve(host: str, port: int, deadline: Deadline) -> Sequence[_ResolvedAddress]:
-    """Where a host is. The system's resolver knows of no deadline, so it is left behind where it takes too long."""
+    """The addresses of a host. The system's resolver has no timeout, so a thread calls it and may be abandoned."""
     answer: list[Sequence[_ResolvedAddress] | OSError] = []
 
-    def ask() -> None:
+    def resolve() -> None:
         try:
             answer.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             answer.append(error)
 
     if _is_address(host):
-        ask()
+        resolve()
     else:
-        thread = Thread(target=ask, name=f"resolve {host}", daemon=True)
+        thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
         thread.start()
         thread.join(deadline.remaining_s)
     found = answer[0] if answer else TimeoutError("no name server answered by the deadline")
@@ -213,15 +199,15 @@ def _is_address(host: str) -> bool:
 
 
 def _connect_to_any(addresses: Sequence[_ResolvedAddress], deadline: Deadline) -> socket.socket:
-    """A connection to the first address that takes one; none of them gets the others' share of the time."""
+    """A connection to the first address that accepts one; each attempt gets its share of the remaining time."""
     problem: OSError = TimeoutError("the deadline passed")
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
-        left = deadline.remaining_s
-        if not left:
+        remaining_s = deadline.remaining_s
+        if not remaining_s:
             break
         with ExitStack() as undo:
             plain = undo.enter_context(socket.socket(family, kind, protocol))
-            plain.settimeout(left / (len(addresses) - position))
+            plain.settimeout(remaining_s / (len(addresses) - position))
             try:
                 plain.connect(address)
             except OSError as error:
@@ -233,16 +219,16 @@ def _connect_to_any(addresses: Sequence[_ResolvedAddress], deadline: Deadline) -
 
 
 def tls_context(access: ApiAccess) -> ssl.SSLContext | None:
-    """How to speak to the server: with the authority that is configured and no other, and with our certificate.
+    """The TLS settings for the server: only the configured authority is trusted. None for plain HTTP.
 
     Raises:
-        ConfigurationError: the address is none, or a certificate or key cannot be used.
+        ConfigurationError: the URL is invalid, or a certificate or key cannot be used.
     """
     if parse_scheme(access.server) == "http":
         return None
     context = _verifying_context(access)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Newer Pythons ask more of a certificate than clusters' own authorities put into one, and than other clients ask.
+    # The strict checks of newer Pythons refuse certificates that clusters' own authorities issue.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["http/1.1"])
     if access.verification is TlsVerification.SKIPPED:
@@ -257,7 +243,7 @@ def _verifying_context(access: ApiAccess) -> ssl.SSLContext:
     authority = access.certificate_authority
     with ExitStack() as stack:
         try:
-            # Also what is no file is read as one: a remark between certificates may be in any language.
+            # Data is read through a file too: as text it would have to be ASCII, and comments may not be.
             return ssl.create_default_context(cafile=authority.open_path(stack) or None)
         except (OSError, ValueError) as error:
             raise ConfigurationError(authority.label, _reason(error), "certificates in PEM are expected") from error
@@ -273,7 +259,7 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: Pem, key: Pem
 
 
 def _refuse_encrypted_key() -> str:
-    # Without this the library would ask at the terminal.
+    # Without this OpenSSL would ask at the terminal.
     raise ValueError("the key is encrypted")
 
 

@@ -1,7 +1,7 @@
-"""Following collections: every change after a number, from any number of them at once.
+"""Watches several collections at once and yields their events.
 
-``datastore`` calls it. Each collection is one long request, read in a thread of its own; an ended one is taken up
-again where it stopped, with the help of bookmarks where nothing changed for long.
+``datastore`` calls it. Each collection is one long request, read by a thread of its own. A request that ends is sent
+again from the last resourceVersion; bookmarks keep that recent in a collection where nothing changes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json
-from netplug_backends.kubernetes.client.objects import error_of_reply, event_object, metadata_of
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.messages import ApiRequest, Json
+from netplug_backends.kubernetes.client.objects import (
+    collections_revision,
+    error_of_reply,
+    event_object,
+    metadata_of,
+)
 from netplug_backends.kubernetes.client.transport import ApiConnection
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
@@ -28,9 +34,9 @@ _RETRY_S = 0.1
 
 @frozen
 class WatchedCollection:
-    """A collection to follow for the sake of a kind, from the state with that number.
+    """A collection that is watched for a kind, from the state with that resourceVersion.
 
-    ``place`` is its place among the collections of the kind, ``revision`` what the watch was to begin after.
+    ``position`` is its index among the collections of the kind, ``revision`` the one that the caller watches from.
     """
 
     kind: Kind[object]
@@ -42,18 +48,16 @@ class WatchedCollection:
 
 @define
 class WatchPositions:
-    """How far the watch of a kind has come in each of its collections."""
+    """The resourceVersion that the watch of a kind has reached in each of its collections."""
 
     resource_versions: list[str]
 
     def advance(self, position: int, change: WatchEvent[object], resource_version: str) -> WatchEvent[object]:
-        """A change in one of them, with the revision that a watch goes on from after it."""
+        """A change in one of the collections, with the revision from which a watch can continue after it."""
         self.resource_versions[position] = resource_version
-        return (
-            change
-            if len(self.resource_versions) == 1
-            else evolve(change, revision=Revision("/".join(self.resource_versions)))
-        )
+        if len(self.resource_versions) == 1:
+            return change
+        return evolve(change, revision=collections_revision(*self.resource_versions))
 
 
 _Item: TypeAlias = "tuple[WatchedCollection, Json] | BaseException | None"
@@ -62,18 +66,18 @@ _Item: TypeAlias = "tuple[WatchedCollection, Json] | BaseException | None"
 def watch_events(
     client: ApiClient, collections: Sequence[WatchedCollection], *, deadline: Deadline
 ) -> Iterator[tuple[WatchedCollection, Json]]:
-    """Every event of every collection, each once and in the order of its collection; ends at the deadline.
+    """Every event of every collection once, in the order of its collection, until the deadline.
 
     Raises:
-        WatchExpired: the server does not remember a collection's number any more.
-        Unavailable: it does not answer, or not to us.
+        WatchExpired: the server no longer has the state to watch from.
+        Unavailable: the server does not answer, or refuses.
     """
     queue: SimpleQueue[_Item] = SimpleQueue()
-    followers = [_CollectionWatcher(client, source, queue, deadline) for source in collections]
+    watchers = [_CollectionWatcher(client, collection, queue, deadline) for collection in collections]
     try:
-        for follower in followers:
-            follower.start()
-        running = len(followers)
+        for watcher in watchers:
+            watcher.start()
+        running = len(watchers)
         while running:
             item = _next_item(queue, deadline)
             if isinstance(item, BaseException):
@@ -83,12 +87,12 @@ def watch_events(
             else:
                 yield item
     finally:
-        for follower in followers:
-            follower.stop()
+        for watcher in watchers:
+            watcher.stop()
 
 
 def _next_item(queue: SimpleQueue[_Item], deadline: Deadline) -> _Item:
-    # A little longer than the followers wait themselves, whose last words are worth hearing.
+    # Wait a little longer than the watchers, to receive their last error.
     try:
         return queue.get(timeout=deadline.remaining_s + _RETRY_S)
     except Empty:
@@ -97,7 +101,7 @@ def _next_item(queue: SimpleQueue[_Item], deadline: Deadline) -> _Item:
 
 @define(eq=False)
 class _CollectionWatcher:
-    """One collection, in a thread."""
+    """Watches one collection, in a thread."""
 
     client: ApiClient
     collection: WatchedCollection
@@ -116,7 +120,7 @@ class _CollectionWatcher:
 
     def _set_connection(self, connection: ApiConnection) -> None:
         self.connection = connection
-        if self.stopped.is_set():  # whoever stops sets it first, so one of the two interrupts
+        if self.stopped.is_set():  # `stop` sets it before it looks at the connection, so one of the two interrupts
             connection.interrupt()
 
     def _run(self) -> None:
@@ -124,23 +128,23 @@ class _CollectionWatcher:
             self._watch()
         except TimeoutError:
             self.queue.put(None)
-        except BaseException as error:  # noqa: BLE001  # it belongs to the thread that asked
+        except BaseException as error:  # noqa: BLE001  # the thread that reads the queue raises it
             self.queue.put(error)
         else:
             self.queue.put(None)
 
     def _watch(self) -> None:
-        number = self.collection.resource_version
+        reached = self.collection.resource_version
         while not self.deadline.has_passed and not self.stopped.is_set():
-            before = number
-            for event in self._events(number):
+            before = reached
+            for event in self._events(reached):
                 found = event_object(event)
                 if event.get("type") == "ERROR":
                     raise self._error_of_event(found)
-                number = str(metadata_of(found).get("resourceVersion") or number)
+                reached = str(metadata_of(found).get("resourceVersion") or reached)
                 if event.get("type") != "BOOKMARK":
                     self.queue.put((self.collection, event))
-            if number == before:  # a server that ends streams at once is not asked without a pause
+            if reached == before:  # a pause before the next request to a server that ends streams at once
                 self.stopped.wait(min(_RETRY_S, self.deadline.remaining_s))
 
     def _events(self, resource_version: str) -> Iterator[Json]:

@@ -1,7 +1,7 @@
-"""The keeper of Nodes: views of the cluster's own nodes, with what netplug knows of them in annotations.
+"""The store of Nodes: the cluster's own Node objects, with netplug's data in annotations.
 
-Nodes come and go with the cluster; here they can only be changed, through their status, which the agents' account may
-write. Labels of the cluster's shadow ours of the same name, and are never written by us.
+The cluster creates and deletes nodes; this store only updates them, through their status, which the agents' account
+may write. A label of the cluster's hides a label of ours with the same name, and is never written.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final, cast
+from typing import cast
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json, parse_json, path_segment
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.messages import ApiRequest, Json, parse_json
 from netplug_backends.kubernetes.client.objects import (
-    ConditionFailed,
-    QueryResult,
-    error_of_reply,
     event_object,
     find_object,
     get_object,
@@ -23,13 +21,24 @@ from netplug_backends.kubernetes.client.objects import (
     list_objects,
     metadata_of,
     parse_revision,
-    require_key,
     revision_of,
 )
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import node_facts, sorted_labels
+from netplug_backends.kubernetes.kinds.store import (
+    ConditionFailed,
+    QueryResult,
+    event_of_record,
+    list_result,
+    not_supported,
+    record_result,
+    require_key,
+    write_error,
+)
+from netplug_backends.kubernetes.names import API_DOMAIN, NODES_PATH, node_path
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
+from netplug_core.names import API_VERSION
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.records import (
     Create,
@@ -39,7 +48,6 @@ from netplug_core.records import (
     Kind,
     List,
     Malformed,
-    NotSupported,
     Record,
     Revision,
     Update,
@@ -50,13 +58,12 @@ from netplug_core.resources.kinds import Resource
 
 __all__ = ["NodeStore", "PodAddressSource", "node_annotations", "node_record"]
 
-_DOMAIN: Final = "projectnetplug.org"
-_LABELS, _ANNOTATIONS, _INTERFACES = f"{_DOMAIN}/labels", f"{_DOMAIN}/annotations", f"{_DOMAIN}/Interfaces"
-_ROUTE_REFLECTOR, _AS_NUMBER = f"{_DOMAIN}/RouteReflectorClusterID", f"{_DOMAIN}/ASNumber"
+_LABELS, _ANNOTATIONS, _INTERFACES = (f"{API_DOMAIN}/{name}" for name in ("labels", "annotations", "Interfaces"))
+_ROUTE_REFLECTOR, _AS_NUMBER = f"{API_DOMAIN}/RouteReflectorClusterID", f"{API_DOMAIN}/ASNumber"
 _AS_NUMBERS, _AS_DIGITS = 2**32, 10  # RFC 6793
-_CONFLICT = 409
+_REASON = "the cluster's own nodes are the nodes"
 
-# An annotation's name (behind the domain), and where its text stands in the resource.
+# The name of an annotation (after the domain), and the member of the resource that its text is.
 _TEXT_ANNOTATIONS: Mapping[str, tuple[str, ...]] = {
     "IPv4Address": ("spec", "bgp", "ipv4Address"),
     "IPv6Address": ("spec", "bgp", "ipv6Address"),
@@ -73,7 +80,7 @@ _TEXT_ANNOTATIONS: Mapping[str, tuple[str, ...]] = {
 
 
 class PodAddressSource(enum.Enum):
-    """Where pods' addresses come from: netplug's pools, or the range that the cluster set aside for each node."""
+    """Where pods' addresses come from: netplug's pools, or the pod CIDR that the cluster gave each node."""
 
     POOLS = "pools"
     POD_CIDR = "podCIDR"
@@ -87,29 +94,26 @@ class NodeStore:
         self._address_source = address_source
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
-        """One node; see :class:`~netplug_backends.kubernetes.client.objects.Keeper`."""
-        found = self._find_node(query.key, deadline)
-        if found is None:
-            return QueryResult(())
-        record = require_key(query.key, self._record(query.key.kind, found))
-        return QueryResult((record,), record.revision)
+        """One node; see :class:`~netplug_backends.kubernetes.kinds.store.KindStore`."""
+        record = self._find_record(query.key, deadline)
+        return record_result(None if record is None else require_key(query.key, record))
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
         """All nodes."""
-        if query.within and not is_valid_path(_path(query.kind.key(*query.within))):
+        if query.within and not is_valid_path(node_path(query.within[0])):
             return QueryResult(())
-        selection = {"fieldSelector": f"metadata.name={query.within[0]}"} if query.within else {}
-        items, number = list_objects(self._client, ApiRequest("GET", "/api/v1/nodes", selection), deadline=deadline)
-        records = sorted((self._record(query.kind, item) for item in items), key=lambda record: record.key.path)
-        return QueryResult(tuple(records), Revision(number))
+        parameters = {"fieldSelector": f"metadata.name={query.within[0]}"} if query.within else {}
+        request = ApiRequest("GET", NODES_PATH, parameters)
+        items, resource_version = list_objects(self._client, request, deadline=deadline)
+        return list_result(query, (self._record(query.kind, item) for item in items), resource_version)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
-        """Refused: the cluster makes its nodes."""
+        """Refused: the cluster creates its nodes."""
         del deadline
-        raise NotSupported("Create", write.key.kind, "the cluster's own nodes are the nodes")
+        raise not_supported(write, _REASON)
 
     def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
-        """Write what netplug knows of a node into its annotations."""
+        """Write netplug's data on a node into its annotations."""
         found = self._find_node(write.key, deadline)
         if found is None or revision_of(found) != revision:
             raise ConditionFailed(None if found is None else self._record(write.key.kind, found))
@@ -117,39 +121,39 @@ class NodeStore:
         body = {
             **found,
             "metadata": {
-                **metadata_of(found),  # with uid and version, which the server compares
+                **metadata_of(found),  # with uid and resourceVersion, which the server compares
                 "annotations": {name: text for name, text in annotations.items() if text is not None},
             },
         }
-        request = ApiRequest("PUT", f"{_path(write.key)}/status", body=body)
+        request = ApiRequest("PUT", f"{node_path(write.key.name)}/status", body=body)
         reply = self._client.send(request, deadline=deadline)
         if reply.is_success:
             return revision_of(get_object(self._client, request, reply))
-        if not reply.is_missing and reply.status != _CONFLICT:
-            raise error_of_reply(self._client, request, reply)
-        now = self._find_node(write.key, deadline)
-        raise ConditionFailed(None if now is None else self._record(write.key.kind, now))
+        raise write_error(self._client, (request, reply), lambda: self._find_record(write.key, deadline))
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
-        """Refused: the cluster removes its nodes."""
+        """Refused: the cluster deletes its nodes."""
         del revision, deadline
-        raise NotSupported("Delete", write.key.kind, "the cluster's own nodes are the nodes")
+        raise not_supported(write, _REASON)
 
     def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
         """All nodes."""
         del kind
-        return ((ApiRequest("GET", "/api/v1/nodes"), parse_revision(revision).resource_version),)
+        return ((ApiRequest("GET", NODES_PATH), parse_revision(revision).resource_version),)
 
     def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object]:
-        """What an event about a node means."""
-        record = self._record(kind, event_object(event))
-        return WatchEvent(record.key, None if event.get("type") == "DELETED" else record.value, record.revision)
+        """The change that an event about a node means."""
+        return event_of_record(event, self._record(kind, event_object(event)))
 
     def _record(self, kind: Kind[object], found: Json) -> Record[object]:
         return node_record(kind, found, self._address_source)
 
     def _find_node(self, key: Key[object], deadline: Deadline) -> Json | None:
-        return find_object(self._client, _path(key), deadline=deadline)
+        return find_object(self._client, node_path(key.name), deadline=deadline)
+
+    def _find_record(self, key: Key[object], deadline: Deadline) -> Record[object] | None:
+        found = self._find_node(key, deadline)
+        return None if found is None else self._record(key.kind, found)
 
 
 # --- from annotations to a resource and back -------------------------------------------------------------------------
@@ -158,12 +162,13 @@ class NodeStore:
 def node_record(
     kind: Kind[object], found: Json, address_source: PodAddressSource = PodAddressSource.POOLS
 ) -> Record[object]:
-    """The record that a node of the cluster is.
+    """The record of a Node object.
 
-    Where addresses come from its own range, its tunnels have the range's first address, whatever its annotations say.
+    If pods' addresses come from pod CIDRs, the node's tunnels have the first address of its pod CIDR; the annotations
+    about them are ignored.
 
     Raises:
-        Malformed: an annotation of ours makes no sense.
+        Malformed: an annotation of ours cannot be decoded.
     """
     facts = node_facts(found)
     metadata = {
@@ -173,7 +178,7 @@ def node_record(
         "labels": {**_label_annotation(facts, _LABELS), **dict(facts.labels)},
         "annotations": _label_annotation(facts, _ANNOTATIONS),
     }
-    mapping: dict[str, object] = {"kind": kind.name, "apiVersion": f"{_DOMAIN}/v3", "metadata": metadata}
+    mapping: dict[str, object] = {"kind": kind.name, "apiVersion": API_VERSION, "metadata": metadata}
     tunnels = () if address_source is PodAddressSource.POOLS else _tunnel_members(facts)
     for path, value in (*_spec_members(facts), *tunnels):
         _set_member(mapping, path, value)
@@ -185,11 +190,11 @@ def node_record(
 
 
 def _spec_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
-    """What stands where in the resource."""
+    """The resource's members, each with its path."""
     annotations = dict(facts.annotations)
     yield ("spec", "orchRefs"), [{"nodeName": facts.name, "orchestrator": "k8s"}]
     for name, path in _TEXT_ANNOTATIONS.items():
-        text = annotations.get(f"{_DOMAIN}/{name}")
+        text = annotations.get(f"{API_DOMAIN}/{name}")
         if text:
             yield path, text
     number = annotations.get(_AS_NUMBER, "")
@@ -206,17 +211,19 @@ def _spec_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
 
 
 def _tunnel_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
-    """What a node's own range says of its tunnels (spec 2.6); a range of neither family leaves them without."""
+    """The tunnel addresses that follow from a node's pod CIDRs (spec 2.6); empty without a CIDR of the family."""
     first = {prefix.family: str(prefix.nth(1)) for prefix in facts.pod_cidrs}
-    has_key = f"{_DOMAIN}/WireguardPublicKey" in dict(facts.annotations)
+    has_key = f"{API_DOMAIN}/WireguardPublicKey" in dict(facts.annotations)
     yield ("spec", "bgp", "ipv4IPIPTunnelAddr"), first.get(Family.IPV4, "")
     yield ("spec", "wireguard", "interfaceIPv4Address"), first.get(Family.IPV4, "") if has_key else ""
 
 
 def node_annotations(value: object, found: Json) -> dict[str, str | None]:
-    """The annotations of a node of the cluster that a resource is kept in; None for one that has to go."""
+    """The annotations that a resource is stored in; None for an annotation to remove."""
     mapping = to_mapping(cast("Resource", value))
-    out: dict[str, str | None] = {f"{_DOMAIN}/{name}": _text(mapping, path) for name, path in _TEXT_ANNOTATIONS.items()}
+    out: dict[str, str | None] = {
+        f"{API_DOMAIN}/{name}": _text(mapping, path) for name, path in _TEXT_ANNOTATIONS.items()
+    }
     out[_AS_NUMBER] = _text(mapping, ("spec", "bgp", "asNumber"))
     out[_ROUTE_REFLECTOR] = _text(mapping, ("spec", "bgp", "routeReflectorClusterID"))
     interfaces = _find_member(mapping, ("spec", "interfaces"))
@@ -274,7 +281,3 @@ def _is_ipv4(text: str) -> bool:
 
 def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
-
-
-def _path(key: Key[object]) -> str:
-    return f"/api/v1/nodes/{path_segment(key.name)}"

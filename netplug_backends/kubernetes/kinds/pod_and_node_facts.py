@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, cast
 
+from netplug_backends.kubernetes.client.messages import Json
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
 from netplug_core.orchestrator.model import (
@@ -20,7 +21,6 @@ from netplug_core.resources.metadata import Labels
 
 __all__ = ["namespace_facts", "node_facts", "pod_facts", "sorted_labels"]
 
-Json = Mapping[str, object]
 T = TypeVar("T")
 
 

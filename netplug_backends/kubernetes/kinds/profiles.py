@@ -1,25 +1,38 @@
-"""The keeper of Profiles: views of namespaces and service accounts, whose labels pods get; nothing is written.
+"""The store of Profiles: views of namespaces and service accounts, whose labels apply to pods. Read only.
 
-Two collections make one kind, so a revision of the kind is two numbers: ``<namespaces'>/<service accounts'>``. Where
-one is missing, as in what is known from a single profile, a watch begins with everything there is in that collection.
+The kind is read from two collections, so a revision of the kind is two numbers: ``<namespaces'>/<service accounts'>``.
+If one is missing, as in the revision of a single profile, a watch lists that collection first.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiRequest, Json, path_segment
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.messages import ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
-    QueryResult,
+    collections_revision,
     event_object,
     find_object,
     list_objects,
     metadata_of,
     parse_revision,
-    require_key,
     revision_of,
 )
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import sorted_labels
+from netplug_backends.kubernetes.kinds.store import (
+    QueryResult,
+    event_of_record,
+    list_result,
+    not_supported,
+    require_key,
+)
+from netplug_backends.kubernetes.names import (
+    API_DOMAIN,
+    NAMESPACES_PATH,
+    SERVICE_ACCOUNTS_PATH,
+    namespace_path,
+    namespaced_path,
+    path_segment,
+)
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
@@ -30,7 +43,6 @@ from netplug_core.records import (
     Kind,
     List,
     Malformed,
-    NotSupported,
     Record,
     Revision,
     Update,
@@ -45,19 +57,18 @@ from netplug_core.resources.profile import (
 
 __all__ = ["ProfileStore", "profile_record"]
 
-_NAMESPACES, _ACCOUNTS = "/api/v1/namespaces", "/api/v1/serviceaccounts"
-_DOMAIN: Final = "projectnetplug.org"
+_REASON = "profiles are made of the cluster's own namespaces and service accounts"
 _ALLOW_ALL_RULES = [{"action": "Allow"}]
 
 
 class ProfileStore:
-    """The profiles of a cluster's namespaces and service accounts, and the one that allows everything."""
+    """The profiles of a cluster's namespaces and service accounts, and the profile that allows all traffic."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
-        """One profile; see :class:`~netplug_backends.kubernetes.client.objects.Keeper`."""
+        """One profile; see :class:`~netplug_backends.kubernetes.kinds.store.KindStore`."""
         kind, name = query.key.kind, query.key.name
         if name == DEFAULT_ALLOW_PROFILE.key.name:
             return QueryResult((DEFAULT_ALLOW_PROFILE,))
@@ -66,90 +77,84 @@ class ProfileStore:
         if found is None:
             return QueryResult(())
         record = require_key(query.key, profile_record(kind, found))
-        number = parse_revision(record.revision).resource_version
-        return QueryResult(
-            (record,), Revision(f"{number}/" if name.startswith(NAMESPACE_PROFILE_PREFIX) else f"/{number}")
-        )
+        version = parse_revision(record.revision).resource_version
+        is_namespace = name.startswith(NAMESPACE_PROFILE_PREFIX)
+        return QueryResult((record,), collections_revision(*((version, "") if is_namespace else ("", version))))
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
         """All profiles."""
-        spaces, spaces_number = list_objects(self._client, ApiRequest("GET", _NAMESPACES), deadline=deadline)
-        accounts, accounts_number = list_objects(self._client, ApiRequest("GET", _ACCOUNTS), deadline=deadline)
-        records = [DEFAULT_ALLOW_PROFILE, *(profile_record(query.kind, item) for item in (*spaces, *accounts))]
-        inside = (record for record in records if record.key.path[: len(query.within)] == query.within)
-        found = tuple(sorted(inside, key=lambda record: record.key.path))
-        return QueryResult(found, Revision(f"{spaces_number}/{accounts_number}"))
+        records: list[Record[object]] = [DEFAULT_ALLOW_PROFILE]
+        versions: list[str] = []
+        for path in (NAMESPACES_PATH, SERVICE_ACCOUNTS_PATH):
+            items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
+            records += (profile_record(query.kind, item) for item in items)
+            versions.append(resource_version)
+        return list_result(query, records, collections_revision(*versions))
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Refused."""
         del deadline
-        raise _not_supported(write)
+        raise not_supported(write, _REASON)
 
     def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Refused."""
         del revision, deadline
-        raise _not_supported(write)
+        raise not_supported(write, _REASON)
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Refused."""
         del revision, deadline
-        raise _not_supported(write)
+        raise not_supported(write, _REASON)
 
     def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
         """All namespaces, and all service accounts."""
         del kind
-        spaces, _, accounts = revision.partition("/")
-        return ((ApiRequest("GET", _NAMESPACES), spaces), (ApiRequest("GET", _ACCOUNTS), accounts))
+        namespaces, _, accounts = revision.partition("/")
+        return ((ApiRequest("GET", NAMESPACES_PATH), namespaces), (ApiRequest("GET", SERVICE_ACCOUNTS_PATH), accounts))
 
     def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object]:
-        """What an event about a namespace or a service account means."""
-        record = profile_record(kind, event_object(event))
-        return WatchEvent(record.key, None if event.get("type") == "DELETED" else record.value, record.revision)
+        """The change that an event about a namespace or a service account means."""
+        return event_of_record(event, profile_record(kind, event_object(event)))
 
 
 def profile_record(kind: Kind[object], found: Json) -> Record[object]:
-    """The profile that a namespace or a service account is; only the latter is in a namespace.
+    """The profile of a namespace or of a service account; only the latter has a namespace in its metadata.
 
-    Pods of a namespace that no policy speaks of may talk to everybody. A service account adds labels alone.
+    The profile of a namespace allows all traffic of pods that no policy selects. That of a service account only adds
+    labels.
 
     Raises:
-        Malformed: its metadata makes no sense.
+        Malformed: the metadata cannot be decoded.
     """
     metadata = metadata_of(found)
-    own, space = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
-    domain = "pcsa" if space else "pcns"
-    name = f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{space}.{own}" if space else f"{NAMESPACE_PROFILE_PREFIX}{own}"
-    labels = {
-        f"{domain}.{label}": text for label, text in (*sorted_labels(metadata, "labels"), (f"{_DOMAIN}/name", own))
-    }
+    name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
+    label_prefix = "pcsa" if namespace else "pcns"
+    account_profile = f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{name}"
+    profile = account_profile if namespace else f"{NAMESPACE_PROFILE_PREFIX}{name}"
+    labels = (*sorted_labels(metadata, "labels"), (f"{API_DOMAIN}/name", name))
     times = ("uid", "creationTimestamp", "deletionTimestamp")
     mapping = {
         "kind": kind.name,
         "apiVersion": API_VERSION,
-        "metadata": {"name": name, **{member: metadata.get(member) for member in times}},
+        "metadata": {"name": profile, **{member: metadata.get(member) for member in times}},
         "spec": {
-            "labelsToApply": labels,
-            **({} if space else {"ingress": _ALLOW_ALL_RULES, "egress": _ALLOW_ALL_RULES}),
+            "labelsToApply": {f"{label_prefix}.{label}": text for label, text in labels},
+            **({} if namespace else {"ingress": _ALLOW_ALL_RULES, "egress": _ALLOW_ALL_RULES}),
         },
     }
     try:
         value = from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
     except ConfigurationError as error:
-        raise Malformed(f"{kind}({name})", str(error)) from error
-    return Record(kind.key(name), value, revision_of(found))
+        raise Malformed(f"{kind}({profile})", str(error)) from error
+    return Record(kind.key(profile), value, revision_of(found))
 
 
 def _find_object_path(name: str) -> str:
-    """Where the object is that a profile of that name is made of; empty where there can be none."""
+    """The path of the object that a profile is a view of; empty if no object can have that profile."""
     if name.startswith(NAMESPACE_PROFILE_PREFIX):
-        space = name.removeprefix(NAMESPACE_PROFILE_PREFIX)
-        return f"{_NAMESPACES}/{path_segment(space)}" if space else ""
-    space, _, account = name.removeprefix(SERVICE_ACCOUNT_PROFILE_PREFIX).partition(".")
-    if not name.startswith(SERVICE_ACCOUNT_PROFILE_PREFIX) or not space or not account:
+        namespace = name.removeprefix(NAMESPACE_PROFILE_PREFIX)
+        return namespace_path(namespace) if namespace else ""
+    namespace, _, account = name.removeprefix(SERVICE_ACCOUNT_PROFILE_PREFIX).partition(".")
+    if not name.startswith(SERVICE_ACCOUNT_PROFILE_PREFIX) or not namespace or not account:
         return ""
-    return f"{_NAMESPACES}/{path_segment(space)}/serviceaccounts/{path_segment(account)}"
-
-
-def _not_supported(write: Create[object] | Update[object] | Delete[object]) -> NotSupported:
-    reason = "profiles are made of the cluster's own namespaces and service accounts"
-    return NotSupported(type(write).__name__, write.key.kind, reason)
+    return f"{namespaced_path(namespace, 'serviceaccounts')}/{path_segment(account)}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Family
 from netplug_core.ipam.model.affinity import AffinityState
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation

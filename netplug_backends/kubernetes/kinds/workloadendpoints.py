@@ -1,8 +1,8 @@
-"""The keeper of WorkloadEndpoints: views of pods, whose addresses the plugin writes into three annotations.
+"""The store of WorkloadEndpoints: views of pods. The plugin writes the addresses into three annotations of the pod.
 
-A pod that is scheduled and has a network of its own is an endpoint, perhaps without addresses. Storing one is a patch
-of the pod's status, which the plugin's account may write and which leaves everything else to the kubelet. A pod holds
-one endpoint, that of its first interface.
+A pod that is scheduled and does not use its node's network has an endpoint, perhaps without addresses. A write is a
+patch of the pod's status: the plugin's account may write that, and the kubelet's data stay as they are. A pod has one
+endpoint, that of its first interface.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import cast
 
 from attrs import frozen
 
-from netplug_backends.kubernetes.client.apiclient import ApiClient, ApiReply, ApiRequest, Json, parse_json, path_segment
+from netplug_backends.kubernetes.client.apiclient import ApiClient
+from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json, parse_json
 from netplug_backends.kubernetes.client.objects import (
-    ConditionFailed,
     ObjectVersion,
-    QueryResult,
     error_of_reply,
     event_object,
     find_object,
-    find_precondition,
     get_object,
     is_valid_path,
     list_objects,
@@ -29,6 +27,17 @@ from netplug_backends.kubernetes.client.objects import (
     revision_of,
 )
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import pod_facts
+from netplug_backends.kubernetes.kinds.store import (
+    CONFLICT,
+    ConditionFailed,
+    QueryResult,
+    event_of_record,
+    get_precondition,
+    list_result,
+    record_result,
+    write_error,
+)
+from netplug_backends.kubernetes.names import API_DOMAIN, PODS_PATH, namespaced_path, pod_path
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, RequestError
@@ -64,50 +73,47 @@ from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
 
-# What annotations are called behind their prefix.
+# The names of annotations, after their prefix.
 _POD_IP, _POD_IPS, _CONTAINER = "podIP", "podIPs", "containerID"
 _FLOATING, _ALLOWED_SOURCES = "floatingIPs", "allowedSourcePrefixes"
-_LABEL_DOMAIN = "projectnetplug.org"
 _ORCHESTRATOR, _INTERFACE = "k8s", "eth0"
 _STRATEGIC = "application/strategic-merge-patch+json"
-_CONFLICT, _INVALID = 409, 422
-# A name that was too long is cut, and ends in a hash instead of the interface: the pod's cannot be read from it.
+_INVALID = 422
+# A name that was too long is cut and ends in a hash, so the pod's name cannot be read from it.
 _HASHED_NAME = re.compile(r".*-[0-9a-f]{16}")
 
 
 class WorkloadEndpointStore:
-    """The endpoints of a cluster's pods; ``prefix`` is what the annotations begin with that they are written into."""
+    """The endpoints of a cluster's pods; the names of the annotations begin with ``annotation_prefix``."""
 
     def __init__(self, client: ApiClient, annotation_prefix: str = DEFAULT_ANNOTATION_PREFIX) -> None:
         self._client = client
         self._annotation_prefix = annotation_prefix
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
-        """The endpoint of one pod; see :class:`~netplug_backends.kubernetes.client.objects.Keeper`."""
-        record = self._find_record(query.key, deadline)
-        return QueryResult((record,), record.revision) if record else QueryResult(())
+        """The endpoint of one pod; see :class:`~netplug_backends.kubernetes.kinds.store.KindStore`."""
+        return record_result(self._find_record(query.key, deadline))
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
-        """The endpoints of all pods, or of a namespace's."""
-        path = f"/api/v1/namespaces/{path_segment(query.within[0])}/pods" if query.within else "/api/v1/pods"
+        """The endpoints of all pods, or of the pods of a namespace."""
+        path = namespaced_path(query.within[0], "pods") if query.within else PODS_PATH
         if not is_valid_path(path):
             return QueryResult(())
-        items, number = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
+        items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
         found = (record for item in items if (record := self._find_endpoint_record(query.kind, item)) is not None)
-        inside = (record for record in found if record.key.path[: len(query.within)] == query.within)
-        return QueryResult(tuple(sorted(inside, key=lambda record: record.key.path)), Revision(number))
+        return list_result(query, found, resource_version)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
-        """Refused: a pod that exists is an endpoint already, and one that does not cannot be made here.
+        """Refused: a pod that exists has its endpoint already, and this store cannot create pods.
 
         Raises:
-            RequestError: there is no such pod. Trying again would not help, as it does after a lost race.
-            ConfigurationError: the pod is another node's, or there is none that could hold the endpoint.
+            RequestError: there is no such pod. Unlike after a conflict, another attempt would not help.
+            ConfigurationError: the pod is on another node, or the endpoint does not belong to a pod.
         """
         raise ConditionFailed(self._get_existing(write.key, _endpoint(write.value).spec, deadline))
 
     def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
-        """Write addresses and container into the pod; only its identity is compared, for the kubelet never rests."""
+        """Write addresses and container into the pod. Only the uid is compared: the kubelet changes pods often."""
         endpoint = _endpoint(write.value)
         prefixes = [str(address.host_prefix) for address in endpoint.spec.addresses]
         annotations = {
@@ -122,7 +128,7 @@ class WorkloadEndpointStore:
         return self._patch(write.key, metadata, deadline)
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
-        """Empty the addresses in the pod; whose they were stays to be read."""
+        """Empty the addresses in the pod; the container id stays."""
         version = self._precondition(write.key, revision, deadline)
         condition = {"uid": version.uid, "resourceVersion": version.resource_version}
         return self._patch(
@@ -132,14 +138,12 @@ class WorkloadEndpointStore:
     def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
         """All pods."""
         del kind
-        return ((ApiRequest("GET", "/api/v1/pods"), parse_revision(revision).resource_version),)
+        return ((ApiRequest("GET", PODS_PATH), parse_revision(revision).resource_version),)
 
     def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object] | None:
-        """What an event about a pod means to its endpoint; None for a pod that is none."""
+        """The change that an event about a pod means for its endpoint; None if the pod has no endpoint."""
         record = self._find_endpoint_record(kind, event_object(event))
-        if record is None:
-            return None
-        return WatchEvent(record.key, None if event.get("type") == "DELETED" else record.value, record.revision)
+        return None if record is None else event_of_record(event, record)
 
     def _prefixed(self, annotations: Mapping[str, str]) -> Json:
         return {f"{self._annotation_prefix}/{name}": text for name, text in annotations.items()}
@@ -167,7 +171,7 @@ class WorkloadEndpointStore:
         return Record(key, endpoint, revision_of(found))
 
     def _find_pod(self, namespace: str, name: str, deadline: Deadline) -> Json | None:
-        return find_object(self._client, _pod_path(namespace, name), deadline=deadline)
+        return find_object(self._client, pod_path(namespace, name), deadline=deadline)
 
     def _get_existing(self, key: Key[object], spec: WorkloadEndpointSpec, deadline: Deadline) -> Record[object]:
         if spec.orchestrator != _ORCHESTRATOR:
@@ -190,11 +194,7 @@ class WorkloadEndpointStore:
         raise ConfigurationError("nodename", spec.node, accepted)
 
     def _precondition(self, key: Key[object], revision: Revision, deadline: Deadline) -> ObjectVersion:
-        """What a write names; one that could name nothing is refused before it is sent."""
-        version = find_precondition(revision)
-        if version is None:
-            raise ConditionFailed(self._find_record(key, deadline))
-        return version
+        return get_precondition(revision, lambda: self._find_record(key, deadline))
 
     def _patch(self, key: Key[object], metadata: Json, deadline: Deadline) -> Revision:
         identity = _find_identity(key.path[1])
@@ -204,7 +204,7 @@ class WorkloadEndpointStore:
             if current is None:
                 raise ConditionFailed(None)
             pod = _endpoint(current.value).spec.pod
-        path = f"{_pod_path(key.path[0], pod)}/status"
+        path = f"{pod_path(key.path[0], pod)}/status"
         if not is_valid_path(path):
             raise ConditionFailed(None)
         request = ApiRequest("PATCH", path, body={"metadata": metadata}, content_type=_STRATEGIC)
@@ -217,18 +217,22 @@ class WorkloadEndpointStore:
         self, key: Key[object], metadata: Json, exchange: tuple[ApiRequest, ApiReply], deadline: Deadline
     ) -> Exception:
         request, reply = exchange
-        if not reply.is_missing and reply.status not in (_CONFLICT, _INVALID):
-            return error_of_reply(self._client, request, reply)
-        current = self._find_record(key, deadline)
-        # Another identity breaks a rule of the schema, as other nonsense would.
+        error = write_error(
+            self._client,
+            exchange,
+            lambda: self._find_record(key, deadline),
+            conflict_statuses=(CONFLICT, _INVALID),
+        )
+        # The server reports another uid as an invalid object. If the uid is as expected, something else is invalid.
+        current = error.current if isinstance(error, ConditionFailed) else None
         if reply.status == _INVALID and current is not None and parse_revision(current.revision).uid == metadata["uid"]:
             return error_of_reply(self._client, request, reply)
-        return ConditionFailed(current)
+        return error
 
 
 @frozen
 class _AnnotatedPod:
-    """A pod, and what stands in the annotations of one prefix. Anybody may write those."""
+    """A pod and its annotations with one prefix. Any program may have written those."""
 
     pod: PodFacts
     prefix: str
@@ -245,14 +249,14 @@ class _AnnotatedPod:
 
 
 def find_pod_endpoint(pod: PodFacts, prefix: str = DEFAULT_ANNOTATION_PREFIX) -> WorkloadEndpoint | None:
-    """The endpoint that a pod is; None while it is not scheduled, and where it uses its node's network."""
+    """The endpoint of a pod; None while the pod is not scheduled, or if it uses its node's network."""
     if not pod.node or pod.network is PodNetwork.HOST:
         return None
     identity = WorkloadEndpointIdentifiers(node=pod.node, orchestrator=_ORCHESTRATOR, pod=pod.name, endpoint=_INTERFACE)
     own = (
-        (f"{_LABEL_DOMAIN}/namespace", pod.namespace),
-        (f"{_LABEL_DOMAIN}/orchestrator", _ORCHESTRATOR),
-        (f"{_LABEL_DOMAIN}/serviceaccount", pod.service_account),
+        (f"{API_DOMAIN}/namespace", pod.namespace),
+        (f"{API_DOMAIN}/orchestrator", _ORCHESTRATOR),
+        (f"{API_DOMAIN}/serviceaccount", pod.service_account),
     )
     labels = {**dict(pod.labels), **{name: value for name, value in own if value}}
     return WorkloadEndpoint(
@@ -297,7 +301,10 @@ def _port(port: ContainerPort) -> EndpointPort:
 
 
 def _addresses(pod_annotations: _AnnotatedPod) -> Iterator[Address]:
-    """What the node reported, else what the plugin wrote; nothing of a pod that is over, or released and going."""
+    """The addresses that the kubelet reported, else those that the plugin wrote.
+
+    None for a pod that has ended, or that is being deleted and whose addresses are released.
+    """
     pod, first = pod_annotations.pod, pod_annotations.text(_POD_IP)
     if pod.is_terminated or (pod.deletion_time_ns is not None and first == ""):
         return
@@ -308,7 +315,7 @@ def _addresses(pod_annotations: _AnnotatedPod) -> Iterator[Address]:
         try:
             yield Prefix.parse(text.strip()).first
         except ValueError:
-            continue  # one that makes no sense gives no address
+            continue  # an invalid text is no address
 
 
 def _mappings(pod_annotations: _AnnotatedPod, addresses: tuple[Address, ...]) -> Iterator[IPNAT]:
@@ -339,7 +346,3 @@ def _find_identity(name: str) -> WorkloadEndpointIdentifiers | None:
 
 def _endpoint(value: object) -> WorkloadEndpoint:
     return cast("WorkloadEndpoint", value)
-
-
-def _pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}"

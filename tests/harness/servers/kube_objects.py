@@ -12,8 +12,9 @@ from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.manifests import definitions, plugin_role
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState

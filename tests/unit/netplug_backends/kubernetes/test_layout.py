@@ -9,10 +9,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netplug_backends.kubernetes.client.apiclient import Json
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode, is_deleted, mirrored_uid
+from netplug_backends.kubernetes.client.messages import Json
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS, is_deleted, mirrored_uid
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.attributes import Attribute, Attributes
 from netplug_core.ipam.model.block import BLOCK, Block
@@ -226,20 +226,6 @@ def test_s6_s9_lists_ask_for_no_more_than_they_can_say(
     kind: str, within: tuple[str, ...], selection: dict[str, str]
 ) -> None:
     assert KIND_MAPPINGS[kind].list_parameters(within) == selection
-
-
-@pytest.mark.parametrize("text", ["projectnetplug.org", "projectnetplug.org/v3"])
-def test_a_mode_is_named_by_its_group(text: str) -> None:
-    assert CrdMode.parse(text) is CrdMode.V3
-    assert CrdMode.parse("crd.projectnetplug.org") is CrdMode.V1
-
-
-def test_another_group_is_no_mode() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^netplug_api_group: 'projectnetplug.com' is not accepted; crd\.projectnetplug\.org or ",
-    ):
-        CrdMode.parse("projectnetplug.com")
 
 
 def test_a_mirrored_uid_is_another_one_of_the_same_sort() -> None:

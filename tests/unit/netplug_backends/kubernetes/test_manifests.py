@@ -7,8 +7,9 @@ import yaml
 
 import netplug_cli
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
-from netplug_backends.kubernetes.layout import KIND_MAPPINGS, CrdMode
+from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.manifests import definitions, plugin_role
+from netplug_backends.kubernetes.names import CrdMode
 
 MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_backends.kubernetes.names import (
+    CrdMode,
     affinity_labels,
     affinity_name,
     block_name,
@@ -14,6 +15,7 @@ from netplug_backends.kubernetes.names import (
     host_hash_label,
 )
 from netplug_core.addressing import Prefix
+from netplug_core.errors import ConfigurationError
 from netplug_core.testing.strategies import names, prefixes
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -126,3 +128,17 @@ def test_no_two_handles_share_a_name(chosen: list[str]) -> None:
 @given(hosts)
 def test_a_hash_of_a_host_fits_a_label(host: str) -> None:
     assert re.fullmatch(r"[A-Z2-7]{52}", host_hash_label(host))
+
+
+@pytest.mark.parametrize("text", ["projectnetplug.org", "projectnetplug.org/v3"])
+def test_crd_mode_parses_a_group_with_or_without_version(text: str) -> None:
+    assert CrdMode.parse(text) is CrdMode.V3
+    assert CrdMode.parse("crd.projectnetplug.org") is CrdMode.V1
+
+
+def test_crd_mode_refuses_another_group() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^netplug_api_group: 'projectnetplug.com' is not accepted; crd\.projectnetplug\.org or ",
+    ):
+        CrdMode.parse("projectnetplug.com")
