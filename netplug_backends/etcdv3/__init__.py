@@ -1,6 +1,11 @@
 """The datastore ``etcdv3``: an etcd cluster, reached over gRPC.
 
-``messages`` and ``rpc`` speak etcd's protocol to one member; ``endpoints``, ``discovery`` and ``tls`` say which members
-there are and how they are trusted; ``client`` calls whichever answers. ``layout`` says where a record stands and what
-it looks like there, ``watching`` and ``datastore`` make a store of it; ``hookimpls`` offers it.
+- ``endpoints``, ``discovery``, ``resolver``: the members and their addresses
+- ``tls``: certificates, keys and the user
+- ``operations``, ``failures``: requests, replies and failures of one call, as values
+- ``messages``, ``rpc``: etcd's protocol, spoken to one member
+- ``client``: calls to the cluster, with retries on other members
+- ``layout``, ``revisions``: the key and the revision of each record
+- ``datastore``, ``watch``: the datastore
+- ``factory``, ``hookimpls``: opening it
 """

@@ -1,8 +1,8 @@
-"""The cluster: each call goes to a member that answers, in time, as often as that is safe and no more.
+"""Calls to the cluster: which member gets a call, and when a call is repeated on another member.
 
-A read may be asked of one member after another. A write goes to another one only when it was provably not sent, or
-refused before anything was done; when its reply is lost the outcome is unknown, and that is what the caller is told.
-A member that failed rests: it is asked last until it has rested long enough, and then takes its place again.
+A read may be sent to one member after another. A write goes to another member only if it was provably not sent, or was
+refused before anything was done; if its reply is lost, the outcome is unknown. A member that failed is tried last for
+some seconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from weakref import WeakSet
 from attrs import frozen
 
 from netplug_backends.etcdv3.endpoints import EtcdEndpoint, MemberSource, RandomBelow
+from netplug_backends.etcdv3.failures import CallFailed, CallFailure
 from netplug_backends.etcdv3.operations import (
-    CallFailed,
-    CallFailure,
     RangeRead,
     Txn,
     TxnResult,
@@ -34,14 +33,13 @@ from netplug_core.records import OutcomeUnknown
 __all__ = ["ClientClosed", "EtcdClient", "FutureRevision", "NoSpaceLeft", "RevisionUnavailable"]
 
 T = TypeVar("T")
-_Call = Callable[[MemberConnection, str, Deadline], T]  # with a token, by the member's share of the time
+_Call = Callable[[MemberConnection, str, Deadline], T]  # connection, token, deadline of this attempt
 
 _MEMBER_BACKOFF_S = 15.0
-# For how long connections made with other certificates are kept. A call begins with a look at its connection, which
-# must outlive that by a while; and none but a watch lasts so long.
+# How long connections with replaced certificates are kept: longer than any call but a watch takes.
 _RETIRED_CONNECTION_S = 10.0
-# How long a call keeps looking for a member while none is there: one that restarts is back by then, and a pod that is
-# taken down while the cluster is gone does not wait for longer.
+# How long a call retries while no member is reachable: long enough for a member that restarts, and short enough for
+# the DEL of a pod while the cluster is away.
 _MAX_SEARCH_S = 2.0
 _MIN_RETRY_DELAY_S = 0.05
 _MAX_RETRY_DELAY_S = 0.4
@@ -49,7 +47,7 @@ _MAX_RETRY_DELAY_S = 0.4
 _NO_FAILURE = frozenset[CallFailure]()
 _OUTCOME_UNKNOWN = frozenset((CallFailure.NO_REPLY, CallFailure.OUTCOME_UNKNOWN, CallFailure.NO_SPACE))
 _NO_MEMBER = frozenset((CallFailure.UNREACHABLE, CallFailure.NO_REPLY))
-# Failures that no waiting changes; another member may have other certificates.
+# Failures that stay until a certificate is replaced; another member may have another certificate.
 _TLS_FAILURES = frozenset((CallFailure.SERVER_NOT_TRUSTED, CallFailure.CLIENT_NOT_TRUSTED))
 _NOT_SENT = _TLS_FAILURES | {CallFailure.UNREACHABLE}
 _UNAUTHORIZED = frozenset((CallFailure.PERMISSION_DENIED, CallFailure.UNAUTHENTICATED))
@@ -59,22 +57,22 @@ _NO_SPACE_ADVICE = "the store is full: compact and defragment it, then disarm it
 
 @frozen
 class RevisionUnavailable(Unavailable):
-    """The revision that was asked for is not there: no longer kept, or never reached by this store."""
+    """The requested revision has been compacted, or was never reached by this store."""
 
 
 @frozen
 class FutureRevision(RevisionUnavailable):
-    """The revision that was asked for was never reached by this store."""
+    """The requested revision was never reached by this store."""
 
 
 @frozen
 class NoSpaceLeft(OutcomeUnknown):
-    """A write used up the room, and was made, or came when none was left, and was not."""
+    """The cluster's space is used up: the write was either the last one applied, or refused."""
 
 
 @frozen
 class ClientClosed(Unavailable):
-    """The client was closed under a call."""
+    """The client was closed during a call."""
 
 
 _REVISION_ERRORS: Mapping[CallFailure, type[RevisionUnavailable]] = {
@@ -84,7 +82,7 @@ _REVISION_ERRORS: Mapping[CallFailure, type[RevisionUnavailable]] = {
 
 
 class EtcdClient:
-    """Calls to the members that a directory knows; it is asked once, by the first call. Constructing asks nobody."""
+    """Calls to the members of a cluster. The first call looks the members up; constructing sends nothing."""
 
     def __init__(
         self,
@@ -100,19 +98,19 @@ class EtcdClient:
         self._endpoints: tuple[EtcdEndpoint, ...] = ()  # until the first call
         self._credentials = credentials
         self._clock = clock
-        self._discovery_lock = Lock()  # held while the directory is
+        self._discovery_lock = Lock()  # held while the members are looked up
         self._lock = Lock()
         self._closing = Event()
         self._connections: dict[EtcdEndpoint, MemberConnection] = {}
-        self._retired: list[tuple[float, MemberConnection]] = []  # since when
-        self._open_connections: WeakSet[MemberConnection] = WeakSet()  # these, and those that only a watch still holds
+        self._retired: list[tuple[float, MemberConnection]] = []  # each with the time when it was replaced
+        self._open_connections: WeakSet[MemberConnection] = WeakSet()  # those above, and those that only a watch uses
         self._material = TlsMaterial()
         self._failed_at: dict[EtcdEndpoint, float] = {}
-        self._resolved: set[EtcdEndpoint] = set()  # by their names
-        self._token: str | None = None  # an empty one where the cluster knows no users
+        self._resolved: set[EtcdEndpoint] = set()  # whose names have an address
+        self._token: str | None = None  # empty if the cluster has no users
 
     def close(self) -> None:
-        """End every call, watches too; one that begins later would connect again."""
+        """End every call and watch; a later call connects again."""
         with self._lock:
             self._closing.set()
             self._closing = Event()
@@ -123,15 +121,15 @@ class EtcdClient:
 
     @property
     def closing(self) -> Event:
-        """Set by the next :meth:`close`: what ends everything that has begun by then."""
+        """Set by the next :meth:`close`; it ends every call that began before."""
         return self._closing
 
     def read(self, ranges: Sequence[RangeRead], *, deadline: Deadline) -> TxnResult:
-        """What some ranges hold, all at one moment.
+        """The contents of some ranges, all at one revision.
 
         Raises:
-            RevisionUnavailable: a range asks for a revision that is no longer kept.
-            Unavailable, Unauthorized: no member answers in time, or lets us.
+            RevisionUnavailable: a range names a revision that has been compacted.
+            Unavailable, Unauthorized: no member answers in time, or the user may not read.
         """
         txn = Txn(success=tuple(ranges))
 
@@ -141,33 +139,33 @@ class EtcdClient:
         return self._call(call, deadline, self._closing)
 
     def write(self, txn: Txn, *, deadline: Deadline) -> TxnResult:
-        """A transaction that may change something.
+        """A transaction that may write.
 
         Raises:
-            OutcomeUnknown: the reply was lost, or (``NoSpaceLeft``) does not say.
-            Unavailable, Unauthorized: nothing was sent, or the cluster refused and did nothing.
+            OutcomeUnknown: the reply was lost, or (``NoSpaceLeft``) leaves the outcome open.
+            Unavailable, Unauthorized: nothing was sent, or the cluster refused it and did nothing.
         """
 
         def call(connection: MemberConnection, token: str, share: Deadline) -> TxnResult:
             connection.wait_until_connected(timeout_s=share.remaining_s)
-            # The reply is waited for as long as the caller allows: nobody else can be asked any more.
+            # Wait for the reply until the caller's deadline: no other member may be tried any more.
             try:
                 return connection.txn(txn, token=token, timeout_s=deadline.remaining_s)
             except CallFailed as error:
                 if error.failure not in _NOT_SENT:
                     raise
-                # There was a connection a moment ago; that there is none now does not prove that nothing was sent.
+                # The connection was there before, so its loss does not prove that nothing was sent.
                 raise CallFailed(CallFailure.NO_REPLY, error.text) from error
 
         return self._call(call, deadline, self._closing, final=_OUTCOME_UNKNOWN)
 
     def watch(self, starts: Sequence[WatchStart], *, deadline: Deadline, closing: Event) -> Iterator[WatchBatch]:
-        """What changes in some spans until the deadline, or until the member is lost: then watch on from there.
+        """Changes in some ranges, until the deadline or until the connection to the member is lost.
 
         Raises:
-            ClientClosed: the client's ``closing``, taken when the watching began, is set.
-            RevisionUnavailable: changes after a start are no longer kept, or the store never came so far.
-            Unavailable, Unauthorized: no member is there, or lets us.
+            ClientClosed: ``closing`` is set, which the caller took from the client before.
+            RevisionUnavailable: a start's revision has been compacted, or the store has never reached it.
+            Unavailable, Unauthorized: no member is reachable, or the user may not read.
         """
         watched: list[EtcdEndpoint] = []
 
@@ -181,14 +179,14 @@ class EtcdClient:
             yield from stream
         except CallFailed as error:
             if error.failure is CallFailure.UNAUTHENTICATED and self._credentials.user:
-                self._token = None  # it ran out; the next watch brings a new one
-            elif not deadline.has_passed:  # that is how a watch ends, and no fault of the member
+                self._token = None  # it has expired; the next watch logs in again
+            elif not deadline.has_passed:  # after the deadline this is the normal end of a watch
                 self._raise_if_final(error, watched[0], closing, _NO_FAILURE)
 
     def _call(
         self, call: _Call[T], deadline: Deadline, closing: Event, *, final: frozenset[CallFailure] = _NO_FAILURE
     ) -> T:
-        """What the call comes to at the first member that serves it; after a ``final`` failure nobody else is asked."""
+        """The result of the first member that serves the call; after a ``final`` failure no other member is tried."""
         started, pause_s = self._clock.monotonic(), _MIN_RETRY_DELAY_S
         failures: dict[EtcdEndpoint, CallFailed] = {}  # the last of each
         while True:
@@ -203,22 +201,22 @@ class EtcdClient:
                     self._raise_if_final(error, endpoint, closing, final)
                     failures[endpoint] = error
             waited_s = self._clock.monotonic() - started
-            # A round without time would only forget the reasons.
+            # Without time for another round, report the reasons of this one.
             if deadline.remaining_s < 2 * pause_s or _is_permanent(failures.values(), waited_s):
                 raise _error_of_failures(failures)
             self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_RETRY_DELAY_S)
 
     def _members_in_order(self, deadline: Deadline) -> Sequence[EtcdEndpoint]:
-        """The members, those that rest behind the others, the one that failed last behind them all."""
+        """The members; those that failed recently come last, the latest failure at the end."""
         if not self._endpoints:
             self._find_members(deadline)
-        awake = self._clock.monotonic() - _MEMBER_BACKOFF_S
+        backoff_start = self._clock.monotonic() - _MEMBER_BACKOFF_S
         failed_at = dict(self._failed_at)
-        return sorted(self._endpoints, key=lambda endpoint: max(awake, failed_at.get(endpoint, awake)))
+        return sorted(self._endpoints, key=lambda endpoint: max(backoff_start, failed_at.get(endpoint, backoff_start)))
 
     def _find_members(self, deadline: Deadline) -> None:
-        """Ask who the members are, unless a call that came before this one has found out."""
+        """Look the members up, unless another call has done so meanwhile."""
         if not self._discovery_lock.acquire(timeout=deadline.remaining_s):
             raise _error_of_failures({})
         try:
@@ -236,14 +234,14 @@ class EtcdClient:
         except CallFailed as error:
             if error.failure is not CallFailure.UNAUTHENTICATED or not self._credentials.user:
                 raise
-            # The token ran out, or users came or changed: who calls was asked before anything else, so nothing is done.
+            # The token has expired, or users were changed. The check comes first, so nothing was done.
             token = self._get_token(connection, share, expired=token)
             result = call(connection, token, share)
         self._failed_at.pop(endpoint, None)
         return result
 
     def _check_host(self, endpoint: EtcdEndpoint, share: Deadline) -> None:
-        """Return if the endpoint's name leads somewhere, or did when it was last used."""
+        """Require that the endpoint's name has an address, or had one when it was last used."""
         if not endpoint.has_name or endpoint in self._resolved:
             return
         from netplug_backends.etcdv3.resolver import require_resolvable
@@ -256,7 +254,7 @@ class EtcdClient:
         self._resolved.add(endpoint)
 
     def _get_token(self, connection: MemberConnection, share: Deadline, *, expired: str | None = None) -> str:
-        """The token that calls carry; empty where none is needed."""
+        """The token for calls; empty if none is needed."""
         user, token = self._credentials.user, self._token
         if not user:
             return ""
@@ -266,7 +264,7 @@ class EtcdClient:
             token = connection.log_in(user, self._credentials.password, timeout_s=share.remaining_s)
         except CallFailed as error:
             if error.failure is not CallFailure.AUTH_NOT_ENABLED:
-                # Whatever became of the login, the call itself was not sent.
+                # Whatever the login's outcome is, the call itself was not sent.
                 failure = CallFailure.UNREACHABLE if error.failure in _OUTCOME_UNKNOWN else error.failure
                 raise CallFailed(failure, error.text) from error
             token = ""
@@ -278,7 +276,7 @@ class EtcdClient:
         with self._lock:
             if closing.is_set():
                 raise ClientClosed("etcd", _CLOSED)
-            # They end with the last call that uses them.
+            # A retired connection ends with the last call that uses it.
             self._retired = [(since, each) for since, each in self._retired if now - since < _RETIRED_CONNECTION_S]
             if material is not self._material:
                 self._material = material
@@ -294,7 +292,7 @@ class EtcdClient:
     def _raise_if_final(
         self, error: CallFailed, endpoint: EtcdEndpoint, closing: Event, final: frozenset[CallFailure]
     ) -> None:
-        """Return if another member may be asked."""
+        """Raise the error for a failure after which no other member may be tried; otherwise return."""
         text = f"{endpoint}: {error.text}"
         if error.failure in _UNAUTHORIZED:
             raise Unauthorized("etcd", text) from error
@@ -308,20 +306,20 @@ class EtcdClient:
         if closing.is_set() and error.failure not in final:
             raise ClientClosed("etcd", _CLOSED) from error
         self._failed_at[endpoint] = self._clock.monotonic()
-        if error.failure is CallFailure.UNREACHABLE:  # any other was told over a connection that is there
+        if error.failure is CallFailure.UNREACHABLE:  # every other failure came over a connection
             self._resolved.discard(endpoint)
         if error.failure in final:
             raise OutcomeUnknown("etcd", text) from error
 
 
 def _is_permanent(failures: Iterable[CallFailed], waited_s: float) -> bool:
-    """Whether asking the members once more would change nothing."""
+    """Whether another round over the members would fail in the same way."""
     kinds = {error.failure for error in failures}
     return kinds <= _TLS_FAILURES or (kinds <= _NO_MEMBER | _TLS_FAILURES and waited_s > _MAX_SEARCH_S)
 
 
 def _error_of_failures(failures: Mapping[EtcdEndpoint, CallFailed]) -> Unavailable:
     texts = [f"{endpoint}: {error.text}" for endpoint, error in failures.items()]
-    is_unwelcome = any(error.failure is CallFailure.CLIENT_NOT_TRUSTED for error in failures.values())
-    refusal = Unauthorized if is_unwelcome else Unavailable
-    return refusal("etcd", "; ".join(texts) or "the deadline passed before it could be asked")
+    is_refused = any(error.failure is CallFailure.CLIENT_NOT_TRUSTED for error in failures.values())
+    error_type = Unauthorized if is_refused else Unavailable
+    return error_type("etcd", "; ".join(texts) or "the deadline passed before it could be asked")

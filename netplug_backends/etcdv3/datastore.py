@@ -1,7 +1,7 @@
-"""The datastore in an etcd cluster: each read one transaction of ranges, each commit one of comparisons and writes.
+"""The datastore in an etcd cluster: a read is one transaction of range reads, a commit one of comparisons and writes.
 
-Constructing connects to nobody. The revision of a record is the store's revision of its last change; the revision of
-a kind is the store's own at that moment.
+Constructing does not connect. A record's revision is the store's revision of its last change; a kind's revision is the
+store's revision at the moment of the read.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from netplug_core.records import (
 __all__ = ["MAX_TXN_OPERATIONS", "EtcdDatastore"]
 
 MAX_TXN_OPERATIONS = 128
-"""What etcd takes in one transaction unless it is told otherwise: so many comparisons, and so many writes."""
+"""How many comparisons, and how many writes, etcd accepts in one transaction by default."""
 
 
 class EtcdDatastore:
     """All records of a cluster, in the etcd that ``client`` calls.
 
-    ``layout`` says where they stand, ``codec`` turns values into bytes.
+    ``layout`` has their keys, ``codec`` encodes values as bytes.
     """
 
     def __init__(self, client: EtcdClient, *, layout: Layout = LAYOUT, codec: ValueCodec = ETCD_JSON) -> None:
@@ -65,35 +65,35 @@ class EtcdDatastore:
         self._codec = codec
 
     def close(self) -> None:
-        """Give up the connections, and with them what is called and watched; a later call would make new ones."""
+        """Close the connections, which ends calls and watches; a later call connects again."""
         self._client.close()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries from one moment; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        """Answer all queries at one revision; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
-        asked = [(query, self._range(query)) for query in dict.fromkeys(queries)]
+        pending = [(query, self._range(query)) for query in dict.fromkeys(queries)]
         now = 0
-        while asked:
-            part, asked = asked[:MAX_TXN_OPERATIONS], asked[MAX_TXN_OPERATIONS:]
-            reply = self._client.read([range_ for _, range_ in part], deadline=deadline)
+        while pending:
+            batch, pending = pending[:MAX_TXN_OPERATIONS], pending[MAX_TXN_OPERATIONS:]
+            reply = self._client.read([range_ for _, range_ in batch], deadline=deadline)
             now = now or reply.revision
-            for (query, range_), found in zip(part, reply.results, strict=True):
+            for (query, range_), found in zip(batch, reply.results, strict=True):
                 kind, at = query.kind, range_.revision or now
                 answers[query] = self._answer(query, found, at)
                 revisions[kind] = Revision(str(min(at, int(revisions.get(kind, at)))))
-            # More than etcd answers at once: the rest as it was at the moment of the first.
-            asked = [(query, range_ if range_.revision else evolve(range_, revision=now)) for query, range_ in asked]
+            # etcd limits one transaction; the remaining ranges are read at the revision of the first batch.
+            pending = [(query, each if each.revision else evolve(each, revision=now)) for query, each in pending]
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         folded = fold_writes(writes)
         conditions = [self._condition(condition) for condition in folded.conditions]
-        old = _legacy_keys(folded.conditions)
+        legacy = _legacy_keys(folded.conditions)
         txn = Txn(
             compares=tuple(conditions),
-            success=tuple(self._operation(effect, is_legacy=effect.key in old) for effect in folded.mutations),
+            success=tuple(self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations),
             failure=tuple(map(_read_on_failure, conditions)),
         )
         if not conditions and not folded.mutations:
@@ -103,8 +103,10 @@ class EtcdDatastore:
         reply = self._commit(txn, deadline)
         if not reply.succeeded:
             raise self._refusal(writes, folded.conditions, zip(conditions, reply.results, strict=True))
-        made = [EtcdRevision(reply.revision, is_legacy=effect.key in old).revision for effect in folded.mutations]
-        return folded.revisions(made, EtcdRevision(reply.revision).revision)
+        revisions = [
+            EtcdRevision(reply.revision, is_legacy=effect.key in legacy).revision for effect in folded.mutations
+        ]
+        return folded.revisions(revisions, EtcdRevision(reply.revision).revision)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
@@ -116,27 +118,29 @@ class EtcdDatastore:
     def _range(self, query: Query) -> RangeRead:
         if isinstance(query, Get):
             return RangeRead(key_range=self._layout.read_range(query.key))
-        span = self._layout.list_range(query.kind, query.within)
+        key_range = self._layout.list_range(query.kind, query.within)
         if not query.after:
-            return RangeRead(key_range=span, limit=query.limit)
+            return RangeRead(key_range=key_range, limit=query.limit)
         revision, _, last = query.after.partition(" ")
-        return RangeRead(key_range=KeyRange(f"{last}\0".encode(), span.end), limit=query.limit, revision=int(revision))
+        return RangeRead(
+            key_range=KeyRange(f"{last}\0".encode(), key_range.end), limit=query.limit, revision=int(revision)
+        )
 
     def _answer(self, query: Query, found: RangeResult, revision: int) -> ReadResult:
         entries = found.key_values
         if isinstance(query, Get):
-            places = (self._layout.key(query.key), self._layout.legacy_key(query.key))
-            entries = tuple(entry for entry in entries if entry.key in places)
+            keys = (self._layout.key(query.key), self._layout.legacy_key(query.key))
+            entries = tuple(entry for entry in entries if entry.key in keys)
         records: dict[Key[object], Record[object]] = {}
         for entry in entries:
             record = self._find_record(query.kind, entry)
             if record is not None:
-                records.setdefault(record.key, record)  # one of old comes behind the one in its place
+                records.setdefault(record.key, record)  # a legacy key comes after the key itself, which wins
         after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
         return ReadResult(tuple(sorted(records.values(), key=_path)), after)
 
     def _find_record(self, kind: Kind[object], key_value: KeyValue) -> Record[object] | None:
-        """The record of an entry; None when it is something that netplug keeps no record of."""
+        """The record of an etcd key; None if the key is no record's."""
         key = self._layout.find_key(kind, key_value.key)
         if key is None:
             return None
@@ -154,9 +158,9 @@ class EtcdDatastore:
             raise
 
     def _is_undone(self, txn: Txn, deadline: Deadline) -> bool:
-        """Whether nothing is there of a commit that was answered; False also where that cannot be found out.
+        """Whether a refused commit was certainly not applied; False also if that cannot be determined.
 
-        Each of its effects breaks a condition of its own: where all of them hold, it was not made.
+        Each write of a commit breaks one of its conditions. If all conditions hold, it was not applied.
         """
         try:
             found = self._client.read(txn.failure, deadline=deadline).results
@@ -168,11 +172,11 @@ class EtcdDatastore:
         if isinstance(condition, KeyCondition):
             expected = condition.expected
             if isinstance(expected, Absent):
-                places = self._layout.read_range(condition.key)
-                return NoneModifiedSince(places, 0) if places.end else ModRevisionIs(places.start, 0)
+                keys = self._layout.read_range(condition.key)
+                return NoneModifiedSince(keys, 0) if keys.end else ModRevisionIs(keys.start, 0)
             position = get_etcd_revision(expected, where=condition.key)
             return ModRevisionIs(self._key(condition.key, is_legacy=position.is_legacy), position.number)
-        # What was changed in a commit that was told only in part counts as newer.
+        # Changes of a commit that a watch has delivered only in part count as newer.
         since = get_etcd_revision(condition.revision, where=condition.kind).delivered_up_to
         return NoneModifiedSince(self._layout.list_range(condition.kind), since)
 
@@ -189,7 +193,7 @@ class EtcdDatastore:
         conditions: Sequence[Condition],
         results: Iterable[tuple[ModRevisionIs | NoneModifiedSince, RangeResult]],
     ) -> CommitError:
-        """What the first condition that did not hold means; the same reply has brought what is stored there."""
+        """The error for the first condition that does not hold, with the stored record from the same reply."""
         for condition, (compare, found) in zip(conditions, results, strict=True):
             if _holds(compare, found):
                 continue
@@ -201,13 +205,13 @@ class EtcdDatastore:
 
 
 def _legacy_keys(conditions: Sequence[Condition]) -> set[Key[object]]:
-    """The keys whose records were read at keys of old, as the revisions say that they are to be found at."""
+    """The keys of records that have a legacy key in etcd, as their revisions say."""
     named = (each for each in conditions if isinstance(each, KeyCondition))
     return {each.key for each in named if isinstance(each.expected, str) and each.expected.endswith("@")}
 
 
 def _read_on_failure(compare: ModRevisionIs | NoneModifiedSince) -> RangeRead:
-    """What is asked in the same call in case that a comparison fails."""
+    """The range read that shows, in the same call, why a comparison failed."""
     if isinstance(compare, ModRevisionIs):
         return RangeRead(key_range=KeyRange(compare.key))
     return RangeRead(key_range=compare.key_range, limit=1, min_mod_revision=compare.revision + 1)

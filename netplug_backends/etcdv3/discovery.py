@@ -1,6 +1,7 @@
-"""Members found through DNS SRV records (RFC 2782): the setting ``etcd_discovery_srv``.
+"""Finds the members through DNS SRV records (RFC 2782): the setting ``etcd_discovery_srv``.
 
-Asked by a client's first call, in its time. The only module that imports a DNS client, and only then.
+A client's first call does the lookup, within its deadline. This is the only module that imports dnspython, inside its
+functions, because most clusters do not use SRV records.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ __all__ = ["SrvMembers"]
 _FAILED = "failed to discover etcd endpoints through SRV discovery"
 _SERVICES = {"_etcd-client-ssl._tcp": "https", "_etcd-client._tcp": "http"}
 _LOOKUP_TIMEOUT_S = 1.5  # a STATUS has two seconds for everything
-_SERVER_TIMEOUT_S = 0.5  # then the next name server is asked, or the same one again
-_WEIGHT_FACTOR = 100  # how much more often a record of weight 1 is drawn than one of weight 0
+_SERVER_TIMEOUT_S = 0.5  # then the next name server is tried, or the same one again
+_WEIGHT_FACTOR = 100  # a record of weight 1 is drawn this many times as often as one of weight 0
 
 _NOT_IN_NAMES = frozenset("@:/")
 
 
 class SrvMembers:
-    """The members that a domain's SRV records name: those with TLS first, each service by priority and weight.
+    """The members in a domain's SRV records: those with TLS first, each service by priority and weight.
 
     Raises:
-        ConfigurationError: the domain is no name.
+        ConfigurationError: the domain is not a valid name.
     """
 
     def __init__(self, domain: str) -> None:
@@ -44,10 +45,10 @@ class SrvMembers:
         from dns.name import from_text
 
         accepted = "give the name of a domain"
-        if not _NOT_IN_NAMES.isdisjoint(domain):  # a URL, perhaps with a password, which is nothing to ask servers for
+        if not _NOT_IN_NAMES.isdisjoint(domain):  # a URL, perhaps with a password, must not be sent to name servers
             raise ConfigurationError("etcd_discovery_srv", redact_url_credentials(domain), accepted)
         try:
-            # A name ends here: nothing of the host's search list is to be appended to it.
+            # The final dot makes the name absolute, so the host's search list is not used.
             self._names = {service: from_text(f"{service}.{domain.removesuffix('.')}.") for service in _SERVICES}
         except (DNSException, ValueError) as error:
             raise ConfigurationError("etcd_discovery_srv", domain, accepted) from error
@@ -55,14 +56,14 @@ class SrvMembers:
 
     @property
     def location(self) -> str:
-        """What people call the cluster."""
+        """The cluster, as error texts name it."""
         return f"SRV records of {self._domain}"
 
     def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
-        """The members; the first is drawn by its weight among those of the first priority.
+        """The members; the first one is drawn by weight among those of the first priority.
 
         Raises:
-            Unavailable: neither service has a record, or nobody answers for the domain.
+            Unavailable: neither service has a record, or no name server answers.
         """
         outcomes = self._look_up(deadline.capped(_LOOKUP_TIMEOUT_S))
         found: dict[EtcdEndpoint, None] = {}
@@ -75,25 +76,25 @@ class SrvMembers:
         return tuple(found)
 
     def _look_up(self, deadline: Deadline) -> Mapping[str, Sequence[SRV] | str]:
-        """The records of each service in their order, or why there are none; both are asked at once."""
+        """The records of each service in order, or why there are none; both services are looked up at once."""
         from dns.exception import DNSException
         from dns.resolver import get_default_resolver
 
         try:
             resolver = copy(get_default_resolver())
-        except (DNSException, OSError, ValueError) as error:  # it names no name server, or not by its address
+        except (DNSException, OSError, ValueError) as error:  # the file has no usable name server
             return dict.fromkeys(self._names, f"/etc/resolv.conf: {error}")
         resolver.timeout, seconds = _SERVER_TIMEOUT_S, deadline.remaining_s
         outcomes: dict[str, Sequence[SRV] | str] = dict.fromkeys(self._names, _no_answer(seconds))
 
-        def ask(service: str) -> None:
+        def look_up(service: str) -> None:
             outcomes[service] = _records(resolver, self._names[service], seconds)
 
-        threads = [Thread(target=ask, args=(service,), daemon=True) for service in self._names]
+        threads = [Thread(target=look_up, args=(service,), daemon=True) for service in self._names]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(deadline.remaining_s)  # the library rests a little after its last try
+            thread.join(deadline.remaining_s)  # the library may return a little later than its timeout
         return dict(outcomes)
 
 
@@ -114,7 +115,7 @@ def _records(resolver: Resolver, name: Name, timeout_s: float) -> Sequence[SRV] 
         return str(error) or type(error).__name__
     records = [record for record in answer if record.target != root]
     records.sort(key=lambda record: (record.priority, -record.weight, record.target, record.port))
-    return records or "it says that there is no such service"  # which is what a target of nothing but a dot means
+    return records or "it says that there is no such service"  # a target of only a dot means that (RFC 2782)
 
 
 def _no_answer(timeout_s: float) -> str:
@@ -122,7 +123,7 @@ def _no_answer(timeout_s: float) -> str:
 
 
 def _random_first(records: Sequence[SRV], random_below: RandomBelow) -> Sequence[SRV]:
-    """Records with one of the first priority, drawn by its weight, before all others."""
+    """The records, with one of the first priority in front, drawn by weight."""
     equals = [record for record in records if record.priority == records[0].priority]
     ends = tuple(accumulate(_WEIGHT_FACTOR * record.weight + 1 for record in equals))
     return [equals[bisect_right(ends, random_below(ends[-1]))], *records]

@@ -1,4 +1,4 @@
-"""Where the members of a cluster answer: the URLs of the configuration as values, and who is asked first."""
+"""The endpoints of a cluster's members: URLs of the configuration as values, and which member is tried first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netplug_core.errors import ConfigurationError
 __all__ = ["EtcdEndpoint", "MemberSource", "RandomBelow", "StaticMembers", "parse_endpoints"]
 
 RandomBelow = Callable[[int], int]
-"""A number drawn from those below the one it is given."""
+"""Draws a random number from 0 up to, but not including, its argument."""
 
 _SCHEMES = ("http", "https")
 _PORT = 2379
@@ -24,7 +24,7 @@ _ACCEPTED = "give http://host:port or https://host:port, more of them after comm
 
 @frozen(order=True)
 class EtcdEndpoint:
-    """One member's address. An IPv6 address stands in ``host`` without its brackets."""
+    """One member's address. An IPv6 address in ``host`` has no brackets."""
 
     scheme: str
     host: str
@@ -32,12 +32,12 @@ class EtcdEndpoint:
 
     @property
     def is_secure(self) -> bool:
-        """Whether the member is spoken to over TLS."""
+        """Whether the member uses TLS."""
         return self.scheme == "https"
 
     @property
     def has_name(self) -> bool:
-        """Whether somebody has to be asked where the host is: it is not written as an address."""
+        """Whether the host is a name, which has to be resolved, and not an address."""
         return ":" not in self.host and not self.host.rpartition(".")[2].isdigit()
 
     @property
@@ -51,45 +51,45 @@ class EtcdEndpoint:
 
 
 class MemberSource(Protocol):
-    """Who knows the members of one cluster."""
+    """Finds the members of one cluster."""
 
     @property
     def location(self) -> str:
-        """What people call the cluster."""
+        """The cluster, as error texts name it."""
         ...
 
     def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
-        """The members in the order to ask them; the first is drawn, so that the nodes of a cluster do not all ask one.
+        """The members in the order to try them; the first is drawn, so that not all nodes use the same member.
 
         Raises:
-            Unavailable: nobody says in time who they are.
+            Unavailable: they cannot be found in time.
         """
         ...
 
 
 @frozen
 class StaticMembers:
-    """Members that the configuration lists, each as good as the others."""
+    """Members that the configuration lists."""
 
     endpoints: tuple[EtcdEndpoint, ...]
 
     @property
     def location(self) -> str:
-        """What people call the cluster."""
+        """The cluster, as error texts name it."""
         return ",".join(map(str, self.endpoints))
 
     def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
-        """The members, from one that is drawn on."""
-        del deadline  # they are known
+        """The members, beginning with one that is drawn."""
+        del deadline  # no lookup is needed
         first = random_below(len(self.endpoints))
         return (*self.endpoints[first:], *self.endpoints[:first])
 
 
 def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple[EtcdEndpoint, ...]:
-    """The addresses that URLs name, each once, in their order; ``where`` is what people set.
+    """The addresses in URLs, each once, in order; ``where`` is the setting that an error names.
 
     Raises:
-        ConfigurationError: there are none, or one is no URL of a member.
+        ConfigurationError: there are none, or one is not the URL of a member.
     """
     if not urls:
         raise ConfigurationError(where, "", f"no etcd endpoints specified: {_ACCEPTED}")
@@ -97,7 +97,7 @@ def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple
     for url in urls:
         endpoint = _find_endpoint(url)
         if endpoint is None:
-            # Of a password with a comma in it, the piece with the @ is another one.
+            # If a password contains a comma, the part with the @ is another entry of the list.
             shown = "…" if any("@" in each for each in urls) else url
             raise ConfigurationError(where, shown, _ACCEPTED)
         found[endpoint] = None
@@ -105,21 +105,21 @@ def parse_endpoints(urls: Sequence[str], where: str = "etcd_endpoints") -> tuple
 
 
 def _find_endpoint(url: str) -> EtcdEndpoint | None:
-    """The address that a URL names; None where it is no URL of a member."""
+    """The address in a URL; None if it is not the URL of a member."""
     try:
         parts = urlsplit(url)
         port = _PORT if parts.port is None else parts.port
     except ValueError:
         return None
     host = parts.hostname or ""
-    # A user and a password in the URL would travel to logs with it; they have settings of their own.
+    # A user and a password in a URL would appear in logs; they have settings of their own.
     if parts.scheme not in _SCHEMES or not port or not _is_host(host) or _has_extra_parts(parts) or not _is_plain(url):
         return None
     return EtcdEndpoint(parts.scheme, host, port)
 
 
 def _is_plain(url: str) -> bool:
-    """Whether a URL is without blanks, of which parsing drops some, and without what no text can carry."""
+    """Whether a URL has no blanks (parsing drops some) and only printable characters."""
     return url.isprintable() and " " not in url
 
 

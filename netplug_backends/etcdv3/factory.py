@@ -1,4 +1,4 @@
-"""Settings to a store: every refusal comes from here, before the first call."""
+"""Opens a datastore from settings, and refuses unusable settings before the first call."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["client_from_settings", "datastore_from_settings"]
 
 
 def datastore_from_settings(settings: DatastoreSettings, *, clock: Clock) -> EtcdDatastore:
-    """The store that the settings name; errors as for ``open_client``."""
+    """The datastore that the settings name; errors as for ``client_from_settings``."""
     return EtcdDatastore(client_from_settings(settings, clock=clock))
 
 
 def client_from_settings(settings: DatastoreSettings, *, clock: Clock) -> EtcdClient:
-    """The cluster that the settings name; nobody is asked anything now.
+    """The client of the cluster that the settings name; nothing is sent yet.
 
     Raises:
         ConfigurationError: an endpoint, a domain, a key or a certificate is missing, unusable, or given twice.

@@ -20,12 +20,12 @@ __all__ = ["netplug_open_datastore"]
 def netplug_open_datastore(
     name: str, settings: DatastoreSettings, clock: Clock
 ) -> AbstractContextManager[Datastore] | None:
-    """The store in the cluster that ``etcd_endpoints``, or ``etcd_discovery_srv``, names.
+    """The datastore in the cluster that ``etcd_endpoints`` or ``etcd_discovery_srv`` names.
 
-    What cannot be used of the settings is refused here; nobody is connected to before the first call.
+    Unusable settings are refused here; the first call connects.
 
     Raises:
-        ConfigurationError: the packages that etcd needs are not installed, or as ``opening`` says.
+        ConfigurationError: a package that etcd needs is not installed, or as ``factory.client_from_settings`` says.
     """
     if name != "etcdv3":
         return None
@@ -34,7 +34,6 @@ def netplug_open_datastore(
     try:
         from netplug_backends.etcdv3.factory import datastore_from_settings
 
-        # The name server's client is loaded here, and only where there are SRV records to ask for.
         return closing(datastore_from_settings(settings, clock=clock))
     except ModuleNotFoundError as error:
         package, _, _ = (error.name or "").partition(".")

@@ -1,12 +1,12 @@
-"""Where each record stands in etcd, and the JSON of the one kind that looks different there.
+"""The etcd key of each record, and the JSON of the one kind that is encoded differently in etcd.
 
-Everything is under ``/netplug``. A kind's keys lie in one span, so that one range lists it, one comparison sees it
-change and one watch follows it. A name's characters stand in the key as they are; the ``/`` of a prefix becomes ``-``.
-Keys sort by their bytes, in which ``-`` and ``.`` come before ``/``: pages of a kind whose paths have several
+All keys begin with ``/netplug``. The keys of a kind are in one range, so one range read lists the kind, one comparison
+detects a change and one watch covers it. A name is part of the key unchanged; the ``/`` of a prefix becomes ``-``. etcd
+sorts keys by their bytes, where ``-`` and ``.`` come before ``/``: the pages of a kind whose paths have several
 segments come in that order (a whole list is sorted by path).
 
-Blocks and claims of old may stand at a key that goes on with an ``@``. They are read, changed and removed there, and
-nothing is created beside them.
+Blocks and affinities that old releases wrote may have a legacy key, which ends in ``@``. They are read, updated and
+deleted there, and no other key is created for the same record.
 """
 
 from __future__ import annotations
@@ -43,89 +43,88 @@ _Path = tuple[str, ...]
 
 
 class KindKeys(Protocol):
-    """Where the records of one kind stand."""
+    """The keys of one kind's records."""
 
     def key_of(self, path: _Path) -> str:
         """The key of a record."""
         ...
 
     def bounds(self, within: _Path) -> tuple[str, str]:
-        """Where the keys of the records begin and end whose paths begin so; fewer segments than a path has."""
+        """The first key and the end of the range of records whose paths begin so; ``within`` is not a whole path."""
         ...
 
     def find_path(self, key: str) -> _Path | None:
-        """The path of a record; None when something else stands there.
+        """The path of the record with that key; None if the key is known and no record's.
 
         Raises:
-            ValueError: nothing of ours could have made the key.
+            ValueError: the key is not one of this kind.
         """
         ...
 
 
 @frozen
 class Layout:
-    """All kinds, by name, and those of them of which records may stand at keys of old."""
+    """The keys of all kinds, by the kinds' names; records of ``legacy_kinds`` may have legacy keys."""
 
     kinds: Mapping[str, KindKeys]
     legacy_kinds: frozenset[str] = frozenset()
 
     def key(self, key: Key[object]) -> bytes:
-        """Where a record stands.
+        """The key of a record.
 
         Raises:
-            NotSupported: nothing of this kind is stored.
+            NotSupported: this kind is not stored.
         """
-        return self._find(key.kind).key_of(key.path).encode()
+        return self._kind_keys(key.kind).key_of(key.path).encode()
 
     def read_range(self, key: Key[object]) -> KeyRange:
-        """Where a record may stand: its place, then its key of old.
+        """The range with a record's key and its legacy key.
 
-        Between them lie keys whose prefix length goes on with a digit: no block is so large that one of them is one.
+        Other keys in between would have a longer prefix length with the same digits in front; no block has one.
         """
-        place = self.key(key)
-        return (
-            KeyRange(place, place + _LEGACY_SUFFIX + b"\0") if key.kind.name in self.legacy_kinds else KeyRange(place)
-        )
+        start = self.key(key)
+        end = start + _LEGACY_SUFFIX + b"\0" if key.kind.name in self.legacy_kinds else b""
+        return KeyRange(start, end)
 
     def legacy_key(self, key: Key[object]) -> bytes:
-        """Where a record of old stands."""
+        """The legacy key of a record."""
         return self.key(key) + _LEGACY_SUFFIX
 
     def is_legacy(self, kind: Kind[object], raw: bytes) -> bool:
-        """Whether a record of the kind stands at a key of old."""
+        """Whether a key is a legacy key of the kind."""
         return raw.endswith(_LEGACY_SUFFIX) and kind.name in self.legacy_kinds
 
     def list_range(self, kind: Kind[object], within: _Path = ()) -> KeyRange:
-        """Where the records stand whose paths begin so; errors as for ``key``."""
-        placement = self._find(kind)
+        """The range of the records whose paths begin so; errors as for ``key``."""
+        keys = self._kind_keys(kind)
         if len(within) == len(kind.segments):
-            return KeyRange(placement.key_of(within).encode())
-        start, end = placement.bounds(within)
+            return KeyRange(keys.key_of(within).encode())
+        start, end = keys.bounds(within)
         return KeyRange(start.encode(), end.encode())
 
     def find_key(self, kind: Kind[object], raw: bytes) -> Key[object] | None:
-        """The record that stands at a key within a span of the kind; None when it is something else.
+        """The record that has an etcd key in the kind's range; None if the key is no record's.
 
         Raises:
-            Malformed: nothing of ours could have made it.
+            Malformed: the key is not one of the kind.
         """
-        place = raw.removesuffix(_LEGACY_SUFFIX) if self.is_legacy(kind, raw) else raw
+        plain = raw.removesuffix(_LEGACY_SUFFIX) if self.is_legacy(kind, raw) else raw
         try:
-            path = self._find(kind).find_path(place.decode())
+            path = self._kind_keys(kind).find_path(plain.decode())
         except ValueError as error:
             raise Malformed(repr(raw)[1:], f"it is no key of a {kind}") from error
         return None if path is None else kind.key(*path)
 
-    def _find(self, kind: Kind[object]) -> KindKeys:
-        placement = self.kinds.get(kind.name)
-        if placement is None:
+    def _kind_keys(self, kind: Kind[object]) -> KindKeys:
+        keys = self.kinds.get(kind.name)
+        if keys is None:
             raise NotSupported("storing", kind, f"etcd keeps {', '.join(sorted(self.kinds))}")
-        return placement
+        return keys
 
 
 @frozen
 class ResourceKeys:
-    """Records whose keys are a root and the segments of the path: the resources."""
+    """Resources: the key is a root and the segments of the path."""
 
     root: str
     path_length: int = 1
@@ -135,7 +134,7 @@ class ResourceKeys:
         return "/".join((self.root, *map(_segment, path)))
 
     def bounds(self, within: _Path) -> tuple[str, str]:
-        """Where the keys begin and end."""
+        """The first key and the end of the range."""
         return _prefix_bounds(self.key_of(within))
 
     def find_path(self, key: str) -> _Path:
@@ -148,7 +147,7 @@ class ResourceKeys:
 
 @frozen
 class HandleKeys:
-    """Handles: whatever they are called stands in the key as it is."""
+    """Handles: the key ends in the handle's id, unchanged."""
 
     root: str = f"{_IPAM}/handle"
 
@@ -157,8 +156,8 @@ class HandleKeys:
         return f"{self.root}/{path[0]}"
 
     def bounds(self, within: _Path) -> tuple[str, str]:
-        """Where the keys begin and end."""
-        del within  # there is nothing between all of them and one
+        """The first key and the end of the range."""
+        del within  # a path has one segment, so this is always empty
         return _prefix_bounds(self.root)
 
     def find_path(self, key: str) -> _Path:
@@ -178,7 +177,7 @@ class BlockKeys:
         return f"{self.root}/{_segment(family)}/block/{_encode_cidr(cidr)}"
 
     def bounds(self, within: _Path) -> tuple[str, str]:
-        """Where the keys begin and end."""
+        """The first key and the end of the range."""
         return _prefix_bounds(f"{self.root}/{_segment(within[0])}/block" if within else self.root)
 
     def find_path(self, key: str) -> _Path:
@@ -189,10 +188,10 @@ class BlockKeys:
 
 @frozen
 class AffinityKeys:
-    """Claims on blocks: the type of the owner (``host``, ``virtual``), its name, the family and the prefix.
+    """Affinities, by the owner's type (``host``, ``virtual``), its name, the family and the prefix.
 
-    The types lie beside each other, and nothing else between the first and the last. Under a host's name alone there
-    was once a mark, which is no claim.
+    The types are adjacent: no other key lies between the first and the last. Old releases wrote a key with the owner
+    alone, which is no affinity.
     """
 
     root: str = _IPAM
@@ -205,7 +204,7 @@ class AffinityKeys:
         return f"{self.bounds(tuple(owner))[0]}{_encode_cidr(cidr)}"
 
     def bounds(self, within: _Path) -> tuple[str, str]:
-        """Where the keys begin and end."""
+        """The first key and the end of the range."""
         if not within:
             return _prefix_bounds(f"{self.root}/{self.first_owner_type}")[0], _prefix_bounds(
                 f"{self.root}/{self.last_owner_type}"
@@ -214,15 +213,15 @@ class AffinityKeys:
             raise InvariantBroken(
                 f"a block is claimed by a {self.first_owner_type} or a {self.last_owner_type}, not by {within[0]!r}"
             )
-        whole = 3  # type, name and family
-        block = ("block",) if len(within) == whole else ()
+        owner_and_family = 3  # segments: type, name and family
+        block = ("block",) if len(within) == owner_and_family else ()
         return _prefix_bounds("/".join((self.root, *map(_segment, within), *block)))
 
     def find_path(self, key: str) -> _Path | None:
         """The path of a record."""
         parts = key.removeprefix(f"{self.root}/").split("/")
-        marked = 2
-        if len(parts) == marked:
+        owner_alone = 2
+        if len(parts) == owner_alone:
             return None
         type_, name, family, word, cidr = parts
         return type_, name, family, _decode_cidr(word, cidr)
@@ -230,7 +229,7 @@ class AffinityKeys:
 
 @frozen
 class IPAMConfigurationKeys:
-    """The one object ``default`` that the allocator obeys. Any other name would stand among the resources."""
+    """The object ``default`` has a key among the allocator's records; any other name has one among the resources."""
 
     default_key: str = f"{_IPAM}/config"
     other_keys: ResourceKeys = ResourceKeys(f"{_RESOURCES}/ipamconfigurations")
@@ -240,13 +239,13 @@ class IPAMConfigurationKeys:
         return self.default_key if path == ("default",) else self.other_keys.key_of(path)
 
     def bounds(self, within: _Path) -> tuple[str, str]:
-        """Where the keys begin and end."""
-        del within  # there is nothing between all of them and one
+        """The first key and the end of the range."""
+        del within  # a path has one segment, so this is always empty
         return self.default_key, f"{self.default_key}\0"
 
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
-        del key  # the span holds no other
+        del key  # the range has no other key
         return ("default",)
 
 
@@ -265,11 +264,11 @@ LAYOUT: Final = Layout(
     },
     legacy_kinds=frozenset(("BlockAffinity", "IPAMBlock")),
 )
-"""Where netplug keeps every kind of this release."""
+"""The keys of every kind that this release stores."""
 
 
 def _prefix_bounds(key: str) -> tuple[str, str]:
-    """Where the keys begin and end that go on from a place: all of ``host/node1/``, none of ``host/node10/``."""
+    """The range of keys below a key: all of ``host/node1/``, none of ``host/node10/``."""
     return f"{key}/", f"{key}0"  # "0" is what follows "/"
 
 
@@ -293,21 +292,21 @@ def _decode_cidr(word: str, cidr: str) -> str:
 
 # --- the allocator's configuration ---------------------------------------------------------------------------------
 
-# Fields of the object's spec that are called something else in what the allocator reads; the others keep their names.
+# The members of the spec that have other names in the stored form.
 _STORED_NAMES = {"strictAffinity": "strict_affinity", "autoAllocateBlocks": "auto_allocate_blocks"}
 _FIELD_NAMES = {stored: field for field, stored in _STORED_NAMES.items()}
-_OBJECT_FIELD = "object"  # where the object's other members stand, the metadata first
+_OBJECT_FIELD = "object"  # holds the object's other members, such as the metadata
 
 
 def _flatten(mapping: Mapping[str, object]) -> Mapping[str, object]:
-    """The configuration as the allocator reads it, from the object that people see."""
+    """The stored form of a configuration: the spec's members at the top."""
     spec = cast("Mapping[str, object]", mapping["spec"])
     rest = {name: member for name, member in mapping.items() if name not in ("kind", "apiVersion", "spec")}
     return {_STORED_NAMES.get(name, name): member for name, member in spec.items()} | {_OBJECT_FIELD: rest}
 
 
 def _unflatten(kind: Kind[object], stored: Mapping[str, object]) -> Mapping[str, object]:
-    """The object that people see. A flag that is not there is off, which is not what a new object begins with."""
+    """The object of a stored form. A missing flag is false, although a new object's default may be true."""
     rest = stored.get(_OBJECT_FIELD, {"metadata": {"name": "default"}})
     if not isinstance(rest, dict):
         raise ValueError(f"{_OBJECT_FIELD} is not an object")
@@ -327,9 +326,9 @@ def _configuration() -> KindCodec:
 @frozen
 class _EtcdJson(JsonCodec):
     def decode(self, key: Key[object], data: bytes) -> object:
-        """The value that was stored under the key; very old claims were keys without one."""
+        """The value that was stored under the key; very old affinities have an empty value."""
         return super().decode(key, b"{}" if not data and key.kind.name == "BlockAffinity" else data)
 
 
 ETCD_JSON: Final = _EtcdJson({**STORED_JSON.kinds, "IPAMConfiguration": _configuration})
-"""What every store that keeps bytes writes, but for the allocator's configuration."""
+"""The JSON that every store of bytes writes, except for IPAMConfiguration."""

@@ -1,9 +1,9 @@
-"""The messages of etcd's v3 protocol that netplug sends and receives, as protobuf classes made when this is imported.
+"""The messages of etcd's v3 protocol that netplug uses, as protobuf classes that are built at import.
 
-The client library's own generated code loads on no protobuf since version 4; classes made from descriptors by
-protobuf's factory load on all of them, at the speed of C. The table is the part of the protocol that ``rpc`` uses, and
-what the library's stubs name: other fields and messages are skipped by whoever reads. A pool of its own keeps it from
-meeting another program's idea of the same files.
+The generated code of the client library does not load with protobuf 4 and later. Classes that protobuf's factory builds
+from descriptors load with all versions, and are as fast. The table has the part of the protocol that ``rpc`` and the
+library's stubs use; protobuf skips other fields. The classes have a descriptor pool of their own, so they cannot
+conflict with another program's definitions of the same messages.
 
 Source: the etcd v3 API, packages ``etcdserverpb``, ``mvccpb`` and ``authpb``.
 """
@@ -20,8 +20,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 __all__ = ["CLASSES", "generated_module"]
 
-# Field by field: name, number, type. A type that is no scalar is another message or enum of the table; a leading "*"
-# repeats it. Fields after "|" exclude each other.
+# Each field: name, number, type. A type that is not a scalar is a message or an enum of the tables; a leading "*" means
+# repeated. The fields after "|" are a oneof.
 _MESSAGES: Mapping[str, str] = {
     "ResponseHeader": "cluster_id 1 uint64, member_id 2 uint64, revision 3 int64, raft_term 4 uint64",
     "KeyValue": "key 1 bytes, create_revision 2 int64, mod_revision 3 int64, version 4 int64, value 5 bytes,"
@@ -51,7 +51,7 @@ _MESSAGES: Mapping[str, str] = {
     "AuthenticateResponse": "header 1 ResponseHeader, token 2 string",
 }
 
-# Values count from 0. The library looks for those of a comparison inside the message.
+# Values count from 0. Each enum is nested in the message that is named first.
 _ENUMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "EventType": ("Event", ("PUT", "DELETE")),
     "CompareResult": ("Compare", ("EQUAL", "GREATER", "LESS", "NOT_EQUAL")),
@@ -108,7 +108,7 @@ CLASSES: Mapping[str, Any] = _classes()
 
 
 def generated_module(name: str) -> ModuleType:
-    """A module of that name with every message class, as a protocol compiler would have written it."""
+    """A module of that name with every message class, as a protocol compiler would generate it."""
     module = ModuleType(name)
     vars(module).update(CLASSES)
     return module

@@ -1,19 +1,12 @@
-"""What is asked of one member of the cluster and what it answers, as values; and how a call can fail.
-
-``rpc`` turns them into messages and back. ``client`` decides on a :class:`Failure` alone whether to ask another
-member.
-"""
+"""Requests to one member of the cluster and its replies, as values. ``rpc`` turns them into messages and back."""
 
 from __future__ import annotations
 
-import enum
 from typing import TypeAlias
 
 from attrs import frozen
 
 __all__ = [
-    "CallFailed",
-    "CallFailure",
     "Compare",
     "DeleteKey",
     "KeyEvent",
@@ -33,7 +26,7 @@ __all__ = [
 
 @frozen
 class KeyRange:
-    """The keys from ``start`` up to, but not with, ``end``; with an empty ``end`` the key ``start`` alone."""
+    """The keys from ``start`` up to but not including ``end``; if ``end`` is empty, the key ``start`` alone."""
 
     start: bytes
     end: bytes = b""
@@ -41,9 +34,9 @@ class KeyRange:
 
 @frozen(kw_only=True)
 class RangeRead:
-    """Ask for the entries of a span: at most ``limit`` (0: all), as they were at ``revision`` (0: now).
+    """Read the keys of a range: at most ``limit`` (0: all), as they were at ``revision`` (0: now).
 
-    ``since`` leaves out what was last changed before that revision.
+    Keys that were last changed before ``min_mod_revision`` are left out.
     """
 
     key_range: KeyRange
@@ -69,7 +62,7 @@ class DeleteKey:
 
 @frozen
 class ModRevisionIs:
-    """That a key was last changed at a revision; 0: that it is absent."""
+    """Compare: the key was last changed at the revision; 0: the key does not exist."""
 
     key: bytes
     mod_revision: int
@@ -77,7 +70,7 @@ class ModRevisionIs:
 
 @frozen
 class NoneModifiedSince:
-    """That no key of a span was created or changed after a revision."""
+    """Compare: no key of the range was created or changed after the revision."""
 
     key_range: KeyRange
     revision: int
@@ -88,7 +81,7 @@ Compare: TypeAlias = ModRevisionIs | NoneModifiedSince
 
 @frozen(kw_only=True)
 class Txn:
-    """If every comparison holds do ``then``, else ``otherwise``; at one moment."""
+    """A transaction: ``success`` if every comparison holds, otherwise ``failure``; atomic."""
 
     compares: tuple[Compare, ...] = ()
     success: tuple[RangeRead | Put | DeleteKey, ...] = ()
@@ -106,7 +99,7 @@ class KeyValue:
 
 @frozen
 class RangeResult:
-    """What one range found, in key order; ``has_more`` when its limit cut it short."""
+    """What one range read found, in key order; ``has_more`` if its limit left out keys."""
 
     key_values: tuple[KeyValue, ...]
     has_more: bool
@@ -114,7 +107,7 @@ class RangeResult:
 
 @frozen
 class TxnResult:
-    """What a transaction came to: which branch, at which revision of the store, and what its ranges found."""
+    """A transaction's reply: whether all comparisons held, the store's revision, and the results of its range reads."""
 
     succeeded: bool
     revision: int
@@ -123,7 +116,7 @@ class TxnResult:
 
 @frozen
 class WatchStart:
-    """Every change of a span from a revision on, that one included."""
+    """Watch a range from a revision on, including that revision."""
 
     key_range: KeyRange
     revision: int
@@ -131,7 +124,7 @@ class WatchStart:
 
 @frozen
 class KeyEvent:
-    """A key's value after a change, None when it was removed; and the revision of the change."""
+    """A change of a key: its new value (None if it was deleted) and the revision of the change."""
 
     key: bytes
     value: bytes | None
@@ -140,36 +133,7 @@ class KeyEvent:
 
 @frozen
 class WatchBatch:
-    """What a watch tells at once: the changes that the ``index``-th of its spans saw."""
+    """One message of a watch: changes in the range of the ``index``-th start."""
 
     index: int
     events: tuple[KeyEvent, ...]
-
-
-class CallFailure(enum.Enum):
-    """What a failed call says about itself."""
-
-    UNREACHABLE = "there was no connection, so nothing was sent"
-    SERVER_NOT_TRUSTED = "the server did not prove who it is, so nothing was sent"
-    CLIENT_NOT_TRUSTED = "the server does not accept what we prove ourselves with, so nothing was sent"
-    MEMBER_NOT_SERVING = "the member refused before it did anything; another one, or a later moment, may serve"
-    NO_REPLY = "it was sent, and no answer came"
-    OUTCOME_UNKNOWN = "the member answers that it cannot say"
-    REJECTED = "the cluster refused, and nothing was done"
-    NO_SPACE = "the room of the cluster is used up, which etcd also says of a write that it has just made"
-    UNAUTHENTICATED = "the member does not know who calls: log in, again"
-    PERMISSION_DENIED = "the user, or its right, is missing"
-    AUTH_NOT_ENABLED = "the cluster knows no users"
-    COMPACTED = "the revision asked for is no longer kept"
-    FUTURE_REVISION = "the revision asked for was never reached: an older state of the store was put back"
-
-
-@frozen
-class CallFailed(Exception):
-    """One call to one member failed."""
-
-    failure: CallFailure
-    text: str
-
-    def __str__(self) -> str:
-        return self.text

@@ -1,7 +1,7 @@
-"""Whether the name of a host leads anywhere: asked of the machine before gRPC looks, and loaded where there is a name.
+"""Checks that a host name has an address before gRPC resolves it. Loaded only if an endpoint has a name.
 
-gRPC asks in the few threads that it does everything with: three names that wait for a silent name server would keep it
-from every member, and from every deadline.
+gRPC resolves names in the few threads that do all its work. Three names that wait for a silent name server would block
+every call to every member.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ __all__ = ["require_resolvable"]
 
 
 def require_resolvable(host: str, port: int, deadline: Deadline) -> None:
-    """Return if the host has an address. The machine's resolver knows of no deadline, so it is left behind.
+    """Return if the host has an address. The system's resolver has no timeout, so a thread may be abandoned.
 
     Raises:
-        OSError: it has none, or nobody said so by the deadline.
+        OSError: it has none, or no name server answered by the deadline.
     """
     answer: list[OSError | None] = []
 
-    def ask() -> None:
+    def resolve() -> None:
         try:
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             answer.append(error)
-        except UnicodeError as error:  # a part of the name is longer than any may be
+        except UnicodeError as error:  # a label of the name is too long
             answer.append(OSError(str(error)))
         else:
             answer.append(None)
 
-    thread = Thread(target=ask, name=f"resolve {host}", daemon=True)
+    thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
     thread.start()
     thread.join(deadline.remaining_s)
     problem = answer[0] if answer else TimeoutError("no name server answered by the deadline")

@@ -1,7 +1,6 @@
-"""One member of an etcd cluster over gRPC: a transaction, a login, a watch. Nothing here tries twice.
+"""One member of an etcd cluster over gRPC: transactions, logins and watches. Nothing is retried here.
 
-The only module that imports grpc and etcd3, and so the only one to touch when either is replaced. Of etcd3 it takes
-the stubs; ``messages`` stands in for its generated code.
+This is the only module that imports grpc and etcd3. It uses etcd3's stubs; ``messages`` replaces its generated code.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from urllib.parse import quote, unquote
 
 from netplug_backends.etcdv3 import messages
 from netplug_backends.etcdv3.endpoints import EtcdEndpoint
+from netplug_backends.etcdv3.failures import CallFailed, CallFailure, classify, find_failure
 from netplug_backends.etcdv3.operations import (
-    CallFailed,
-    CallFailure,
     Compare,
     DeleteKey,
     KeyEvent,
@@ -37,8 +35,8 @@ from netplug_backends.etcdv3.operations import (
 from netplug_backends.etcdv3.tls import TlsMaterial, find_system_roots
 from netplug_core.clock import Clock, Deadline
 
-# What gRPC's core writes to standard error is decided when it is loaded: by default every failed handshake, over and
-# over, where a CNI runtime reads. The failure of the call says it once.
+# gRPC reads this variable when it is loaded. By default it writes every failed handshake to standard error, which a
+# CNI runtime reads. The error of the call has the same text.
 _HAS_VERBOSITY = "GRPC_VERBOSITY" in os.environ
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc  # noqa: E402  # only now may it be loaded
@@ -46,105 +44,45 @@ import grpc  # noqa: E402  # only now may it be loaded
 if not _HAS_VERBOSITY:
     del os.environ["GRPC_VERBOSITY"]
 
-# etcd3 0.12 finds its generated module, which loads on no protobuf of today, already loaded.
+# The generated module of etcd3 0.12 does not load with current protobuf, so etcd3 finds this one in its place.
 sys.modules.setdefault("etcd3.etcdrpc.rpc_pb2", messages.generated_module("etcd3.etcdrpc.rpc_pb2"))
 from etcd3.etcdrpc import KVStub, WatchStub  # noqa: E402  # only now can it be imported
 
 __all__ = ["MemberConnection"]
 
-# What etcd says, where the status alone does not tell.
-_FAILURE_BY_TEXT = {
-    "etcdserver: no leader": CallFailure.MEMBER_NOT_SERVING,
-    "etcdserver: too many requests": CallFailure.MEMBER_NOT_SERVING,
-    "etcdserver: rpc not supported for learner": CallFailure.MEMBER_NOT_SERVING,
-    "etcdserver: user name is empty": CallFailure.UNAUTHENTICATED,
-    "etcdserver: revision of auth store is old": CallFailure.UNAUTHENTICATED,
-    "etcdserver: authentication failed": CallFailure.PERMISSION_DENIED,
-    "auth: authentication failed": CallFailure.PERMISSION_DENIED,  # as of a user who has no password
-    "etcdserver: permission denied": CallFailure.PERMISSION_DENIED,
-    "etcdserver: authentication is not enabled": CallFailure.AUTH_NOT_ENABLED,
-    "etcdserver: mvcc: required revision has been compacted": CallFailure.COMPACTED,
-    # Not told by its status: transports end streams with that one too.
-    "etcdserver: mvcc: database space exceeded": CallFailure.NO_SPACE,
-    "grpc: received message larger than max": CallFailure.REJECTED,
-}
-_FAILURE_BY_STATUS = {
-    grpc.StatusCode.UNAUTHENTICATED: CallFailure.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED: CallFailure.PERMISSION_DENIED,
-    grpc.StatusCode.INVALID_ARGUMENT: CallFailure.REJECTED,
-    grpc.StatusCode.FAILED_PRECONDITION: CallFailure.REJECTED,
-    grpc.StatusCode.OUT_OF_RANGE: CallFailure.REJECTED,
-    grpc.StatusCode.NOT_FOUND: CallFailure.REJECTED,
-    grpc.StatusCode.UNIMPLEMENTED: CallFailure.REJECTED,
-}
-
-# How a handshake fails: OpenSSL's words, and ours.
-_HANDSHAKE_FAILURES = (
-    (
-        re.compile(r"CERTIFICATE_VERIFY_FAILED(?:: ([^:]+))?"),
-        CallFailure.SERVER_NOT_TRUSTED,
-        "the server's certificate is not trusted: {0}",
-    ),
-    (
-        re.compile(r"Hostname Verification Check failed|is not in peer certificate"),
-        CallFailure.SERVER_NOT_TRUSTED,
-        "the server's certificate is not trusted: it is not for this address",
-    ),
-    (
-        re.compile(r"(?:TLSV1|SSLV3)_ALERT_(\w+)"),
-        CallFailure.CLIENT_NOT_TRUSTED,
-        "the server does not accept the client's certificate, or its absence: {0}",
-    ),
-    (
-        # Since TLS 1.3 the server judges when the client thinks that all is well; what comes then is only garbled.
-        re.compile(r"Unwrap failed"),
-        CallFailure.CLIENT_NOT_TRUSTED,
-        "the server does not accept the client's certificate, or its absence",
-    ),
-    (
-        re.compile(r"WRONG_VERSION_NUMBER|Handshake read failed"),
-        CallFailure.UNREACHABLE,
-        "the TLS handshake was not answered; does the server speak TLS?",
-    ),
-)
-
-# How a server ends a connection that does not begin with the handshake it expects: there is no more to read, or there
-# was still something that it did not want to read.
+# How a TLS server ends a plain connection: in the second case there was data that it had not read.
 _CONNECTION_CLOSED = re.compile(r"Socket closed|Connection reset by peer")
-
-# The status and the address that gRPC puts before what went wrong with a connection.
-_PREFIX = re.compile(r"^[A-Z_]+: ipv[46]:\S+ ")
 
 _CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),  # a quiet watch lives on pings
-    ("grpc.min_reconnect_backoff_ms", 10_000),  # for how long one attempt to connect may last
+    ("grpc.http2.max_pings_without_data", 0),  # pings keep a silent watch open
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # how long one attempt to connect may last
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),  # a member that is back is to be found soon
-    ("grpc.max_receive_message_length", -1),  # a reply that is dropped for its size would be a lost one
-    ("grpc.service_config_disable_resolution", 1),  # no TXT records looked up beside an address
-    ("grpc.enable_http_proxy", 0),  # the store is reached directly, whatever a shell's environment says
-    ("grpc.use_local_subchannel_pool", 1),  # two channels never share a connection made with other certificates
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # find a member that restarts soon
+    ("grpc.max_receive_message_length", -1),  # a reply that is dropped for its size would be a lost reply
+    ("grpc.service_config_disable_resolution", 1),  # no lookup of TXT records
+    ("grpc.enable_http_proxy", 0),  # connect directly, whatever proxy the environment names
+    ("grpc.use_local_subchannel_pool", 1),  # channels with different certificates never share a connection
 )
 
-# A member that is cut off from the others says so instead of letting a call wait.
+# A member without a leader refuses a call with this header at once.
 _NEEDS_LEADER = ("hasleader", "true")
 _RECENT_S = 1.0
 _LONG_AGO = float("-inf")
 
-# For so long, and some more, gRPC's own thread looks at a channel after it was asked for its state. Where the channel
-# is closed under it, it shows a traceback to whoever reads standard error.
+# After a request for a channel's state, a thread of gRPC's uses the channel for about this long. If the channel is
+# closed meanwhile, that thread writes a traceback to standard error.
 _STATE_WATCH_S = 0.5
 
 
 _MESSAGE = messages.CLASSES
 _COMPARE = _MESSAGE["Compare"]
-_DELETE_EVENT = 1  # the type of an event
+_DELETE_EVENT = 1  # an event's type
 
 
 class MemberConnection:
-    """The channel to one member. Its calls may come from several threads."""
+    """The channel to one member, for any number of threads."""
 
     def __init__(self, endpoint: EtcdEndpoint, material: TlsMaterial, *, clock: Clock) -> None:
         self.endpoint = endpoint
@@ -157,20 +95,20 @@ class MemberConnection:
         self._is_closed = False
 
     def close(self) -> None:
-        """End every call, and the connection: at once, or soon where somebody has just asked for its state."""
+        """End every call and the connection: at once, or shortly after the last request for its state."""
         self._is_closed = True
         if self._clock.monotonic() - self._state_asked_at > _STATE_WATCH_S:
             self._channel.close()
             return
         later = Timer(_STATE_WATCH_S, self.close)
-        later.daemon = True  # where the process ends, so do connections
+        later.daemon = True  # it must not keep the process alive
         later.start()
 
     def wait_until_connected(self, *, timeout_s: float) -> None:
         """Return once there is a connection.
 
         Raises:
-            CallFailed: ``UNREACHABLE``, ``SERVER_NOT_TRUSTED`` or ``CLIENT_NOT_TRUSTED``, with what stands in the way.
+            CallFailed: ``UNREACHABLE``, ``SERVER_NOT_TRUSTED`` or ``CLIENT_NOT_TRUSTED``, with the reason.
         """
         if self._clock.monotonic() - self._answered_at < _RECENT_S:
             return
@@ -180,7 +118,7 @@ class MemberConnection:
             return
         if state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             raise CallFailed(CallFailure.UNREACHABLE, f"no answer within {timeout_s:.1f} s")
-        # The state of a channel does not say why; an empty transaction does, and whoever gets it has lost nothing.
+        # A channel's state has no reason. An empty transaction fails with the reason, and changes nothing.
         left_s = max(0.0, timeout_s - (self._clock.monotonic() - started))
         try:
             self.txn(Txn(), token="", timeout_s=left_s)
@@ -198,7 +136,7 @@ class MemberConnection:
         """One transaction.
 
         Raises:
-            CallFailed: it has no reply.
+            CallFailed: there is no reply.
         """
         request = _MESSAGE["TxnRequest"](
             compare=map(_compare, txn.compares),
@@ -210,13 +148,13 @@ class MemberConnection:
         return TxnResult(reply.succeeded, reply.header.revision, tuple(map(_range_result, found)))
 
     def log_in(self, user: str, password: str, *, timeout_s: float) -> str:
-        """A token for the user, which calls then carry.
+        """A token for the user, for later calls.
 
         Raises:
-            CallFailed: it has no reply; ``DENIED`` when the password is wrong.
+            CallFailed: there is no reply; ``PERMISSION_DENIED`` if the password is wrong.
         """
         request = _MESSAGE["AuthenticateRequest"](name=user, password=password)
-        # The library's stub for this service would want thirty more kinds of message.
+        # etcd3's stub for this service needs thirty more message types.
         call = self._channel.unary_unary(
             "/etcdserverpb.Auth/Authenticate",
             request_serializer=_MESSAGE["AuthenticateRequest"].SerializeToString,
@@ -226,19 +164,21 @@ class MemberConnection:
         return token
 
     def watch(self, starts: Sequence[WatchStart], *, token: str, timeout_s: float) -> Iterator[WatchBatch]:
-        """What changes, as it does, until the stream ends; closing the iterator ends it.
+        """Changes as they happen, until the stream ends; closing the iterator ends it.
 
         Raises:
-            CallFailed: it ended; ``COMPACTED`` when a revision is no longer kept, ``FUTURE_REVISION`` when none came
-            so far.
+            CallFailed: the stream ended; ``COMPACTED`` if a start's revision has been compacted, ``FUTURE_REVISION`` if
+            the store has never reached it.
         """
         ends = Deadline.after(self._clock, timeout_s)
         requests = [_watch_request(start) for start in starts]
         try:
             stream = self._watch.Watch(iter(requests), timeout=timeout_s, metadata=_metadata(token))
-        except ValueError as error:  # as of a call
+        except ValueError as error:  # the channel was closed meanwhile
             raise CallFailed(CallFailure.UNREACHABLE, str(error)) from error
-        indexes: dict[int, int] = {}  # the member's number of each watch; it begins them in the order of the requests
+        indexes: dict[
+            int, int
+        ] = {}  # by the member's watch id; the member creates watches in the order of the requests
         try:
             for message in stream:
                 self._answered_at = self._clock.monotonic()
@@ -255,13 +195,13 @@ class MemberConnection:
             stream.cancel()
 
     def _refuse_future_revision(self, start: WatchStart, revision: int, token: str, deadline: Deadline) -> None:
-        """Refuse a watch from what the store never reached: it would be silent until the store comes so far."""
+        """Refuse a watch from a revision that the store has never reached: it would be silent until then."""
         after = start.revision - 1
         if revision >= after:
             return
-        # This member may only lag behind the others. A read of a key, unlike an empty transaction, waits for them.
-        asked = Txn(success=(RangeRead(key_range=KeyRange(start.key_range.start)),))
-        reached = self.txn(asked, token=token, timeout_s=deadline.remaining_s).revision
+        # This member may lag behind the others. A read of a key, unlike an empty transaction, waits for them.
+        probe = Txn(success=(RangeRead(key_range=KeyRange(start.key_range.start)),))
+        reached = self.txn(probe, token=token, timeout_s=deadline.remaining_s).revision
         if reached < after:
             raise CallFailed(
                 CallFailure.FUTURE_REVISION,
@@ -269,7 +209,7 @@ class MemberConnection:
             )
 
     def _wait_for_state(self, timeout_s: float) -> object:
-        """Whether the channel comes up or fails in time: its last state."""
+        """Wait until the channel is ready or has failed; its last state."""
         settled = Event()
         states: list[object] = [None]
 
@@ -294,13 +234,13 @@ class MemberConnection:
             reply = call()
         except grpc.RpcError as error:
             raise self._failure_of(error, timeout_s) from error
-        except ValueError as error:  # what grpc says of a channel that was closed meanwhile
+        except ValueError as error:  # grpc raises it if the channel was closed meanwhile
             raise CallFailed(CallFailure.UNREACHABLE, str(error)) from error
         self._answered_at = self._clock.monotonic()
         return reply
 
     def _failure_of(self, error: grpc.RpcError, timeout_s: float) -> CallFailed:
-        failed = _classify(error, timeout_s)
+        failed = _failure_of_error(error, timeout_s)
         has_answered = self._answered_at != _LONG_AGO
         if self.endpoint.is_secure or has_answered or not _CONNECTION_CLOSED.search(failed.text):
             return failed
@@ -308,7 +248,7 @@ class MemberConnection:
 
 
 def _channel(endpoint: EtcdEndpoint, material: TlsMaterial) -> Any:  # noqa: ANN401  # grpc has no types
-    # With its scheme: gRPC would take a host of the name ``unix`` or ``dns`` for one. A zone may be quoted already.
+    # With its scheme, because gRPC takes a host named ``unix`` or ``dns`` for a scheme. A zone may be quoted already.
     target = f"dns:///{quote(unquote(endpoint.target), safe='[]:')}"
     if not endpoint.is_secure:
         return grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
@@ -330,10 +270,10 @@ def _compare(compare: Compare) -> object:
             return _COMPARE(key=key, target=_COMPARE.CREATE, result=_COMPARE.EQUAL, create_revision=0)
         case ModRevisionIs(key, revision):
             return _COMPARE(key=key, target=_COMPARE.MOD, result=_COMPARE.EQUAL, mod_revision=revision)
-        case NoneModifiedSince(span, revision):
+        case NoneModifiedSince(key_range, revision):
             return _COMPARE(
-                key=span.start,
-                range_end=span.end,
+                key=key_range.start,
+                range_end=key_range.end,
                 target=_COMPARE.MOD,
                 result=_COMPARE.LESS,
                 mod_revision=revision + 1,
@@ -383,22 +323,11 @@ def _refuse_cancelled(message: Any) -> None:  # noqa: ANN401  # a message of pro
         raise CallFailed(CallFailure.COMPACTED, f"revisions before {message.compact_revision} are no longer kept")
     if message.canceled:
         text = message.cancel_reason or "the member ended the watch"
-        raise CallFailed(_find_failure(text) or CallFailure.NO_REPLY, text)
+        raise CallFailed(find_failure(text) or CallFailure.NO_REPLY, text)
 
 
-def _classify(error: grpc.RpcError, timeout_s: float) -> CallFailed:
+def _failure_of_error(error: grpc.RpcError, timeout_s: float) -> CallFailed:
     status, text = error.code(), error.details() or ""
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return CallFailed(CallFailure.NO_REPLY, f"no answer within {timeout_s:.1f} s")
-    for pattern, meaning, sentence in _HANDSHAKE_FAILURES:
-        found = pattern.search(text)
-        if found:
-            return CallFailed(meaning, sentence.format(*found.groups("the reason is not told")))
-    failure = _find_failure(text) or _FAILURE_BY_STATUS.get(status)
-    if failure is None:
-        failure = CallFailure.OUTCOME_UNKNOWN if text.startswith("etcdserver:") else CallFailure.NO_REPLY
-    return CallFailed(failure, _PREFIX.sub("", text.rpartition("last error: ")[2]) or f"gRPC status {status.name}")
-
-
-def _find_failure(text: str) -> CallFailure | None:
-    return next((failure for beginning, failure in _FAILURE_BY_TEXT.items() if beginning in text), None)
+    return classify(status.name, text)

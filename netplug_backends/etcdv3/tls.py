@@ -1,8 +1,8 @@
-"""Keys, certificates and roots for the members that are spoken to over TLS, and the user: what proves who is who.
+"""The client's key and certificate, the trusted roots, and the user.
 
-Files are looked at before every call and read again when they changed, so that a rotated certificate is used without
-a restart. What cannot be used is refused when the store is opened; a later reading that fails (half of a rotation is
-done) leaves what was read before in use.
+Files are checked before every call and read again if they have changed, so a rotated certificate is used without a
+restart. Unusable files are refused when the store is opened. If a later read fails, because a rotation is half done,
+the earlier contents stay in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["Credentials", "TlsMaterial", "find_system_roots"]
 
-_Stamp = tuple[int, int, int] | None  # time of change, size, inode; None where there is no file
+_Stamp = tuple[int, int, int] | None  # modification time, size, inode; None if there is no file
 
 _BEGIN = b"-----BEGIN "
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -31,9 +31,9 @@ _INLINE_CA = ("etcd", "inline CA certificate")
 
 @frozen(kw_only=True)
 class TlsMaterial:
-    """PEM texts: a client's key and certificate (both or neither) and the roots that are trusted.
+    """PEM texts: the client's key and certificate (both or neither) and the trusted roots.
 
-    Empty roots mean those that this machine trusts.
+    If the roots are empty, the machine's roots are trusted.
     """
 
     key: bytes = field(default=b"", repr=False)
@@ -42,10 +42,10 @@ class TlsMaterial:
 
 
 class Credentials:
-    """What settings say of TLS and of the user.
+    """The TLS material and the user that settings name.
 
     Raises:
-        ConfigurationError: a half of a pair is missing, files and inline texts are mixed, or something is unusable.
+        ConfigurationError: half of a pair is missing, files and inline texts are mixed, or a text is unusable.
     """
 
     def __init__(self, settings: DatastoreSettings) -> None:
@@ -60,14 +60,14 @@ class Credentials:
         self._material = self._read()
 
     def material(self) -> TlsMaterial:
-        """What the files hold now, or held when they were last in order; the same object until they change."""
+        """The material in the files now, or when they were last usable; the same object until they change."""
         with self._lock:
             stamps = self._current_stamps()
             if stamps != self._stamps:
                 try:
                     self._material = self._read()
                 except ConfigurationError:
-                    return self._material  # looked at again by the next call
+                    return self._material  # the next call tries again
                 self._stamps = stamps
             return self._material
 
@@ -89,11 +89,11 @@ class Credentials:
 
 
 def _check_user(user: str, password: str) -> None:
-    """Refuse what etcd's protocol cannot carry, as of an environment in another encoding."""
+    """Refuse texts that are not UTF-8, which etcd's protocol requires; an environment may be in another encoding."""
     for where, text in (("etcd_username", user), ("etcd_password", password)):
         try:
             text.encode()
-        except UnicodeEncodeError:  # which shows the text
+        except UnicodeEncodeError:  # its message contains the text
             raise ConfigurationError(where, "…", "it must be text in UTF-8") from None
 
 
@@ -124,9 +124,9 @@ def _stamp(path: str) -> _Stamp:
 
 
 def _pem(where: str, path: str, inline: str, expected: re.Pattern[bytes]) -> bytes:
-    """The PEM text of a file, or the one given in its place."""
+    """The PEM text of a file, or the inline text."""
     if not path:
-        return inline.encode(errors="backslashreplace")  # what no bytes stand for is no PEM text, and refused as that
+        return inline.encode(errors="backslashreplace")  # a text that is not UTF-8 is refused as no PEM text
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -137,17 +137,17 @@ def _pem(where: str, path: str, inline: str, expected: re.Pattern[bytes]) -> byt
     if _BEGIN not in text:
         problem = "it holds no PEM text" if text.strip() else "it is empty"
         raise ConfigurationError(where, path, problem)
-    if not expected.search(text):  # as where two files changed places
+    if not expected.search(text):  # for example, if the two files are swapped
         raise ConfigurationError(where, path, f"it holds no {_PEM_NAMES[expected]}")
     return text
 
 
 def _check_material(settings: DatastoreSettings, material: TlsMaterial) -> None:
-    """Refuse what TLS could not use: better now, in words, than at every call, in those of a library."""
+    """Refuse unusable material with an error of ours, before a call fails with the library's."""
     if material.key:
         try:
             _load_pair(material)
-        except (OSError, ValueError):  # an SSLError is an OSError; the cause could show what the texts hold
+        except (OSError, ValueError):  # an SSLError is an OSError; as a cause it could show the texts
             where, value = ("etcd_cert_file", settings.etcd_cert_file) if settings.etcd_cert_file else _INLINE_PAIR
             accepted = "key and certificate must be PEM texts without a passphrase, and belong together"
             raise ConfigurationError(where, value, accepted) from None
@@ -162,28 +162,28 @@ def _check_material(settings: DatastoreSettings, material: TlsMaterial) -> None:
 
 
 def _load_pair(material: TlsMaterial) -> None:
-    # Each from its own text, as gRPC takes them: in a key's place a certificate is none, also when it brings its key.
+    # Each from its own text, as gRPC does: a certificate file that also contains the key is no key file.
     parts = [*_CERTIFICATE.findall(material.certificate), *_KEY.findall(material.key)]
-    # The standard library only reads files; one in memory leaves no key on a disk.
+    # The standard library only reads files; a memory file writes no key to a disk.
     descriptor = os.memfd_create("netplug", os.MFD_CLOEXEC)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(b"\n".join(parts))
-        # An empty passphrase, or OpenSSL would ask for one at the terminal.
+        # Without a password, OpenSSL would ask for a passphrase at the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     finally:
         os.close(descriptor)
 
 
 def _load_roots(roots: bytes) -> None:
-    # Only the certificates themselves: what stands around them in a bundle is for people.
+    # Only the certificates: a bundle may have comments around them.
     certificates = b"\n".join(_CERTIFICATE.findall(roots))
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=certificates.decode("ascii"))
 
 
 def find_system_roots() -> bytes | None:
-    """The roots that this machine trusts; None when it has no file of them."""
-    path: str | None = ssl.get_default_verify_paths().cafile  # the library's types know of no machine without one
+    """The roots that this machine trusts; None if it has no file of them."""
+    path: str | None = ssl.get_default_verify_paths().cafile  # may be None, contrary to its type
     if path:
         with open(path, "rb") as file:
             return file.read()

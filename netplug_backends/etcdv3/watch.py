@@ -1,4 +1,4 @@
-"""Following kinds as they change: what the members tell, each change once, across the loss of any of them."""
+"""Watches of kinds: every change once, even if the connection to a member is lost."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _RETRY_DELAY_S = 0.1
 
 @define
 class _WatchedKind:
-    """A kind, and how far it has been told of."""
+    """A kind, and the revision up to which its changes were delivered."""
 
     kind: Kind[object]
     revision: EtcdRevision
 
     def undelivered(self, events: Sequence[KeyEvent]) -> Iterator[tuple[KeyEvent, EtcdRevision]]:
-        """What of some changes was not told yet; each with the position after it."""
-        counted, number = 0, 0
-        told = self.revision
-        for change, following in zip_longest(events, events[1:]):
-            counted = counted + 1 if change.mod_revision == number else 1
+        """Those of some changes that were not delivered yet, each with the revision after it."""
+        count, number = 0, 0
+        delivered = self.revision
+        for change, next_change in zip_longest(events, events[1:]):
+            count = count + 1 if change.mod_revision == number else 1
             number = change.mod_revision
-            if number > told.number or counted > told.delivered:
-                is_last = following is None or following.mod_revision != number
-                yield change, EtcdRevision(number, 0 if is_last else counted)
+            if number > delivered.number or count > delivered.delivered:
+                is_last = next_change is None or next_change.mod_revision != number
+                yield change, EtcdRevision(number, 0 if is_last else count)
 
 
 class EtcdWatcher:
-    """Watches of one store."""
+    """Watches one store."""
 
     def __init__(self, client: EtcdClient, *, layout: Layout, codec: ValueCodec) -> None:
         self._client = client
@@ -49,35 +49,35 @@ class EtcdWatcher:
         self._codec = codec
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        """Changes after the revisions given, until the client is closed; else as ``Datastore`` of the core says."""
+        """Changes after the revisions given, until the client is closed; see ``Datastore.watch``."""
         closing = self._client.closing
-        followed = [_WatchedKind(kind, _start_revision(revision)) for kind, revision in start.items()]
-        while followed and not deadline.has_passed:
+        watched = [_WatchedKind(kind, _start_revision(revision)) for kind, revision in start.items()]
+        while watched and not deadline.has_passed:
             try:
-                yield from self._changes_from_member(followed, deadline, closing)
+                yield from self._changes_from_member(watched, deadline, closing)
             except ClientClosed:
                 return
             except FutureRevision as error:
-                raise WatchExpired(max(each.revision for each in followed).revision) from error
+                raise WatchExpired(max(each.revision for each in watched).revision) from error
             except RevisionUnavailable as error:
-                raise WatchExpired(min(each.revision for each in followed).revision) from error
-            # The member was lost. Whatever took it away may take the next one too.
+                raise WatchExpired(min(each.revision for each in watched).revision) from error
+            # The connection was lost. Pause: the cause may affect the next member too.
             deadline.clock.sleep(min(_RETRY_DELAY_S, deadline.remaining_s))
 
     def _changes_from_member(
         self, watched: Sequence[_WatchedKind], deadline: Deadline, closing: Event
     ) -> Iterator[WatchEvent[object]]:
-        """The changes that one member tells, until it is lost."""
+        """The changes from one member, until the connection is lost."""
         starts = [WatchStart(self._layout.list_range(each.kind), each.revision.delivered_up_to + 1) for each in watched]
-        for news in self._client.watch(starts, deadline=deadline, closing=closing):
-            each = watched[news.index]
-            for change, position in each.undelivered(news.events):
+        for batch in self._client.watch(starts, deadline=deadline, closing=closing):
+            each = watched[batch.index]
+            for change, position in each.undelivered(batch.events):
                 key = self._layout.find_key(each.kind, change.key)
                 if key is not None:
                     value = None if change.value is None else self._codec.decode(key, change.value)
                     each.revision = position
-                    stands = evolve(position, is_legacy=self._layout.is_legacy(each.kind, change.key))
-                    yield WatchEvent(key, value, stands.revision)
+                    reached = evolve(position, is_legacy=self._layout.is_legacy(each.kind, change.key))
+                    yield WatchEvent(key, value, reached.revision)
 
 
 def _start_revision(revision: Revision) -> EtcdRevision:

@@ -17,7 +17,8 @@ import pytest
 from netplug_backends.etcdv3.client import EtcdClient
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.endpoints import StaticMembers, parse_endpoints
-from netplug_backends.etcdv3.operations import CallFailed, CallFailure, Txn
+from netplug_backends.etcdv3.failures import CallFailed, CallFailure
+from netplug_backends.etcdv3.operations import Txn
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_backends.host.machine import SystemClock

@@ -21,7 +21,7 @@ from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
-from netplug_backends.kubernetes.layout import CrdMode
+from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.addressing import Family
 from netplug_core.clock import Deadline, Pace

@@ -1,0 +1,44 @@
+"""Replies as values: what is shown of a text that is not JSON, and what is hidden."""
+
+import pytest
+
+from netplug_backends.kubernetes.client.messages import ApiRequest, RawReply, decode_reply, parse_json
+from netplug_core.errors import Unavailable
+from netplug_core.records import OutcomeUnknown
+
+
+def reply(status: int, body: bytes = b"", location: str = "") -> RawReply:
+    return RawReply(status, "", location, body, is_last=False)
+
+
+def test_a_missing_object_is_told_apart_from_a_path_that_is_not_served() -> None:
+    assert decode_reply(reply(404, b'{"kind": "Status", "details": {"name": "main"}}')).is_missing
+    assert not decode_reply(reply(404, b'{"kind": "Status", "details": {}}')).is_missing
+    assert not decode_reply(reply(404, b"404 page not found")).is_missing
+
+
+def test_the_text_of_a_proxy_becomes_the_message() -> None:
+    assert decode_reply(reply(502, b" bad gateway\n" + b"x" * 300)).message == "bad gateway\n" + "x" * 187
+    assert decode_reply(reply(503)).message == "HTTP status 503"
+
+
+@pytest.mark.parametrize(
+    "location,shown",
+    [
+        ("https://login.example/sso?token=secret#part", "https://login.example/sso"),
+        ("https://user:secret@login.example/", "…"),
+        ("", "nowhere"),
+    ],
+)
+def test_a_redirect_is_shown_without_the_secrets_in_its_url(location: str, shown: str) -> None:
+    assert decode_reply(reply(302, location=location)).message == f"HTTP status 302, which leads to {shown}"
+
+
+def test_a_write_without_an_answer_has_an_unknown_outcome_and_a_read_has_none() -> None:
+    assert ApiRequest("GET", "/api").no_answer_error is Unavailable
+    assert ApiRequest("PATCH", "/api").no_answer_error is OutcomeUnknown
+
+
+def test_json_that_is_nested_too_deeply_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json("[" * 100_000)
