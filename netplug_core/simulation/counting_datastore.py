@@ -1,4 +1,4 @@
-"""A store that counts what it is asked: what a simulation reports, and what a flow can be held to."""
+"""A datastore that counts its calls, for the report of a simulation."""
 
 from __future__ import annotations
 
@@ -15,26 +15,30 @@ __all__ = ["CountingDatastore", "DatastoreCallCount"]
 
 @frozen(kw_only=True)
 class DatastoreCallCount:
-    """How many calls a store got; one that failed counts too."""
+    """How many calls a datastore got; calls that failed count too."""
 
     reads: int = 0
     commits: int = 0
 
     def difference(self, earlier: DatastoreCallCount) -> DatastoreCallCount:
-        """What was added to an earlier count."""
+        """The calls since an earlier count."""
         return DatastoreCallCount(reads=self.reads - earlier.reads, commits=self.commits - earlier.commits)
 
 
 @define
 class CountingDatastore:
-    """A :class:`~netplug_core.datastore.protocol.Datastore` in front of another; watches are not counted."""
+    """A :class:`~netplug_core.datastore.protocol.Datastore` in front of another; watches are not counted.
+
+    ``last_writes`` are the writes of the last commit.
+    """
 
     datastore: Datastore
     calls: DatastoreCallCount = field(default=DatastoreCallCount(), init=False)
+    last_writes: Sequence[Write] = field(default=(), init=False)
 
     @property
     def description(self) -> DatastoreDescription:
-        """What the other store is."""
+        """The other store's description."""
         return self.datastore.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
@@ -43,8 +47,9 @@ class CountingDatastore:
         return self.datastore.read(queries, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """What the other store makes of the writes."""
+        """The other store's revisions."""
         self.calls = DatastoreCallCount(reads=self.calls.reads, commits=self.calls.commits + 1)
+        self.last_writes = writes
         return self.datastore.commit(writes, deadline=deadline)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:

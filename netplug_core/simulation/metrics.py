@@ -1,4 +1,4 @@
-"""How full the pools of a simulated cluster are at one moment; ``simulate`` reads it at the end of every step."""
+"""Metrics of a simulated cluster: its pools and blocks at one moment. ``simulator`` reads them after every step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.reporting.utilization import PoolUsage, borrowed
 from netplug_core.resources.ippool import IPPoolSpec
-from netplug_core.simulation.scenario import Distribution, PoolSample
+from netplug_core.simulation.result import Distribution, PoolSample
 
 __all__ = ["ClusterMetrics", "MetricsReader"]
 
 
 @frozen(kw_only=True)
 class ClusterMetrics:
-    """What a gauge shows: all pools with their blocks, the same in numbers, and the blocks that each node has."""
+    """All pools with their blocks, a sample of each pool, and the distribution of blocks over the nodes."""
 
     usages: tuple[PoolUsage, ...]
     pools: tuple[PoolSample, ...]
@@ -30,14 +30,14 @@ class ClusterMetrics:
 
 @define
 class MetricsReader:
-    """Reads a store in the name of some nodes."""
+    """Reads the metrics of a cluster with these nodes."""
 
     store: Datastore
     nodes: tuple[str, ...]
     _borrowed_counts: dict[Prefix, tuple[Block, int]] = field(default=Factory(dict), init=False)
 
     def read(self, *, deadline: Deadline) -> ClusterMetrics:
-        """What the store holds now."""
+        """The metrics now."""
         usages = read_utilization(self.store, deadline=deadline)
         return ClusterMetrics(
             usages=usages,
@@ -66,7 +66,7 @@ class MetricsReader:
         return Distribution.of(owned[host_owner(node)] for node in self.nodes)
 
     def _count_borrowed(self, block: Block) -> int:
-        """How many addresses of a block are borrowed; looking at each is dear, and most blocks stay as they were."""
+        """How many addresses of a block are borrowed; cached, because most blocks do not change in a step."""
         known = self._borrowed_counts.get(block.prefix)
         if known is None or known[0] is not block:
             known = self._borrowed_counts[block.prefix] = (block, len(borrowed((block,))))

@@ -1,6 +1,6 @@
-"""The pods of a simulation: where each is placed, and which of them end when. It knows nothing of addresses.
+"""Generates the pods of a simulation: on which node each is placed, and when it is replaced.
 
-``simulate`` asks it. What is left to chance comes from numbers that follow from a seed, on every machine alike.
+``simulator`` calls it. Random choices follow from a seed, equally on every machine.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["PodGenerator", "SeededRandom", "SimulatedPod"]
 
 _NUMBER_BYTES = 8
 _FRACTION_BITS = 53  # of a float
-_ROUNDING = 1e-9  # a tenth of thirty pods is three of them, whatever the float says
+_ROUNDING = 1e-9  # a tenth of thirty pods is three, in spite of rounding
 
 _Slot = tuple[float, float, int, int]
-"""Where it stands in the order of placement (two numbers), its node's position, and its number on the node."""
+"""A place for a pod: two numbers that order placement, the position of its node, and its number on the node."""
 
 
 @define
 class SeededRandom:
-    """Numbers in [0, 1) that follow from a seed and look drawn; the numbers of one seed never change."""
+    """Random numbers in [0, 1) that follow from a seed; the numbers of one seed never change."""
 
     seed: str
     _digest_count: int = field(default=0, init=False)
@@ -52,7 +52,7 @@ class SeededRandom:
 
 @frozen(kw_only=True)
 class SimulatedPod:
-    """One pod: its number among all there ever were, its node, and which of the node's places it has."""
+    """One pod: its number among all pods so far, its node, and its slot."""
 
     serial: int
     node: str
@@ -60,15 +60,15 @@ class SimulatedPod:
 
     @property
     def handle(self) -> str:
-        """What its addresses are released by."""
+        """The handle of its addresses."""
         return f"simulated.pod-{self.serial}"
 
 
 @define
 class PodGenerator:
-    """Every pod there is. Each node has as many places as it can run pods; a new pod gets the first that is free.
+    """The pods of a cluster. Each node has as many slots as it can run pods; a new pod gets the first free slot.
 
-    A pod is placed first, runs when it has its addresses, and gives its place back when it ends.
+    A pod is scheduled first, runs when it has its addresses, and frees its slot when it terminates.
     """
 
     nodes: tuple[str, ...]
@@ -83,8 +83,8 @@ class PodGenerator:
     _churn_due: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        places = range(self.load.capacity_per_node)
-        self._free_slots = [self._rank_slot(node, number) for node in range(len(self.nodes)) for number in places]
+        numbers = range(self.load.capacity_per_node)
+        self._free_slots = [self._rank_slot(node, number) for node in range(len(self.nodes)) for number in numbers]
         heapify(self._free_slots)
 
     @property
@@ -94,30 +94,30 @@ class PodGenerator:
 
     @property
     def waiting(self) -> int:
-        """How many pods are placed and have none."""
+        """How many pods are scheduled and have no addresses."""
         return self._scheduled - len(self._running)
 
     def arrivals_due(self, at_s: float) -> int:
-        """How many pods are to arrive by then that are not here yet."""
+        """How many pods have to arrive until then."""
         total, rate = len(self.nodes) * self.load.pods_per_node, self.load.arrivals_per_s
         return (total if rate is None else min(total, int(rate * at_s + _ROUNDING))) - self._scheduled
 
     def schedule(self) -> SimulatedPod:
-        """A new pod, on the node where it has to be."""
+        """Schedule a new pod on a node."""
         *_rank, node, number = heappop(self._free_slots)
         self._serial += 1
         self._scheduled += 1
         return SimulatedPod(serial=self._serial, node=self.nodes[node], slot=(node, number))
 
     def mark_running(self, pod: SimulatedPod, at_s: float) -> None:
-        """A pod that was placed has its addresses from that moment on."""
+        """Record that a scheduled pod has its addresses from that moment on."""
         self._positions[pod] = len(self._running)
         self._running.append(pod)
         if self.load.lifetime_s is not None:
             self._expirations.append((at_s + self.load.lifetime_s, pod))
 
     def terminate(self, pod: SimulatedPod) -> None:
-        """A pod that ran is gone, and its place is free."""
+        """Remove a running pod and free its slot."""
         position, last = self._positions.pop(pod), self._running.pop()
         if last != pod:
             self._running[position], self._positions[last] = last, position
@@ -125,7 +125,7 @@ class PodGenerator:
         heappush(self._free_slots, self._rank_slot(*pod.slot))
 
     def due_for_replacement(self, until_s: float) -> tuple[SimulatedPod, ...]:
-        """The pods that are to be replaced in a step: those whose time is over by its end, and its share of churn."""
+        """The pods to replace in a step: those whose lifetime ends in it, and its share of churn."""
         return tuple(dict.fromkeys((*self._expired(until_s), *self._churned())))
 
     def _expired(self, until_s: float) -> Iterator[SimulatedPod]:
@@ -135,7 +135,7 @@ class PodGenerator:
                 yield pod
 
     def _churned(self) -> Iterator[SimulatedPod]:
-        """As many running pods as churn asks for, each once; what is less than a whole pod is left for later."""
+        """As many running pods as churn requires, each once; the fraction of a pod is carried over to the next step."""
         self._churn_due += self.load.churn * len(self._running)
         count = int(self._churn_due + _ROUNDING)
         self._churn_due -= count

@@ -26,9 +26,11 @@ from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConf
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
+from netplug_core.simulation.clock import SimulatedClock
 from netplug_core.simulation.pod_generator import SeededRandom
-from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario, SimulatedCall
-from netplug_core.simulation.simulator import SimulatedClock, simulate
+from netplug_core.simulation.result import SimulatedCall
+from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
+from netplug_core.simulation.simulator import simulate
 from netplug_core.testing.clock import ManualClock
 from tests.harness.simulation import make_pool, run_scenario, stored_records
 

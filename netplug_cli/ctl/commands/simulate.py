@@ -27,16 +27,9 @@ from netplug_cli.ctl.simulation.svg import render_svg
 from netplug_cli.formatting import format_duration, print_error
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Labels
-from netplug_core.simulation.scenario import (
-    Placement,
-    PodLoad,
-    ProcessModel,
-    Scenario,
-    SimulatedCall,
-    SimulationResult,
-    StepSample,
-)
-from netplug_core.simulation.simulator import SimulatedClock
+from netplug_core.simulation.clock import SimulatedClock
+from netplug_core.simulation.result import SimulatedCall, SimulationResult, StepSample
+from netplug_core.simulation.scenario import Placement, PodLoad, ProcessModel, Scenario
 from netplug_core.simulation.simulator import simulate as run_scenario
 
 __all__ = ["simulate"]

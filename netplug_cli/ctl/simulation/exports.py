@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from netplug_core.simulation.scenario import Distribution, PoolSample, Scenario, SimulationResult, StepSample
+from netplug_core.simulation.result import Distribution, PoolSample, SimulationResult, StepSample
+from netplug_core.simulation.scenario import Scenario
 
 __all__ = ["result_to_csv", "result_to_mapping"]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from netplug_cli.ctl.simulation.charts import Chart, ChartSeries, Plot, axis_maximum, render_text
 from netplug_cli.formatting import format_columns, format_count, format_duration
-from netplug_core.simulation.scenario import Distribution, PoolSample, Scenario, SimulationResult, StepSample
+from netplug_core.simulation.result import Distribution, PoolSample, SimulationResult, StepSample
+from netplug_core.simulation.scenario import Scenario
 
 __all__ = ["make_plot", "report_lines"]
 

@@ -11,7 +11,7 @@ from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.records import Create, Get, Update
 from netplug_core.resources.ippool import IPPool
 from netplug_core.simulation.metrics import ClusterMetrics, MetricsReader
-from netplug_core.simulation.scenario import Distribution
+from netplug_core.simulation.result import Distribution
 from netplug_core.testing.clock import ManualClock
 from tests.harness.simulation import make_pool
 

@@ -6,7 +6,8 @@ import json
 
 from netplug_cli.ctl.simulation.exports import result_to_csv, result_to_mapping
 from netplug_core.addressing import Family
-from netplug_core.simulation.scenario import PodLoad, Scenario, SimulationResult
+from netplug_core.simulation.result import SimulationResult
+from netplug_core.simulation.scenario import PodLoad, Scenario
 from tests.harness.simulation import make_pool, make_scenario, run_scenario
 
 FULL = make_scenario(2, (make_pool("10.0.0.0/28", 29),), PodLoad(pods_per_node=10, churn=0.1), steps=2)

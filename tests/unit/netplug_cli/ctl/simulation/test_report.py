@@ -9,15 +9,8 @@ from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
 from netplug_core.simulation.counting_datastore import DatastoreCallCount
-from netplug_core.simulation.scenario import (
-    Distribution,
-    PodLoad,
-    PoolSample,
-    RefusedAssignment,
-    Scenario,
-    SimulationResult,
-    StepSample,
-)
+from netplug_core.simulation.result import Distribution, PoolSample, RefusedAssignment, SimulationResult, StepSample
+from netplug_core.simulation.scenario import PodLoad, Scenario
 
 CIDR = "10.0.0.0/24"
 POOL = PoolSample(
