@@ -119,7 +119,8 @@ class KubernetesDatastore:
         for kind, revision in start.items():
             watched = self._kind_store(kind, deadline).watched_collections(kind, revision)
             versions = [resource_version for _, resource_version in watched]
-            if not any(versions):
+            known = [version for version in versions if version]
+            if not known or not all(version.isascii() and version.isdigit() for version in known):
                 raise WatchExpired(revision)
             positions[kind] = WatchPositions(versions)
             collections += (WatchedCollection(kind, *each, revision, index) for index, each in enumerate(watched))

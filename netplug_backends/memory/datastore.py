@@ -117,7 +117,7 @@ class MemoryDatastore:
     """Records that end with the process; threads may share the store.
 
     A watch waits on ``clock``. ``keep_changes`` is the number of past changes that a watch, or the next page of a
-    list, can start from.
+    list, can start from. Each call holds ``lock``, and waits for it until its deadline.
     """
 
     def __init__(self, mode: MemoryMode = MemoryMode.ATOMIC, *, clock: Clock, keep_changes: int = 10_000) -> None:
@@ -130,31 +130,35 @@ class MemoryDatastore:
         self._newest: dict[Kind[object], int] = {}
         self._events: deque[_ChangeEvent] = deque(maxlen=keep_changes)
         self._number = 0
-        self._lock = Lock()
+        self.lock = Lock()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries from one moment; see :class:`~netplug_core.datastore.protocol.Datastore`."""
-        _check(deadline)
-        with self._lock:
+        self._acquire_lock(deadline)
+        try:
             self.calls.reads += 1
             now = Revision(str(self._number))
             kinds = (query.kind for query in queries)
             return Snapshot({query: self._answer(query) for query in queries}, dict.fromkeys(kinds, now))
+        finally:
+            self.lock.release()
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes; see :class:`~netplug_core.datastore.protocol.Datastore`."""
-        _check(deadline)
-        with self._lock:
+        self._acquire_lock(deadline)
+        try:
             self.calls.commits += 1
             if self._mode is MemoryMode.ATOMIC:
                 return self._apply_atomically(writes)
             return self._apply_in_order(writes)
+        finally:
+            self.lock.release()
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         seen = {kind: self._number_of(revision) for kind, revision in start.items()}
         while True:
-            with self._lock:
+            with self.lock:
                 events = self._events_after(min(seen.values(), default=self._number))
                 number = self._number
             if events is None:
@@ -166,6 +170,12 @@ class MemoryDatastore:
             if deadline.has_passed:
                 return
             self._clock.sleep(min(_WATCH_POLL_S, deadline.remaining_s))
+
+    def _acquire_lock(self, deadline: Deadline) -> None:
+        if deadline.has_passed:
+            raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
+        if not self.lock.acquire(timeout=deadline.remaining_s):
+            raise Unavailable("the memory datastore", "another thread kept it locked until the deadline")
 
     # --- answers; the lock is held ---------------------------------------------------------------------------------
 
@@ -266,11 +276,6 @@ class MemoryDatastore:
         # A revision that this store never gave counts as older than everything, so it proves nothing.
         number = revision.rpartition("/")[2] if self._mode is MemoryMode.KUBE_LIKE else revision
         return int(number) if number.isascii() and number.isdigit() else -1
-
-
-def _check(deadline: Deadline) -> None:
-    if deadline.has_passed:
-        raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

@@ -1,10 +1,12 @@
-"""A clock that tests move by hand; sleeping on it takes no time and moves it on."""
+"""Clocks for tests: one that stands still until it is moved, and the machine's."""
 
 from __future__ import annotations
 
+import time
+
 from attrs import define
 
-__all__ = ["ManualClock"]
+__all__ = ["ManualClock", "RealClock"]
 
 _SECOND_NS = 1_000_000_000
 
@@ -33,3 +35,19 @@ class ManualClock:
         step = round(seconds * _SECOND_NS)
         self.wall_ns += step
         self.elapsed_ns += step
+
+
+class RealClock:
+    """The machine's clock, for tests in which threads wait for one another."""
+
+    def now_ns(self) -> int:
+        """Wall-clock time: nanoseconds since 1970-01-01 UTC."""
+        return time.time_ns()
+
+    def monotonic(self) -> float:
+        """Seconds since some moment in the past."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long."""
+        time.sleep(seconds)

@@ -1,27 +1,29 @@
-"""A rule-based machine that checks a datastore against a dictionary, for our backends and a stranger's.
+"""The conformance suite of datastores: one class that a test module names.
 
-    TestStore = datastore_conformance(lambda clock: my_store(clock, codec=SAMPLE_CODEC)).TestCase
+    TestStore = datastore_conformance(empty_medium)
 
-is a whole test module. Hypothesis draws commits (with fresh and with outdated revisions, with requirements and
-``Written``), pages and watches; after each of them every key and every list is compared. ``datastore_checks`` has the
-same text as plain examples, which are easier to read when a new backend fails.
+is a whole test module. The test runs the plain checks of ``datastore_checks`` first, because their failures are the
+easiest to read. Then Hypothesis draws commits (with fresh and with outdated revisions, with requirements and
+``Written``), pages and watches by two handles on one medium; after each of them every key and every list is compared
+with a dictionary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from itertools import islice
+from typing import ClassVar
+from unittest import TestCase
 
-from attrs import define, field, frozen
+import hypothesis
+from attrs import evolve
+from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Atomicity
 from netplug_core.records import (
     ABSENT,
-    AlreadyExists,
     CommitError,
     Conflict,
     Create,
@@ -30,7 +32,6 @@ from netplug_core.records import (
     Key,
     Kind,
     List,
-    NotFound,
     Record,
     Require,
     RequireUnchanged,
@@ -40,104 +41,66 @@ from netplug_core.records import (
     Write,
     Written,
 )
+from netplug_core.testing.assertions import expect, expect_same
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.datastore_harness import (
-    FRUIT_AND_TOOLS,
-    DatastoreHarness,
-    OpenStore,
-    Samples,
-    expect,
-    expect_same,
-    open_harness,
-)
+from netplug_core.testing.datastore_checks import DATASTORE_CHECKS
+from netplug_core.testing.datastore_harness import DatastoreHarness, open_harness
+from netplug_core.testing.datastore_model import DatastoreModel, ModelEvent, ReadPoint
+from netplug_core.testing.medium import OpenMedium
+from netplug_core.testing.samples import FRUIT_AND_TOOLS, Samples
 
-__all__ = ["datastore_conformance"]
+__all__ = ["DatastoreConformance", "datastore_conformance"]
+
+
+_SHORT_STEPS = 6
+
+
+class DatastoreConformance(TestCase):
+    """A test that holds one backend to the text of ``Datastore``.
+
+    ``settings`` says how many examples the state machine draws, and of how many steps.
+    """
+
+    __test__ = False
+    settings: ClassVar[hypothesis.settings]
+
+    def runTest(self) -> None:  # noqa: N802  # the name that unittest knows
+        """The checks, then the machine."""
+        raise NotImplementedError
 
 
 def datastore_conformance(
-    open_store: OpenStore, *, samples: Samples = FRUIT_AND_TOOLS, make_clock: Callable[[], Clock] = ManualClock
-) -> type[RuleBasedStateMachine]:
-    """A state machine that holds the backend to the text of ``Datastore``; its ``TestCase`` is what a test runs.
+    open_medium: OpenMedium, *, samples: Samples = FRUIT_AND_TOOLS, make_clock: Callable[[], Clock] = ManualClock
+) -> type[DatastoreConformance]:
+    """The test for a backend; a backend that waits for a server in real time brings ``make_clock``."""
 
-    A backend that waits for a server in real time brings a real ``clock``.
-    """
-
-    class DatastoreConformance(_Machine):
+    class Machine(_Machine):
         def open_harness(self) -> AbstractContextManager[DatastoreHarness]:
-            return open_harness(open_store, samples, make_clock)
+            return open_harness(open_medium, samples, make_clock)
 
-    return DatastoreConformance
+    class Conformance(DatastoreConformance):
+        __test__ = True
+        settings = hypothesis.settings(deadline=None, suppress_health_check=tuple(HealthCheck))
+
+        def runTest(self) -> None:  # noqa: N802  # the name that unittest knows
+            for check in DATASTORE_CHECKS:
+                try:
+                    check(open_medium, samples=samples, make_clock=make_clock)
+                except Exception as error:
+                    error.add_note(f"in the check {check.__name__}: {check.__doc__}")
+                    raise
+            for each in _bounded(self.settings):
+                run_state_machine_as_test(Machine, settings=each)
+
+    return Conformance
 
 
-@frozen
-class _ReadPoint:
-    # A read: how many changes there had been, and what the store called that moment.
-    event_count: int
-    revisions: dict[Kind[object], Revision]
-
-
-@frozen
-class _ModelEvent:
-    key: Key[object]
-    value: object | None
-
-
-@define
-class _Model:
-    # What the store should hold and have told. Revisions are the store's, None where it has not said yet;
-    # ``written_at`` counts changes.
-    is_atomic: bool
-    values: dict[Key[object], object] = field(factory=dict)
-    revisions: dict[Key[object], Revision | None] = field(factory=dict)
-    written_at: dict[Key[object], int] = field(factory=dict)
-    events: list[_ModelEvent] = field(factory=list)
-
-    def apply(self, writes: Sequence[Write]) -> None:
-        if self.is_atomic:
-            self._apply_folded(writes)
-            return
-        for write in writes:
-            if isinstance(write, Create | Update):
-                self._change(write.key, write.value)
-            elif isinstance(write, Delete):
-                self._change(write.key, None)
-
-    def _apply_folded(self, writes: Sequence[Write]) -> None:
-        final: dict[Key[object], object | None] = {}
-        for write in writes:
-            if isinstance(write, Create | Update | Delete):
-                final.pop(write.key, None)
-                final[write.key] = None if isinstance(write, Delete) else write.value
-        for key, value in final.items():
-            if value is not None or key in self.values:
-                self._change(key, value)
-
-    def _change(self, key: Key[object], value: object | None) -> None:
-        self.events.append(_ModelEvent(key, value))
-        self.values.pop(key, None)
-        self.revisions.pop(key, None)
-        self.written_at.pop(key, None)
-        if value is not None:
-            self.values[key] = value
-            self.revisions[key] = None
-            self.written_at[key] = len(self.events)
-
-    def find_refusal(self, write: Write) -> type[CommitError] | None:
-        # What a write by itself must be refused with, judged on what is stored now.
-        if isinstance(write, RequireUnchanged) or (isinstance(write, Require) and not self.is_atomic):
-            return None
-        if isinstance(write, Create):
-            return AlreadyExists if write.key in self.values else None
-        if isinstance(write.revision, Written) or self.revisions.get(write.key, ABSENT) == write.revision:
-            return None
-        return Conflict if write.key in self.values else NotFound
-
-    def is_kind_changed(self, kind: Kind[object], since: int) -> bool:
-        return any(key.kind == kind and at > since for key, at in self.written_at.items())
-
-    def may_kind_be_changed(self, kind: Kind[object], since: int) -> bool:
-        # What was created and deleted again: a store may remember it or not.
-        return any(event.key.kind == kind and event.value is not None for event in self.events[since:])
+def _bounded(given: hypothesis.settings) -> tuple[hypothesis.settings, hypothesis.settings]:
+    """Settings of two runs without shrinking, which may take minutes: short examples come first instead."""
+    phases = [phase for phase in given.phases if phase not in (Phase.shrink, Phase.explain)]
+    whole = hypothesis.settings(given, phases=phases, report_multiple_bugs=False)
+    short = hypothesis.settings(whole, stateful_step_count=min(_SHORT_STEPS, given.stateful_step_count))
+    return short, whole
 
 
 class _Machine(RuleBasedStateMachine):
@@ -146,28 +109,43 @@ class _Machine(RuleBasedStateMachine):
         self._stack = ExitStack()
         self.harness = self._stack.enter_context(self.open_harness())
         self.samples = self.harness.samples
-        self.model = _Model(self.harness.store.description.atomicity is Atomicity.ATOMIC)
-        self.read_points: list[_ReadPoint] = []
+        self.model = DatastoreModel(self.harness.is_atomic)
+        self.read_points: list[ReadPoint] = []
         self.event_counts: dict[tuple[Kind[object], Revision], int] = {}
         self.past_revisions: dict[Key[object], list[Revision]] = {key: [] for key in self.samples.keys}
         self.values_made = 0
 
     def open_harness(self) -> AbstractContextManager[DatastoreHarness]:
-        """An empty store."""
+        """Two handles on an empty medium."""
         raise NotImplementedError
 
     def teardown(self) -> None:
-        """Close the store."""
+        """Close the stores."""
         self._stack.close()
+
+    @rule()
+    def change_handle(self) -> None:
+        """The same calls by the other handle; the commits so far were made by the first one."""
+        self.harness = evolve(self.harness, store=self.harness.other, other=self.harness.store)
+
+    @rule(data=st.data())
+    def rewrite(self, data: st.DataObject) -> None:
+        """An update that changes nothing is applied, with a new revision or without a change."""
+        for key in data.draw(st.sets(st.sampled_from(self.samples.keys), max_size=1)) & self.model.values.keys():
+            write = Update(key, self.model.values[key], self.model.revisions[key] or Revision(""))
+            (revision,) = self.harness.commit(write)
+            if revision != write.revision:
+                self.model.apply((write,))
+                self._note_revision(key, revision, write)
 
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        """Conditional writes are applied or refused as the text says."""
+        """Conditional writes are applied, or refused with the right error."""
         self._commit(self._draw_writes(data))
 
     @rule(data=st.data())
     def list_in_pages(self, data: st.DataObject) -> None:
-        """The pages of a list show the moment of the first one, whatever is written between them."""
+        """All pages of a list show the state at the first page, whatever is written between them."""
         whole = data.draw(st.sampled_from(self.samples.prefixes))
         limit = data.draw(st.integers(1, 3))
         expected = self._expected(whole)
@@ -188,24 +166,24 @@ class _Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def watch(self, data: st.DataObject) -> None:
-        """A watch tells every change since a read exactly once, and another one goes on where it stopped."""
+        """A watch shows every change after a read exactly once, and a second watch continues where it stopped."""
         mark = data.draw(st.sampled_from(self.read_points))
         kinds = data.draw(st.sets(st.sampled_from(self.samples.kinds), min_size=1))
         start = {kind: mark.revisions[kind] for kind in kinds}
         expected = [event for event in self.model.events[mark.event_count :] if event.key.kind in kinds]
         changes = self._watch_changes(start, len(expected))
-        expect_same(_values_by_key(changes), _values_by_key(expected), f"what a watch from {start} told")
+        expect_same(_values_by_key(changes), _values_by_key(expected), f"the events of a watch from {start}")
         stop = data.draw(st.integers(0, len(changes)))
         for change in changes[:stop]:
             start[change.key.kind] = change.revision
         rest = self._watch_changes(start, len(changes) - stop)
         expect_same(
-            _values_by_key(rest), _values_by_key(changes[stop:]), f"what the watch that goes on from {start} told"
+            _values_by_key(rest), _values_by_key(changes[stop:]), f"the events of the watch that continues from {start}"
         )
 
     @invariant()
     def state_matches_model(self) -> None:
-        """Every key and every list is what the dictionary says; a value that was written has a new revision."""
+        """Every key and every list is as in the dictionary; a value that was changed has a new revision."""
         self._check_state()
 
     def _check_state(self) -> None:
@@ -218,7 +196,7 @@ class _Machine(RuleBasedStateMachine):
             expect_same(list(snapshot.list(query)), self._expected(query), str(query))
             expect(not snapshot.after(query), f"{query} has no limit, and yet there is a next page")
         time = len(self.model.events)
-        self.read_points.append(_ReadPoint(time, dict(snapshot.revisions)))
+        self.read_points.append(ReadPoint(time, dict(snapshot.revisions)))
         self.event_counts.update(((kind, revision), time) for kind, revision in snapshot.revisions.items())
 
     def _check_record(self, key: Key[object], record: Record[object] | None) -> None:
@@ -243,41 +221,44 @@ class _Machine(RuleBasedStateMachine):
         ]
 
     def _watch_changes(self, start: dict[Kind[object], Revision], count: int) -> list[WatchEvent[object]]:
-        return list(islice(self.harness.store.watch(start, deadline=self.harness.deadline), count))
+        return self.harness.watch(start, count)
 
     # --- commits ---------------------------------------------------------------------------------------------------
 
     def _commit(self, writes: Sequence[Write]) -> None:
-        problems, doubtful = self._expected_refusals(writes)
+        problems, optional = self._expected_refusals(writes)
         try:
             revisions = self.harness.commit(*writes)
         except CommitError as error:
-            self._check_refusal(writes, problems, doubtful, error)
+            self._check_refusal(writes, problems, optional, error)
             return
-        expect(not problems, f"the commit {writes} went through in spite of {problems}")
-        expect_same(len(revisions), len(writes), "the number of revisions that a commit answered")
+        expect(not problems, f"the commit {writes} was applied, expected {problems}")
+        expect_same(len(revisions), len(writes), "the number of revisions of a commit")
         self.model.apply(writes)
         for write, revision in zip(writes, revisions, strict=True):
             if isinstance(write, Require | RequireUnchanged):
                 expect_same(revision, "" if write.revision is ABSENT else write.revision, f"the answer to {write}")
             elif write.key in self.model.values:
-                expect(revision not in self.past_revisions[write.key], f"{write} made a revision that there was before")
-                self.model.revisions[write.key] = revision
+                self._note_revision(write.key, revision, write)
+
+    def _note_revision(self, key: Key[object], revision: Revision, write: Write) -> None:
+        expect(revision not in self.past_revisions[key], f"{write} made a revision that the key had before")
+        self.model.revisions[key] = revision
 
     def _expected_refusals(self, writes: Sequence[Write]) -> tuple[dict[int, type[CommitError]], set[int]]:
-        # The writes that must be refused, and with what; and those that a store may refuse or not.
+        # The error of each write that must be refused; and the writes that a store may refuse or not.
         problems: dict[int, type[CommitError]] = {}
-        doubtful: set[int] = set()
+        optional: set[int] = set()
         for index, write in enumerate(writes):
             problem = self.model.find_refusal(write)
             if isinstance(write, RequireUnchanged) and self.model.is_atomic:
                 since = self.event_counts[write.kind, write.revision]
                 problem = Conflict if self.model.is_kind_changed(write.kind, since) else None
                 if self.model.may_kind_be_changed(write.kind, since):
-                    doubtful.add(index)
+                    optional.add(index)
             if problem:
                 problems[index] = problem
-        return problems, doubtful
+        return problems, optional
 
     def _check_refusal(
         self,
@@ -286,9 +267,11 @@ class _Machine(RuleBasedStateMachine):
         optional: set[int],
         error: CommitError,
     ) -> None:
-        expect(error.index in problems or error.index in optional, f"{error!r}, but nothing is wrong with that write")
+        expect(error.index in problems or error.index in optional, f"{error!r}, but the condition of that write holds")
         expect_same(type(error), problems.get(error.index, Conflict), f"the refusal of {writes[error.index]}")
-        expect_same(error.applied, 0 if self.model.is_atomic else min(problems), f"what of {writes} is applied")
+        expect_same(
+            error.applied, 0 if self.model.is_atomic else min(problems), f"the number of applied writes of {writes}"
+        )
         write = writes[error.index]
         if isinstance(write, RequireUnchanged):
             expect_same((error.subject, error.current), (write.kind, None), f"what {error!r} names")
@@ -347,7 +330,7 @@ class _Machine(RuleBasedStateMachine):
         return self.samples.value(key, self.values_made)
 
 
-def _values_by_key(changes: Sequence[_ModelEvent | WatchEvent[object]]) -> dict[Key[object], list[object | None]]:
+def _values_by_key(changes: Sequence[ModelEvent | WatchEvent[object]]) -> dict[Key[object], list[object | None]]:
     values: dict[Key[object], list[object | None]] = {}
     for change in changes:
         values.setdefault(change.key, []).append(change.value)

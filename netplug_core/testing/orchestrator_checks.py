@@ -28,7 +28,7 @@ from netplug_core.orchestrator.model import (
     PodPhase,
 )
 from netplug_core.orchestrator.protocol import Orchestrator
-from netplug_core.testing.datastore_harness import expect, expect_same
+from netplug_core.testing.assertions import expect, expect_same
 
 __all__ = ["ORCHESTRATOR_CHECKS", "OrchestratorCheck", "OrchestratorHarness"]
 

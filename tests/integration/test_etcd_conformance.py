@@ -5,28 +5,31 @@ Once with kinds of the suite's own, once with the keys of netplug's kinds where 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import count
 
 import pytest
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.layout import LAYOUT, Layout
+from netplug_backends.etcdv3.operations import KeyRange, RangeRead
 from netplug_backends.host.machine import SystemClock
-from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.clock import Clock, Deadline
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
-from netplug_core.testing.datastore_checks import DATASTORE_CHECKS, DatastoreCheck
 from netplug_core.testing.datastore_conformance import datastore_conformance
-from netplug_core.testing.datastore_harness import FRUIT_AND_TOOLS, SAMPLE_CODEC, OpenStore, Samples
+from netplug_core.testing.medium import Medium
+from netplug_core.testing.samples import FRUIT_AND_TOOLS, SAMPLE_CODEC, Samples
 from tests.harness.example_counts import ETCD_EXAMPLES
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, start_etcd
+from tests.harness.servers.etcd_admin import compact
 
 pytestmark = pytest.mark.etcd
 
@@ -92,31 +95,46 @@ def _served(cluster: EtcdCluster) -> None:
 
 
 @contextmanager
-def of_samples(clock: Clock) -> Iterator[Datastore]:
-    """A store with keys that no other one has."""
+def of_samples(clock: Clock) -> Iterator[Medium]:
+    """A medium with keys that no other one has."""
     root = f"/netplug/round-{next(ROUND)}"
     layout = Layout({"Fruit": SampleKeyLayout(f"{root}/fruit"), "Tool": SampleKeyLayout(f"{root}/tool")})
-    client = make_client(SharedEtcd.etcd, clock=clock)
-    with closing(EtcdDatastore(client, layout=layout, codec=SAMPLE_CODEC)) as store:
-        yield store
+    yield medium_of(SharedEtcd.etcd, layout, clock)
 
 
 @contextmanager
-def of_ours(clock: Clock) -> Iterator[Datastore]:
-    """A store with netplug's keys, emptied before; the values are the suite's."""
+def of_ours(clock: Clock) -> Iterator[Medium]:
+    """A medium with netplug's keys, emptied before; the values are the suite's."""
     delete_all_entries(SharedEtcd.etcd)
-    with closing(EtcdDatastore(make_client(SharedEtcd.etcd, clock=clock), layout=LAYOUT, codec=SAMPLE_CODEC)) as store:
-        yield store
+    yield medium_of(SharedEtcd.etcd, LAYOUT, clock)
 
 
-TestSamples = datastore_conformance(of_samples, make_clock=SystemClock).TestCase
-TestOurs = datastore_conformance(of_ours, samples=OURS, make_clock=SystemClock).TestCase
+def medium_of(etcd: EtcdCluster, layout: Layout, clock: Clock) -> Medium:
+    def open_handle() -> closing[EtcdDatastore]:
+        return closing(EtcdDatastore(make_client(etcd, clock=clock), layout=layout, codec=SAMPLE_CODEC))
+
+    return Medium(open_handle, hold=partial(paused, etcd), forget=partial(compact_all, etcd))
+
+
+@contextmanager
+def paused(etcd: EtcdCluster) -> Iterator[None]:
+    """The server does not answer."""
+    for member in etcd.members:
+        member.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for member in etcd.members:
+            member.signal(signal.SIGCONT)
+
+
+def compact_all(etcd: EtcdCluster) -> None:
+    """Drop the history up to now."""
+    with closing(make_client(etcd, clock=SystemClock())) as client:
+        reply = client.read([RangeRead(key_range=KeyRange(b"none"))], deadline=Deadline.after(SystemClock(), 10))
+    compact(etcd, reply.revision)
+
+
+TestSamples = datastore_conformance(of_samples, make_clock=SystemClock)
+TestOurs = datastore_conformance(of_ours, samples=OURS, make_clock=SystemClock)
 TestSamples.settings = TestOurs.settings = ETCD_EXAMPLES
-
-
-@pytest.mark.parametrize("check", DATASTORE_CHECKS)
-@pytest.mark.parametrize(
-    "make,samples", [(of_samples, FRUIT_AND_TOOLS), (of_ours, OURS)], ids=["samples", "netplug's kinds"]
-)
-def test_d1_every_example_of_the_suite(make: OpenStore, samples: Samples, check: DatastoreCheck) -> None:
-    check(make, samples=samples, make_clock=SystemClock)

@@ -53,7 +53,7 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.testing.datastore_harness import SAMPLE_CODEC
+from netplug_core.testing.samples import SAMPLE_CODEC
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, read_all_entries, start_etcd
 from tests.harness.servers.etcd_admin import calls_served, compact, put, stored_key_names
 from tests.harness.waiting import MARGIN_S

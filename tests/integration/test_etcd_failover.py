@@ -27,7 +27,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Get, Key, List, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
-from netplug_core.testing.datastore_harness import SAMPLE_CODEC
+from netplug_core.testing.samples import SAMPLE_CODEC
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, start_etcd
 from tests.harness.servers.ports import reserve_port
 from tests.harness.servers.tcp_proxy import ProxyMode, open_proxy

@@ -31,7 +31,7 @@ from netplug_core.testing.allocator.operations import (
 )
 from netplug_core.testing.allocator.oracle import forecast
 from netplug_core.testing.allocator.state import StoredState
-from netplug_core.testing.datastore_harness import expect, expect_same
+from netplug_core.testing.assertions import expect, expect_same
 
 __all__ = ["CALL_INVARIANTS", "FAULT_FREE_CALL_INVARIANTS", "Answer", "ObservedCall", "ProcessDiedAnswer"]
 

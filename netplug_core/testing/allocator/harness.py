@@ -52,7 +52,7 @@ from netplug_core.testing.allocator.operations import (
     StoreOperation,
 )
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState, read_state
-from netplug_core.testing.datastore_harness import expect, expect_same
+from netplug_core.testing.assertions import expect, expect_same
 from netplug_core.testing.faults import ProcessDied
 
 __all__ = ["GRACE_PERIOD_S", "AllocatorHarness", "OpenIPAM"]

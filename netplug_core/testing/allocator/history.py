@@ -8,7 +8,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.request import Automatic, LinkLayer
 from netplug_core.ipam.model.block import Block
 from netplug_core.testing.allocator.invariants import ObservedCommit
-from netplug_core.testing.datastore_harness import expect
+from netplug_core.testing.assertions import expect
 
 __all__ = ["History"]
 

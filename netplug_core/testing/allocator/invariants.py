@@ -25,7 +25,7 @@ from netplug_core.resources.ippool import IPPoolSpec
 from netplug_core.testing.allocator.operations import Assign, ClaimBlocks, EnsureBlocks, Operation
 from netplug_core.testing.allocator.oracle import PoolRefusal, block_limits, eligible_pools, is_free
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState
-from netplug_core.testing.datastore_harness import expect, expect_same
+from netplug_core.testing.assertions import expect, expect_same
 
 __all__ = [
     "COMMIT_INVARIANTS",

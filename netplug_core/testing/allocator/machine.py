@@ -40,7 +40,7 @@ from netplug_core.testing.allocator.operations import (
 )
 from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.datastore_harness import OpenStore
+from netplug_core.testing.medium import OpenStore
 
 __all__ = ["allocator_machine"]
 

@@ -30,7 +30,7 @@ from netplug_core.testing.allocator.operations import (
     StoreOperation,
 )
 from netplug_core.testing.allocator.state import StoredState
-from netplug_core.testing.datastore_harness import expect, expect_same
+from netplug_core.testing.assertions import expect, expect_same
 
 __all__ = ["AllocationModel", "CallScope", "Holder"]
 

@@ -20,7 +20,7 @@ from netplug_core.testing.allocator.operations import (
     RunCollector,
     SetReady,
 )
-from netplug_core.testing.datastore_harness import expect_same
+from netplug_core.testing.assertions import expect_same
 
 __all__ = ["tear_down"]
 

@@ -151,6 +151,10 @@ class ApiServer:
         process.kill()
         process.wait()
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the API server."""
+        self._processes[-1].send_signal(number)
+
     def stop(self) -> None:
         """End everything."""
         while self._processes:

@@ -13,7 +13,7 @@ from netplug_core.records import Create, Delete, Get, Revision, WatchExpired
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
-from netplug_core.testing.datastore_harness import SAMPLE_CODEC
+from netplug_core.testing.samples import SAMPLE_CODEC
 
 CLOCK = ManualClock()
 DEADLINE = Deadline.after(CLOCK, 5.0)

@@ -1,21 +1,11 @@
-"""The verdicts and the samples of the datastore's conformance suite."""
+"""The samples of the datastore suite."""
 
 import pytest
 
 from netplug_core.records import List, Malformed
-from netplug_core.testing.datastore_harness import FRUIT, FRUIT_AND_TOOLS, SAMPLE_CODEC, expect, expect_same
+from netplug_core.testing.samples import FRUIT, FRUIT_AND_TOOLS, SAMPLE_CODEC
 
 APPLE = FRUIT.key("green", "apple")
-
-
-def test_a_verdict_shows_what_was_found_and_what_was_expected() -> None:
-    expect_same(1, 1, "the number")
-    with pytest.raises(AssertionError, match="the number: found 1, expected 2"):
-        expect_same(1, 2, "the number")
-    is_late = True
-    expect(is_late, "it is early")
-    with pytest.raises(AssertionError, match="it is late"):
-        expect(not is_late, "it is late")
 
 
 def test_the_sample_codec_keeps_texts_and_nothing_else() -> None:
