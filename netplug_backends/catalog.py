@@ -18,6 +18,7 @@ CATALOG: Mapping[str, Mapping[str, str]] = {
         "linux": "netplug_backends.linux.hookimpls",
         "memory": "netplug_backends.memory.hookimpls",
     },
+    "host": {"host": "netplug_backends.host.hookimpls"},
     "orchestrator": {
         "kubernetes": "netplug_backends.kubernetes.hookimpls",
         "memory": "netplug_backends.memory.hookimpls",

@@ -1,29 +1,46 @@
 """The pure core of netplug: values, rules and flows, against abstract datastores and dataplanes.
 
-What a user of the library needs is offered here by name and loaded when it is asked for (PEP 562), so importing the
-package costs nothing: addresses, pools, what a datastore is asked and told and how it refuses, the requests of address
-assignment, and what opens a backend. ``docs/library.md`` shows all of it at work.
+What a user of the library needs is offered here by name and loaded at its first use (PEP 562), so that importing the
+package costs nothing. ``open`` opens a datastore by its URL; ``docs/library.md`` shows everything else.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as ``typing`` has it, which costs more to load than all that stands here
 if TYPE_CHECKING:
     from netplug_core.addressing import Address, Family, Prefix
     from netplug_core.clock import Deadline
     from netplug_core.datastore.protocol import Datastore
-    from netplug_core.errors import AllocationError, NetplugError, Unavailable
-    from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseItem, ReleaseRequest, Specific
+    from netplug_core.errors import (
+        AllocationError,
+        ConfigurationError,
+        ContentionExhausted,
+        InvalidArgument,
+        NetplugError,
+        Unavailable,
+    )
+    from netplug_core.hookspecs import HostServices
+    from netplug_core.ipam.allocation.request import (
+        AssignRequest,
+        Automatic,
+        ReleaseItem,
+        ReleaseRequest,
+        Shortfall,
+        Specific,
+    )
     from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT
+    from netplug_core.library.network import AssignOptions, Network, PoolOptions
+    from netplug_core.library.opening import open  # noqa: A004  as its users write it: netplug_core.open
     from netplug_core.records import (
         AlreadyExists,
         CommitError,
         Conflict,
         Create,
+        Decision,
         Delete,
         Get,
         List,
+        NeedMore,
         NotFound,
         OutcomeUnknown,
         Record,
@@ -32,8 +49,7 @@ if TYPE_CHECKING:
         WatchEvent,
         WatchExpired,
     )
-    from netplug_core.registry import Registry
-    from netplug_core.resources.ippool import IPPOOL, AllowedUse, IPPool
+    from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, IPPool
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
@@ -44,77 +60,105 @@ __all__ = [
     "AllocationError",
     "AllowedUse",
     "AlreadyExists",
+    "AssignOptions",
     "AssignRequest",
+    "AssignmentMode",
     "Automatic",
     "CommitError",
+    "ConfigurationError",
     "Conflict",
+    "ContentionExhausted",
     "Create",
     "Datastore",
     "DatastoreSettings",
     "Deadline",
+    "Decision",
     "Delete",
     "Family",
     "Get",
+    "HostServices",
     "IPPool",
+    "InvalidArgument",
     "List",
+    "NeedMore",
     "NetplugError",
+    "Network",
     "NotFound",
     "OutcomeUnknown",
+    "PoolOptions",
     "Prefix",
     "Record",
-    "Registry",
     "ReleaseItem",
     "ReleaseRequest",
+    "Shortfall",
     "Snapshot",
     "Specific",
     "Unavailable",
     "Update",
     "WatchEvent",
     "WatchExpired",
+    "open",
 ]
 
+__version__ = "3.33.0"
+"""The release. A build reads it here."""
+
 _HOMES = {
-    "IPAM": "ipam.protocol",
-    "IPPOOL": "resources.ippool",
-    "NO_ENDPOINT": "ipam.protocol",
-    "Address": "addressing",
-    "AllocationError": "errors",
-    "AllowedUse": "resources.ippool",
-    "AlreadyExists": "records",
-    "AssignRequest": "ipam.allocation.request",
-    "Automatic": "ipam.allocation.request",
-    "WatchEvent": "records",
-    "CommitError": "records",
-    "Conflict": "records",
-    "Create": "records",
-    "Datastore": "datastore.protocol",
-    "DatastoreSettings": "settings.model",
-    "Deadline": "clock",
-    "Delete": "records",
-    "Family": "addressing",
-    "Get": "records",
-    "IPPool": "resources.ippool",
-    "List": "records",
-    "NetplugError": "errors",
-    "NotFound": "records",
-    "OutcomeUnknown": "records",
-    "Prefix": "addressing",
-    "Record": "records",
-    "Registry": "registry",
-    "ReleaseItem": "ipam.allocation.request",
-    "ReleaseRequest": "ipam.allocation.request",
-    "Snapshot": "records",
-    "Specific": "ipam.allocation.request",
-    "Unavailable": "errors",
-    "Update": "records",
-    "WatchExpired": "records",
+    "addressing": ("Address", "Family", "Prefix"),
+    "clock": ("Deadline",),
+    "datastore.protocol": ("Datastore",),
+    "errors": (
+        "AllocationError",
+        "ConfigurationError",
+        "ContentionExhausted",
+        "InvalidArgument",
+        "NetplugError",
+        "Unavailable",
+    ),
+    "hookspecs": ("HostServices",),
+    "ipam.allocation.request": (
+        "AssignRequest",
+        "Automatic",
+        "ReleaseItem",
+        "ReleaseRequest",
+        "Shortfall",
+        "Specific",
+    ),
+    "ipam.protocol": ("IPAM", "NO_ENDPOINT"),
+    "library.network": ("AssignOptions", "Network", "PoolOptions"),
+    "library.opening": ("open",),
+    "records": (
+        "AlreadyExists",
+        "CommitError",
+        "Conflict",
+        "Create",
+        "Decision",
+        "Delete",
+        "Get",
+        "List",
+        "NeedMore",
+        "NotFound",
+        "OutcomeUnknown",
+        "Record",
+        "Snapshot",
+        "Update",
+        "WatchEvent",
+        "WatchExpired",
+    ),
+    "resources.ippool": ("IPPOOL", "AllowedUse", "AssignmentMode", "IPPool"),
+    "settings.model": ("DatastoreSettings",),
 }
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    for home, names in _HOMES.items():
+        if name in names:
+            from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{home}"), name)
+            found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,15 +1,17 @@
-"""Every hook a backend may implement, and the two markers.
+"""Every hook a backend may implement, the values that hooks take and return, and the two markers.
 
-A backend is a module whose functions carry ``hookimpl``; ``registry`` registers exactly the one a configuration names
-and wraps each hook in a typed function. A ``hookimpls`` module imports its client inside the hook's body, so that
-registering costs nothing. Each hook answers None for a name that is not its own.
+A backend is a module whose functions carry ``hookimpl``; ``registry`` registers exactly the one that a configuration
+or a URL names, and wraps each hook in a typed function. A ``hookimpls`` module imports its client inside the hook's
+body, so that registering costs nothing. Each hook that opens something returns None for a name that is not its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from attrs import field, frozen
 from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
@@ -23,10 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROJECT",
+    "BackendDescription",
+    "HostServices",
+    "IPAMContext",
     "hookimpl",
     "hookspec",
+    "netplug_describe",
     "netplug_open_dataplane",
     "netplug_open_datastore",
+    "netplug_open_host",
     "netplug_open_ipam",
     "netplug_open_orchestrator",
 ]
@@ -37,6 +44,37 @@ hookspec = HookspecMarker(PROJECT)
 hookimpl = HookimplMarker(PROJECT)
 
 
+@frozen(kw_only=True)
+class HostServices:
+    """What a program takes from its machine. ``chance`` returns a number in [0, 1), ``new_uid`` a random UUID."""
+
+    clock: Clock
+    chance: Callable[[], float]
+    new_uid: Callable[[], str]
+
+
+@frozen(kw_only=True)
+class IPAMContext:
+    """What an IPAM is opened with.
+
+    ``chance`` returns a number in [0, 1) and jitters waits. ``netconf`` is the network configuration as the runtime
+    sent it, for an IPAM with settings of its own; empty where there is none.
+    """
+
+    datastore: Datastore
+    clock: Clock
+    chance: Callable[[], float]
+    netconf: Mapping[str, object] = field(factory=dict, repr=False)
+
+
+@frozen(kw_only=True)
+class BackendDescription:
+    """What a backend offers: its version, and for each interface (``datastore``, ``ipam``, …) the names it opens."""
+
+    version: str
+    names: Mapping[str, tuple[str, ...]]
+
+
 @hookspec(firstresult=True)
 def netplug_open_datastore(
     name: str, settings: DatastoreSettings, clock: Clock
@@ -45,7 +83,7 @@ def netplug_open_datastore(
 
 
 @hookspec(firstresult=True)
-def netplug_open_ipam(name: str, datastore: Datastore, clock: Clock) -> AbstractContextManager[IPAM] | None:
+def netplug_open_ipam(name: str, context: IPAMContext) -> AbstractContextManager[IPAM] | None:
     """The IPAM with that ``ipam.type``."""
 
 
@@ -58,4 +96,14 @@ def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContext
 def netplug_open_orchestrator(
     name: str, settings: DatastoreSettings, clock: Clock
 ) -> AbstractContextManager[Orchestrator] | None:
-    """Who schedules pods, by the name of its kind (``kubernetes``), reached as the settings say."""
+    """The orchestrator of that kind, such as ``kubernetes``, reached as the settings say."""
+
+
+@hookspec(firstresult=True)
+def netplug_open_host(name: str) -> AbstractContextManager[HostServices] | None:
+    """Time, chance and identifiers of this machine, for ``host``."""
+
+
+@hookspec
+def netplug_describe() -> BackendDescription | None:
+    """What the module offers, at which version. It is called only to list the names that there are."""

@@ -25,7 +25,7 @@ build on netplug. [The library's page](library.md) shows these names at work; a 
 [a few more](backends/your-own.md). What a signature names and the table does not, the module of the section imports.
 """
 
-Definition = ast.ClassDef | ast.AnnAssign | ast.Assign
+Definition = ast.ClassDef | ast.FunctionDef | ast.AnnAssign | ast.Assign
 
 
 def render_page() -> str:
@@ -63,7 +63,10 @@ def _definitions(home: str, names: AbstractSet[str]) -> Mapping[str, str]:
 def _name(node: ast.stmt) -> str:
     match node:
         case (
-            ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)])
+            ast.ClassDef(name=name)
+            | ast.FunctionDef(name=name)
+            | ast.AnnAssign(target=ast.Name(id=name))
+            | ast.Assign(targets=[ast.Name(id=name)])
         ):
             return name
     return ""
@@ -74,6 +77,8 @@ def _stub(node: Definition, following: ast.stmt | None) -> str:
     if isinstance(node, ast.ClassDef):
         node.body = list(_public(node.body))
         return ast.unparse(node)
+    if isinstance(node, ast.FunctionDef):
+        return ast.unparse(_without_body(node))
     if not isinstance(following, ast.Expr):
         raise LookupError(f"{_name(node)} has no docstring")
     return f'{ast.unparse(node)}\n"""{ast.literal_eval(following.value)}"""'
@@ -84,9 +89,7 @@ def _public(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         match node:
             case ast.FunctionDef(name=name):
                 if not name.startswith("_"):
-                    told = ast.get_docstring(node, clean=False)
-                    node.body = [ast.Expr(ast.Constant(told if told is not None else ...))]
-                    yield node
+                    yield _without_body(node)
             case ast.AnnAssign(target=ast.Name(id=name)):
                 if not name.startswith("_"):
                     node.value = _default(node.value)
@@ -95,8 +98,14 @@ def _public(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield node
 
 
+def _without_body(node: ast.FunctionDef) -> ast.FunctionDef:
+    docstring = ast.get_docstring(node, clean=False)
+    node.body = [ast.Expr(ast.Constant(docstring if docstring is not None else ...))]
+    return node
+
+
 def _default(value: ast.expr | None) -> ast.expr | None:
-    """What a field has where the constructor is told nothing."""
+    """The value of a field that the constructor is not given."""
     if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
         options = {option.arg: option.value for option in value.keywords}
         return ast.Constant(...) if "factory" in options else options.get("default")
@@ -111,10 +120,11 @@ def _formatted(text: str) -> str:
 def _first_line(stub: str) -> str:
     """What a stub's docstring begins with, as text of a page."""
     first, *others = ast.parse(stub).body
-    told = ast.get_docstring(first) if isinstance(first, ast.ClassDef) else ast.get_docstring(ast.Module(others, []))
-    if not told:
+    documented = first if isinstance(first, ast.ClassDef | ast.FunctionDef) else ast.Module(others, [])
+    docstring = ast.get_docstring(documented)
+    if not docstring:
         raise LookupError(f"{_name(first)} has no docstring")
-    return _to_markdown(told.splitlines()[0])
+    return _to_markdown(docstring.splitlines()[0])
 
 
 def _to_markdown(text: str) -> str:
@@ -123,9 +133,9 @@ def _to_markdown(text: str) -> str:
 
 
 def _section(home: str, stubs: Mapping[str, str]) -> str:
-    told = (import_module(home).__doc__ or "").strip().splitlines()[0]
+    first_line = (import_module(home).__doc__ or "").strip().splitlines()[0]
     blocks = (f"```python\n{stub}```\n" for stub in stubs.values())
-    return "\n".join([f"## `{home}`\n", f"{_to_markdown(told)}\n", *blocks])
+    return "\n".join([f"## `{home}`\n", f"{_to_markdown(first_line)}\n", *blocks])
 
 
 if __name__ == "__main__":

@@ -5,15 +5,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from netplug_core import __version__
 from netplug_core.errors import ConfigurationError
-from netplug_core.hookspecs import hookimpl
+from netplug_core.hookspecs import BackendDescription, hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["netplug_open_datastore"]
+__all__ = ["netplug_describe", "netplug_open_datastore"]
 
 
 @hookimpl
@@ -39,3 +40,9 @@ def netplug_open_datastore(
         package, _, _ = (error.name or "").partition(".")
         accepted = f"the package {package} is not installed; netplug[etcd] brings what it needs"
         raise ConfigurationError("datastore_type", name, accepted) from error
+
+
+@hookimpl
+def netplug_describe() -> BackendDescription:
+    """One datastore."""
+    return BackendDescription(version=__version__, names={"datastore": ("etcdv3",)})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from netplug_core.hookspecs import hookimpl
+from netplug_core import __version__
+from netplug_core.hookspecs import BackendDescription, hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["netplug_open_datastore", "netplug_open_orchestrator"]
+__all__ = ["netplug_describe", "netplug_open_datastore", "netplug_open_orchestrator"]
 
 
 @hookimpl
@@ -54,3 +55,11 @@ def netplug_open_orchestrator(
     from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 
     return closing(KubernetesOrchestrator(open_api_client(settings, os.environ, clock=clock)))
+
+
+@hookimpl
+def netplug_describe() -> BackendDescription:
+    """A datastore and an orchestrator."""
+    return BackendDescription(
+        version=__version__, names={"datastore": ("kubernetes",), "orchestrator": ("kubernetes",)}
+    )

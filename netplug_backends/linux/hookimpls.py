@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from netplug_core.hookspecs import hookimpl
+from netplug_core import __version__
+from netplug_core.hookspecs import BackendDescription, hookimpl
 from netplug_core.log import Level
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.log import Log
 
-__all__ = ["netplug_open_dataplane"]
+__all__ = ["netplug_describe", "netplug_open_dataplane"]
 
 
 @hookimpl
@@ -24,3 +25,9 @@ def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContext
     from netplug_backends.linux.dataplane import LinuxDataplane
 
     return nullcontext(LinuxDataplane(clock=clock, warn=lambda text: log(Level.WARNING, text)))
+
+
+@hookimpl
+def netplug_describe() -> BackendDescription:
+    """One dataplane."""
+    return BackendDescription(version=__version__, names={"dataplane": ("linux",)})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from netplug_core.hookspecs import hookimpl
+from netplug_core import __version__
+from netplug_core.hookspecs import BackendDescription, hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["netplug_open_dataplane", "netplug_open_datastore", "netplug_open_orchestrator"]
+__all__ = ["netplug_describe", "netplug_open_dataplane", "netplug_open_datastore", "netplug_open_orchestrator"]
 
 
 @hookimpl
@@ -53,3 +54,11 @@ def netplug_open_orchestrator(
     from netplug_backends.memory.orchestrator import MemoryOrchestrator
 
     return nullcontext(MemoryOrchestrator(clock=clock))
+
+
+@hookimpl
+def netplug_describe() -> BackendDescription:
+    """One of each."""
+    return BackendDescription(
+        version=__version__, names=dict.fromkeys(("datastore", "dataplane", "orchestrator"), ("memory",))
+    )

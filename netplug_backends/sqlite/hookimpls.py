@@ -5,14 +5,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from netplug_core.hookspecs import hookimpl
+from netplug_core import __version__
+from netplug_core.hookspecs import BackendDescription, hookimpl
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["netplug_open_datastore"]
+__all__ = ["netplug_describe", "netplug_open_datastore"]
 
 
 @hookimpl
@@ -27,3 +28,9 @@ def netplug_open_datastore(
     from netplug_backends.sqlite.datastore import SqliteDatastore
 
     return closing(SqliteDatastore(settings.sqlite_path, clock=clock))
+
+
+@hookimpl
+def netplug_describe() -> BackendDescription:
+    """One datastore."""
+    return BackendDescription(version=__version__, names={"datastore": ("sqlite",)})

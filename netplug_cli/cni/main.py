@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from netplug_cli.release import RELEASE
+from netplug_core import __version__
 from netplug_core.cni.dispatch import Handler, Invocation, Plugin, PluginIdentity, plugin_from_argv0, run_invocation
 from netplug_core.cni.versions import CNICommand
 
@@ -61,7 +61,7 @@ def serve(open_world: OpenWorld, *, is_own_namespace: Callable[[str], bool]) -> 
     logger = _LazyLogger(_COMPONENT[plugin])
     output = run_invocation(
         Invocation(
-            identity=PluginIdentity(plugin=plugin, version=RELEASE),
+            identity=PluginIdentity(plugin=plugin, version=__version__),
             flags=tuple(sys.argv[1:]),
             environ=os.environ,
             stdin=_read_stdin,

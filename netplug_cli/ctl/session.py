@@ -13,7 +13,7 @@ from netplug_cli.ctl.global_options import OPTIONS_META_KEY
 from netplug_cli.ctl.settings import read_settings
 from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel
 from netplug_cli.formatting import print_error
-from netplug_cli.release import RELEASE
+from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.cluster import refuse_older_client
@@ -90,7 +90,7 @@ class Session:
         """
         with self.open_datastore_of_any_release() as store:
             if self.options.version_check is VersionCheck.ENFORCED:
-                refuse_older_client(store, RELEASE, deadline=self.deadline())
+                refuse_older_client(store, __version__, deadline=self.deadline())
             yield store
 
     @contextmanager

@@ -34,15 +34,19 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     Raises:
         ConfigurationError: no backend has the configured name, or a backend cannot use its settings.
     """
+    from random import random
+
     from netplug_backends.host.machine import HostMachine, SystemClock
     from netplug_cli.wiring.backends import open_registry
     from netplug_core.flows.world import CNIWorld
+    from netplug_core.hookspecs import IPAMContext
 
     registry, clock = open_registry(), SystemClock()
     with ExitStack() as stack:
         settings = netconf.datastore
         store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
-        ipam = stack.enter_context(registry.open_ipam("netplug-ipam", store, clock))
+        context = IPAMContext(datastore=store, clock=clock, chance=random, netconf=netconf.own_keys)
+        ipam = stack.enter_context(registry.open_ipam("netplug-ipam", context))
         dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
         yield CNIWorld(datastore=store, ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from random import random
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,7 @@ from netplug_cli.wiring.backends import open_registry, system_clock
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.overview import read_utilization
+from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.settings.model import DatastoreSettings
 
@@ -61,7 +63,8 @@ def _make_world(context: click.Context) -> LabWorld:
 
 
 def _open_ipam(store: Datastore) -> AbstractContextManager[IPAM]:
-    return open_registry().open_ipam("netplug-ipam", store, system_clock())
+    context = IPAMContext(datastore=store, clock=system_clock(), chance=random)
+    return open_registry().open_ipam("netplug-ipam", context)
 
 
 def _open_cluster(settings: DatastoreSettings, lab_uid: str) -> AbstractContextManager[LabCluster]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.release import RELEASE
+from netplug_core import __version__
 from tests.harness.servers.certificates import issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
 from tests.harness.servers.etcd_admin import enable_users
@@ -45,7 +45,7 @@ def complaint(folder: Path, spec: Mapping[str, object], *argv: str) -> str:
 def test_the_version_of_a_cluster_that_does_not_answer(tmp_path: Path, spec: Mapping[str, object]) -> None:
     """S-56: the client's part first, then what failed."""
     said = ToolUser(tmp_path, spec).run_command("version")
-    assert (said.status, said.out) == (1, f"Client Version: v{RELEASE}\n")
+    assert (said.status, said.out) == (1, f"Client Version: v{__version__}\n")
     assert NOBODY in said.err
     assert said.err.count("\n") == 1
     assert SECRET not in said.err

@@ -17,7 +17,7 @@ import yaml
 from attrs import evolve
 
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_cli.release import RELEASE
+from netplug_core import __version__
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.labels import Overwriting, set_label
@@ -324,7 +324,7 @@ def test_other_kinds_are_written_too(person: ToolUser, request: pytest.FixtureRe
 def test_the_first_change_gives_the_cluster_an_identity(person: ToolUser) -> None:
     """S-56; reference 4.8."""
     said = person.run_command("version")
-    assert said.out == f"Client Version: v{RELEASE}\nCluster Version: unknown\nCluster Type: unknown\n"
+    assert said.out == f"Client Version: v{__version__}\nCluster Version: unknown\nCluster Type: unknown\n"
     person.run_command("create", "-f", "-", stdin=POOL)
     shown = person.get_object("clusterinfo", "default")["spec"]
     assert isinstance(shown, dict)
@@ -349,8 +349,8 @@ def test_an_older_client_is_refused_everything_but_the_version(person: ToolUser)
         said = person.run_command(*argv, stdin=POOL)
         assert said.status == 1
         assert said.err == (
-            f"netplugctl: version mismatch. This is {RELEASE}, and the cluster runs v3.34.1: use a client of release "
-            "3.34 or later; --allow-version-mismatch goes on all the same\n"
+            f"netplugctl: version mismatch. This is {__version__}, and the cluster runs v3.34.1: use a client of "
+            "release 3.34 or later; --allow-version-mismatch goes on all the same\n"
         )
     assert "Cluster Version: v3.34.1\n" in person.run_command("version").out
     assert person.run_command("--allow-version-mismatch", "get", "pools").status == 0

@@ -13,6 +13,9 @@ def test_every_offered_name_has_a_row_and_a_stub() -> None:
     for name in netplug_core.__all__:
         assert text.count(f"\n| `{name}` | ") == 1
         assert (
-            sum(text.count(f"\n{start}") for start in (f"class {name}(", f"class {name}:", f"{name} = ", f"{name}: "))
+            sum(
+                text.count(f"\n{start}")
+                for start in (f"class {name}(", f"class {name}:", f"def {name}(", f"{name} = ", f"{name}: ")
+            )
             == 1
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netplug_cli.ctl.session import session_of
-from netplug_cli.release import RELEASE
+from netplug_core import __version__
 from netplug_core.flows.resources.cluster import find_cluster_information
 
 __all__ = ["version"]
@@ -18,7 +18,7 @@ _UNKNOWN = "unknown"
 @click.pass_context
 def version(context: click.Context, *, is_client_only: bool) -> int:
     """Show the versions of this tool and of the cluster."""
-    click.echo(f"Client Version: v{RELEASE}")
+    click.echo(f"Client Version: v{__version__}")
     if is_client_only:
         return 0
     session = session_of(context)

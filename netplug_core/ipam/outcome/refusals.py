@@ -102,7 +102,8 @@ class NoPoolServes(AllocationError):
     def __str__(self) -> str:
         reasons = "; ".join(str(entry) for entry in self.seen) or f"there is no {self.family} pool at all"
         labels = "" if self.is_registered else ", which is not registered and so has no labels"
-        return f"no configured netplug pools for node {self.node} ({self.family}){labels}: {reasons}"
+        place = f" for node {self.node}" if self.node else ""
+        return f"no configured netplug pools{place} ({self.family}){labels}: {reasons}"
 
 
 @frozen

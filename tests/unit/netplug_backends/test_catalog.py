@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import tomllib
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,8 @@ from typing import cast
 import pytest
 
 from netplug_backends.catalog import CATALOG
+from netplug_core import __version__
+from netplug_core.hookspecs import BackendDescription, IPAMContext
 from netplug_core.log import Level
 from netplug_core.registry import Registry
 from netplug_core.settings.model import DatastoreSettings
@@ -17,6 +20,7 @@ from netplug_core.testing.clock import ManualClock
 
 CLOCK = ManualClock()
 ENTRIES = [(sort, name) for sort, names in CATALOG.items() for name in names]
+MODULES = sorted({module for names in CATALOG.values() for module in names.values()})
 
 
 def say_nothing(level: Level, message: str, /, **fields: object) -> None:
@@ -31,8 +35,10 @@ def opened(sort: str, name: str, settings: DatastoreSettings) -> AbstractContext
         return registry.open_dataplane(name, CLOCK, say_nothing)
     if sort == "orchestrator":
         return registry.open_orchestrator(name, settings, CLOCK)
+    if sort == "host":
+        return registry.open_host(name)
     with registry.open_datastore("memory", settings, CLOCK) as store:
-        return registry.open_ipam(name, store, CLOCK)
+        return registry.open_ipam(name, IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5))
 
 
 @pytest.mark.parametrize("sort,name", ENTRIES)
@@ -46,13 +52,13 @@ def test_a_name_opens(sort: str, name: str, tmp_path: Path) -> None:
 def test_a_module_answers_to_its_own_name_only(sort: str, name: str) -> None:
     module = importlib.import_module(CATALOG[sort][name])
     hook = getattr(module, f"netplug_open_{sort}")
-    given = {"settings": DatastoreSettings(), "clock": CLOCK, "log": say_nothing, "datastore": None}
+    given = {"settings": DatastoreSettings(), "clock": CLOCK, "log": say_nothing, "context": None}
     wanted = hook.__code__.co_varnames[1 : hook.__code__.co_argcount]
     assert cast("object", hook("another", **{key: given[key] for key in wanted})) is None
     assert f"netplug_open_{sort}" in module.__all__
 
 
-@pytest.mark.parametrize("module", sorted({module for names in CATALOG.values() for module in names.values()}))
+@pytest.mark.parametrize("module", MODULES)
 def test_registering_imports_no_client(module: str) -> None:
     """Outside its hooks a module of hooks imports nothing but the standard library and the core."""
     spec = importlib.util.find_spec(module)
@@ -63,3 +69,19 @@ def test_registering_imports_no_client(module: str) -> None:
             assert node.module is not None
             assert node.module.split(".")[0] in {"__future__", "collections", "contextlib", "typing", "netplug_core"}
         assert not isinstance(node, ast.Import)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_describes_what_the_catalog_says_of_it(module: str) -> None:
+    description: BackendDescription = importlib.import_module(module).netplug_describe()
+    assert description.version == __version__
+    assert {(interface, name) for interface, names in description.names.items() for name in names} == {
+        (interface, name) for interface, name in ENTRIES if CATALOG[interface][name] == module
+    }
+
+
+def test_the_entry_points_of_the_distribution_are_the_catalog() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["netplug.backends"] == {
+        name: CATALOG[interface][name] for interface, name in ENTRIES
+    }

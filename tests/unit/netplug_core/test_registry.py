@@ -9,7 +9,9 @@ import pytest
 
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.protocol import InterfacePresence, Link
+from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError
+from netplug_core.hookspecs import IPAMContext
 from netplug_core.log import Level
 from netplug_core.registry import ENTRY_POINT_GROUP, Catalog, Registry
 from netplug_core.settings.model import DatastoreSettings
@@ -46,6 +48,10 @@ def netplug_open_datastore(name, settings, clock):
 '''
 
 
+def context_of(store: Datastore) -> IPAMContext:
+    return IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5)
+
+
 def say_nothing(level: Level, message: str, /, **fields: object) -> None:
     """A log for whom nothing matters."""
 
@@ -70,7 +76,7 @@ def test_the_catalogs_backends_open() -> None:
     registry = Registry(CATALOG)
     with (
         registry.open_datastore("memory", SETTINGS, CLOCK) as store,
-        registry.open_ipam("netplug-ipam", store, CLOCK) as ipam,
+        registry.open_ipam("netplug-ipam", context_of(store)) as ipam,
         registry.open_dataplane("memory", CLOCK, say_nothing) as dataplane,
     ):
         assert store.description.name == "memory"
@@ -149,7 +155,7 @@ def test_check_24_an_unknown_datastore_is_told_the_registered_ones() -> None:
 def test_unknown_ipam_and_dataplane_are_told_theirs() -> None:
     registry = Registry(CATALOG)
     with registry.open_datastore("memory", SETTINGS, CLOCK) as store, pytest.raises(ConfigurationError) as refusal:
-        registry.open_ipam("foo", store, CLOCK)
+        registry.open_ipam("foo", context_of(store))
     assert str(refusal.value) == "ipam.type: 'foo' is not accepted; registered: netplug-ipam, wrong"
     with pytest.raises(ConfigurationError) as refusal:
         registry.open_dataplane("foo", CLOCK, say_nothing)
@@ -164,4 +170,4 @@ def test_a_backend_that_does_not_know_its_name_is_refused() -> None:
         registry.open_datastore("memory", SETTINGS, CLOCK) as store,
         pytest.raises(ConfigurationError, match=r"^ipam\.type: 'wrong' is not accepted; registered: netplug-ipam, "),
     ):
-        registry.open_ipam("wrong", store, CLOCK)
+        registry.open_ipam("wrong", context_of(store))

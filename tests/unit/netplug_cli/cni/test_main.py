@@ -11,8 +11,8 @@ import pytest
 from attrs import define
 
 from netplug_cli.cni.main import _FLOWS, _load_flow
-from netplug_cli.release import RELEASE
 from netplug_cli.wiring.cni import main
+from netplug_core import __version__
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.versions import CNICommand
 from netplug_core.flows.cni import add, addresses, check, delete, gc, status
@@ -93,11 +93,11 @@ def test_each_command_has_its_flow(
 def test_check_1_without_any_variable_it_says_what_it_is(runtime: InProcessRuntime, name: str) -> None:
     status, out, err = runtime.call("", name=name)
     assert (status, out) == (0, "")
-    assert err.startswith(f"{name} {RELEASE}: a CNI plugin; ")
+    assert err.startswith(f"{name} {__version__}: a CNI plugin; ")
 
 
 def test_check_2_the_version_flag_prints_one_line(runtime: InProcessRuntime) -> None:
-    assert runtime.call("", "-v") == (0, f"{RELEASE}\n", "")
+    assert runtime.call("", "-v") == (0, f"{__version__}\n", "")
 
 
 def test_check_11_an_error_is_one_object_on_standard_output_and_the_last_line_of_the_log(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_cli.release import RELEASE
+from netplug_core import __version__
 from netplug_core.records import Create
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -12,7 +12,7 @@ from netplug_core.resources.clusterinformation import (
 from netplug_core.resources.metadata import Metadata
 from tests.harness.ctl import ToolHarness
 
-CLIENT = f"Client Version: v{RELEASE}\n"
+CLIENT = f"Client Version: v{__version__}\n"
 
 
 def test_an_unset_version_is_unknown(bench: ToolHarness) -> None:
@@ -69,7 +69,7 @@ def test_an_older_tool_is_refused(bench: ToolHarness, argv: list[str]) -> None:
     commits = bench.store.calls.commits
     words = [word.format(file=file) if word == "{file}" else word for word in argv]
     assert bench.run_command(*words) == 1
-    assert bench.err.startswith(f"netplugctl: version mismatch. This is {RELEASE}, and the cluster runs v3.34.0: ")
+    assert bench.err.startswith(f"netplugctl: version mismatch. This is {__version__}, and the cluster runs v3.34.0: ")
     assert bench.err.count("\n") == 1
     assert bench.store.calls.commits == commits
     for place in ([*words, "--allow-version-mismatch"], ["--allow-version-mismatch", *words]):
