@@ -1,7 +1,7 @@
-"""Who holds one address: looking it up, and changing what is stored about its owner.
+"""The holder of one address: finding it, and changing the owners that are stored with it.
 
-An owner change is a compare-and-swap on the address: it names the handle that must hold it and what must be stored
-now. Other addresses of the same request are not touched, though they may have shared one entry.
+A change is a compare-and-swap: it names the handle that must hold the address and, if wanted, the owners that must be
+stored now. Other addresses of the same request are not changed, even if they share one attribute entry.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ NO_REVISION = Revision("")
 
 @frozen(kw_only=True)
 class AddressHolder:
-    """What is stored about an address: the block that it lies in and who holds it, None where there is neither.
+    """What is stored about an address: its block and its allocation, each None if there is none.
 
-    ``revision`` is the block's; ``NOWHERE`` without one.
+    ``revision`` is that of the block; ``NO_REVISION`` without a block.
     """
 
     address: Address
@@ -43,20 +43,20 @@ class AddressHolder:
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody holds it; one that cools down is nobody's."""
+        """Whether it is assigned; an address that is cooling down is not."""
         return self.allocation is not None and not self.allocation.is_cooling
 
     @property
     def is_cooling(self) -> bool:
-        """Whether it was released a short while ago."""
+        """Whether it was released, and its cooldown has not expired."""
         return self.allocation is not None and self.allocation.is_cooling
 
 
 @frozen(kw_only=True)
 class OwnerChange:
-    """What shall be stored about an address's active owner and its alternate one; None leaves one as it is.
+    """The new owner of an address, and its new alternate owner; None leaves one as it is.
 
-    ``handle`` must hold it, and ``expected`` and ``expected_alternate``, where given, must be what is stored now.
+    ``handle`` must hold the address. ``expected`` and ``expected_alternate``, if given, must be stored now.
     """
 
     address: Address
@@ -69,7 +69,7 @@ class OwnerChange:
 
 @frozen
 class OwnerMismatch(ConfigurationError):
-    """What is stored about an address is not what the change expected."""
+    """The stored owner of an address is not the one that the change expects."""
 
     def __str__(self) -> str:
         return f"{self.where} is owned by {self.value}, not by {self.accepted}: nothing is changed"
@@ -81,7 +81,7 @@ def owner_queries() -> tuple[Query, ...]:
 
 
 def find_holder_of(snapshot: Snapshot, address: Address) -> AddressHolder | NeedMore:
-    """Who holds an address, in whatever pool or leftover block it lies."""
+    """The holder of an address, in any pool and in blocks outside all pools."""
     blocks = blocks_of(snapshot, (address,))
     if isinstance(blocks, NeedMore):
         return blocks
@@ -93,7 +93,7 @@ def find_holder_of(snapshot: Snapshot, address: Address) -> AddressHolder | Need
 
 
 def decide_owner(snapshot: Snapshot, change: OwnerChange) -> Decision[AddressHolder] | NeedMore:
-    """Change what is stored about one address's owners; nothing is written where nothing differs."""
+    """Change the stored owners of an address; nothing is written if they do not change."""
     if change.owner is None and change.alternate is None:
         where = f"the owner of {change.address}"
         return Decision((), ConfigurationError(where, None, "name a new owner or a new alternate owner"))
@@ -116,6 +116,6 @@ def decide_owner(snapshot: Snapshot, change: OwnerChange) -> Decision[AddressHol
         return Decision((), found)
     changed = block.with_attribute(held.ordinal, wanted)
     result = evolve(found, block=changed, allocation=changed.find(change.address))
-    # Decided again after a lost reply, a change that expects something would take its own write for another's.
+    # After a lost reply, a change with expectations would find its own write and refuse it.
     repeatable = change.expected is None and change.expected_alternate is None
     return Decision((Update(block.key, changed, found.revision),), result, is_repeatable=repeatable)

@@ -1,9 +1,9 @@
-"""The decision of a release address by address: for people, the collector, and holders without a handle.
+"""The decision of a release by address: for ``netplugctl``, the collector, and addresses without a handle.
 
-Which pool an address is of does not matter much: disabled pools count, and where no pool leads to its block all blocks
-are searched. An item may describe its address by handle and sequence number; if one does not fit, nothing of that block
-is touched. An address that is free already is done, whatever the item says of it: that is what a release whose reply
-was lost looks like when it is tried again.
+The pool leads to the block of an address, also a disabled pool. If no pool contains the address, all blocks are
+searched. An item may name the handle and the sequence number of its address; if one does not match, nothing in that
+block is released. An address that is already free counts as done, whatever the item names: a release that is repeated
+after a lost reply finds its addresses free.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _POOLS = List(IPPOOL)
 
 
 def release_addresses_queries() -> tuple[Query, ...]:
-    """What to read before the first ``decide_release_addresses``."""
+    """What ``decide_release_addresses`` reads first."""
     return (_POOLS, Get(IPAM_CONFIGURATION_KEY))
 
 
 def decide_release_addresses(
     snapshot: Snapshot, items: Sequence[ReleaseItem], now_ns: int
 ) -> Decision[AddressesReleased] | NeedMore:
-    """Free the addresses that are held as described; one answer for each address, however often it is named."""
+    """Release the addresses that are assigned as the items describe. Each address is in the result once."""
     blocks = blocks_of(snapshot, tuple(item.address for item in items))
     if isinstance(blocks, NeedMore):
         return blocks
@@ -52,11 +52,11 @@ def decide_release_addresses(
         if mismatches:
             refused.extend(mismatches)
             continue
-        going = {held.ordinal: held for _item, held in found if held and not held.is_cooling}
+        released_now = {held.ordinal: held for _item, held in found if held and not held.is_cooling}
         free_already.update(item.address for item, held in found if held is None or held.is_cooling)
-        if going:
-            changes.append((record, tuple(going.values())))
-            released.extend(going.values())
+        if released_now:
+            changes.append((record, tuple(released_now.values())))
+            released.extend(released_now.values())
     handles = sorted({held.attribute.handle for held in released if held.attribute.handle is not None})
     needed = tuple(query for query in (Get(handle_key(handle)) for handle in handles) if not snapshot.has(query))
     if needed:
@@ -83,26 +83,26 @@ def _mismatch(item: ReleaseItem, held: Allocation) -> AllocationError | None:
 def _block_writes(
     snapshot: Snapshot, changes: Iterable[tuple[Record[Block], tuple[Allocation, ...]]], now_ns: int
 ) -> tuple[Write, ...]:
-    cooling = Cooldown.of(snapshot, now_ns)
-    return tuple(cooling.release(record, going) for record, going in changes)
+    cooldown = Cooldown.of(snapshot, now_ns)
+    return tuple(cooldown.release(record, allocations) for record, allocations in changes)
 
 
 def _handle_writes(
     snapshot: Snapshot, handles: Iterable[str], changes: Iterable[tuple[Record[Block], tuple[Allocation, ...]]]
 ) -> tuple[Write, ...]:
-    """Each handle with what it still holds in the changed blocks; one that holds nothing any more goes."""
+    """Each handle with its new counts; a handle that holds nothing any more is deleted."""
     changes = tuple(changes)
     writes: list[Write] = []
     for handle_id in handles:
         handle = snapshot.find(handle_key(handle_id))
         if handle is None:
             continue
-        left = handle.value
-        for record, going in changes:
-            gone = sum(held.attribute.handle == handle_id for held in going)
-            left = left.with_count(record.value.prefix, len(record.value.held_by(handle_id)) - gone)
-        if left.blocks:
-            writes.append(Update(handle.key, left, handle.revision))
+        changed = handle.value
+        for record, allocations in changes:
+            count = sum(held.attribute.handle == handle_id for held in allocations)
+            changed = changed.with_count(record.value.prefix, len(record.value.held_by(handle_id)) - count)
+        if changed.blocks:
+            writes.append(Update(handle.key, changed, handle.revision))
         else:
             writes.append(Delete(handle.key, handle.revision))
     return tuple(writes)
@@ -114,7 +114,7 @@ def _handle_writes(
 def _by_block(
     items: Sequence[ReleaseItem], blocks: Mapping[Address, Record[Block] | None]
 ) -> list[tuple[Record[Block] | None, list[ReleaseItem]]]:
-    """The items of each block, blocks in order of their first address; those in no block come first."""
+    """The items of each block, in the order of their first addresses; items without a block are one group."""
     grouped: dict[Prefix | None, tuple[Record[Block] | None, list[ReleaseItem]]] = {}
     for item in sorted(set(items), key=lambda item: (item.address, item.handle or "", item.sequence or 0)):
         record = blocks[item.address]
@@ -123,26 +123,26 @@ def _by_block(
 
 
 def blocks_of(snapshot: Snapshot, addresses: Sequence[Address]) -> Mapping[Address, Record[Block] | None] | NeedMore:
-    """The block that each address lies in, None where there is none; or what to read first."""
+    """The block of each address, None if there is none; or what has to be read first."""
     pools = [record.value.spec for record in snapshot.list(_POOLS)]
     found: dict[Address, Record[Block] | None] = {}
     covered: set[Address] = set()
     needed: list[Query] = []
     for address in dict.fromkeys(addresses):
-        guesses = [Prefix.at(address, pool.block_length) for pool in pools if pool.prefix.contains(address)]
-        unread = [query for query in (Get(block_key(guess)) for guess in guesses) if not snapshot.has(query)]
+        possible = [Prefix.at(address, pool.block_length) for pool in pools if pool.prefix.contains(address)]
+        unread = [query for query in (Get(block_key(prefix)) for prefix in possible) if not snapshot.has(query)]
         needed.extend(unread)
-        covered.update([address] if guesses else [])
+        covered.update([address] if possible else [])
         if not unread:
-            records = (snapshot.find(block_key(guess)) for guess in guesses)
+            records = (snapshot.find(block_key(prefix)) for prefix in possible)
             found[address] = next((record for record in records if record is not None), None)
     if needed:
         return NeedMore(tuple(dict.fromkeys(needed)))
     for family in Family:
-        lost = [address for address in found if address.family is family and address not in covered]
-        everything = all_blocks(snapshot, family) if lost else {}
+        outside = [address for address in found if address.family is family and address not in covered]
+        everything = all_blocks(snapshot, family) if outside else {}
         if isinstance(everything, NeedMore):
             return everything
-        for address in lost:
+        for address in outside:
             found[address] = next((block for prefix, block in everything.items() if prefix.contains(address)), None)
     return found

@@ -1,1 +1,1 @@
-"""What can be said of all blocks: utilization, metrics."""
+"""Reports about stored blocks: the utilization of pools, and the collector's metrics. Nothing here changes anything."""

@@ -1,6 +1,6 @@
-"""How many addresses and blocks each pool and node has: what the collector's metrics are made of (docs/collector.md).
+"""Addresses and blocks of each pool and node: the values of the collector's metrics (docs/collector.md).
 
-Pure counting over one view and the report of the tick that saw it; the process that owns the loop publishes it.
+They are counted from a view and the report of its tick. The process that runs the collector publishes them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ NO_AFFINITY = "no_affinity"
 
 @frozen(kw_only=True)
 class PoolMetrics:
-    """What one node has of one pool.
+    """The counts of one node in one pool.
 
-    ``in_use`` are addresses that it holds, the ``borrowed`` ones in blocks of others; ``blocks`` those that it owns.
-    ``candidates`` look leaked and are not freed yet; ``reclaimed`` were freed by the tick.
+    ``in_use`` are assigned addresses, and ``borrowed`` those of them that are in blocks of other owners. ``blocks`` are
+    the blocks that the node owns. ``candidates`` look leaked and are not freed yet. ``reclaimed`` were freed by the
+    tick.
     """
 
     pool: str
@@ -39,17 +40,17 @@ class PoolMetrics:
 
 
 def pool_metrics(view: StoreView, report: CollectionReport) -> tuple[PoolMetrics, ...]:
-    """The counts of every pool and node that have any, by their names."""
+    """The counts of every pool and node with a block or an address, by their names."""
     pool_of = _PoolNames(view)
     counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for record in view.blocks:
         block, pool = record.value, pool_of.name(record.value.prefix)
         owner = owner_node(block.owner)
         counts[pool, owner or NO_AFFINITY]["blocks"] += 1
-        for holding in allocation_owners(block):
-            held = counts[pool, holding.node or UNKNOWN_NODE]
+        for holder in allocation_owners(block):
+            held = counts[pool, holder.node or UNKNOWN_NODE]
             held["in_use"] += 1
-            held["borrowed"] += bool(holding.node) and holding.node != owner
+            held["borrowed"] += bool(holder.node) and holder.node != owner
     for name, leaks in (("candidates", report.candidates), ("reclaimed", report.freed)):
         for leak in leaks:
             counts[pool_of.name(leak.owner.block), leak.owner.node or UNKNOWN_NODE][name] += 1
@@ -57,14 +58,14 @@ def pool_metrics(view: StoreView, report: CollectionReport) -> tuple[PoolMetrics
 
 
 class _PoolNames:
-    """Which pool a block lies in; each is looked up once."""
+    """The names of the pools of blocks; each block is looked up once."""
 
     def __init__(self, view: StoreView) -> None:
         self._pools = view.pools
         self._known: dict[Prefix, str] = {}
 
     def name(self, block: Prefix) -> str:
-        """The first pool by name that covers the block."""
+        """The first pool, by name, that covers the block."""
         if block not in self._known:
             covering = (pool.key.name for pool in self._pools if pool.value.spec.prefix.covers(block))
             self._known[block] = min(covering, default=NO_POOL)

@@ -1,4 +1,4 @@
-"""How full pools and blocks are, and what is borrowed: for ``netplugctl ipam show`` and for whoever deletes a pool."""
+"""The utilization of pools and blocks, and borrowed addresses: for ``netplugctl ipam show`` and deletions of pools."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from netplug_core.resources.ippool import IPPool
 __all__ = ["ORPHANS", "BlockUsage", "BorrowedAddress", "PoolUsage", "borrowed", "utilization"]
 
 ORPHANS = "orphaned allocation blocks"
-"""What stands for a pool's name over the blocks that lie in no pool."""
+"""The name of the group of blocks that are in no pool."""
 
 _EVERYWHERE = Prefix(Family.IPV4, 0, 0)
 
 
 @frozen(kw_only=True)
 class BlockUsage:
-    """One block: how many of its addresses are reserved, held or not, and how many can still be given."""
+    """One block. ``reserved`` counts its reserved addresses, ``available`` those that can be assigned."""
 
     block: Block
     reserved: int
@@ -35,22 +35,22 @@ class BlockUsage:
 
     @property
     def in_use(self) -> int:
-        """How many of them are not free: held, cooling down, or kept back by the host."""
+        """How many of them are not free: assigned, cooling down, or reserved for the host."""
         return self.block.used_count
 
     @property
     def cooling(self) -> int:
-        """How many of those in use were released and cool down."""
+        """How many of those in use are cooling down."""
         return self.block.cooling_count
 
 
 @frozen(kw_only=True)
 class PoolUsage:
-    """One pool and the blocks that lie in it, by address.
+    """One pool and its blocks, by address.
 
-    ``reserved`` counts every reserved address of its range once, held or not; ``available`` those that can still be
-    given, in blocks and outside of them. Where ``pool`` is None the blocks are those that lie in no pool, of either
-    family; it has the addresses of its blocks alone, and nobody is given one while no pool has them.
+    ``reserved`` counts the reserved addresses of its range, assigned or not; ``available`` those that can be assigned,
+    in blocks and outside of them. If ``pool`` is None, the blocks are those in no pool, of both families, and only the
+    addresses of these blocks are counted. No address of them is assigned while they are in no pool.
     """
 
     pool: IPPool | None
@@ -61,12 +61,12 @@ class PoolUsage:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The pool's name, or ``ORPHANS``."""
         return self.pool.metadata.name if self.pool else ORPHANS
 
     @property
     def prefix(self) -> Prefix:
-        """Where it lies; the blocks of no pool may lie anywhere."""
+        """The pool's range; everything for the blocks in no pool."""
         return self.pool.spec.prefix if self.pool else _EVERYWHERE
 
     @property
@@ -76,13 +76,13 @@ class PoolUsage:
 
     @property
     def cooling(self) -> int:
-        """How many of those in use were released and cool down."""
+        """How many of those in use are cooling down."""
         return sum(block.cooling for block in self.blocks)
 
 
 @frozen(kw_only=True)
 class BorrowedAddress:
-    """One borrowed address: the node that has it, and the block of somebody else that it lies in."""
+    """A borrowed address: the node that uses it, and the block of another owner that it is in."""
 
     allocation: Allocation
     node: str
@@ -92,22 +92,22 @@ class BorrowedAddress:
 def utilization(
     pools: Iterable[IPPool], blocks: Iterable[Block], reserved: Reserved = NOTHING_RESERVED
 ) -> tuple[PoolUsage, ...]:
-    """Count blocks into the pools that cover them; of pools that overlap, the first by name has them.
+    """The utilization of each pool, by name, and of the blocks in no pool, last, if there are any.
 
-    The pools stand by name, and behind them, if there are any, the blocks of no pool.
+    A block counts for the first pool, by name, that covers it.
     """
-    left = [_of_block(block, reserved) for block in sorted(blocks, key=lambda block: block.prefix)]
+    remaining = [_of_block(block, reserved) for block in sorted(blocks, key=lambda block: block.prefix)]
     usages = []
     for pool in sorted(pools, key=lambda pool: pool.metadata.name):
         prefix = pool.spec.prefix
-        mine = tuple(usage for usage in left if prefix.covers(usage.block.prefix))
-        left = [usage for usage in left if not prefix.covers(usage.block.prefix)]
-        usages.append(_of_pool(pool, mine, reserved.count(prefix)))
-    return (*usages, _orphans(tuple(left))) if left else tuple(usages)
+        covered = tuple(usage for usage in remaining if prefix.covers(usage.block.prefix))
+        remaining = [usage for usage in remaining if not prefix.covers(usage.block.prefix)]
+        usages.append(_of_pool(pool, covered, reserved.count(prefix)))
+    return (*usages, _orphans(tuple(remaining))) if remaining else tuple(usages)
 
 
 def borrowed(blocks: Iterable[Block]) -> tuple[BorrowedAddress, ...]:
-    """Every borrowed address, by address; one of a block that nobody owns is borrowed from nobody."""
+    """Every borrowed address, by address. An address in a block without an owner is not borrowed."""
     return tuple(
         BorrowedAddress(allocation=held, node=node, block=block)
         for block in sorted(blocks, key=lambda block: block.prefix)
