@@ -1,1 +1,1 @@
-"""The core's block allocator, offered as the IPAM ``netplug-ipam``: ``hookimpls`` and ``ipam``."""
+"""The IPAM ``netplug-ipam``: offers ``netplug_core.flows.ipam``, the block allocator, to the registry."""

@@ -1,4 +1,4 @@
-"""Offers ``netplug-ipam``: block-based assignment over whatever datastore is configured."""
+"""Offers the IPAM ``netplug-ipam``: block allocation on the configured datastore."""
 
 from __future__ import annotations
 

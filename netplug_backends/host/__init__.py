@@ -1,4 +1,5 @@
 """This machine.
 
-``machine`` has its clock, name, files and locks; ``install`` puts the executables on it.
+- ``machine``: its clock, name, files and locks
+- ``install``: the executables on it
 """

@@ -1,8 +1,8 @@
-"""Puts the executables on a host as files of three lines, and takes them away again.
+"""Installs the executables on a host, as scripts of three lines, and removes them.
 
-A runtime runs them from the host's file system, once per pod, so they name the interpreter and the libraries of the
-environment that installs them, skip ``site`` (``-IS``: it would cost more than the program), and everything they load
-is byte-compiled here: without that a call takes several times as long. Called by ``netplugctl install host``.
+``netplugctl install host`` calls it. A runtime executes the scripts from the host's file system, once per pod. So they
+name the interpreter and the libraries of the installing environment and skip ``site`` (``-IS``), which takes longer
+than the program. Everything that they load is byte-compiled here; without that, a call takes several times as long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["EXECUTABLES", "SHEBANG_LIMIT", "Installed", "install", "uninstall"]
 EXECUTABLES = ("netplug", "netplug-ipam")
 
 SHEBANG_LIMIT = 127
-"""Bytes of a ``#!`` line that every Linux kernel reads; older ones cut what is longer without a word."""
+"""The length of a ``#!`` line, in bytes, that every Linux kernel reads; older ones cut a longer line silently."""
 
 _TRIAL_TIMEOUT_S = 60.0
 
@@ -34,7 +34,7 @@ _WRITE_CACHE = "from netplug_cli.cni.method_cache import write_cache; write_cach
 # The second one is in the launchers of releases up to 3.33.0.
 _OUR_IMPORTS = ("from netplug_cli.wiring.cni import", "from netplug_cli.cni.")
 
-# What the commands load (pyroute2: CHECK alone). Byte-compiled whole: which part is loaded is not ours to know.
+# The packages that the executables load (pyroute2 only for CHECK). They are byte-compiled as a whole.
 _LIBRARIES = (
     "attr", "attrs", "cattr", "cattrs", "pluggy", "pyroute2", "netplug_core", "netplug_backends", "netplug_cli",
 )  # fmt: skip
@@ -42,21 +42,21 @@ _LIBRARIES = (
 
 @frozen(kw_only=True)
 class Installed:
-    """What an installation did: the files written, and the packages that are byte-compiled."""
+    """The result of an installation: the files written and the packages that are byte-compiled."""
 
     files: tuple[str, ...]
     compiled: tuple[str, ...]
 
 
 def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
-    """Write the executables into a folder and see both answer.
+    """Write the executables into a folder and check that both answer.
 
-    Each file is written beside its place, tried there and renamed, so that a runtime never runs half of one, nor one
-    that does not run.
+    Each file is written under another name, tried and renamed, so that a runtime never executes an incomplete file or
+    one that does not run.
 
     Raises:
         ConfigurationError: the interpreter's path does not fit into a ``#!`` line.
-        Unavailable: a library is missing, the folder cannot be written, or what was written does not run.
+        Unavailable: a library is missing, the folder cannot be written, or an executable does not run.
     """
     interpreter = sys.executable
     shebang = f"#!{interpreter} -IS"
@@ -65,8 +65,8 @@ def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
             "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
         )
     compiled = tuple(_compile(name, report) for name in _LIBRARIES)
-    # A process that lives for a tenth of a second leaves its garbage, and its end, to the kernel: collecting costs a
-    # tenth of that, and taking the interpreter down object by object a fifth.
+    # A process of a tenth of a second leaves its memory to the kernel: garbage collection would take a tenth of that
+    # time, and a regular exit of the interpreter a fifth.
     start = f"import gc, os, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
     _cache_attrs_methods(start, report)
     text = f"{shebang}\n{start}\n{_CALL}\n"
@@ -78,7 +78,7 @@ def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
 
 
 def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
-    """Remove the executables from a folder; what is not ours is left alone and said.
+    """Remove the executables from a folder; a file that is not ours is kept and reported.
 
     Raises:
         Unavailable: a file cannot be removed.
@@ -103,7 +103,7 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
 
 
 def _library_folders() -> list[str]:
-    """The folders that hold what the executables import; ``-IS`` adds none by itself."""
+    """The folders of the packages that the executables import; with ``-IS`` Python adds none."""
     return list(dict.fromkeys(str(_location(name).parent) for name in _LIBRARIES))
 
 
@@ -119,47 +119,47 @@ def _location(package: str) -> Path:
 def _compile(package: str, report: Callable[[str], None]) -> str:
     folder = _location(package)
     if not compileall.compile_dir(str(folder), quiet=2):
-        # A read-only install with its bytecode present is fine; one without is slow, and the user must know.
+        # A read-only installation may have its bytecode already; one without it is slow, so the user is warned.
         report(f"warning: {folder} could not be byte-compiled; every call will be several times slower")
     return str(folder)
 
 
 def _cache_attrs_methods(start: str, report: Callable[[str], None]) -> None:
-    """Have what attrs compiles compiled once, as the executables would, in a process that begins as they do."""
+    """Fill the cache of attrs' generated methods, in a process that starts like the executables."""
     prefix = [f"-Xpycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
     command = [sys.executable, "-IS", *prefix, "-c", f"{start}; {_WRITE_CACHE}"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_TRIAL_TIMEOUT_S, check=False)
+        process = subprocess.run(command, capture_output=True, timeout=_TRIAL_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
     else:
-        problem = _last_error_line(done) if done.returncode != 0 else ""
+        problem = _last_error_line(process) if process.returncode != 0 else ""
     if problem:
         report(f"warning: every call will be slower by a quarter: {problem}")
 
 
 def _write_executable(file: Path, text: str) -> None:
-    beside = file.with_name(f".{file.name}.new")
+    new_file = file.with_name(f".{file.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text)
-        beside.chmod(0o755)
-        problem = _find_problem(beside)
+        new_file.write_text(text)
+        new_file.chmod(0o755)
+        problem = _find_problem(new_file)
         if not problem:
-            beside.rename(file)
+            new_file.rename(file)
     except OSError as error:
         raise Unavailable(str(file), error.strerror or str(error)) from error
     finally:
         with suppress(OSError):
-            beside.unlink()
+            new_file.unlink()
     if problem:
         raise Unavailable(str(file), f"it does not run: {problem}")
 
 
 def _find_problem(file: Path) -> str:
-    """Why a file does not answer when it is asked for its version, as a runtime would; empty when it does."""
+    """Why an executable does not answer VERSION, as a runtime would send it; empty if it answers."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [file],
             input=b"",
             capture_output=True,
@@ -169,12 +169,12 @@ def _find_problem(file: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if done.returncode == 0 and b"supportedVersions" in done.stdout:
+    if process.returncode == 0 and b"supportedVersions" in process.stdout:
         return ""
-    return _last_error_line(done)
+    return _last_error_line(process)
 
 
-def _last_error_line(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The last that a process said before it failed."""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"exit status {done.returncode}, {done.stdout!r}"
+def _last_error_line(process: subprocess.CompletedProcess[bytes]) -> str:
+    """The last line of a failed process's standard error."""
+    lines = process.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit status {process.returncode}, {process.stdout!r}"

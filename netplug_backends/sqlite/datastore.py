@@ -1,7 +1,7 @@
-"""The datastore in one sqlite file: read, commit and watch, for as many processes as like.
+"""The datastore in one sqlite file: read, commit and watch, for any number of processes.
 
-The first call opens the file; constructing costs nothing. Reads never wait for writers. Nothing else in the tree
-imports sqlite3, and none of its exceptions leaves this module.
+The first call opens the file. Reads never wait for writers. Only this package imports sqlite3, and this module
+translates all of its exceptions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CAUSES = {
     sqlite3.SQLITE_NOTADB: "it is not a database",
     sqlite3.SQLITE_READONLY: "it cannot be written",
 }
-# What a COMMIT may fail with when it is certain that nothing was written.
+# Errors of a COMMIT after which nothing was written for certain.
 _NOT_COMMITTED = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL))
 
 _Row = tuple[str, int, bytes]  # path, revision, value
@@ -57,8 +57,8 @@ _Row = tuple[str, int, bytes]  # path, revision, value
 class SqliteDatastore:
     """All records of one host, in the file at ``path``.
 
-    ``codec`` turns values into bytes, ``clock`` is what a watch waits on, ``keep_changes`` (at least 1) is how many
-    changes it can look back on.
+    ``codec`` encodes values as bytes, a watch waits by ``clock``, and the file keeps the last ``keep_changes`` changes
+    (at least 1) for watches.
     """
 
     def __init__(self, path: str, *, clock: Clock, codec: ValueCodec = STORED_JSON, keep_changes: int = 10_000) -> None:
@@ -69,16 +69,16 @@ class SqliteDatastore:
         self._keep_changes = keep_changes
         self._connection: sqlite3.Connection | None = None
         self._lock = Lock()
-        # Grows when this store opens the file and when it writes: sqlite only tells of the writes of others.
+        # Grows when this store opens the file and when it writes: `data_version` only shows the writes of others.
         self._epoch = 0
 
     def close(self) -> None:
-        """Give up the connection; a later call would open a new one."""
+        """Close the connection; a later call opens a new one."""
         with self._lock:
             self._disconnect()
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries from one moment; see :class:`~netplug_core.datastore.protocol.Datastore`."""
+        """Answer all queries from one state of the file; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         with self._locked_connection(deadline) as connection:
             connection.execute("BEGIN")
             now = Revision(str(_newest(connection)))
@@ -102,8 +102,8 @@ class SqliteDatastore:
             connection.execute("DELETE FROM change WHERE revision <= ?", (last - self._keep_changes,))
             self._commit_transaction(connection)
             self._epoch += 1
-        made = [Revision(str(revision)) for revision in range(newest + 1, last + 1)]
-        return folded.revisions(made, Revision(str(last)))
+        revisions = [Revision(str(revision)) for revision in range(newest + 1, last + 1)]
+        return folded.revisions(revisions, Revision(str(last)))
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
@@ -111,7 +111,7 @@ class SqliteDatastore:
         seen = {kind.name: _number_of(revision) for kind, revision in start.items()}
         mark: object = None
         while True:
-            # The last look may come after the deadline: it misses nothing, and gets a moment for its answer.
+            # The last poll may begin at the deadline, so it gets a little time of its own.
             grace = Deadline.after(self._clock, max(deadline.remaining_s, _WATCH_POLL_S))
             with self._locked_connection(grace) as connection:
                 before, mark = mark, (self._epoch, connection.execute("PRAGMA data_version").fetchone())
@@ -132,8 +132,8 @@ class SqliteDatastore:
 
     @contextmanager
     def _locked_connection(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
-        # One caller at a time. Whatever sqlite or the file system raises inside leaves as an error of ours, and a
-        # connection that failed is not used again.
+        # One caller at a time. Errors of sqlite and of the file system become errors of ours, and a connection that
+        # failed is not used again.
         if deadline.has_passed or not self._lock.acquire(timeout=deadline.remaining_s):
             raise Unavailable(self._what, "the deadline passed before it could be asked")
         try:
@@ -164,7 +164,7 @@ class SqliteDatastore:
 
     def _roll_back(self) -> None:
         if self._connection is not None and self._connection.in_transaction:
-            with suppress(sqlite3.Error):  # what sqlite cannot roll back, closing does
+            with suppress(sqlite3.Error):  # closing rolls back what sqlite cannot
                 self._connection.execute("ROLLBACK")
                 return
             self._disconnect()
@@ -213,14 +213,14 @@ def _newest(connection: sqlite3.Connection) -> int:
 
 
 def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
-    # A list comes in one page, whatever its limit: the reader has it all at once, and its revision is one.
+    # A list is one page, whatever its limit: everything is read in one transaction.
     columns = "SELECT path, revision, value FROM record WHERE kind = ?"
     if isinstance(query, Get):
         found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, _encode_path(query.key.path)))
     elif not query.within:
         found = connection.execute(f"{columns} ORDER BY path", (query.kind.name,))
     else:
-        # Nothing sorts between a path and its continuation but the separator.
+        # Only longer paths sort between a path with the separator and one with the character after it.
         prefix = _encode_path(query.within)
         bounds = (query.kind.name, prefix, prefix + _AFTER_SEPARATOR)
         found = connection.execute(f"{columns} AND path >= ? AND path < ? ORDER BY path", bounds)
@@ -243,8 +243,8 @@ def _write(connection: sqlite3.Connection, revision: int, kind: str, path: str, 
 def _changes(
     connection: sqlite3.Connection, seen: Mapping[str, int]
 ) -> tuple[int, list[tuple[int, str, str, bytes | None]] | None]:
-    # The newest revision, and every change after the oldest one seen; None when some are no longer kept. Revisions
-    # have no gaps, so counting tells. It tells too when a revision is not of this file.
+    # The newest revision, and every change after the oldest one seen; None if some are no longer kept. Revisions have
+    # no gaps, so the count shows that. It also shows a revision that this file never had.
     connection.execute("BEGIN")
     newest = _newest(connection)
     oldest = min(seen.values(), default=newest)
@@ -265,12 +265,12 @@ def _key(kind: Kind[object], path: str) -> Key[object]:
 
 
 def _number_of(revision: Revision) -> int:
-    # A revision that this store never gave is older than everything, so nothing is concluded from it.
+    # A text that is no revision of this store counts as older than every revision.
     return int(revision) if revision.isascii() and revision.isdigit() else -1
 
 
 def _primary_code(error: sqlite3.Error) -> int:
-    # Errors that the module itself raises have no code.
+    # Errors that the sqlite3 module raises by itself have no code.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 

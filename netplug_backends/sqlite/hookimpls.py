@@ -20,7 +20,7 @@ __all__ = ["netplug_describe", "netplug_open_datastore"]
 def netplug_open_datastore(
     name: str, settings: DatastoreSettings, clock: Clock
 ) -> AbstractContextManager[Datastore] | None:
-    """The store in the file that ``sqlite_path`` names; nothing is opened before the first call."""
+    """The datastore in the file that ``sqlite_path`` names; the first call opens it."""
     if name != "sqlite":
         return None
     from contextlib import closing

@@ -1,8 +1,7 @@
-"""The database file: made once, checked whenever it is opened.
+"""The database file: created once, and checked whenever it is opened. ``datastore`` calls it.
 
-``datastore`` opens its connection here. Many processes may open a path that does not exist yet; one of them makes the
-tables, the others wait for it, and a death in between leaves a file that the next one completes. A file of a newer
-release, or of something else, is refused and left as it is.
+Several processes may open a path that does not exist: one of them creates the tables and the others wait. If it dies
+meanwhile, the next one completes the file. A file of a newer release or of another program is refused and not changed.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from netplug_core.errors import ConfigurationError
 __all__ = ["SCHEMA_VERSION", "open_database"]
 
 SCHEMA_VERSION = 1
-"""What ``PRAGMA user_version`` says of a file that this release made."""
+"""The ``PRAGMA user_version`` of a file that this release creates."""
 
-# ``record`` is what is stored, ``change`` what a watch tells. Their revisions are one count without gaps. The paths
-# are joined by a character below all others, so that their order is that of the tuples and a prefix is a range.
+# ``record`` has the stored records, ``change`` the changes for watches. Both count revisions together, without gaps. A
+# path's segments are joined by a character below all others, so texts sort like the tuples and a prefix is a range.
 _TABLES = (
     """CREATE TABLE record (
         kind TEXT NOT NULL, path TEXT NOT NULL, revision INTEGER NOT NULL, value BLOB NOT NULL,
@@ -33,11 +32,11 @@ _RETRY_S = 0.005
 
 
 def open_database(path: str, *, deadline: Deadline) -> sqlite3.Connection:
-    """A connection to the database at the path, made if there is none, that waits for locks until the deadline.
+    """A connection to the database at the path, which is created if it is missing; it waits for locks by the deadline.
 
     Raises:
-        ConfigurationError: the file is of a newer release, or of something else.
-        OSError, sqlite3.Error: it cannot be made, opened or read.
+        ConfigurationError: the file is of a newer release, or of another program.
+        OSError, sqlite3.Error: it cannot be created, opened or read.
     """
     if not os.path.exists(path):
         _make_file(path)
@@ -61,8 +60,8 @@ def _check(connection: sqlite3.Connection, path: str, deadline: Deadline) -> Non
 
 
 def _make_file(path: str) -> None:
-    # Made before sqlite sees it, so that it (and with it the log files beside it) is never readable by others. Made
-    # without being opened: closing a descriptor would drop the locks of every other connection of this process.
+    # Created before sqlite opens it, so that the file, and the log files beside it, are never readable by others. It is
+    # not opened: closing a descriptor would release the locks of every other connection of this process.
     os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
     with suppress(FileExistsError):
         os.mknod(path, mode=0o600)
@@ -79,7 +78,7 @@ def _make_tables(connection: sqlite3.Connection, path: str, deadline: Deadline) 
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: str) -> None:
-    # One statement, so that another process making the tables is seen entirely or not at all.
+    # One statement, so that the tables of another process are seen all or not at all.
     state = "SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version"
     version, tables = connection.execute(state).fetchone()
     if version == 0 and tables:
@@ -87,7 +86,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection, deadline: Deadline) -> None:
-    # The mode stays in the file. sqlite does not wait here: two processes that switch at once could wait for ever.
+    # The file keeps the mode. sqlite does not wait for this lock: two processes that switch at once could deadlock.
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")

@@ -1,8 +1,8 @@
-"""Where the API answers, and how we prove who we are: from kubeconfigs, an API root, or a pod's own account.
+"""Finds the API server and our credentials: in kubeconfigs, from an API root, or in a pod's service account.
 
-``client`` asks for the :class:`Access` before every request. Files are looked at each time (one ``stat``) and read
-again when they changed, so that a renewed token or certificate is used without a restart. Who has an access keeps it
-while what it was made from makes no sense: somebody is in the middle of writing that.
+``apiclient`` calls it before every request. Each time the files are checked (one ``stat`` each) and read again if they
+have changed, so a renewed token or certificate is used without a restart. If a changed file is unusable, the earlier
+access stays in use: the file may be half written.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class _LoadedAccess:
 
     @property
     def has_changed(self) -> bool:
-        """Whether a file that it was made from looks different now."""
+        """Whether a file that it was read from has changed."""
         return any(find_file_stamp(path) != known for path, known in self.stamps.items())
 
     def has_expired(self, clock: Clock) -> bool:
-        """Whether whoever gave the credentials said that they would not be good any more."""
+        """Whether the credentials have reached their expiry time."""
         return self.access.expires_ns is not None and clock.now_ns() >= self.access.expires_ns
 
 
 @define
 class AccessSource:
-    """The access that some settings lead to, as it is now. Any number of threads may ask at once.
+    """The current access for some settings, for any number of threads.
 
-    ``environ`` says where a pod finds the API, and where the user's own kubeconfig is.
+    ``environ`` is the environment: it has the API's address in a pod, and the user's home folder.
     """
 
     settings: KubernetesAccess
@@ -63,18 +63,18 @@ class AccessSource:
     _loading: Lock = field(factory=Lock, init=False, repr=False, eq=False)
 
     def current(self, *, deadline: Deadline) -> ApiAccess:
-        """The access; read again if a file that it was made from has changed, or if its time is over.
+        """The access; read again if one of its files has changed, or if the credentials have expired.
 
-        What was read again is another object, also where it says the same: a file may have new content under its name.
+        An access that was read again is another object even if it is equal: its files may have new contents.
 
         Raises:
-            ConfigurationError: there is none, or a file it needs cannot be read or makes no sense.
-            Unavailable: whoever has to be asked for credentials did not answer by the deadline.
+            ConfigurationError: there is none, or a file cannot be read or decoded.
+            Unavailable: the source of the credentials did not answer by the deadline.
         """
         loaded = self._loaded
         if loaded is not None and not loaded.has_expired(deadline.clock) and not loaded.has_changed:
             return loaded.access
-        # One asks for all: a program is not run by every thread that comes to need what it gives.
+        # One thread loads for all, so that a credential program is not run once per thread.
         if not self._loading.acquire(timeout=deadline.remaining_s):
             raise Unavailable(self.origin, "another call is still waiting for credentials")
         try:
@@ -84,27 +84,27 @@ class AccessSource:
 
     @property
     def server(self) -> str:
-        """Where the API is; nobody is asked for credentials. Errors are those of ``current``."""
+        """The API's URL; credentials are not fetched. Errors are those of ``current``."""
         return self._configured_access(FileReader()).server
 
     def invalidate(self, refused: ApiAccess) -> None:
-        """Read everything again when next asked, unless somebody did since that access, which was refused."""
+        """Discard an access that the server refused, unless another thread has replaced it already."""
         loaded = self._loaded
         if loaded is not None and loaded.access is refused:
             self._loaded = None
 
     @property
     def origin(self) -> str:
-        """What people call the place that the access is from."""
+        """Where the access comes from, as error texts name it."""
         place, _ = self._find_origin()
-        return "k8s_api_root" if "@" in place else place  # a URL may be written with a password
+        return "k8s_api_root" if "@" in place else place  # a URL may contain a password
 
     def _reloaded(self, deadline: Deadline) -> ApiAccess:
-        loaded = self._loaded  # which may be another thread's by now
+        loaded = self._loaded  # another thread may have replaced it
         if loaded is None or loaded.has_expired(deadline.clock):
             loaded = self._loaded = self._load(deadline)
         elif loaded.has_changed:
-            with suppress(ConfigurationError):  # half of a rotation is done: the next call looks again
+            with suppress(ConfigurationError):  # a rotation is half done: the next call tries again
                 loaded = self._loaded = self._load(deadline)
         return loaded.access
 
@@ -122,12 +122,12 @@ class AccessSource:
         return _LoadedAccess(access, read.stamps)
 
     def _configured_access(self, reader: FileReader) -> ApiAccess:
-        """What the settings say, before anybody is asked."""
+        """The access that the settings name, before credentials are fetched."""
         _, load = self._find_origin()
         access = load(reader)
         if self.settings.skips_tls_verification:
             access = evolve(access, verification=TlsVerification.SKIPPED)
-        parse_scheme(access.server)  # before anybody can see an address that has a password in it
+        parse_scheme(access.server)  # refuses a URL with a password before it is shown anywhere
         return access
 
     def _find_origin(self) -> tuple[str, Callable[[FileReader], ApiAccess]]:
@@ -181,10 +181,10 @@ class AccessSource:
 
 
 def _is_header_text(token: str) -> bool:
-    """Whether a header can hold a token; the library would show the one that it cannot."""
+    """Whether a header can contain a token; the library's error would show one that it cannot."""
     return token.isascii() and token.isprintable()
 
 
 def _kubeconfig_paths(text: str) -> tuple[str, ...]:
-    """The files that a setting names: one, or several with colons between them, as ``KUBECONFIG`` may."""
+    """The files that a setting names: one, or several separated by colons, as in ``KUBECONFIG``."""
     return (text,) if os.path.exists(text) else tuple(filter(None, text.split(os.pathsep))) or (text,)

@@ -1,8 +1,8 @@
-"""Tokens that an identity provider gives: the ``kubernetes`` package asks for them, as it knows the providers.
+"""Fetches a token from an identity provider (``auth-provider`` in a kubeconfig), with the ``kubernetes`` package.
 
-Loading it costs more than everything else that a call does, so this module is loaded where a kubeconfig names one only
-(``auth-provider``; programs are asked by ``program``). The package knows of no deadline, so it is left behind where it
-takes too long; and it is shown nothing but the provider, lest it put certificates and keys into files.
+Loading that package takes longer than everything else in a call, so this module is loaded only if a kubeconfig names a
+provider. The package has no timeout: a thread calls it, and is abandoned at the deadline. The package gets only the
+provider's part of the kubeconfig, because it writes certificates and keys that it sees into files.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ _CERTIFICATE_AUTHORITY = "idp-certificate-authority"
 
 
 def fetch_provider_token(provider: KubeconfigEntry, access: ApiAccess, deadline: Deadline) -> ApiAccess:
-    """The access with the token that a provider gives.
+    """The access with a token from a provider.
 
     Raises:
-        ConfigurationError: it gives none.
-        Unavailable: it did not answer by the deadline, or in a way that the package does not know.
+        ConfigurationError: the provider gives none.
+        Unavailable: it did not answer by the deadline, or its answer cannot be used.
     """
     answer: list[str | Exception] = []
 
-    def ask() -> None:
+    def fetch() -> None:
         try:
             answer.append(_authorization_header(provider))
-        except Exception as error:  # noqa: BLE001  # it belongs to the thread that asked
+        except Exception as error:  # noqa: BLE001  # the waiting thread judges it
             answer.append(error)
 
-    given_s = deadline.remaining_s
-    thread = Thread(target=ask, name=f"ask {provider.where}", daemon=True)
+    timeout_s = deadline.remaining_s
+    thread = Thread(target=fetch, name=f"fetch credentials of {provider.where}", daemon=True)
     thread.start()
-    thread.join(given_s)
+    thread.join(timeout_s)
     if not answer:
-        raise Unavailable(provider.where, f"the provider gave no credentials within {given_s:.1f} s")
+        raise Unavailable(provider.where, f"the provider gave no credentials within {timeout_s:.1f} s")
     match answer[0]:
         case ConfigurationError() as error:
             raise error
         case ConfigException() as error:
-            # After its first line it says what it ran, and what that said.
+            # Later lines show the command and its output.
             accepted = f"its credentials cannot be had: {str(error).partition(chr(10))[0]}"
             raise ConfigurationError(provider.where, "…", accepted) from None
         case Exception() as error:
-            # Its text may be the provider's, and quote what it was sent.
+            # Its text may be the provider's and quote what was sent.
             raise Unavailable(provider.where, f"the provider gave no credentials: {type(error).__name__}") from None
         case header:
             scheme, _, token = header.partition(" ")
@@ -65,30 +65,30 @@ def fetch_provider_token(provider: KubeconfigEntry, access: ApiAccess, deadline:
 
 
 def _authorization_header(provider: KubeconfigEntry) -> str:
-    """What the package would send to say who we are."""
+    """The Authorization header that the package would send."""
     with ExitStack() as stack:
         user = {"auth-provider": _provider_config(provider, stack)}
         document = {
             "current-context": "it",
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-            "clusters": [{"name": "it", "cluster": {"server": "http://it"}}],  # in plain, so nothing is prepared for it
+            "clusters": [{"name": "it", "cluster": {"server": "http://it"}}],  # http, so that no TLS files are prepared
             "users": [{"name": "it", "user": user}],
         }
-        given = Configuration()
+        configuration = Configuration()
         load: Callable[..., None] = load_kube_config_from_dict  # it has no types
-        load(document, client_configuration=given, persist_config=False)
-    # Releases of the package differ in what they call it, and agree on what is sent.
-    return given.auth_settings().get("BearerToken", {}).get("value") or ""
+        load(document, client_configuration=configuration, persist_config=False)
+    # The package's releases name the setting differently, but all of them have it here.
+    return configuration.auth_settings().get("BearerToken", {}).get("value") or ""
 
 
 def _provider_config(provider: KubeconfigEntry, stack: ExitStack) -> dict[str, object]:
-    """What is said of a provider, and always whom to trust: else the package would believe whoever answers."""
-    import certifi  # not above: of the two it is the package whose absence is to be told
+    """A provider's configuration with a certificate authority: without one the package verifies no certificate."""
+    import certifi  # not at the top: if `kubernetes` is missing too, the error must name that
 
     if not provider.members.get("config"):
         return dict(provider.members)
     config = provider.entry("config")
     path = config.pem(_CERTIFICATE_AUTHORITY).open_path(stack) or certifi.where()
-    told = {**config.members, _CERTIFICATE_AUTHORITY: path}
-    told.pop(f"{_CERTIFICATE_AUTHORITY}-data", None)
-    return {**provider.members, "config": told}
+    members = {**config.members, _CERTIFICATE_AUTHORITY: path}
+    members.pop(f"{_CERTIFICATE_AUTHORITY}-data", None)
+    return {**provider.members, "config": members}

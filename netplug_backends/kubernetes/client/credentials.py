@@ -1,4 +1,4 @@
-"""Who we are to the API server, and how files that say so are read. ``access`` finds them, ``transport`` uses them."""
+"""The API server's address and our credentials, as values, and how their files are read. ``access`` finds them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 FileStamp = tuple[int, int, int]
-"""How a file looks from outside: it has another one when its content has changed."""
+"""Modification time, size and inode of a file: they change with its content."""
 
 
 class TlsVerification(enum.Enum):
-    """Whether the server must prove who it is. Only an explicit wish of the user's switches it off."""
+    """Whether the server's certificate is verified. Only an explicit setting switches it off."""
 
     REQUIRED = "required"
     SKIPPED = "skipped"
@@ -38,9 +38,9 @@ class TlsVerification(enum.Enum):
 
 @frozen(kw_only=True)
 class Pem:
-    """A certificate, a key or several of them: in a file, or as they are. Empty: there is none.
+    """Certificates or a key, in a file or as data; empty if there are none.
 
-    ``where`` is the place that says so, where it is not the user who named the file.
+    ``where`` is the place in a kubeconfig that names them, for error texts.
     """
 
     path: str = ""
@@ -52,11 +52,11 @@ class Pem:
 
     @property
     def label(self) -> str:
-        """What people call it in an error."""
+        """How error texts name it."""
         return describe_file(self.where, self.path)
 
     def open_path(self, stack: ExitStack) -> str:
-        """A path that a library can read until the stack ends; data get one that leads to memory and to no disk."""
+        """A path from which a library can read until the stack ends; data is in a memory file, never on a disk."""
         if not self.data:
             return self.path
         number = os.memfd_create("netplug", os.MFD_CLOEXEC)
@@ -68,11 +68,11 @@ class Pem:
 
 @frozen(kw_only=True)
 class ApiAccess:
-    """The API's address, whom to trust there, and our credentials.
+    """The API server's address, the trusted authority, and our credentials.
 
-    ``tls_server_name`` is the name that the server's certificate must have where that is not the address's. ``login``
-    asks somebody for the credentials by the deadline; None where they are all here. They are valid until
-    ``expires_ns``, if that is known.
+    ``tls_server_name`` is the name that the server's certificate must have, if it is not the address's.
+    ``fetch_credentials`` gets the credentials from a program or a provider by the deadline; None if they are complete.
+    They are valid until ``expires_ns``, if that is known.
     """
 
     server: str
@@ -87,68 +87,68 @@ class ApiAccess:
 
     @property
     def pem_files(self) -> tuple[Pem, ...]:
-        """What the connection itself is made with and is in files."""
+        """The certificates and keys that are in files."""
         return tuple(pem for pem in (self.certificate_authority, self.certificate, self.key) if pem.path)
 
 
 class FileReader:
-    """Reads small files and remembers how they looked."""
+    """Reads small files and records their stamps."""
 
     def __init__(self) -> None:
         self.stamps: dict[str, FileStamp | None] = {}
 
     def record_stamp(self, path: str) -> FileStamp | None:
-        """Remember how a file looks now; None where it cannot be seen."""
+        """Record a file's stamp; None if the file cannot be found."""
         found = self.stamps[path] = find_file_stamp(path)
         return found
 
     def check_pem(self, pem: Pem) -> None:
-        """Remember how the file of a certificate or a key looks; errors as for ``bytes``."""
+        """Record the stamp of a certificate or key file, which must be readable; errors as for ``read_bytes``."""
         self.read_bytes(pem.path, pem.where)
 
     def read_bytes(self, path: str, where: str = "") -> bytes:
-        """What a file holds; ``where`` is the place that names it, if that is not the user.
+        """A file's content; ``where`` is the place in a kubeconfig that names the file.
 
         Raises:
             ConfigurationError: it cannot be read.
         """
-        self.record_stamp(path)  # before reading: a change in between is seen at the next call
+        self.record_stamp(path)  # before reading, so that the next call sees a change in between
         try:
             with open(path, "rb") as file:
                 return file.read()
-        except (OSError, ValueError) as error:  # the latter where no file can have that name
+        except (OSError, ValueError) as error:  # ValueError: no file can have that name
             label, reason = describe_file(where, path), getattr(error, "strerror", "") or str(error)
             raise ConfigurationError(label, reason, "a readable file is expected") from error
 
     def read_text(self, path: str, where: str = "") -> str:
-        """The text that a file holds, without the white space around it; arguments and errors as for ``bytes``."""
+        """A file's text without surrounding white space; arguments and errors as for ``read_bytes``."""
         try:
             return self.read_bytes(path, where).decode().strip()
         except UnicodeDecodeError:
-            # Not as its cause, whose text would be the file's.
+            # Without the cause: its text contains the file's.
             raise ConfigurationError(describe_file(where, path), "", "a text file is expected") from None
 
     def read_token(self, path: str, where: str = "") -> str:
-        """The token that a file holds; arguments and errors as for ``text``, and an empty file is refused."""
+        """The token in a file; arguments and errors as for ``read_text``, and an empty file is refused."""
         token = self.read_text(path, where)
-        if not token:  # it is being written, perhaps; without it we would be somebody else
+        if not token:  # it may be half written; without a token the server would take us for an anonymous user
             raise ConfigurationError(describe_file(where, path), "", "a token is expected")
         return token
 
 
 def describe_file(where: str, path: str) -> str:
-    """What people call a file that a place names; one of the two may be empty."""
+    """How error texts name a file; the place or the path may be empty."""
     return f"{where} ({path})" if where and path else where or path
 
 
 def parse_scheme(server: str) -> str:
-    """Whether an address of an API is one of ``http`` or ``https``.
+    """The scheme of an API server's URL: ``http`` or ``https``.
 
     Raises:
-        ConfigurationError: it is of neither; or it has a user or a password in it, which is not shown.
+        ConfigurationError: it has another one, or contains a user or a password, which is not shown.
     """
-    shown = "…" if "@" in server else server  # before it stands a password, perhaps
-    with suppress(ValueError):  # brackets that are not closed, or no number where a port should be
+    shown = "…" if "@" in server else server  # it may contain a password
+    with suppress(ValueError):  # brackets that are not closed, or a port that is not a number
         address = urlsplit(server)
         is_place = is_host(address.hostname or "") and address.port != 0 and "@" not in address.netloc
         if address.scheme in ("http", "https") and is_place and _is_path(address.path):
@@ -158,7 +158,7 @@ def parse_scheme(server: str) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Whether a server may be called that: by a name in any language, or by an address."""
+    """Whether a text is a host: a name in any language, or an address."""
     try:
         text.encode("idna")
     except ValueError:
@@ -171,7 +171,7 @@ def _is_path(text: str) -> bool:
 
 
 def find_file_stamp(path: str) -> FileStamp | None:
-    """How a file looks now; None where it cannot be seen."""
+    """A file's stamp; None if the file cannot be found."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -1,8 +1,7 @@
-"""Credentials that a program gives: the one that a kubeconfig names with ``exec``, asked as ``kubectl`` asks it.
+"""Runs the credential program that a kubeconfig names with ``exec``, as ``kubectl`` does. Loaded by need.
 
-The ``kubernetes`` package could ask it too; but it waits as long as the program likes, and puts certificates and keys
-into files that it removes when a process ends in its own time, which the plugin's does not. Loaded only where a
-kubeconfig names a program.
+The ``kubernetes`` package could run it too. But it has no timeout, and it writes certificates and keys into files that
+it removes only at a regular exit of the process, which the plugin does not have.
 
 Source: Kubernetes, "client-go credential plugins", and the API group ``client.authentication.k8s.io``.
 """
@@ -33,11 +32,11 @@ _KIND = "ExecCredential"
 def run_exec_plugin(
     exec_config: KubeconfigEntry, cluster: KubeconfigEntry, access: ApiAccess, deadline: Deadline
 ) -> ApiAccess:
-    """The access with the credentials that a program gives.
+    """The access with the credentials from a program.
 
     Raises:
-        ConfigurationError: it cannot be run, or gives none; what it said is not shown.
-        Unavailable: it did not answer by the deadline, and is killed with its session.
+        ConfigurationError: it cannot be run, or returns no credentials; its output is not shown.
+        Unavailable: it did not end by the deadline; it is killed with its session.
     """
     version = exec_config.text("apiVersion")
     if version not in _VERSIONS:
@@ -47,7 +46,7 @@ def run_exec_plugin(
     request = {"apiVersion": version, "kind": _KIND, "spec": _spec(exec_config, cluster, access)}
     try:
         text = json.dumps(request)
-    except (TypeError, ValueError, RecursionError):  # YAML can say more than JSON
+    except (TypeError, ValueError, RecursionError):  # YAML has values that JSON has not
         raise ConfigurationError(f"{cluster.where}.extensions", "…", "what JSON can say is expected") from None
     return _with_credentials(access, _status(exec_config, version, _output(exec_config, text, deadline)))
 
@@ -55,50 +54,50 @@ def run_exec_plugin(
 def _spec(exec_config: KubeconfigEntry, cluster: KubeconfigEntry, access: ApiAccess) -> dict[str, object]:
     if exec_config.members.get("provideClusterInfo") is not True:
         return {"interactive": False}
-    told: dict[str, object] = {"server": access.server}
+    cluster_info: dict[str, object] = {"server": access.server}
     if access.tls_server_name:
-        told["tls-server-name"] = access.tls_server_name
+        cluster_info["tls-server-name"] = access.tls_server_name
     if access.verification is TlsVerification.SKIPPED:
-        told["insecure-skip-tls-verify"] = True
+        cluster_info["insecure-skip-tls-verify"] = True
     if access.certificate_authority:
         authority = access.certificate_authority
         data = authority.data or FileReader().read_bytes(authority.path, authority.where)
-        told["certificate-authority-data"] = base64.b64encode(data).decode()
+        cluster_info["certificate-authority-data"] = base64.b64encode(data).decode()
     for extension in cluster.entries("extensions"):
         if extension.text("name") == f"{_API_GROUP}/exec":
-            told["config"] = extension.members.get("extension")
-    return {"interactive": False, "cluster": told}
+            cluster_info["config"] = extension.members.get("extension")
+    return {"interactive": False, "cluster": cluster_info}
 
 
 def _output(exec_config: KubeconfigEntry, request: str, deadline: Deadline) -> bytes:
     command = exec_config.text("command")
-    if os.path.dirname(command) and exec_config.folder:  # one that is named with a folder lies beside the kubeconfig
+    if os.path.dirname(command) and exec_config.folder:  # a path with a folder is relative to the kubeconfig
         command = os.path.join(exec_config.folder, command.removeprefix("./"))
-    told = {"KUBERNETES_EXEC_INFO": request}
-    told |= {variable.text("name"): variable.text("value") for variable in exec_config.entries("env")}
-    given_s = deadline.remaining_s
+    environ = {**os.environ, "KUBERNETES_EXEC_INFO": request}
+    environ |= {variable.text("name"): variable.text("value") for variable in exec_config.entries("env")}
+    timeout_s = deadline.remaining_s
     try:
         process = subprocess.Popen(
             [command, *exec_config.texts("args")],
-            env={**os.environ, **told},
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # it may say anything there
-            start_new_session=True,  # so that it ends with whatever it has started itself
+            stderr=subprocess.DEVNULL,  # it may contain secrets
+            start_new_session=True,  # so that its own processes are killed with it
         )
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         raise ConfigurationError(f"{exec_config.where}.command", command, f"it cannot be run: {reason}") from error
     with process:
         try:
-            output, _ = process.communicate(timeout=given_s)
+            output, _ = process.communicate(timeout=timeout_s)
         except BaseException as error:
-            with suppress(OSError):  # it may be gone, or somebody else's by now
+            with suppress(OSError):  # it may have ended meanwhile
                 os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             what = f"{exec_config.where}: the program {command}"
-            raise Unavailable(what, f"it gave no credentials within {given_s:.1f} s") from None
+            raise Unavailable(what, f"it gave no credentials within {timeout_s:.1f} s") from None
     if process.returncode:
         raise _plugin_failed(exec_config, f"it ended with {process.returncode}, and what it said is not shown")
     return output
@@ -119,15 +118,15 @@ def _with_credentials(access: ApiAccess, status: KubeconfigEntry) -> ApiAccess:
     if not (token or certificate) or bool(certificate) is not bool(key):
         accepted = "a token, or clientCertificateData and clientKeyData, are expected"
         raise ConfigurationError(status.where, "…", accepted)
-    given = evolve(access, token=token, expires_ns=_expiry(status))
+    renewed = evolve(access, token=token, expires_ns=_expiry(status))
     if not certificate:
-        return given
+        return renewed
     names = (f"{status.where}.{name}" for name in ("clientCertificateData", "clientKeyData"))
     pair = (
         Pem(data=text.encode(errors="replace"), where=where)
         for text, where in zip((certificate, key), names, strict=True)
     )
-    return evolve(given, certificate=next(pair), key=next(pair))
+    return evolve(renewed, certificate=next(pair), key=next(pair))
 
 
 def _expiry(status: KubeconfigEntry) -> int | None:

@@ -1,7 +1,7 @@
-"""Kubeconfigs: one file, several that are merged, or the text of one, made into the access of one context.
+"""Reads kubeconfigs: one file, several that are merged, or a text; the result is the access of one context.
 
-A user whose credentials a program or a provider gives gets an access that asks those; ``access`` has it do so. PyYAML
-does not have to be installed where every file is JSON, nor the ``kubernetes`` package where none names a provider.
+If a program or a provider gives the user's credentials, ``access`` fetches them later. PyYAML is needed only for files
+that are not JSON, and the ``kubernetes`` package only for a provider.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _MAX_DEPTH = 10_000
 
 
 def from_files(paths: Sequence[str], context: str, reader: FileReader) -> ApiAccess:
-    """The access that some files give together, as ``kubectl`` merges them.
+    """The access of some files, merged as ``kubectl`` merges them.
 
-    What one file says of a cluster, a context or a user is all that is said of it, and the first file wins; a file
-    that is not there says nothing. An empty ``context`` is the one that the files call current.
+    The first file with a cluster, a context or a user of a name defines it completely; missing files are skipped. If
+    ``context`` is empty, it is the files' current context.
 
     Raises:
-        ConfigurationError: no file is there, or what they say makes no sense; no secret is part of the error.
+        ConfigurationError: no file exists, or a file cannot be decoded; no error contains a secret.
     """
-    there = [path for path in paths if reader.record_stamp(path) is not None] or paths[:1]
+    existing = [path for path in paths if reader.record_stamp(path) is not None] or paths[:1]
     parts = (
         KubeconfigEntry(path, _parse(path, reader.read_text(path)), os.path.dirname(os.path.abspath(path)))
-        for path in there
+        for path in existing
     )
     return _context_access(tuple(parts), context, reader)
 
 
 def from_text(text: str, where: str, context: str, reader: FileReader) -> ApiAccess:
-    """The access that the text of a kubeconfig gives, which people know as ``where``; errors as for ``from_files``."""
+    """The access of a kubeconfig's text; error texts name it ``where``. Errors as for ``from_files``."""
     return _context_access((KubeconfigEntry(where, _parse(where, text), ""),), context, reader)
 
 
@@ -100,17 +100,17 @@ def _describe_files(kubeconfigs: Sequence[KubeconfigEntry]) -> str:
 
 
 def _with_user(access: ApiAccess, user: KubeconfigEntry, cluster: KubeconfigEntry, reader: FileReader) -> ApiAccess:
-    """The access of a user; one of whom nothing is said is nobody, as for ``kubectl``."""
+    """The access of a user; a user without credentials is anonymous, as with ``kubectl``."""
     user.refuse_unsupported("as", "as-groups", "as-uid", "as-user-extra", "username", "password")
     certificate, key = user.pem("client-certificate"), user.pem("client-key")
     if bool(certificate) is not bool(key):
         present, missing = ("client-certificate", "client-key") if certificate else ("client-key", "client-certificate")
         raise ConfigurationError(f"{user.where}.{missing}", "", f"it is needed beside {present}")
     token_file = user.path("tokenFile")
-    # A file wins over the text beside it, which may be what the file was when somebody copied it.
+    # The file wins over the member, which may be an old copy of it.
     token = reader.read_token(token_file, f"{user.where}.tokenFile") if token_file else user.text("token")
     identified = evolve(access, token=token, certificate=certificate, key=key)
-    if token:  # it goes before any program or provider
+    if token:  # it wins over a program or a provider
         return identified
     if user.members.get("exec"):
         from netplug_backends.kubernetes.client.exec_plugin import run_exec_plugin
@@ -131,14 +131,14 @@ def _fetch_provider_token(provider: KubeconfigEntry, access: ApiAccess, deadline
 
 
 def _parse(where: str, text: str) -> Mapping[str, object]:
-    """The mapping that a kubeconfig is. One in JSON, as ours is written, is read without the YAML library."""
+    """A kubeconfig as a mapping. One in JSON, which our installer writes, is read without the YAML library."""
     try:
         parsed = json.loads(text)
     except ValueError:
         parsed = _parse_yaml(where, text)
     except RecursionError:
         raise ConfigurationError(where, "…", "it is nested too deeply") from None
-    if parsed is None:  # an empty file, which says as little as one that is not there
+    if parsed is None:  # an empty file counts as a missing one
         return {}
     if not isinstance(parsed, Mapping):
         raise ConfigurationError(where, describe_type(parsed), "a kubeconfig is expected")
@@ -151,7 +151,7 @@ def _parse_yaml(where: str, text: str) -> object:
     except ModuleNotFoundError as error:
         raise _not_installed(where, error) from error
     parser: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    # Times stay text, as they do for whoever else reads kubeconfigs.
+    # Times stay texts, as for other readers of kubeconfigs.
     resolvers = {
         first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
         for first, known in parser.yaml_implicit_resolvers.items()
@@ -159,21 +159,21 @@ def _parse_yaml(where: str, text: str) -> object:
     loader = cast("type[yaml.SafeLoader]", type("Loader", (parser,), {"yaml_implicit_resolvers": resolvers}))
     try:
         _refuse_depth(text, yaml.parse(text, Loader=parser))
-        return yaml.load(text, Loader=loader)  # noqa: S506  # it is a safe one
+        return yaml.load(text, Loader=loader)  # noqa: S506  # a subclass of SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # Its own text would quote the line, which may hold a token.
+        # The library's text quotes the line, which may contain a token.
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "…"
         raise ConfigurationError(where, line, "YAML is expected") from None
 
 
 def _refuse_depth(text: str, events: Iterator[object]) -> None:
-    """Return unless a text is nested so deeply that the library, which looks no further, ends the whole process.
+    """Refuse a text that is nested so deeply that the C library would overflow its stack and end the process.
 
     Raises:
-        RecursionError: it is.
+        RecursionError: it is nested too deeply.
     """
-    if len(text) < _MAX_DEPTH:  # every level takes a letter
+    if len(text) < _MAX_DEPTH:  # each level takes a character
         return
     depth = 0
     for event in events:

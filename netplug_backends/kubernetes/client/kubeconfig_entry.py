@@ -1,6 +1,6 @@
-"""The objects that a kubeconfig is made of, and how their members are read; errors name a place, never a secret.
+"""Objects in a kubeconfig and how their members are read. Errors name the place, and never contain a secret.
 
-``kubeconfig`` finds them, and hands some on to ``program`` and ``provided``.
+``kubeconfig`` finds them and passes some to ``exec_plugin`` and ``auth_provider``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _TYPE_NAMES = {
 
 @frozen
 class KubeconfigEntry:
-    """One object of a kubeconfig; errors name its place. Files that it names lie in ``folder``."""
+    """One object of a kubeconfig; errors name its place. Relative paths in it are relative to ``folder``."""
 
     where: str
     members: Mapping[str, object] = field(repr=False)
     folder: str
 
     def text(self, name: str) -> str:
-        """The text that a member is; empty where there is none."""
+        """A member that is a text; empty if it is missing."""
         value = self.members.get(name)
         if value is None:
             return ""
@@ -45,19 +45,19 @@ class KubeconfigEntry:
         return value
 
     def path(self, name: str) -> str:
-        """The file that a member names; empty where it names none."""
+        """The path of the file that a member names; empty if it is missing."""
         path = self.text(name)
         return os.path.join(self.folder, path) if path else ""
 
     def pem(self, name: str) -> Pem:
-        """A file, or base64 of its content in the member that ends in ``-data``, which wins."""
+        """Certificates or a key: a file, or base64 in the member that ends in ``-data``, which wins."""
         encoded = self.text(f"{name}-data")
         if not encoded:
             return Pem(path=self.path(name), where=f"{self.where}.{name}")
         where = f"{self.where}.{name}-data"
         try:
-            data = base64.b64decode("".join(encoded.split()), validate=True)  # it may be folded into lines
-        except ValueError:  # which it also is where there is a letter that base64 does not know at all
+            data = base64.b64decode("".join(encoded.split()), validate=True)  # it may have line breaks
+        except ValueError:
             data = b""
         if not data:
             # The value may be a key: it is not shown.
@@ -65,26 +65,26 @@ class KubeconfigEntry:
         return Pem(data=data, where=where)
 
     def entry(self, name: str) -> KubeconfigEntry:
-        """The object that a member is."""
+        """A member that is an object."""
         value = self.members.get(name)
         if not isinstance(value, Mapping):
             raise ConfigurationError(f"{self.where}.{name}", describe_type(value), "a mapping is expected")
         return KubeconfigEntry(f"{self.where}.{name}", cast("Mapping[str, object]", value), self.folder)
 
     def entries(self, name: str) -> tuple[KubeconfigEntry, ...]:
-        """The objects of the list that a member is; none where there is no list."""
+        """The objects in a list; empty if it is missing."""
         items = {f"{name}[{position}]": item for position, item in enumerate(self._items(name))}
         whole = KubeconfigEntry(self.where, items, self.folder)
         return tuple(map(whole.entry, items))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The texts of the list that a member is; none where there is no list."""
+        """The texts in a list; empty if it is missing."""
         items = {f"{name}[{position}]": item for position, item in enumerate(self._items(name))}
         whole = KubeconfigEntry(self.where, items, self.folder)
         return tuple(map(whole.text, items))
 
     def refuse_unsupported(self, *names: str) -> None:
-        """What a kubeconfig can say and this client does not do; passing it over would be to act as somebody else."""
+        """Refuse members that this client does not support: ignoring them would mean another identity."""
         for name in names:
             if self.members.get(name):
                 raise ConfigurationError(f"{self.where}.{name}", "…", "it is not supported; leave it out")
@@ -99,7 +99,7 @@ class KubeconfigEntry:
 
 
 def describe_type(value: object) -> str:
-    """What people call a value of that type; never the value, which may be a secret."""
+    """The type of a value, for error texts; the value itself may be a secret."""
     if value is None:
         return ""
     return _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")

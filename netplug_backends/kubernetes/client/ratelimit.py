@@ -1,4 +1,4 @@
-"""How many requests one client may send: a bucket that fills steadily, so that a burst of pod starts is no flood."""
+"""The rate limit of one client: a token bucket, so that many pod starts at once do not overload the server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from netplug_core.clock import Clock, Deadline
 __all__ = ["DEFAULT_BURST", "DEFAULT_QPS", "RateLimiter"]
 
 DEFAULT_QPS = 100.0
-"""Requests a second, in the long run, where the configuration says nothing. The server has limits of its own."""
+"""The default average of requests per second. The server has limits of its own."""
 
 DEFAULT_BURST = 200
-"""Requests at once."""
+"""The default number of requests at once."""
 
 
 class RateLimiter:
-    """A bucket of ``burst`` requests that gains ``qps`` a second; 0 means the default."""
+    """A bucket of ``burst`` tokens that gains ``qps`` tokens per second; 0 means the default."""
 
     def __init__(self, *, clock: Clock, qps: float = 0, burst: int = 0) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class RateLimiter:
         self._lock = Lock()
 
     def try_acquire(self, deadline: Deadline) -> bool:
-        """Wait for one's turn; false when it would come only after the deadline, and then it is not taken."""
+        """Take a token, and wait for it if there is none; false, without one, if it would come after the deadline."""
         if deadline.has_passed:
             return False
         with self._lock:

@@ -1,4 +1,4 @@
-"""Pods, namespaces and nodes as the API spells them, understood as the core's values. Pure."""
+"""Decodes pods, namespaces and nodes of the API as the core's values. Pure."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ T = TypeVar("T")
 
 
 def pod_facts(found: Json) -> PodFacts:
-    """The pod that an object is.
+    """The facts in a Pod object.
 
     Raises:
-        Malformed: it is none.
+        Malformed: a member has the wrong type or value.
     """
     return _decode("Pod", found, _pod)
 
 
 def namespace_facts(found: Json) -> NamespaceFacts:
-    """The namespace that an object is; errors as for ``pod_facts``."""
+    """The facts in a Namespace object; errors as for ``pod_facts``."""
     return _decode("Namespace", found, _namespace)
 
 
 def node_facts(found: Json) -> NodeFacts:
-    """The node that an object is; errors as for ``pod_facts``."""
+    """The facts in a Node object; errors as for ``pod_facts``."""
     return _decode("Node", found, _node)
 
 

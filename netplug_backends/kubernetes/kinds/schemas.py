@@ -1,9 +1,9 @@
-"""The schemas of the custom resources: what a server may store of each kind, and the rules it can judge by itself.
+"""The OpenAPI schemas of the custom resources, with validation rules in the API's expression language (CEL).
 
-``manifests`` makes definitions of them. They say what the core says, as far as the API's expression language can: it
-knows no selectors and no other objects, so neither a selector's grammar nor overlapping pools are judged there. The
-allocator's records keep unknown members, so that a newer release's are not lost while older definitions are installed;
-the user's kinds have exactly the members that this release knows.
+``manifests`` puts them into the definitions. The rules are those of the core, as far as CEL can express them: it has no
+selectors and sees one object, so it checks neither a selector's grammar nor overlapping pools. The allocator's records
+may have unknown members, so that those of a newer release are not lost. Users' resources have exactly the members of
+this release.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _object(
 
 
 def _preserve_unknown(schema: Schema) -> Schema:
-    """A schema whose objects may have members that it does not name."""
+    """The schema with unknown members allowed."""
     return {**schema, "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -87,7 +87,7 @@ _NAME_IS_DEFAULT = (("self.metadata.name == 'default'", "there is one, and its n
 
 
 def _cidr_of_block() -> Schema:
-    """The prefix of a record of the allocator: one that makes no sense would spoil every list."""
+    """The prefix of an allocator's record; an invalid one would make every list fail."""
     schema = _text("The block's prefix.", maxLength=_MAX_CIDR_LENGTH)
     schema["x-kubernetes-validations"] = [
         {"rule": "isCIDR(self)", "message": "a CIDR is expected"},
@@ -163,7 +163,7 @@ def _use_rules() -> list[tuple[str, str]]:
 
 
 def _change_rules() -> list[tuple[str, str]]:
-    """What may not change. Networks are compared and not their texts, so that a canonical spelling is no change."""
+    """What may not change. Networks are compared, not texts, so another spelling is no change."""
     return [
         (
             "!isCIDR(self.cidr) || !isCIDR(oldSelf.cidr) || cidr(self.cidr).masked() == cidr(oldSelf.cidr).masked()",
@@ -181,12 +181,12 @@ def _change_rules() -> list[tuple[str, str]]:
 
 
 def _for_load_balancer_pool(rule: str, message: str) -> tuple[str, str]:
-    """A rule that only speaks of pools for load balancers."""
+    """A rule for pools with the use LoadBalancer."""
     return f"!({_IS_LOAD_BALANCER_POOL}) || ({rule})", message
 
 
 def _for_valid_cidr(rule: str, message: str) -> tuple[str, str]:
-    """A rule that only speaks of pools whose CIDR is one; another rule refuses the others."""
+    """A rule for pools with a valid CIDR; another rule refuses the others."""
     return f"!isCIDR(self.cidr) || ({rule})", message
 
 
@@ -353,4 +353,4 @@ SCHEMAS: Mapping[str, Callable[[CrdMode], Schema]] = {
     "IPPool": _pool,
     "IPReservation": _reservation,
 }
-"""The schema of each kind that is kept as custom objects, by the kind's name."""
+"""The schema of each kind that is stored as custom objects, by the kind's name."""
