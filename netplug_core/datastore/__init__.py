@@ -1,5 +1,6 @@
-"""Where typed records are kept.
+"""Datastores of typed records.
 
-What a store is (``interface``) and the one loop that reads, decides and commits (``loop``); for those who write a
-backend, what a commit's writes mean (``commits``) and how values become bytes (``encoding``).
+``protocol``: what a store is. ``transaction``: the one loop that reads, decides and commits. ``batch``: many requests
+in one commit. ``cache`` and ``feed``: what a process that stays knows of a store. ``paging``: long lists. For authors
+of a backend, ``write_set``: what the writes of a commit mean.
 """

@@ -1,21 +1,27 @@
-"""What a resident process remembers of a store between its calls, so that a call can begin without a read.
+"""What a process knows of a store between its calls, so that a call can begin without a read.
 
-``loop`` asks it first and tells it what was read and written. Nothing rests on it: a commit carries conditions for
-everything that its decision leant on, so what is out of date costs a conflict and a fresh read, never a wrong address.
-A store that cannot judge such conditions bounds the age of what is remembered instead.
+A transaction looks here first, and adds what it reads and writes. Correctness does not depend on the cache: a commit
+carries conditions for everything that its decision depends on, so an outdated record costs a conflict and a new read,
+never a wrong address. For a store that does not check such conditions the age of cached records is limited instead.
+
+:class:`CachedState` is a pure value. :class:`DatastoreCache` holds the current one and replaces it whole. ``feed``
+keeps some kinds true by a watch; the other kinds are as the process last read or wrote them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, nullcontext
 
-from attrs import define, field
+from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Clock
 from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.write_set import apply_writes
 from netplug_core.records import (
     Create,
-    Delete,
     Get,
     Kind,
     List,
@@ -26,89 +32,215 @@ from netplug_core.records import (
     RequireUnchanged,
     Revision,
     Snapshot,
-    Update,
+    WatchEvent,
     Write,
+    Written,
 )
 
-__all__ = ["ORDERED_MAX_AGE_S", "DatastoreCache"]
+__all__ = ["ORDERED_MAX_AGE_S", "CachedState", "DatastoreCache"]
 
 ORDERED_MAX_AGE_S = 0.5
-"""How old an answer may be where the store does not judge requirements."""
+"""How old a cached record may be if the store does not check requirements."""
 
 _NO_RECORDS = ReadResult(())
 
 
+@frozen(eq=False)
+class CachedState:
+    """The known answers of one store.
+
+    ``watched`` has the kinds that a watch keeps true, each with the time (monotonic seconds) at which that was last
+    confirmed. Of a watched kind the snapshot has the list of all records and nothing else; answers are made from it.
+    ``read_at_s`` is the time of the oldest answer about other kinds.
+    """
+
+    snapshot: Snapshot = field(factory=Snapshot.empty)
+    watched: Mapping[Kind[object], float] = field(factory=dict)
+    read_at_s: float = 0.0
+
+    def lookup(
+        self, queries: Sequence[Query], assume_absent: Sequence[Query] = (), *, ignore: AbstractSet[Kind[object]]
+    ) -> tuple[Snapshot, tuple[Query, ...]]:
+        """What is known, and which of the queries have to be read; nothing is known of the kinds in ``ignore``."""
+        known = self.without(ignore) if ignore else self
+        results = dict(known.snapshot.results)
+        results.update((query, found) for query in queries if (found := known.find_watched(query)) is not None)
+        if results:
+            results.update(dict.fromkeys(assume_absent, _NO_RECORDS))
+        missing = tuple(query for query in queries if query not in results)
+        return Snapshot(results, known.snapshot.revisions), missing
+
+    def with_snapshot(self, read: Snapshot, *, uncached: AbstractSet[Kind[object]], now_s: float) -> CachedState:
+        """The state with what was read. Pages are not kept: their other pages would be of another moment."""
+        old = self.snapshot
+        results = {
+            query: result
+            for query, result in read.results.items()
+            if query.kind not in uncached and query.kind not in self.watched and not _is_page(query)
+        }
+        has_read = any(query.kind not in self.watched for query in old.results)
+        return evolve(
+            self,
+            snapshot=Snapshot({**old.results, **results}, {**read.revisions, **old.revisions}),
+            read_at_s=self.read_at_s if has_read else now_s,
+        )
+
+    def with_writes(
+        self,
+        writes: Sequence[Write],
+        revisions: Sequence[Revision],
+        *,
+        uncached: AbstractSet[Kind[object]],
+        began: CachedState,
+    ) -> CachedState:
+        """The state after a commit of this process, which began at the state ``began``.
+
+        A record of a watched kind changes only if it is cached as the commit found it. Otherwise the watch is ahead
+        of this commit, or has yet to deliver a change before it, and delivers this one too.
+        """
+        kept = [
+            (write, revision)
+            for position, (write, revision) in enumerate(zip(writes, revisions, strict=True))
+            if not isinstance(write, (Require, RequireUnchanged))
+            and write.key.kind not in uncached
+            and (write.key.kind not in self.watched or self._is_current(writes, position, began))
+        ]
+        after = apply_writes(self.snapshot, [write for write, _ in kept], [revision for _, revision in kept])
+        results = {query: result for query, result in after.results.items() if self._is_kept(query)}
+        return evolve(self, snapshot=Snapshot(results, after.revisions))
+
+    def with_lists(self, read: Snapshot, *, now_s: float) -> CachedState:
+        """The state with whole lists of kinds that a watch keeps true from here on."""
+        kinds = {query.kind: now_s for query in read.results}
+        rest = self.without(kinds.keys())
+        old = rest.snapshot
+        snapshot = Snapshot({**old.results, **read.results}, {**old.revisions, **read.revisions})
+        return evolve(rest, snapshot=snapshot, watched={**rest.watched, **kinds})
+
+    def with_event(self, event: WatchEvent[object], *, now_s: float) -> CachedState:
+        """The state after a change that a watch delivered; unchanged if the kind is not watched any more."""
+        key = event.key
+        if key.kind not in self.watched:
+            return self
+        everything = List(key.kind)
+        records = self.snapshot.results[everything].records
+        place = bisect_left(records, key.path, key=_path)
+        is_known = place < len(records) and records[place].key == key
+        changed = () if event.value is None else (Record(key, event.value, event.revision),)
+        result = ReadResult((*records[:place], *changed, *records[place + is_known :]))
+        snapshot = Snapshot(
+            {**self.snapshot.results, everything: result}, {**self.snapshot.revisions, key.kind: event.revision}
+        )
+        return evolve(self, snapshot=snapshot, watched={**self.watched, key.kind: now_s})
+
+    def confirmed(self, kinds: Iterable[Kind[object]], *, now_s: float) -> CachedState:
+        """The state in which some watched kinds are known to be up to date now."""
+        return evolve(self, watched={**self.watched, **{kind: now_s for kind in kinds if kind in self.watched}})
+
+    def without(self, kinds: AbstractSet[Kind[object]]) -> CachedState:
+        """The state in which nothing is known of some kinds."""
+        results = {query: result for query, result in self.snapshot.results.items() if query.kind not in kinds}
+        revisions = {kind: revision for kind, revision in self.snapshot.revisions.items() if kind not in kinds}
+        watched = {kind: at_s for kind, at_s in self.watched.items() if kind not in kinds}
+        return evolve(self, snapshot=Snapshot(results, revisions), watched=watched)
+
+    def unwatched_kinds(self) -> frozenset[Kind[object]]:
+        """The kinds that are known from reads alone."""
+        known = {*self.snapshot.revisions, *(query.kind for query in self.snapshot.results)}
+        return frozenset(known.difference(self.watched))
+
+    def find_watched(self, query: Query) -> ReadResult | None:
+        """The answer to a query about a watched kind; None for other kinds and for pages."""
+        if query.kind not in self.watched or _is_page(query):
+            return None
+        records = self.snapshot.results[List(query.kind)].records
+        wanted = List(query.kind, query.key.path) if isinstance(query, Get) else query
+        first = last = bisect_left(records, wanted.within, key=_path)
+        while last < len(records) and wanted.covers(records[last].key):
+            last += 1
+        return ReadResult(records[first:last])
+
+    def _is_current(self, writes: Sequence[Write], position: int, began: CachedState) -> bool:
+        """Whether the record of a watched kind is cached as the commit found it."""
+        write = writes[position]
+        while not isinstance(write, (Create, RequireUnchanged)) and isinstance(write.revision, Written):
+            write = writes[write.revision.index]
+        if isinstance(write, RequireUnchanged):
+            return False
+        found = self.find_watched(Get(write.key))
+        record = found.records[0] if found and found.records else None
+        if isinstance(write, Create):  # if the watch delivered anything since, the record may be deleted again
+            revisions, kind = began.snapshot.revisions, write.key.kind
+            return record is None and revisions.get(kind) == self.snapshot.revisions[kind]
+        return record is not None and record.revision == write.revision
+
+    def _is_kept(self, query: Query) -> bool:
+        return query.kind not in self.watched or isinstance(query, List)
+
+
 @define
 class DatastoreCache:
-    """Answers of one store, the newest known.
+    """The cache of one store: the smallest holder of a :class:`CachedState`, which is replaced whole.
 
-    ``passing`` are kinds that are not remembered, because there is a record for every workload.
+    ``uncached_kinds`` are not kept, because there is a record for every workload. Every change goes through
+    ``guard``: a process with threads gives a lock, so that no change is lost.
     """
 
     clock: Clock
     uncached_kinds: frozenset[Kind[object]]
     max_age_s: float | None = None
-    _results: dict[Query, ReadResult] = field(factory=dict, init=False)
-    _listed_kinds: set[Kind[object]] = field(factory=set, init=False)
-    _revisions: dict[Kind[object], Revision] = field(factory=dict, init=False)
-    _filled_at_s: float = field(default=0.0, init=False)
+    guard: AbstractContextManager[object] = field(factory=nullcontext)
+    state: CachedState = field(factory=CachedState, init=False)
 
     @classmethod
     def for_datastore(
         cls, datastore: Datastore, *, clock: Clock, uncached_kinds: frozenset[Kind[object]]
     ) -> DatastoreCache:
-        """A memory for a store, with the age that the store needs."""
+        """An empty cache for a store, with the age limit that the store needs."""
         is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
         return cls(clock, uncached_kinds, None if is_atomic else ORDERED_MAX_AGE_S)
 
-    def lookup(self, queries: Sequence[Query], assume_absent: Sequence[Query]) -> tuple[Snapshot, tuple[Query, ...]]:
+    def lookup(
+        self, queries: Sequence[Query], assume_absent: Sequence[Query] = ()
+    ) -> tuple[Snapshot, tuple[Query, ...]]:
         """What is known, and which of the queries have to be read.
 
-        ``presumed`` are queries that are taken to find nothing if anything else is known at all: records that the
-        call is about to create. If one is there after all, the create will say so.
+        ``assume_absent`` are queries that are taken to find nothing if anything else is known: the call is about to
+        create these records. If one exists after all, the create fails.
         """
-        if self.max_age_s is not None and self._results and self.clock.monotonic() - self._filled_at_s > self.max_age_s:
+        if self.max_age_s is None:
+            return self.state.lookup(queries, assume_absent, ignore=frozenset())
+        oldest_s = self.clock.monotonic() - self.max_age_s
+        if self.state.read_at_s < oldest_s:
             self.invalidate()
-        answers = dict(self._results)
-        if answers:
-            answers.update(dict.fromkeys(assume_absent, _NO_RECORDS))
-        return Snapshot(answers, dict(self._revisions)), tuple(query for query in queries if query not in answers)
+        state = self.state
+        too_old = frozenset(kind for kind, at_s in state.watched.items() if at_s < oldest_s)
+        return state.lookup(queries, assume_absent, ignore=too_old)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Remember what was read."""
-        if not self._results:
-            self._filled_at_s = self.clock.monotonic()
-        for query, answer in snapshot.results.items():
-            if query.kind not in self.uncached_kinds and not (isinstance(query, List) and query.limit):
-                self._results[query] = answer
-                if isinstance(query, List):
-                    self._listed_kinds.add(query.kind)
-        self._revisions = {**snapshot.revisions, **self._revisions}
+        """Keep what was read."""
+        now_s = self.clock.monotonic()
+        self.change(lambda state: state.with_snapshot(snapshot, uncached=self.uncached_kinds, now_s=now_s))
 
-    def apply_writes(self, writes: Sequence[Write], revisions: Sequence[Revision]) -> None:
-        """Remember what a commit made; an empty revision is that of a key which the commit removed."""
-        for write, revision in zip(writes, revisions, strict=True):
-            if isinstance(write, (Require, RequireUnchanged)) or write.key.kind in self.uncached_kinds:
-                continue
-            self._apply_write(write, revision)
+    def apply_writes(
+        self, writes: Sequence[Write], revisions: Sequence[Revision], *, began: CachedState | None = None
+    ) -> None:
+        """Keep what a commit wrote, which began at a state (None: at the present one)."""
+        uncached = self.uncached_kinds
+        self.change(lambda now: now.with_writes(writes, revisions, uncached=uncached, began=began or now))
 
     def invalidate(self) -> None:
-        """Remember nothing; the next call reads."""
-        self._results.clear()
-        self._listed_kinds.clear()
-        self._revisions.clear()
+        """Forget what was read and written; the next call reads. Watched kinds stay: their watch corrects them."""
+        self.change(lambda state: state.without(state.unwatched_kinds()))
 
-    def _apply_write(self, write: Create[object] | Update[object] | Delete[object], revision: Revision) -> None:
-        key = write.key
-        record = None if isinstance(write, Delete) else Record(key, write.value, revision)
-        self._results[Get(key)] = ReadResult((record,)) if record else _NO_RECORDS
-        if key.kind not in self._listed_kinds:
-            return
-        for query, answer in tuple(self._results.items()):  # another call of this process may be learning
-            if isinstance(query, List) and query.kind == key.kind and key.path[: len(query.within)] == query.within:
-                found = [old for old in answer.records if old.key != key]
-                found.extend([record] if record else ())
-                self._results[query] = ReadResult(tuple(sorted(found, key=_path)))
+    def change(self, change: Callable[[CachedState], CachedState]) -> None:
+        """Replace the state by a function of it."""
+        with self.guard:
+            self.state = change(self.state)
+
+
+def _is_page(query: Query) -> bool:
+    return isinstance(query, List) and query.limit > 0
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

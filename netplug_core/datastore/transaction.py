@@ -154,6 +154,9 @@ class _Attempt:
             if self.of.pace.deadline.has_passed:
                 raise Unavailable(self.of.store.description.location, "the deadline passed while reading")
             missing = decision.queries
+            if cache is not None and self.is_from_cache:
+                known, missing = cache.lookup(missing)
+                snapshot = snapshot.merged(known)
 
     def is_validated_by(self, decision: Decision[R]) -> bool:
         """Whether the commit proves what was only cached or assumed.
@@ -177,13 +180,15 @@ class _Attempt:
         """Write, if there is anything to write."""
         if not writes:
             return
+        cache = self.of.cache
+        began = cache.state if cache is not None else None
         try:
             revisions = self.of.store.commit(writes, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
         except BaseException:  # an interrupt too: the store may have applied writes that the cache does not know of
             self.invalidate_cache()
             raise
-        if self.of.cache is not None:
-            self.of.cache.apply_writes(writes, revisions)
+        if cache is not None:
+            cache.apply_writes(writes, revisions, began=began)
 
     def invalidate_cache(self) -> None:
         """Forget what was cached: it was out of date, or may be."""

@@ -31,8 +31,8 @@ class ManualClock:
         return self.elapsed_ns / _SECOND_NS
 
     def sleep(self, seconds: float) -> None:
-        """Move both times on by that much, at once."""
-        step = round(seconds * _SECOND_NS)
+        """Move both times on by that much at once; by a nanosecond if it is less, so that no wait goes on for ever."""
+        step = max(round(seconds * _SECOND_NS), int(seconds > 0))
         self.wall_ns += step
         self.elapsed_ns += step
 

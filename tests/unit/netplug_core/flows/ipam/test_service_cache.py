@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
-from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, CachedState, DatastoreCache
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.affinities import relinquish_node
@@ -224,10 +224,12 @@ def test_trap_45_who_is_told_to_stop_right_behind_the_commit_takes_it_back(bench
     signals: list[BaseException] = []
 
     class Stopped(DatastoreCache):
-        def apply_writes(self, writes: Sequence[Write], revisions: Sequence[Revision]) -> None:
+        def apply_writes(
+            self, writes: Sequence[Write], revisions: Sequence[Revision], *, began: CachedState | None = None
+        ) -> None:
             if signals:
                 raise signals.pop()
-            super().apply_writes(writes, revisions)
+            super().apply_writes(writes, revisions, began=began)
 
     bench.cache = Stopped.for_datastore(bench.store, clock=bench.clock, uncached_kinds=frozenset({HANDLE, NOTE_KIND}))
     bench.assign_or_refuse("second")

@@ -1,0 +1,51 @@
+"""Keeps some kinds of a cache true by a watch. A process that stays calls it in a loop of its own.
+
+A kind is watched from the revision of the list that was read of it, so no change is missed in between. If the watch
+ends for any other reason than its deadline, the cache forgets its kinds until they are listed again: it is never
+outdated without a sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from netplug_core.clock import Deadline
+from netplug_core.datastore.cache import CachedState, DatastoreCache
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S
+from netplug_core.records import Kind, List, Revision
+
+__all__ = ["follow"]
+
+
+def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]], *, deadline: Deadline) -> None:
+    """List the kinds that are not watched yet, then apply each change until the deadline.
+
+    Call it again after it returned or raised. On a store that does not check requirements it must be called at least
+    as often as :data:`~netplug_core.datastore.cache.ORDERED_MAX_AGE_S`, because its return confirms that the kinds
+    are up to date.
+
+    Raises:
+        WatchExpired: changes were forgotten before they were delivered; the next call lists the kinds again.
+        Malformed, NotSupported: a record cannot be decoded, or the store does not keep or watch a kind.
+        Unavailable: the store does not answer.
+    """
+    clock = cache.clock
+    try:
+        unknown = [List(kind) for kind in kinds if kind not in cache.state.watched]
+        if unknown:
+            listed_s = clock.monotonic()
+            listed = store.read(unknown, deadline=deadline.capped(CALL_TIMEOUT_S))
+            cache.change(lambda state: state.with_lists(listed, now_s=listed_s))
+        for event in store.watch(_positions(cache, kinds), deadline=deadline):
+            cache.change(partial(CachedState.with_event, event=event, now_s=clock.monotonic()))
+    except BaseException:
+        cache.change(lambda state: state.without(frozenset(kinds)))
+        raise
+    cache.change(lambda state: state.confirmed(kinds, now_s=clock.monotonic()))
+
+
+def _positions(cache: DatastoreCache, kinds: Sequence[Kind[object]]) -> dict[Kind[object], Revision]:
+    revisions = cache.state.snapshot.revisions
+    return {kind: revisions[kind] for kind in kinds}

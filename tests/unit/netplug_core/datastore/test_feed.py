@@ -1,0 +1,267 @@
+"""Kinds of a cache that a watch keeps true: answers without a read, and nothing outdated in silence."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from attrs import define, field
+
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, DatastoreCache
+from netplug_core.datastore.feed import follow
+from netplug_core.datastore.protocol import Datastore, DatastoreDescription
+from netplug_core.datastore.transaction import Transaction
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.records import (
+    Create,
+    Decision,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    NeedMore,
+    Query,
+    Record,
+    Revision,
+    Snapshot,
+    Update,
+    WatchEvent,
+    WatchExpired,
+    Write,
+)
+from netplug_core.testing.clock import ManualClock
+
+BOOK: Kind[str] = Kind("Book", ("shelf", "title"))
+TOOL: Kind[str] = Kind("Tool", ("name",))
+ATLAS, BIBLE, COOKING = BOOK.key("upper", "atlas"), BOOK.key("upper", "bible"), BOOK.key("lower", "cooking")
+HAMMER = TOOL.key("hammer")
+
+
+@define
+class FeedHarness:
+    """A store, a cache of it, and a feed whose watch a test can disturb."""
+
+    mode: MemoryMode = MemoryMode.ATOMIC
+    clock: ManualClock = field(factory=ManualClock)
+    store: MemoryDatastore = field(init=False)
+    cache: DatastoreCache = field(init=False)
+    during_watch: Callable[[], None] = lambda: None
+    watch_error: NetplugError | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.store = MemoryDatastore(self.mode, clock=self.clock, keep_changes=20)
+        self.cache = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
+        self.commit(Create(ATLAS, "a"), Create(COOKING, "c"))
+
+    @property
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 5)
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.store.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        return self.store.read(queries, deadline=deadline)
+
+    def commit(self, *writes: Write) -> tuple[Revision, ...]:
+        """Commit as another process."""
+        return self.store.commit(writes, deadline=self.deadline)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        self.during_watch()
+        yield from self.store.watch(start, deadline=deadline)
+        if self.watch_error is not None:
+            raise self.watch_error
+
+    def follow(self, *kinds: Kind[object]) -> None:
+        wrapper: Datastore = _Wrapper(self)
+        follow(wrapper, self.cache, kinds or (BOOK,), deadline=Deadline.after(self.clock, 0.1))
+
+    def stored(self, key: Key[str]) -> Record[str]:
+        found = self.store.read((Get(key),), deadline=self.deadline).find(key)
+        assert found is not None
+        return found
+
+    def known(self, *queries: Query) -> Snapshot:
+        """What is known of these, all of which must be known."""
+        snapshot, missing = self.cache.lookup(queries)
+        assert missing == ()
+        return snapshot
+
+    def is_known(self, query: Query) -> bool:
+        return self.cache.lookup((query,))[1] == ()
+
+    def titles(self, *within: str) -> list[str]:
+        query = List(BOOK, within)
+        return [record.key.name for record in self.known(query).list(query)]
+
+
+@define
+class _Wrapper:
+    harness: FeedHarness
+
+    @property
+    def description(self) -> DatastoreDescription:
+        return self.harness.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        return self.harness.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        return self.harness.store.commit(writes, deadline=deadline)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        return self.harness.watch(start, deadline=deadline)
+
+
+@pytest.fixture
+def harness() -> FeedHarness:
+    return FeedHarness()
+
+
+def test_a_watched_kind_answers_every_query_of_its_own(harness: FeedHarness) -> None:
+    harness.follow()
+    known = harness.known(Get(ATLAS), Get(BIBLE), List(BOOK, ("lower",)), List(BOOK))
+    assert known.find(ATLAS) == harness.stored(ATLAS)
+    assert known.find(BIBLE) is None
+    assert harness.titles() == ["cooking", "atlas"]
+    assert harness.titles("upper") == ["atlas"]
+    assert harness.titles("upper", "atlas") == ["atlas"]
+    assert not harness.is_known(Get(HAMMER))
+    assert not harness.is_known(List(BOOK, limit=5))
+
+
+def test_changes_of_others_are_followed(harness: FeedHarness) -> None:
+    harness.follow()
+    harness.commit(Create(BIBLE, "b"), Update(ATLAS, "new", harness.stored(ATLAS).revision))
+    harness.commit(Delete(COOKING, harness.stored(COOKING).revision))
+    assert harness.titles() == ["cooking", "atlas"]
+    harness.follow()
+    assert harness.titles() == ["atlas", "bible"]
+    assert harness.known(Get(ATLAS)).find(ATLAS) == harness.stored(ATLAS)
+
+
+def test_the_second_call_reads_nothing(harness: FeedHarness) -> None:
+    harness.follow()
+    reads = harness.store.calls.reads
+    harness.follow()
+    assert harness.store.calls.reads == reads
+
+
+@pytest.mark.parametrize("error", [WatchExpired(Revision("1")), Unavailable("the store", "gone")], ids=type)
+def test_a_watch_that_fails_makes_its_kinds_unknown(harness: FeedHarness, error: NetplugError) -> None:
+    harness.follow(BOOK, TOOL)
+    harness.watch_error = error
+    with pytest.raises(type(error)):
+        harness.follow()
+    assert not harness.is_known(Get(ATLAS))
+    assert harness.is_known(Get(HAMMER))
+    harness.watch_error = None
+    harness.follow()
+    assert harness.is_known(Get(ATLAS))
+
+
+def test_history_that_is_forgotten_is_listed_again(harness: FeedHarness) -> None:
+    harness.follow()
+    for number in range(30):
+        harness.commit(Create(TOOL.key(str(number)), "t"))
+    harness.commit(Create(BIBLE, "b"))
+    with pytest.raises(WatchExpired):
+        harness.follow()
+    assert not harness.is_known(List(BOOK))
+    harness.follow()
+    assert harness.titles() == ["cooking", "atlas", "bible"]
+
+
+def test_an_interrupted_watch_makes_its_kinds_unknown(harness: FeedHarness) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    harness.during_watch = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        harness.follow()
+    assert not harness.is_known(Get(ATLAS))
+
+
+# --- commits of this process ----------------------------------------------------------------------------------------
+
+
+def test_a_commit_of_this_process_is_known_before_the_watch_delivers_it(harness: FeedHarness) -> None:
+    harness.follow()
+    began = harness.cache.state
+    writes = (Create(BIBLE, "b"), Update(ATLAS, "new", harness.stored(ATLAS).revision))
+    harness.cache.apply_writes(writes, harness.commit(*writes), began=began)
+    assert harness.titles() == ["cooking", "atlas", "bible"]
+    assert harness.known(Get(ATLAS)).find(ATLAS) == harness.stored(ATLAS)
+    harness.follow()
+    assert harness.titles() == ["cooking", "atlas", "bible"]
+
+
+def test_a_commit_that_the_watch_has_overtaken_changes_nothing(harness: FeedHarness) -> None:
+    harness.follow()
+    began = harness.cache.state
+    write = Update(ATLAS, "mine", harness.stored(ATLAS).revision)
+    revisions = harness.commit(write)
+    harness.commit(Update(ATLAS, "theirs", revisions[0]))
+    harness.follow()
+    harness.cache.apply_writes((write,), revisions, began=began)
+    assert harness.known(Get(ATLAS)).find(ATLAS) == harness.stored(ATLAS)
+
+
+def test_a_record_that_was_deleted_again_meanwhile_stays_absent(harness: FeedHarness) -> None:
+    harness.follow()
+    began, write = harness.cache.state, Create(BIBLE, "mine")
+    revisions = harness.commit(write)
+    harness.commit(Delete(BIBLE, revisions[0]))
+    harness.follow()
+    harness.cache.apply_writes((write,), revisions, began=began)
+    assert harness.known(Get(BIBLE)).find(BIBLE) is None
+
+
+def test_what_was_read_of_a_watched_kind_is_left_to_the_watch(harness: FeedHarness) -> None:
+    harness.follow()
+    harness.commit(Create(BIBLE, "b"))
+    harness.cache.add_snapshot(harness.store.read((List(BOOK), Get(HAMMER)), deadline=harness.deadline))
+    assert harness.titles() == ["cooking", "atlas"]
+    assert harness.is_known(Get(HAMMER))
+
+
+def test_a_conflict_forgets_what_was_read_and_keeps_what_is_watched(harness: FeedHarness) -> None:
+    harness.follow()
+    harness.cache.add_snapshot(harness.store.read((Get(HAMMER),), deadline=harness.deadline))
+    harness.cache.invalidate()
+    assert not harness.is_known(Get(HAMMER))
+    assert harness.is_known(Get(ATLAS))
+
+
+def test_a_transaction_asks_the_cache_for_what_a_rule_needs_more(harness: FeedHarness) -> None:
+    harness.follow(BOOK, TOOL)
+    reads = harness.store.calls.reads
+
+    def rule(snapshot: Snapshot) -> Decision[str] | NeedMore:
+        if not snapshot.has(Get(ATLAS)):
+            return NeedMore((Get(ATLAS),))
+        found = snapshot.find(ATLAS)
+        assert found is not None
+        return Decision((Update(ATLAS, "new", found.revision),), "done")
+
+    pace = Pace(clock=harness.clock, deadline=harness.deadline, chance=lambda: 0.5)
+    transaction = Transaction(_Wrapper(harness), pace, cache=harness.cache)
+    assert transaction.run((Get(HAMMER),), rule).result == "done"
+    assert harness.store.calls.reads == reads
+
+
+# --- a store that does not check requirements -----------------------------------------------------------------------
+
+
+def test_a_watch_that_does_not_confirm_its_kinds_is_not_believed_for_long() -> None:
+    harness = FeedHarness(MemoryMode.KUBE_LIKE)
+    harness.follow()
+    harness.clock.sleep(ORDERED_MAX_AGE_S)
+    assert harness.is_known(Get(ATLAS))
+    harness.clock.sleep(0.01)
+    assert not harness.is_known(Get(ATLAS))
+    harness.follow()
+    assert harness.is_known(Get(ATLAS))
