@@ -18,9 +18,6 @@ from attrs import Factory, define, evolve, field
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family, Prefix
-from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import Automatic, ReleaseRequest
 from netplug_core.resources.ippool import ippool_key
@@ -40,13 +37,10 @@ from netplug_core.testing.allocator.operations import (
 from netplug_core.testing.allocator.strategies import make_pool, make_request
 from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
+from tests.harness.local_stores import open_standalone_ipam
 
 IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
 MAX_CALLS = 200
-
-
-def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
-    return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
 
 def make_assignment(handle: str, v4: int, v6: int = 0) -> Assign:
@@ -152,7 +146,7 @@ def run_concurrently(
 ) -> None:
     """Do some acts at once, in the order that is chosen; then take everything down."""
     clock, turns = ManualClock(), CallScheduler()
-    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_ipam)
+    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
     for act in SETUP:
         bench.run(act)
 

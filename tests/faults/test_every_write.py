@@ -17,24 +17,18 @@ from itertools import combinations
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
-from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.testing.allocator.client import CallFault
 from netplug_core.testing.allocator.harness import AllocatorHarness
 from netplug_core.testing.allocator.scenarios import SCENARIOS, FaultScenario, every_fault, run_with_faults
 from netplug_core.testing.clock import ManualClock
+from tests.harness.local_stores import open_standalone_ipam
 
 IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
 
 
-def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
-    return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
-
-
 def make_harness(mode: MemoryMode) -> AllocatorHarness:
     clock = ManualClock()
-    return AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_ipam)
+    return AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
 
 
 def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, ...]]:

@@ -10,10 +10,10 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
-from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.settings.model import DatastoreSettings
+from tests.harness.local_stores import MEMORY_STORES
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, open_store
@@ -21,9 +21,7 @@ from tests.harness.servers.kube_objects import delete_custom_objects, install_de
 __all__ = ["STORES", "open_empty_store"]
 
 STORES = (
-    "memory-atomic",
-    "memory-ordered",
-    "memory-kube-like",
+    *MEMORY_STORES,
     "sqlite",
     pytest.param("etcdv3", marks=pytest.mark.etcd),
     pytest.param("kubernetes-v1", marks=pytest.mark.apiserver),
@@ -36,8 +34,9 @@ _MODES = {"kubernetes-v1": CrdMode.V1, "kubernetes-v3": CrdMode.V3}
 def open_empty_store(name: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Datastore]:
     """The store of that name with nothing in it; servers are those of the fixtures ``etcd`` and ``api_server``."""
     clock = SystemClock()
-    if name.startswith("memory"):
-        yield MemoryDatastore(MemoryMode(name.removeprefix("memory-")), clock=clock)
+    if name in MEMORY_STORES:
+        with MEMORY_STORES[name](clock) as store:
+            yield store
     elif name == "sqlite":
         with closing(SqliteDatastore(str(folder / "netplug.db"), clock=clock)) as store:
             yield store

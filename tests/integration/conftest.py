@@ -11,8 +11,8 @@ import pytest
 from netplug_backends.host.install import install
 from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetnsNode, PodNamespace, missing_requirement, open_node
 from tests.harness.plugin_datastores import PluginDatastore, open_plugin_datastore
-from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_apiserver import start_api_server as started_api_server
+from tests.harness.servers.etcd import EtcdCluster, start_etcd
+from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +67,13 @@ def place(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[PluginDat
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """A Kubernetes API server of this run's own, with nothing in it that a test did not put there."""
-    with started_api_server(tmp_path_factory.mktemp("kubernetes")) as server:
+    """A Kubernetes API server for this worker of the run, with nothing in it but what tests create."""
+    with start_api_server(tmp_path_factory.mktemp("kubernetes")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[EtcdCluster]:
+    """An etcd of one member for a module, whose tests empty it."""
+    with start_etcd() as cluster:
+        yield cluster

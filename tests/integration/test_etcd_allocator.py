@@ -13,9 +13,9 @@ import pytest
 from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_core.clock import Clock
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.testing.allocator.machine import allocator_machine
 from tests.harness.example_counts import ETCD_EXAMPLES
+from tests.harness.local_stores import open_standalone_ipam
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, start_etcd
 
 pytestmark = pytest.mark.etcd
@@ -42,9 +42,5 @@ def open_empty_store(clock: Clock) -> Iterator[Datastore]:
         yield store
 
 
-def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
-    return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
-
-
-TestOnEtcd = allocator_machine(open_empty_store, open_ipam).TestCase
+TestOnEtcd = allocator_machine(open_empty_store, open_standalone_ipam).TestCase
 TestOnEtcd.settings = ETCD_EXAMPLES

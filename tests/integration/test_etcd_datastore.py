@@ -67,12 +67,6 @@ H: Key[object] = HANDLE.key("h")
 FULL = "etcdserver: mvcc: database space exceeded"
 
 
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdCluster]:
-    with start_etcd() as opened:
-        yield opened
-
-
 @pytest.fixture
 def store(etcd: EtcdCluster) -> Iterator[EtcdDatastore]:
     """A store of texts, empty."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -55,12 +55,6 @@ def within(seconds: float) -> Deadline:
 def found(store: EtcdDatastore, seconds: float = 5.0) -> object:
     record = store.read([Get(KEY)], deadline=within(seconds)).find(KEY)
     return None if record is None else record.value
-
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdCluster]:
-    with start_etcd() as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)

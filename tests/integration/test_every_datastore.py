@@ -50,20 +50,12 @@ from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.testing.strategies import affinities, blocks, configurations, handles, names, pools, reservations
 from tests.harness.datastores import STORES, open_empty_store
 from tests.harness.example_counts import APISERVER_EXAMPLES
-from tests.harness.servers.etcd import EtcdCluster, start_etcd
 from tests.harness.waiting import MARGIN_S
 
 PREFIX = Prefix.parse("10.0.0.0/26")
 KEY = affinity_key("host:node-a", PREFIX)
 PENDING, CONFIRMED = (Affinity(state=state) for state in (AffinityState.PENDING, AffinityState.CONFIRMED))
 V = TypeVar("V")
-
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdCluster]:
-    """One member for the module; a store is emptied before each test."""
-    with start_etcd() as cluster:
-        yield cluster
 
 
 @pytest.fixture(params=STORES)

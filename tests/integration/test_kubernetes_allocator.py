@@ -18,7 +18,6 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.write_set import fold_writes
-from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.records import (
     CommitError,
     Delete,
@@ -36,6 +35,7 @@ from netplug_core.resources.node import NODE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.allocator.machine import allocator_machine
 from tests.harness.example_counts import APISERVER_EXAMPLES
+from tests.harness.local_stores import open_standalone_ipam
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, open_client
 from tests.harness.stores import StoreWrapper
@@ -86,15 +86,12 @@ def test_the_allocator_keeps_its_invariants(api_server: ApiServer, mode: CrdMode
     install_definitions(api_server, mode)
 
     @contextmanager
-    def emptied(clock: Clock) -> Iterator[Datastore]:
+    def open_empty_store(clock: Clock) -> Iterator[Datastore]:
         delete_custom_objects(api_server, mode)
         with closing(KubernetesDatastore(open_client(api_server, clock=clock), mode=mode)) as server:
             yield SplitStore(server, MemoryDatastore(MemoryMode.KUBE_LIKE, clock=clock))
 
-    def cold(store: Datastore, clock: Clock) -> BlockIPAM:
-        return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
-
-    machine = allocator_machine(emptied, cold).TestCase
+    machine = allocator_machine(open_empty_store, open_standalone_ipam).TestCase
     machine.settings = APISERVER_EXAMPLES
     machine().runTest()
     assert machine.settings is APISERVER_EXAMPLES

@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,20 +23,13 @@ from netplug_core.flows.resources.labels import Overwriting, set_label
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.records import Create, Delete, Get
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
-from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, start_etcd
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_node
 from tests.harness.tool_user import ToolUser, document, environment_without
 
 _ROOT = Path(__file__).resolve().parents[2]
 POOL = document("IPPool", "main", "cidr: 10.68.0.0/16, nodeSelector: \"zone == 'a'\"", "labels: {tier: gold}")
-
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdCluster]:
-    """One member."""
-    with start_etcd() as opened:
-        yield opened
 
 
 @pytest.fixture(

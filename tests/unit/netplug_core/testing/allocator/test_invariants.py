@@ -9,9 +9,6 @@ from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
-from netplug_core.clock import Clock
-from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
@@ -24,6 +21,7 @@ from netplug_core.testing.allocator.operations import AdvanceClock, ApplyResourc
 from netplug_core.testing.allocator.state import StoredState
 from netplug_core.testing.allocator.strategies import make_pool, make_request
 from netplug_core.testing.clock import ManualClock
+from tests.harness.local_stores import open_standalone_ipam
 
 BLOCK = Prefix.parse("10.0.0.0/30")
 OURS = affinity_key("host:node-a", BLOCK)
@@ -41,7 +39,9 @@ def make_state(block: Block | None = None, **changes: object) -> StoredState:
     """A sound state: one pool, one block with one address, its claim and its handle; or that with changes."""
     block = make_block(0) if block is None else block
     rules = (
-        AllocatorHarness(store=MemoryDatastore(clock=ManualClock()), clock=ManualClock(), open_ipam=open_ipam)
+        AllocatorHarness(
+            store=MemoryDatastore(clock=ManualClock()), clock=ManualClock(), open_ipam=open_standalone_ipam
+        )
         .read_state()
         .configuration
     )
@@ -55,10 +55,6 @@ def make_state(block: Block | None = None, **changes: object) -> StoredState:
         held={allocation.address: allocation for allocation in block.held()},
     )
     return evolve(sound, **changes)  # type: ignore[arg-type]  # any field of it
-
-
-def open_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
-    return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
 
 
 def make_commit(
@@ -214,7 +210,7 @@ def test_the_order_of_a_pool_has_every_block_for_every_node() -> None:
 @pytest.mark.parametrize("mode", MemoryMode)
 def test_a_bench_goes_through_an_ordinary_day(mode: MemoryMode) -> None:
     clock = ManualClock()
-    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_ipam)
+    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
     day: tuple[Operation, ...] = (
         ApplyResource(resource=make_pool("p0")),
         ASSIGN,

@@ -27,6 +27,7 @@ from netplug_core.testing.allocator.scenarios import (
     run_with_faults,
 )
 from netplug_core.testing.clock import ManualClock
+from tests.harness.local_stores import open_standalone_ipam
 from tests.harness.stores import StoreWrapper
 
 AlterWrites = Callable[[Sequence[Write]], Sequence[Write]]
@@ -80,10 +81,6 @@ class IPAMWithWrongAnswer(BlockIPAM):
         return evolve(got, addresses=(evolve(first, address=first.prefix.last), *others))
 
 
-def open_ipam(store: Datastore, clock: Clock) -> IPAM:
-    return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
-
-
 def open_ipam_that_never_releases(store: Datastore, clock: Clock) -> IPAM:
     return IPAMThatNeverReleases(datastore=store, clock=clock, chance=lambda: 0.5)
 
@@ -94,7 +91,7 @@ def open_ipam_with_wrong_answer(store: Datastore, clock: Clock) -> IPAM:
 
 def make_harness(
     mode: MemoryMode = MemoryMode.ATOMIC,
-    open_ipam: Callable[[Datastore, Clock], IPAM] = open_ipam,
+    open_ipam: Callable[[Datastore, Clock], IPAM] = open_standalone_ipam,
     alter: AlterWrites = unaltered,
 ) -> AllocatorHarness:
     clock = ManualClock()

@@ -1,0 +1,54 @@
+"""The stores that need no server, each opened empty, and the two ways to run an allocator on a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
+from tempfile import TemporaryDirectory
+
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_core.clock import Clock
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
+from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.testing.medium import OpenStore
+
+__all__ = ["MEMORY_STORES", "open_memory_store", "open_resident_ipam", "open_sqlite_store", "open_standalone_ipam"]
+
+
+def open_memory_store(clock: Clock, *, mode: MemoryMode) -> AbstractContextManager[Datastore]:
+    """A memory store in one of its modes."""
+    return nullcontext(MemoryDatastore(mode, clock=clock))
+
+
+MEMORY_STORES: dict[str, OpenStore] = {
+    f"memory-{mode.value}": partial(open_memory_store, mode=mode) for mode in MemoryMode
+}
+"""The memory store in each of its modes, by name."""
+
+
+@contextmanager
+def open_sqlite_store(clock: Clock, *, codec: ValueCodec = STORED_JSON) -> Iterator[Datastore]:
+    """A store in a file of its own."""
+    with (
+        TemporaryDirectory() as folder,
+        closing(SqliteDatastore(f"{folder}/store.db", clock=clock, codec=codec)) as store,
+    ):
+        yield store
+
+
+def open_standalone_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
+    """An allocator as a process has it that serves one call."""
+    return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)
+
+
+def open_resident_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
+    """An allocator as a process has it that stays and remembers what it read."""
+    uncached = frozenset((HANDLE, WORKLOAD_ENDPOINT))
+    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=uncached)
+    return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5, cache=cache)
