@@ -15,6 +15,7 @@ from functools import wraps
 from typing import Final, Protocol
 
 from netplug_core.clock import Clock
+from netplug_core.errors import NetplugError
 from netplug_core.testing.clock import ManualClock, RealClock
 from netplug_core.testing.datastore_commit_checks import COMMIT_CHECKS
 from netplug_core.testing.datastore_harness import DatastoreHarness, open_harness
@@ -50,7 +51,10 @@ def _check(rule: Callable[[DatastoreHarness], None]) -> DatastoreCheck:
         open_medium: OpenMedium, *, samples: Samples = FRUIT_AND_TOOLS, make_clock: Callable[[], Clock] = ManualClock
     ) -> None:
         with open_harness(open_medium, samples, RealClock if needs_real_time else make_clock) as harness:
-            rule(harness)
+            try:
+                rule(harness)
+            except NetplugError as error:
+                raise AssertionError(f"a call that the text allows was refused: {error!r}") from error
 
     return check
 

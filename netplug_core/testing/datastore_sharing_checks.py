@@ -45,9 +45,11 @@ _GRACE_S = 3.0
 def a_commit_is_seen_by_another_handle(harness: DatastoreHarness) -> None:
     """At once, in reads, conditions and watches."""
     key = harness.samples.keys[0]
-    start = dict(harness.other.read((List(key.kind),), deadline=harness.deadline).revisions)
+    before = harness.other.read((Get(key), List(key.kind)), deadline=harness.deadline)
+    expect_same(before.find(key), None, "what the other handle reads before the first commit")
+    start = dict(before.revisions)
     created = harness.create(key)
-    found = harness.other.read((Get(key),), deadline=harness.deadline).find(key)
+    found = harness.other.read((Get(key), List(key.kind)), deadline=harness.deadline).find(key)
     expect_same(found, harness.find(key), "what the other handle reads after a commit")
     update = Update(key, harness.samples.value(key, 1), created)
     harness.other.commit((update,), deadline=harness.deadline)
@@ -221,7 +223,9 @@ def _watch(
 def _returned(harness: DatastoreHarness, call: Callable[[], R], what: str) -> R | None:
     outcome = run_in_thread(call, limit_s=harness.deadline.remaining_s + _GRACE_S)
     expect(outcome.has_ended, f"{what} has not returned {_GRACE_S:g} s after its deadline")
-    return outcome.get()
+    if outcome.error is not None:
+        raise AssertionError(f"{what} failed: {outcome.error!r}") from outcome.error
+    return outcome.result
 
 
 def _outcome_while_held(harness: DatastoreHarness, call: Callable[[Deadline], R], what: str) -> CallOutcome[R]:
