@@ -18,7 +18,7 @@ EFFECTS = {
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "flock": {"HostMachine.lock"},
     "send": {"NetlinkSocket.send"},
-    "write": {"write_sysctl", "Logger._write", "main"},
+    "write": {"write_sysctl", "Logger._write", "serve"},
 }
 # What speaks to a server, and has had an effect unless it was to GET something.
 SERVER_CALLS = {"EtcdClient.write", "ApiConnection.send", "ApiClient.send"}
