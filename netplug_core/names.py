@@ -19,6 +19,7 @@ __all__ = [
     "API_VERSION",
     "HOST_INTERFACE_PREFIX",
     "HOST_MAC",
+    "LAB_LABEL",
     "MAX_NAME_LENGTH",
     "InvalidName",
     "WorkloadEndpointIdentifiers",
@@ -45,6 +46,9 @@ HOST_INTERFACE_PREFIX = "netp"
 
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
 """The hardware address of every host end; it makes their IPv6 link-local address known in advance."""
+
+LAB_LABEL = "projectnetplug.org/lab"
+"""The label, with the lab's uid, of everything that a lab stores on servers that it did not start."""
 
 MAX_NAME_LENGTH = 253
 """Characters in the name of a resource (a DNS subdomain, RFC 1123)."""

@@ -18,7 +18,6 @@ from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Js
 from netplug_backends.kubernetes.client.transport import port_of
 from netplug_backends.kubernetes.manifests import definitions
 from netplug_backends.kubernetes.names import (
-    API_DOMAIN,
     NAMESPACES_PATH,
     NODES_PATH,
     PODS_PATH,
@@ -28,13 +27,13 @@ from netplug_backends.kubernetes.names import (
 )
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.names import LAB_LABEL
 from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
 __all__ = ["LabCluster", "ObjectRefused", "get_api_address", "open_cluster"]
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _COLLECTIONS = (PODS_PATH, NODES_PATH, NAMESPACES_PATH)
-_LABEL = f"{API_DOMAIN}/lab"
 _CONFLICT = 409
 _TIMEOUT_S, _POLL_S = 30.0, 0.05
 _NO_GRACE_PERIOD = {"gracePeriodSeconds": "0"}  # no kubelet reports that a pod has ended
@@ -142,7 +141,7 @@ class LabCluster:
         return sum(1 for collection in _COLLECTIONS for _ in self._delete_each(collection))
 
     def _list(self, collection: str) -> Sequence[object]:
-        reply = self._send(ApiRequest("GET", collection, {"labelSelector": f"{_LABEL}={self._owner}"}))
+        reply = self._send(ApiRequest("GET", collection, {"labelSelector": f"{LAB_LABEL}={self._owner}"}))
         items = reply.object.get("items")
         return items if isinstance(items, list) else ()
 
@@ -168,11 +167,11 @@ class LabCluster:
             return
         path = f"{collection}/{path_segment(_member(body, 'metadata', 'name'))}"
         existing = self._send(ApiRequest("GET", path), tolerated_status=404).object
-        if _member(existing, "metadata", "labels", _LABEL) != self._owner:
+        if _member(existing, "metadata", "labels", LAB_LABEL) != self._owner:
             raise ObjectRefused(path, "it is there already, and not this lab's")
 
     def _metadata(self, name: str) -> Json:
-        return {"name": name, "labels": {_LABEL: self._owner}}
+        return {"name": name, "labels": {LAB_LABEL: self._owner}}
 
     def _send(self, request: ApiRequest, *, tolerated_status: int = 0) -> ApiReply:
         reply = self._client.send(request, deadline=Deadline.after(self._clock, _TIMEOUT_S))

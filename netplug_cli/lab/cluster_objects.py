@@ -1,4 +1,4 @@
-"""What a lab needs of a Kubernetes API server; ``netplug_cli.wiring.backends`` has the real one."""
+"""The interface of a lab to a Kubernetes API server; ``netplug_cli.wiring.lab`` opens the real one."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ __all__ = ["ClusterObjects"]
 
 
 class ClusterObjects(Protocol):
-    """The objects that stand for a lab's node and pods. Each method raises NetplugError when the server refuses.
+    """The objects of a lab's node and pods. Each method raises NetplugError when the server refuses.
 
-    Making what is there and the lab's own changes nothing.
+    Making an object that exists and belongs to the lab changes nothing.
     """
 
     def require_ready(self) -> None:
-        """Return if the server is ready, and lets us look for what is the lab's."""
+        """Return if the server is ready and allows the lab to list its objects."""
         ...
 
     def install_definitions(self) -> int:
-        """Install those of netplug's definitions that are not there; how many they were."""
+        """Install the definitions of netplug that are missing; return how many were."""
         ...
 
     def make_node(self, name: str) -> None:
-        """Make a node that nobody schedules to."""
+        """Make a node that gets no pods scheduled."""
         ...
 
     def make_namespace(self, name: str) -> None:
-        """Make a namespace, and the account that its pods need."""
+        """Make a namespace, and the service account that its pods need."""
         ...
 
     def make_pod(self, namespace: str, name: str, *, node: str) -> None:
-        """Make a pod that is on a node."""
+        """Make a pod on a node."""
         ...
 
     def has_definitions(self) -> bool:
@@ -38,5 +38,5 @@ class ClusterObjects(Protocol):
         ...
 
     def remove_all(self) -> int:
-        """Remove everything of the lab but the definitions; how many objects there were."""
+        """Remove everything of the lab but the definitions; return how many objects were removed."""
         ...

@@ -10,13 +10,14 @@ from typing import TypedDict, Unpack
 import click
 
 from netplug_cli.lab.folder import LockMode, default_folder, find_lab, lock_folder
-from netplug_cli.lab.lifecycle import RemovalExtent, down, up
 from netplug_cli.lab.model import MAX_PODS, LabPlan
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.report import access_lines, matrix_lines, pod_lines, problem_lines
+from netplug_cli.lab.setup import up
 from netplug_cli.lab.status import inspect_lab
 from netplug_cli.lab.store_options import StoreOptions, resolve_store
 from netplug_cli.lab.stores import StoreKind
+from netplug_cli.lab.teardown import RemovalExtent, down
 from netplug_cli.lab.world import LabWorld
 
 __all__ = ["make_group"]
@@ -47,7 +48,7 @@ _DIR_OPTION = click.option(
 
 
 class _StoreArguments(TypedDict):
-    """The options that say where the data is."""
+    """The options that select the datastore."""
 
     datastore: str
     server_programs_dir: str

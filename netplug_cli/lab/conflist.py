@@ -1,6 +1,6 @@
-"""The lab's CNI configuration as a runtime finds it on disk, and what a runtime says to a plugin because of it.
+"""The CNI configuration list of a lab, and the environment and the input that a plugin gets from it.
 
-Everything the plugins touch is named here and lies in the lab's folder. ``runtime`` runs the plugins.
+Every file that the plugins use is named here and is in the lab's folder. ``runtime`` runs the plugins.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 @frozen(kw_only=True)
 class Conflist:
-    """A configuration list: its network's name, and its plugins' objects as they stand in it."""
+    """A configuration list: the name of its network, and the objects of its plugins, unchanged."""
 
     network: str
     cni_version: str
     plugins: tuple[Mapping[str, object], ...]
 
     def request(self, position: int, previous: str) -> str:
-        """What a plugin is handed on standard input; ``previous`` is the JSON of the result before, or empty.
+        """The standard input of a plugin; ``previous`` is the JSON of the previous result, or empty.
 
         Source: CNI specification, "Deriving request configuration from plugin configuration".
         """
@@ -42,7 +42,7 @@ class Conflist:
 
 @frozen(kw_only=True)
 class PluginCall:
-    """One command about one pod: the namespace its interface is in, and where the plugins are."""
+    """One command about one pod: the namespace of its interface, and the folder of the plugins."""
 
     command: str
     pod: str
@@ -51,7 +51,7 @@ class PluginCall:
 
 
 def plugin_environment(call: PluginCall) -> dict[str, str]:
-    """The variables of a call, those of the kubelet's runtimes included (CNI specification, "Parameters")."""
+    """The variables of a call, with those of the kubelet's runtimes (CNI specification, "Parameters")."""
     arguments = {
         "IgnoreUnknown": "1",
         "K8S_POD_NAMESPACE": POD_NAMESPACE,
@@ -89,7 +89,7 @@ def parse_conflist(text: str, where: str) -> Conflist:
     """The configuration list that a text is; ``where`` begins the messages.
 
     Raises:
-        LabError: it is none.
+        LabError: it is not one.
     """
     try:
         top = JSONObject.of(json.loads(text), where)

@@ -1,8 +1,8 @@
-"""Where a lab keeps everything: one folder of its own, with a lock on it and a record in it.
+"""The folder of a lab, with a record of the lab and a lock.
 
-The record is written before what it speaks of is made, so that whoever finds the folder can remove all of it. The lock
-is the kernel's, on the folder itself; plugins that a command starts inherit it, so that a command that was killed still
-holds it while a plugin of its is at work.
+The record is written before the parts that it lists are made, so a later command can remove all of them. The lock is a
+kernel lock on the folder. Plugins inherit it from the command that starts them, so the lock of a killed command is held
+until its plugin ends.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _POLL_S = 0.05
 
 @define
 class LockedFolder:
-    """A folder that is locked, and so this command's alone. ``descriptor`` is for the plugins to inherit."""
+    """A folder that this command has locked. Plugins inherit ``descriptor``."""
 
     folder: LabFolder
     descriptor: int
 
     def write_lab(self, lab: Lab) -> None:
-        """Write the record down, whole or not at all, and to the disk before anything it speaks of is made."""
-        half = self.folder.partial_record_file
-        with open(half, "w", encoding="utf-8") as file:
+        """Write the record to the disk, completely or not at all."""
+        new_file = self.folder.partial_record_file
+        with open(new_file, "w", encoding="utf-8") as file:
             file.write(render_lab(lab))
             file.flush()
             os.fsync(file.fileno())
-        os.rename(half, self.folder.record_file)
+        os.rename(new_file, self.folder.record_file)
 
     def make_subfolders(self) -> None:
         """Make the folders inside."""
@@ -51,7 +51,7 @@ class LockedFolder:
             os.mkdir(part, 0o755)
 
     def clear(self) -> tuple[str, ...]:
-        """Remove everything of the lab, the record last; what is not the lab's stays and is named."""
+        """Remove everything of the lab, the record last; return the names of foreign files, which stay."""
         for part in self.folder.subfolders:
             with suppress(FileNotFoundError):
                 shutil.rmtree(part)
@@ -61,26 +61,26 @@ class LockedFolder:
         return tuple(sorted(os.listdir(self.folder.path)))
 
     def remove(self) -> tuple[str, ...]:
-        """The same, and then the folder."""
-        left = self.clear()
+        """Clear the folder and remove it; return the names of foreign files, with which it stays."""
+        foreign = self.clear()
         try:
             os.rmdir(self.folder.path)
         except OSError as error:
-            # EBUSY: somebody mounted a file system here, and the empty folder is theirs.
+            # EBUSY: a file system is mounted on the empty folder.
             if error.errno not in {errno.ENOTEMPTY, errno.EBUSY}:
                 raise
-        return left
+        return foreign
 
 
 class LockMode(enum.Enum):
-    """Whether a command needs the folder for itself."""
+    """Whether other commands may use the folder at the same time."""
 
     EXCLUSIVE = fcntl.LOCK_EX
     SHARED = fcntl.LOCK_SH
 
 
 def is_present(folder: LabFolder) -> bool:
-    """Whether the folder exists and is ours."""
+    """Whether the folder exists and belongs to this user."""
     try:
         found = os.lstat(folder.path)
     except OSError:
@@ -89,10 +89,10 @@ def is_present(folder: LabFolder) -> bool:
 
 
 def find_lab(folder: LabFolder) -> Lab | None:
-    """The lab that the folder holds; None when it is empty.
+    """The lab in a folder; None if the folder is empty.
 
     Raises:
-        LabError: it holds something else.
+        LabError: the folder holds something else.
     """
     try:
         with open(folder.record_file, encoding="utf-8") as file:
@@ -105,24 +105,24 @@ def find_lab(folder: LabFolder) -> Lab | None:
 
 
 def default_folder(name: str, environ: Mapping[str, str]) -> LabFolder:
-    """Where a lab of that name is, or where a new one goes when it is nowhere: the first place that can be written."""
-    # Not the tempfile module's folder: it finds that by writing a file, which a kill could leave there.
+    """The folder of the lab with that name; if there is none, the first folder that can be made."""
+    # Not the folder of the tempfile module: the module writes a file to find it, which a kill could leave there.
     candidates = ("/run", environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR") or "/tmp")  # noqa: S108 - owner checked
     bases = [os.path.realpath(base) for base in candidates if base]
     folders = [LabFolder(os.path.join(base, f"netplug-{name}")) for base in bases]
     writable = [folder for folder, base in zip(folders, bases, strict=True) if os.access(base, os.W_OK)]
-    there = [folder for folder in folders if is_present(folder)]
-    return next(iter((*there, *writable, *folders)))
+    present = [folder for folder in folders if is_present(folder)]
+    return next(iter((*present, *writable, *folders)))
 
 
 @contextmanager
 def lock_folder(
     folder: LabFolder, mode: LockMode, *, clock: Clock, report: Callable[[str], None]
 ) -> Iterator[LockedFolder | None]:
-    """The folder, locked until the block ends; None when it is not there.
+    """The folder, locked until the block ends; None if it does not exist.
 
     Raises:
-        LabError: it is somebody else's, or another command does not let go of it.
+        LabError: it belongs to another user, or another command keeps the lock too long.
     """
     deadline = Deadline.after(clock, _LOCK_TIMEOUT_S)
     while True:
@@ -132,7 +132,7 @@ def lock_folder(
             return
         try:
             _lock(descriptor, mode, folder, deadline, report)
-            # Between opening and locking, the holder before us may have removed it.
+            # The previous holder may have removed the folder between opening and locking.
             if _is_same_folder(descriptor, folder.path):
                 yield LockedFolder(folder, descriptor)
                 return
@@ -142,21 +142,21 @@ def lock_folder(
 
 @contextmanager
 def lock_new_folder(folder: LabFolder, *, clock: Clock, report: Callable[[str], None]) -> Iterator[LockedFolder]:
-    """The folder, made if it is not there, locked until the block ends.
+    """The folder, made if it does not exist, locked until the block ends.
 
     Raises:
-        LabError: it cannot be made, or as for :func:`claimed`.
+        LabError: it cannot be made, or as for :func:`lock_folder`.
     """
     while True:
         try:
             os.mkdir(folder.path, 0o700)
         except FileExistsError:
-            pass  # whose it is, and whether it is a lab at all, is judged under its lock
+            pass  # its owner and its content are checked under its lock
         except OSError as error:
             raise LabError(f"{folder.path} cannot be made: {error.strerror}; choose a folder with --dir") from error
-        with lock_folder(folder, LockMode.EXCLUSIVE, clock=clock, report=report) as held:
-            if held is not None:
-                yield held
+        with lock_folder(folder, LockMode.EXCLUSIVE, clock=clock, report=report) as locked:
+            if locked is not None:
+                yield locked
                 return
 
 
@@ -176,7 +176,7 @@ def _open(folder: LabFolder) -> int | None:
 def _lock(
     descriptor: int, mode: LockMode, folder: LabFolder, deadline: Deadline, report: Callable[[str], None]
 ) -> None:
-    has_said = False
+    has_reported = False
     while True:
         try:
             fcntl.flock(descriptor, mode.value | fcntl.LOCK_NB)
@@ -185,9 +185,9 @@ def _lock(
                 raise LabError(
                     f"{folder.path}: another command has been at work there for {_LOCK_TIMEOUT_S:g} s"
                 ) from None
-            if not has_said:
+            if not has_reported:
                 report(f"another command is at work in {folder.path}: waiting for it to end")
-            has_said = True
+            has_reported = True
             deadline.clock.sleep(_POLL_S)
         else:
             return
@@ -195,8 +195,8 @@ def _lock(
 
 def _is_same_folder(descriptor: int, path: str) -> bool:
     try:
-        there = os.lstat(path)
+        found = os.lstat(path)
     except FileNotFoundError:
         return False
-    mine = os.fstat(descriptor)
-    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+    locked = os.fstat(descriptor)
+    return (found.st_dev, found.st_ino) == (locked.st_dev, locked.st_ino)

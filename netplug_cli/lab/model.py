@@ -1,6 +1,9 @@
-"""What a lab consists of, as values. Its ranges are private ones that nothing outside the lab's namespaces sees."""
+"""The parts of a lab, as values. Its prefixes are private; nothing outside the lab's namespaces sees them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from attrs import evolve, field, frozen
 
@@ -12,7 +15,6 @@ from netplug_core.errors import NetplugError
 __all__ = [
     "CNI_VERSION",
     "IFNAME",
-    "LAB_LABEL",
     "LAB_POOLS",
     "MAX_PODS",
     "NODE_ADDRESSES",
@@ -23,16 +25,15 @@ __all__ = [
     "LabPlan",
     "LabPod",
     "LabPool",
+    "as_lab_errors",
     "new_lab",
 ]
 
 CNI_VERSION = "1.0.0"
 IFNAME = "eth0"
 POD_NAMESPACE = "lab"
-LAB_LABEL = "projectnetplug.org/lab"
-"""What a lab has made on somebody else's servers bears this label, with the lab's uid."""
 NODE_NETNS = "node"
-"""What the node's namespace is called beside those of the pods."""
+"""The name of the node's namespace, beside those of the pods."""
 
 MAX_PODS = 100
 
@@ -53,16 +54,25 @@ LAB_POOLS = (
 )
 
 NODE_ADDRESSES = (Address.parse("10.98.1.1"), Address.parse("fd98:6e70:6c67:1::1"))
-"""What the node itself answers on: beside the pools, as on a real node."""
+"""The addresses of the node itself: outside the pools, as on a real node."""
 
 
 class LabError(NetplugError):
-    """A lab that cannot be made, shown or removed; the sentence says why."""
+    """A lab that cannot be made, shown or removed; the text is the reason."""
+
+
+@contextmanager
+def as_lab_errors(path: str) -> Iterator[None]:
+    """Raise an OSError, such as that of a full disk, as LabError; ``path`` is named if the error names no file."""
+    try:
+        yield
+    except OSError as error:
+        raise LabError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
 @frozen(kw_only=True)
 class LabPod:
-    """A pod of the lab. ``answer`` is what its ADD printed, empty before; ``result`` is what that says."""
+    """A pod of the lab. ``add_output`` is what its ADD printed, empty before; ``result`` is that as a value."""
 
     name: str
     add_output: str = ""
@@ -75,7 +85,7 @@ class LabPod:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """What it got."""
+        """The addresses that it was assigned."""
         return tuple(ip.address for ip in self.result.ips)
 
     @property
@@ -86,9 +96,9 @@ class LabPod:
 
 @frozen(kw_only=True)
 class Lab:
-    """What a lab is made of; written down before any of it is made.
+    """The parts of a lab; recorded before any of them is made.
 
-    ``uid`` marks what it makes where others have things too.
+    ``uid`` is in the label of everything that the lab stores on external servers.
     """
 
     name: str
@@ -117,6 +127,6 @@ class LabPlan:
 
 
 def new_lab(plan: LabPlan, *, uid: str) -> Lab:
-    """A lab of which nothing is made yet."""
+    """A lab before any part of it is made."""
     pods = tuple(LabPod(name=f"pod-{number}") for number in range(1, plan.pod_count + 1))
     return Lab(name=plan.name, uid=uid, pods=pods, store=plan.store)

@@ -1,4 +1,4 @@
-"""The paths of a lab: what is where in its folder. A value; ``folder`` locks and fills the real one."""
+"""The paths in a lab's folder, as a value; ``folder`` locks and fills the folder itself."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["LabFolder"]
 
 @frozen
 class LabFolder:
-    """The folder of one lab, and what is where in it."""
+    """The folder of one lab, and the paths in it."""
 
     path: str
 
     @property
     def record_file(self) -> str:
-        """What the lab consists of."""
+        """The record of the lab."""
         return self._path("lab.json")
 
     @property
@@ -27,7 +27,7 @@ class LabFolder:
 
     @property
     def subfolders(self) -> tuple[str, ...]:
-        """The folders inside; nothing else of a lab is beside them and the record."""
+        """The folders inside; a lab has only these and its record."""
         return tuple(self._path(part) for part in ("bin", "conf", "log", "netns", "run", "servers", "store"))
 
     @property
@@ -52,7 +52,7 @@ class LabFolder:
 
     @property
     def log_file(self) -> str:
-        """What the plugins logged."""
+        """The log of the plugins."""
         return self._path("log", "cni.log")
 
     @property
@@ -77,25 +77,25 @@ class LabFolder:
 
     @property
     def kubeconfig_file(self) -> str:
-        """The way to the lab's own API server."""
+        """The kubeconfig of the lab's own API server."""
         return self._path("conf", "kubeconfig")
 
     @property
     def tokens_file(self) -> str:
-        """Whom that server knows."""
+        """The tokens of that server's users."""
         return self._path("conf", "tokens.csv")
 
     def server_dir(self, name: str) -> str:
-        """Where a server of the lab's own keeps everything; it makes the folder."""
+        """The data folder of a server of the lab's own; the server makes it."""
         return self._path("servers", name)
 
     def process_log(self, name: str) -> str:
-        """What a process of the lab says."""
+        """The log of a process of the lab."""
         return self._path("log", f"{name}.log")
 
     @property
     def netns_dir(self) -> str:
-        """The files that namespaces are pinned over."""
+        """The folder of the files to which namespaces are pinned."""
         return self._path("netns")
 
     def netns(self, name: str) -> str:

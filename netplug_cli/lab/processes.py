@@ -1,7 +1,7 @@
-"""The processes of a lab that outlive the command that started them: servers, and the ways to servers.
+"""The processes of a lab that outlive the command that started them: servers and relays.
 
-Each writes its id into a file of the lab's folder before it becomes the program, and holds the folder's lock until
-then. So whoever has the lock finds every process that was ever started, however the command that started it ended.
+Each process writes its id into a file of the lab's folder before it executes its program, and holds the folder's lock
+until then. So a command that has the lock finds every process, also of a command that was killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SUFFIX = ".pid"
 _EXIT_TIMEOUT_MS = 10_000
 _POLLS, _POLL_MS = 50, 10
 _SHELL = "/bin/sh"
-# $0 is where the id goes. Standard input is the lock, which ends with the last word.
+# $0 is the file for the id. Standard input is the lock; the last redirection releases it.
 _EXEC_SCRIPT = 'cd / && echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@" </dev/null'
 _STDIN, _STDOUT, _STDERR = range(3)
 
@@ -38,8 +38,8 @@ class LabProcess:
     log_file: str
 
     def require_alive(self) -> None:
-        """Raises LabError, with the last line of what it said, when it has ended."""
-        with suppress(ChildProcessError):  # it was asked before, and had ended
+        """Raise LabError with the last line of its log if it has ended."""
+        with suppress(ChildProcessError):  # an earlier call has seen its end
             if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
                 return
         raise LabError(f"{self.name} ended as soon as it was started: {_last_line(self.log_file)}")
@@ -48,15 +48,15 @@ class LabProcess:
 def start_process(locked: LockedFolder, name: str, command: Sequence[str]) -> LabProcess:
     """Start a process in the calling thread's namespaces; one of its arguments has to lie in the lab's folder.
 
-    When this returns it can be found, or has ended. It inherits the descriptors that are inheritable, and no keyboard:
-    an interrupt is for the command, which takes down in order.
+    When this returns, the process has written its id or has ended. It inherits descriptors that are inheritable. It has
+    a session of its own, so an interrupt from the keyboard reaches only the command, which removes the lab in order.
     """
     folder = locked.folder
     log = folder.process_log(name)
-    place = os.path.join(folder.processes_dir, name + _SUFFIX)
+    pid_file = os.path.join(folder.processes_dir, name + _SUFFIX)
     pid = os.posix_spawn(
         _SHELL,
-        [_SHELL, "-c", _EXEC_SCRIPT, place, *command],
+        [_SHELL, "-c", _EXEC_SCRIPT, pid_file, *command],
         os.environ,
         file_actions=(
             (os.POSIX_SPAWN_DUP2, locked.descriptor, _STDIN),
@@ -65,22 +65,22 @@ def start_process(locked: LockedFolder, name: str, command: Sequence[str]) -> La
         ),
         setsid=True,
     )
-    _wait_for_pid_file(place, pid)
+    _wait_for_pid_file(pid_file, pid)
     return LabProcess(name, pid, log)
 
 
 def list_ended(folder: LabFolder) -> tuple[str, ...]:
-    """The names of the lab's processes that are not there any more."""
+    """The names of the lab's processes that have ended."""
     return tuple(name for name, path in _pid_files(folder) if not _is_running(folder, path))
 
 
 def kill_all(folder: LabFolder) -> tuple[str, ...]:
-    """End every process of the lab that is running, and wait until it has; their names.
+    """Kill every running process of the lab and wait for its end; return their names.
 
-    Nothing that they keep is wanted, so they are not asked.
+    They get no chance to save anything: their data is removed with the lab.
 
     Raises:
-        LabError: one would not end.
+        LabError: one does not end.
     """
     ended = []
     for name, path in _pid_files(folder):
@@ -96,7 +96,7 @@ def kill_all(folder: LabFolder) -> tuple[str, ...]:
 
 
 def _wait_for_pid_file(pid_file: str, pid: int) -> None:
-    """Others wait for the lock; this process has it, and may want to end what it has only just started."""
+    """Wait until the process has written its id or has ended, so that this command can kill it."""
     descriptor = os.pidfd_open(pid)
     try:
         ended = select.poll()
@@ -132,14 +132,14 @@ def _is_running(folder: LabFolder, pid_file: str) -> bool:
 
 
 def _open_process(folder: LabFolder, pid_file: str) -> int | None:
-    """The process that a file names, as a descriptor that no other process can get; None when it has ended."""
+    """A descriptor of the process whose id is in a file; None if it has ended."""
     with open(pid_file, encoding="ascii") as file:
         number = int(file.read())
     try:
         descriptor = os.pidfd_open(number)
     except ProcessLookupError:
         return None
-    # Numbers are used again, after a restart of the machine at the latest.
+    # Process ids are reused, at the latest after a restart of the machine. So the arguments must name the folder.
     if f"{folder.path}/".encode() in _command_line(number, descriptor):
         return descriptor
     os.close(descriptor)
@@ -147,7 +147,7 @@ def _open_process(folder: LabFolder, pid_file: str) -> int | None:
 
 
 def _command_line(number: int, descriptor: int) -> bytes:
-    """A process's arguments; none of one that has ended."""
+    """The arguments of a process; empty if it has ended."""
     ended = select.poll()
     ended.register(descriptor, select.POLLIN)
     for _ in range(_POLLS):
@@ -155,7 +155,7 @@ def _command_line(number: int, descriptor: int) -> bytes:
             line = file.read()
             if line:
                 return line
-        # While a process becomes another program it has no arguments; the kernel's own never have any.
+        # A process has no arguments while it executes another program. Kernel threads never have any.
         if ended.poll(_POLL_MS):
             break
     return b""

@@ -1,7 +1,6 @@
-"""Who reaches whom in a lab, found out with packets: each asks each over UDP, and counts what comes back.
+"""Tests who reaches whom in a lab: each peer sends a UDP packet to each other peer and waits for its reply.
 
-No other program is needed, and no process stays behind: a socket belongs to the namespace it was opened in, so this
-process can speak for all of them.
+A socket stays in the namespace in which it was opened, so this one process has sockets in all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from contextlib import ExitStack
 
 from attrs import Factory, define, frozen
 
-from netplug_cli.lab.namespaces import Namespaces
+from netplug_cli.lab.namespaces import SOCKET_FAMILIES, Namespaces
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Clock, Deadline
 
@@ -23,14 +22,13 @@ __all__ = ["ProbePath", "ProbePeer", "ReachabilityMatrix", "list_probe_paths", "
 
 TIMEOUT_S = 3.0
 _RESEND_INTERVAL_S = 0.25
-_AF = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _WILDCARD_ADDRESS = {Family.IPV4: "0.0.0.0", Family.IPV6: "::"}  # noqa: S104 - inside the lab's namespaces
 _NO_REPLY = "no answer"
 
 
 @frozen(kw_only=True)
 class ProbePeer:
-    """Somebody with addresses in a namespace."""
+    """A node or pod: a namespace with addresses."""
 
     name: str
     netns: str
@@ -39,7 +37,7 @@ class ProbePeer:
 
 @frozen
 class ProbePath:
-    """A way that packets should find there and back: from a host to one address of another."""
+    """A path that packets take there and back: from a peer to one address of another peer."""
 
     source: str
     target: str
@@ -56,7 +54,7 @@ class ProbePath:
 
 @frozen(kw_only=True)
 class ReachabilityMatrix:
-    """What was found out: every crossing, and why some of them failed."""
+    """The result: every path, and the reason of each failure."""
 
     names: tuple[str, ...]
     paths: tuple[ProbePath, ...]
@@ -64,17 +62,17 @@ class ReachabilityMatrix:
 
     def reached_families(self) -> dict[tuple[str, str], tuple[Family, ...]]:
         """For each source and target, the families over which packets came back; no entry where none did."""
-        failed = frozenset(crossing for crossing, _ in self.failures)
+        failed = frozenset(path for path, _ in self.failures)
         found: dict[tuple[str, str], tuple[Family, ...]] = {}
-        for way in self.paths:
-            if way not in failed:
-                pair = way.source, way.target
-                found[pair] = (*found.get(pair, ()), way.family)
+        for path in self.paths:
+            if path not in failed:
+                pair = path.source, path.target
+                found[pair] = (*found.get(pair, ()), path.family)
         return found
 
 
 def list_probe_paths(peers: Sequence[ProbePeer]) -> tuple[ProbePath, ...]:
-    """Every way from each host to each other one."""
+    """Every path from each peer to each other peer."""
     return tuple(
         ProbePath(source.name, target.name, address)
         for source in peers
@@ -87,25 +85,25 @@ def list_probe_paths(peers: Sequence[ProbePeer]) -> tuple[ProbePath, ...]:
 def probe(
     peers: Sequence[ProbePeer], namespaces: Namespaces, clock: Clock, *, timeout_s: float = TIMEOUT_S
 ) -> ReachabilityMatrix:
-    """Try every crossing, each until something comes back or patience ends.
+    """Probe every path until its reply comes or the time is over.
 
     Raises:
         DataplaneError: a namespace cannot be entered.
     """
-    crossings = list_probe_paths(peers)
+    paths = list_probe_paths(peers)
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         sockets = _Sockets(stack, selector)
-        for host in peers:
-            with namespaces.enter(host.netns):
-                sockets.open_for(host)
-        trial = _ProbeRound(crossings, sockets)
+        for peer in peers:
+            with namespaces.enter(peer.netns):
+                sockets.open_for(peer)
+        probe_round = _ProbeRound(paths, sockets)
         deadline = Deadline.after(clock, timeout_s)
-        while trial.is_pending and not deadline.has_passed:
-            trial.send_requests()
-            _serve_until(trial, selector, deadline.capped(_RESEND_INTERVAL_S))
-    names = tuple(host.name for host in peers)
-    return ReachabilityMatrix(names=names, paths=crossings, failures=tuple(trial.failures()))
+        while probe_round.is_pending and not deadline.has_passed:
+            probe_round.send_requests()
+            _serve_until(probe_round, selector, deadline.capped(_RESEND_INTERVAL_S))
+    names = tuple(peer.name for peer in peers)
+    return ReachabilityMatrix(names=names, paths=paths, failures=tuple(probe_round.failures()))
 
 
 class _Role(enum.Enum):
@@ -115,7 +113,7 @@ class _Role(enum.Enum):
 
 @define
 class _Sockets:
-    """For each host and family a socket that asks, and for each address one that answers (or why there is none)."""
+    """A client socket for each peer and family, and a server socket for each address, or the error of opening it."""
 
     stack: ExitStack
     selector: selectors.BaseSelector
@@ -124,19 +122,19 @@ class _Sockets:
     problems: dict[Address, str] = Factory(dict)
 
     def open_for(self, peer: ProbePeer) -> None:
-        """To be called inside the host's namespace."""
+        """Open the sockets of a peer; the calling thread is in its namespace."""
         for family in sorted({address.family for address in peer.addresses}):
             self.clients[peer.name, family] = self._open(family, _WILDCARD_ADDRESS[family], _Role.CLIENT)
         for address in peer.addresses:
             try:
-                answerer = self._open(address.family, str(address), _Role.SERVER)
+                server = self._open(address.family, str(address), _Role.SERVER)
             except OSError as error:
                 self.problems[address] = f"its own host has not got it: {error.strerror}"
             else:
-                self.ports[address] = answerer.getsockname()[1]
+                self.ports[address] = server.getsockname()[1]
 
     def _open(self, family: Family, address: str, role: _Role) -> socket.socket:
-        opened = self.stack.enter_context(socket.socket(_AF[family], socket.SOCK_DGRAM))
+        opened = self.stack.enter_context(socket.socket(SOCKET_FAMILIES[family], socket.SOCK_DGRAM))
         opened.settimeout(0)
         opened.bind((address, 0))
         self.selector.register(opened, selectors.EVENT_READ, role)
@@ -145,7 +143,7 @@ class _Sockets:
 
 @define
 class _ProbeRound:
-    """The crossings that nothing came back from yet, each under the token that its packets carry."""
+    """The paths without a reply so far, each under the token of its packets."""
 
     paths: tuple[ProbePath, ...]
     sockets: _Sockets
@@ -153,40 +151,40 @@ class _ProbeRound:
     _errors: dict[ProbePath, str] = Factory(dict)
 
     def __attrs_post_init__(self) -> None:
-        self._pending = {os.urandom(16): crossing for crossing in self.paths}
+        self._pending = {os.urandom(16): path for path in self.paths}
 
     @property
     def is_pending(self) -> bool:
         return bool(self._pending)
 
     def send_requests(self) -> None:
-        for token, crossing in self._pending.items():
-            port = self.sockets.ports.get(crossing.address)
+        for token, path in self._pending.items():
+            port = self.sockets.ports.get(path.address)
             if port is None:
-                self._errors[crossing] = self.sockets.problems.get(crossing.address, _NO_REPLY)
+                self._errors[path] = self.sockets.problems.get(path.address, _NO_REPLY)
                 continue
             try:
-                self.sockets.clients[crossing.source, crossing.family].sendto(token, (str(crossing.address), port))
+                self.sockets.clients[path.source, path.family].sendto(token, (str(path.address), port))
             except OSError as error:
-                self._errors[crossing] = error.strerror or str(error)
+                self._errors[path] = error.strerror or str(error)
             else:
-                self._errors.pop(crossing, None)
+                self._errors.pop(path, None)
 
     def record_reply(self, token: bytes, sender: str) -> None:
-        crossing = self._pending.get(token)
-        # From another address it is somebody else's answer.
-        if crossing is not None and Address.parse(sender) == crossing.address:
+        path = self._pending.get(token)
+        # A reply from another address does not prove that this path works.
+        if path is not None and Address.parse(sender) == path.address:
             del self._pending[token]
 
     def failures(self) -> Iterator[tuple[ProbePath, str]]:
         left = frozenset(self._pending.values())
-        for crossing in self.paths:
-            if crossing in left:
-                yield crossing, self._errors.get(crossing, _NO_REPLY)
+        for path in self.paths:
+            if path in left:
+                yield path, self._errors.get(path, _NO_REPLY)
 
 
 def _serve_until(probe_round: _ProbeRound, selector: selectors.BaseSelector, until: Deadline) -> None:
-    """Answer what is asked and note what is answered, for as long as something is open and time is left."""
+    """Serve requests and record replies until every path has its reply or the time is over."""
     while probe_round.is_pending and not until.has_passed:
         for key, _ in selector.select(until.remaining_s):
             ready = key.fileobj
@@ -202,4 +200,4 @@ def _serve(ready: socket.socket, role: object, probe_round: _ProbeRound) -> None
         else:
             ready.sendto(token, sender)
     except OSError:
-        pass  # an answer that cannot be sent is one that does not come: the crossing stays open
+        pass  # without its reply, the path stays pending

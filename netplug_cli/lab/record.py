@@ -1,4 +1,4 @@
-"""The record of a lab as JSON: what is in it, so that it can be shown and removed by another command."""
+"""The record of a lab as JSON, from which another command can show and remove the lab."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["attached_pod", "parse_lab", "render_lab"]
 
 
 def render_lab(lab: Lab) -> str:
-    """The record's text."""
+    """The text of the record."""
     pods = [{"name": pod.name, "result": json.loads(pod.add_output) if pod.add_output else None} for pod in lab.pods]
-    told = {
+    document = {
         "name": lab.name,
         "uid": lab.uid,
         "isComplete": lab.is_complete,
         "store": _store_mapping(lab.store),
         "pods": pods,
     }
-    return json.dumps(told, indent=2) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 def parse_lab(text: str, where: str) -> Lab:
     """The lab that a record describes; ``where`` begins the messages.
 
     Raises:
-        LabError: it is no such record.
+        LabError: the text is not a record of a lab.
     """
     try:
         top = JSONObject.of(json.loads(text), where)
@@ -50,10 +50,10 @@ def parse_lab(text: str, where: str) -> Lab:
 
 
 def attached_pod(name: str, add_output: str) -> LabPod:
-    """The pod whose ADD printed that answer.
+    """The pod whose ADD printed that result.
 
     Raises:
-        LabError: it is no result.
+        LabError: it is not a CNI result.
     """
     try:
         document: object = json.loads(add_output)
@@ -70,8 +70,8 @@ def _store_mapping(store: LabStore) -> Mapping[str, object]:
         case OwnServers():
             return {"datastore": store.kind.value, "etcd": store.etcd, "kube-apiserver": store.apiserver}
         case ExternalServers():
-            places = [{"host": host, "port": port} for host, port in store.addresses]
-            return {"datastore": store.kind.value, "variables": dict(store.environment), "places": places}
+            addresses = [{"host": host, "port": port} for host, port in store.addresses]
+            return {"datastore": store.kind.value, "variables": dict(store.environment), "places": addresses}
     assert_never(store)
 
 
@@ -80,11 +80,11 @@ def _parse_store(members: JSONObject) -> LabStore:
     variables = members.optional_object("variables")
     if variables is not None:
         named = tuple((name, variables.optional_string(name)) for name in variables.members)
-        places = tuple(
-            (place.required_string("host"), place.optional_integer("port") or 0)
-            for place in members.object_list("places")
+        addresses = tuple(
+            (address.required_string("host"), address.optional_integer("port") or 0)
+            for address in members.object_list("places")
         )
-        return ExternalServers(kind=kind, environment=named, addresses=places)
+        return ExternalServers(kind=kind, environment=named, addresses=addresses)
     if kind is StoreKind.SQLITE:
         return SqliteStore()
     return OwnServers(etcd=members.required_string("etcd"), apiserver=members.optional_string("kube-apiserver"))

@@ -1,4 +1,4 @@
-"""The way from a lab's node to servers outside it: the node has each server's address, and a process behind it."""
+"""Relays connections from a lab's node to servers outside: the node has the address of each server, and a process."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from contextlib import closing
 from netplug_cli.lab import tcp_relay
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import NODE_NETNS, LabError
-from netplug_cli.lab.namespaces import Namespaces
+from netplug_cli.lab.namespaces import SOCKET_FAMILIES, Namespaces
 from netplug_cli.lab.processes import LabProcess, start_process
 from netplug_cli.lab.stores import ExternalServers
-from netplug_core.addressing import Address, Family
+from netplug_core.addressing import Address
 
 __all__ = ["parse_server_address", "start_relays"]
 
-_AF = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _BACKLOG = 128
 
 
 def start_relays(namespaces: Namespaces, locked: LockedFolder, store: ExternalServers) -> tuple[LabProcess, ...]:
-    """Make servers answer inside the node at their own addresses, so that certificates and configurations fit."""
+    """Make servers reachable inside the node under their own addresses, so that certificates and configurations fit."""
     return tuple(
-        _start_relay(namespaces, locked, f"relay-{number}", place)
-        for number, place in enumerate(store.addresses, start=1)
+        _start_relay(namespaces, locked, f"relay-{number}", server)
+        for number, server in enumerate(store.addresses, start=1)
     )
 
 
@@ -34,13 +33,13 @@ def _start_relay(namespaces: Namespaces, locked: LockedFolder, name: str, server
     if not _is_loopback(address):
         namespaces.configure_node(node, (address,))
     with namespaces.enter(node):
-        listener = socket.socket(_AF[address.family], socket.SOCK_STREAM)
+        listener = socket.socket(SOCKET_FAMILIES[address.family], socket.SOCK_STREAM)
     with closing(listener):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((str(address), port))
         listener.listen(_BACKLOG)
         listener.set_inheritable(True)
-        # -I: the program lies beside modules whose names are not meant for everybody.
+        # -I: the folder of the program must not be on the import path.
         command = [
             sys.executable,
             "-IS",
@@ -54,10 +53,10 @@ def _start_relay(namespaces: Namespaces, locked: LockedFolder, name: str, server
 
 
 def parse_server_address(host: str) -> Address:
-    """Where a server's host is inside the node.
+    """The address of a server inside the node.
 
     Raises:
-        LabError: it is a name.
+        LabError: it is given by name.
     """
     if host == "localhost":
         return Address.parse("127.0.0.1")

@@ -1,4 +1,4 @@
-"""The lines and tables that a person sees of a lab, and the progress of making one."""
+"""The lines and tables that a person sees of a lab, and the progress of setup and teardown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NONE = "none"
 
 @define
 class ConsoleProgress:
-    """Progress as lines; on a terminal also a spinner beside what is being done."""
+    """Progress as lines; on a terminal with a spinner beside the current activity."""
 
     _console: Console | None = None
 
@@ -42,7 +42,7 @@ class ConsoleProgress:
         try:
             click.echo(text)
         except BrokenPipeError:
-            # Whoever read along has seen enough; a lab is made, or removed, to its end all the same.
+            # The reader has closed the pipe. The lab is made, or removed, to the end all the same.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def warn(self, text: str) -> None:
@@ -51,7 +51,7 @@ class ConsoleProgress:
 
     @contextmanager
     def activity(self, text: str) -> Iterator[None]:
-        """Show that something is being done, where somebody watches."""
+        """Show an activity on a terminal; print nothing elsewhere."""
         if self._console is None:
             yield
             return
@@ -59,7 +59,7 @@ class ConsoleProgress:
             yield
 
 
-def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 - the one thing that there is to say
+def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 - the only parameter
     """Progress for a terminal, or for a file or a pipe."""
     if not stream_is_terminal:
         return ConsoleProgress()
@@ -69,7 +69,7 @@ def make_progress(stream_is_terminal: bool) -> ConsoleProgress:  # noqa: FBT001 
 
 
 def pod_lines(lab: Lab, folder: LabFolder) -> list[str]:
-    """The table of the pods: what each got, and where it is."""
+    """The table of the pods: addresses, host interface and namespace."""
     rows = (
         (pod.name, ", ".join(map(str, pod.addresses)) or _NONE, pod.host_interface or _NONE, folder.netns(pod.name))
         for pod in lab.pods
@@ -78,7 +78,7 @@ def pod_lines(lab: Lab, folder: LabFolder) -> list[str]:
 
 
 def matrix_lines(matrix: ReachabilityMatrix) -> list[str]:
-    """The table of who reaches whom; a cell has the families over which packets came back."""
+    """The table of who reaches whom; a cell has the families over which replies came."""
     reached = matrix.reached_families()
 
     def cell(source: str, target: str) -> str:
@@ -91,20 +91,20 @@ def matrix_lines(matrix: ReachabilityMatrix) -> list[str]:
 
 
 def problem_lines(status: LabStatus) -> list[str]:
-    """What is not as it should be, a sentence each."""
-    crossings = (f"{crossing}: {reason}" for crossing, reason in status.matrix.failures)
-    return [*status.missing, *crossings]
+    """The problems of a lab, a sentence each."""
+    failures = (f"{path}: {reason}" for path, reason in status.matrix.failures)
+    return [*status.missing, *failures]
 
 
 def access_lines(lab: Lab, folder: LabFolder) -> list[str]:
-    """How to look around in a lab by hand."""
+    """Commands to look around in a lab by hand."""
     inside = isinstance(lab.store, OwnServers)
     store = " ".join(f"{name}={value}" for name, value in store_environment(lab.store, folder).items())
-    there = f"nsenter --net={folder.netns(NODE_NETNS)} env " if inside else ""
+    prefix = f"nsenter --net={folder.netns(NODE_NETNS)} env " if inside else ""
     first, last = lab.pods[0], lab.pods[-1]
     address = last.addresses[-1] if last.addresses else ""
     return [
         f"  nsenter --net={folder.netns(first.name)} ping -c 1 {address}",
-        f"  {there}{store} netplugctl get ippools",
+        f"  {prefix}{store} netplugctl get ippools",
         f"  less {folder.log_file}",
     ]

@@ -1,7 +1,7 @@
-"""What a container runtime does: runs the plugin executables of a configuration list, one command at a time.
+"""Runs the plugin executables of a configuration list as a container runtime does, one command at a time.
 
-They run as files in the node's network namespace, with environment and standard input as the specification says;
-nothing of netplug is called directly.
+They run as files in the node's network namespace, with environment and standard input of the CNI specification. Nothing
+of netplug is called directly.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from netplug_cli.lab.conflist import Conflist, PluginCall, plugin_environment
+from netplug_cli.lab.conflist import Conflist, PluginCall, parse_conflist, plugin_environment
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import NODE_NETNS, LabError, LabPod
 from netplug_cli.lab.namespaces import Namespaces
 from netplug_cli.lab.record import attached_pod
 
-__all__ = ["ContainerRuntime", "PluginFailed"]
+__all__ = ["ContainerRuntime", "PluginFailed", "open_runtime"]
 
 _TIMEOUT_S = 120.0
 
@@ -51,13 +51,13 @@ class ContainerRuntime:
             PluginFailed: one of them failed; the interface is not complete.
         """
         call = self._make_call("ADD", pod)
-        answer = ""
+        result = ""
         for position in range(len(self.conflist.plugins)):
-            answer = self._run(position, call, answer)
-        return attached_pod(pod.name, answer)
+            result = self._run(position, call, result)
+        return attached_pod(pod.name, result)
 
     def delete(self, pod: LabPod) -> None:
-        """Run every plugin in reverse, each with the result of ADD as far as it is known.
+        """Run every plugin in reverse order, each with the result of ADD if there is one.
 
         Raises:
             PluginFailed: one of them failed; those after it were not run.
@@ -79,7 +79,7 @@ class ContainerRuntime:
                     input=self.conflist.request(position, previous).encode(),
                     capture_output=True,
                     env=plugin_environment(call),
-                    # The lock goes with it: whoever cleans up after us waits until it has ended.
+                    # The plugin inherits the lock, so a command that cleans up waits for its end.
                     pass_fds=(self.locked.descriptor,),
                     timeout=_TIMEOUT_S,
                     check=False,
@@ -92,14 +92,26 @@ class ContainerRuntime:
         return done.stdout.decode("utf-8", "replace")
 
 
+def open_runtime(namespaces: Namespaces, locked: LockedFolder) -> ContainerRuntime:
+    """The runtime of a lab, with the configuration list in its folder.
+
+    Raises:
+        LabError: the file is not a configuration list.
+    """
+    path = locked.folder.conflist_file
+    with open(path, encoding="utf-8") as file:
+        conflist = parse_conflist(file.read(), path)
+    return ContainerRuntime(namespaces=namespaces, conflist=conflist, locked=locked)
+
+
 def _error_text(stdout: bytes, stderr: bytes) -> str:
-    """What the error object says, or failing that the last line of the log."""
+    """The message of the error object; without one, the last line of the log."""
     try:
-        said: object = json.loads(stdout)
+        error: object = json.loads(stdout)
     except ValueError:
-        said = None
-    if not isinstance(said, Mapping):
+        error = None
+    if not isinstance(error, Mapping):
         lines = stderr.decode("utf-8", "replace").splitlines()
         return lines[-1] if lines else ""
-    details = said.get("details")
-    return f"{said.get('msg')} (code {said.get('code')}{f'; {details}' if details else ''})"
+    details = error.get("details")
+    return f"{error.get('msg')} (code {error.get('code')}{f'; {details}' if details else ''})"

@@ -1,7 +1,7 @@
 """The servers that a lab runs itself, inside its node's namespace: their files, their arguments, and their readiness.
 
-They keep everything in the lab's folder. An API server makes its own certificate, and signs accounts with its key;
-whoever can read the lab's kubeconfig may ask it anything.
+They store everything in the lab's folder. The API server makes its own certificate, whose key also signs the tokens of
+accounts. A user who can read the lab's kubeconfig has all rights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def start_servers(namespaces: Namespaces, locked: LockedFolder, store: OwnServer
 
 
 def wait_until_ready(require_ready: Callable[[], object], started: Sequence[LabProcess], clock: Clock) -> None:
-    """Return once a question to servers raises nothing more.
+    """Return when ``require_ready`` no longer raises.
 
     Raises:
         LabError: a server has ended, or it takes too long.
@@ -60,7 +60,7 @@ def wait_until_ready(require_ready: Callable[[], object], started: Sequence[LabP
 
 
 def require_etcd(namespaces: Namespaces, folder: LabFolder) -> None:
-    """Raises OSError unless the lab's etcd takes clients, which it does once it has a leader."""
+    """Raise OSError unless the lab's etcd accepts clients, which it does when it has a leader."""
     with namespaces.enter(folder.netns(NODE_NETNS)):
         socket.create_connection(("127.0.0.1", ETCD_PORT), timeout=_POLL_S).close()
 
@@ -80,7 +80,7 @@ def _apiserver_arguments(folder: LabFolder) -> Iterator[str]:
     yield f"--etcd-servers={ETCD_URL}"
     yield "--bind-address=127.0.0.1"
     yield f"--secure-port={API_PORT}"
-    # Without it, the server looks for a default route, which a lab's node has not.
+    # Without it, the server looks for a default route, which a lab's node does not have.
     yield f"--advertise-address={NODE_ADDRESSES[0]}"
     yield f"--cert-dir={folder.server_dir('kube-apiserver')}"
     yield "--service-account-issuer=https://kubernetes.default.svc"
@@ -93,7 +93,7 @@ def _apiserver_arguments(folder: LabFolder) -> Iterator[str]:
 
 
 def _write_accounts(folder: LabFolder) -> None:
-    """A token for whoever can read the lab's files, and the kubeconfig with it."""
+    """Write a token with all rights, and the kubeconfig with it, for users who can read the lab's files."""
     token = secrets.token_hex(16)
     authority = os.path.join(folder.server_dir("kube-apiserver"), "apiserver.crt")
     parts: dict[str, object] = {

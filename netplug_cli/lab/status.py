@@ -1,4 +1,4 @@
-"""``look``: what is there of a lab, and who reaches whom in it. Changes nothing."""
+"""Inspects a lab: which parts of it exist, and who reaches whom. Changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LabStatus", "inspect_lab"]
 
 @frozen(kw_only=True)
 class LabStatus:
-    """What was seen. ``missing`` says what of the lab is not there; the matrix is of those who are."""
+    """The state of a lab. ``missing`` are sentences about missing parts; ``matrix`` covers the others."""
 
     lab: Lab
     missing: tuple[str, ...]
@@ -23,23 +23,23 @@ class LabStatus:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether everything is there and everybody reaches everybody."""
+        """Whether nothing is missing and everybody reaches everybody."""
         return not self.missing and not self.matrix.failures
 
 
 def inspect_lab(world: LabWorld, folder: LabFolder, lab: Lab) -> LabStatus:
-    """See what is there of a lab, and try who reaches whom.
+    """Find out which parts of a lab exist, and who reaches whom.
 
     Raises:
         DataplaneError: a namespace cannot be entered.
     """
     pinned = frozenset(world.namespaces.find_below(folder.netns_dir))
-    everybody = (
+    peers = (
         ProbePeer(name=NODE_NETNS, netns=folder.netns(NODE_NETNS), addresses=NODE_ADDRESSES),
         *(ProbePeer(name=pod.name, netns=folder.netns(pod.name), addresses=pod.addresses) for pod in lab.pods),
     )
-    missing = [f"{host.name}: its namespace is gone" for host in everybody if host.netns not in pinned]
+    missing = [f"{peer.name}: its namespace is gone" for peer in peers if peer.netns not in pinned]
     missing += [f"{pod.name}: it was never attached" for pod in lab.pods if not pod.is_attached]
     missing += [f"{name}: it is not running any more" for name in list_ended(folder)]
-    there = [host for host in everybody if host.netns in pinned]
-    return LabStatus(lab=lab, missing=tuple(missing), matrix=probe(there, world.namespaces, world.session.clock))
+    present = [peer for peer in peers if peer.netns in pinned]
+    return LabStatus(lab=lab, missing=tuple(missing), matrix=probe(present, world.namespaces, world.session.clock))

@@ -1,4 +1,4 @@
-"""What a person asks for with the options of ``lab up``, as a store; refuses what a lab's plugins could not use."""
+"""The options of ``lab up`` as a store; refuses settings that the plugins of a lab cannot use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netplug_core.settings.model import DatastoreSettings
 __all__ = ["ServerLookup", "StoreOptions", "resolve_store"]
 
 ServerLookup = Callable[[DatastoreSettings], tuple[tuple[str, int], ...]]
-"""Says where the servers are that settings name: host and port of each."""
+"""Returns host and port of each server that settings name."""
 
 _ADVICE = {
     StoreKind.ETCD: "--server URL names one that runs, and ETCD_CA_CERT_FILE, ETCD_CERT_FILE and ETCD_KEY_FILE the "
@@ -26,7 +26,7 @@ _ADVICE = {
 
 @frozen(kw_only=True)
 class StoreOptions:
-    """The options: a datastore, a folder with servers' programs (or empty), the addresses of running servers."""
+    """The options: a datastore, a folder with the programs of servers (or empty), and the URLs of running servers."""
 
     kind: StoreKind
     programs_dir: str = ""
@@ -34,7 +34,7 @@ class StoreOptions:
 
 
 def resolve_store(options: StoreOptions, settings: DatastoreSettings, lookup: ServerLookup) -> LabStore:
-    """The store that is asked for; a server that runs is the one of ``netplugctl``'s own settings, or of the wish.
+    """The store that the options select; a running server is taken from them or from the settings of ``netplugctl``.
 
     Raises:
         NetplugError: the options contradict each other, a program is missing, or a setting cannot be used.
@@ -48,8 +48,10 @@ def resolve_store(options: StoreOptions, settings: DatastoreSettings, lookup: Se
     if options.programs_dir:
         return _own_servers(options)
     if options.kind is StoreKind.ETCD:
-        wished = evolve(settings, type=options.kind.value, etcd_endpoints=options.urls or settings.etcd_endpoints)
-        return _running_etcd(wished, lookup)
+        etcd_settings = evolve(
+            settings, type=options.kind.value, etcd_endpoints=options.urls or settings.etcd_endpoints
+        )
+        return _running_etcd(etcd_settings, lookup)
     if options.urls:
         raise LabError(f"--server is for etcd: {_ADVICE[options.kind]}")
     return _running_cluster(evolve(settings, type=options.kind.value), lookup)
@@ -70,7 +72,7 @@ def _program_path(folder: str, name: str) -> str:
 
 
 def _running_etcd(settings: DatastoreSettings, lookup: ServerLookup) -> ExternalServers:
-    """The plugin's configuration has no key for a user, and SRV records need a name service."""
+    """A running etcd. The plugin's configuration has no key for a user, and SRV records need a name service."""
     unusable: dict[str, object] = {
         "SRV records": settings.etcd_discovery_srv,
         "a user and a password": settings.etcd_username or settings.etcd_password,
@@ -91,7 +93,7 @@ def _running_etcd(settings: DatastoreSettings, lookup: ServerLookup) -> External
 
 
 def _running_cluster(settings: DatastoreSettings, lookup: ServerLookup) -> ExternalServers:
-    """Tokens and inline texts would have to be written into the lab's configuration."""
+    """A running API server. Tokens and inline texts are refused: they would be written into the lab's configuration."""
     access = settings.kubernetes
     unusable: dict[str, object] = {
         "a text in place of a file": access.kubeconfig_inline,
@@ -123,5 +125,5 @@ def _server_addresses(settings: DatastoreSettings, lookup: ServerLookup) -> tupl
 
 
 def _absolute_paths(files: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Plugins run elsewhere, and whoever takes the lab down perhaps too."""
+    """Absolute paths, because plugins and later commands run in other folders."""
     return ((name, os.path.abspath(path)) for name, path in files.items() if path)

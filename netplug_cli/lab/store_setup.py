@@ -1,7 +1,7 @@
-"""What stands behind a lab's store: its servers or the way to them, its pools, and its objects in an API server.
+"""Prepares the datastore of a lab: its servers or the relays to them, its pools, and its objects in an API server.
 
-``lifecycle`` says when. What a lab has of its own goes with its folder; ``withdrawal`` takes back what it has made on
-somebody else's servers.
+``setup`` calls it. Servers of the lab's own are removed with its folder; ``external_cleanup`` removes what it stores on
+external servers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from typing import assert_never
 
 from netplug_cli.lab.folder import LockedFolder
-from netplug_cli.lab.model import LAB_LABEL, LAB_POOLS, POD_NAMESPACE, Lab, LabPod, LabPool
+from netplug_cli.lab.model import LAB_POOLS, POD_NAMESPACE, Lab, LabPod, LabPool
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.processes import LabProcess
 from netplug_cli.lab.relays import start_relays
@@ -21,7 +21,7 @@ from netplug_cli.lab.world import LabWorld
 from netplug_core.flows.resources.create import create
 from netplug_core.flows.resources.overview import read_utilization
 from netplug_core.flows.resources.read import find
-from netplug_core.names import API_VERSION
+from netplug_core.names import API_VERSION, LAB_LABEL
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.manifest import manifest_from_mapping
 
@@ -29,10 +29,10 @@ __all__ = ["count_held_addresses", "make_pod_object", "prepare_store", "require_
 
 
 def require_servers(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
-    """Return if somebody else's servers answer, where the lab's store is on such.
+    """Return if the external servers of the lab answer, if it uses such.
 
     Raises:
-        NetplugError: they do not; nothing has been made for them yet.
+        NetplugError: they do not answer; nothing has been stored there yet.
     """
     if not isinstance(lab.store, ExternalServers):
         return
@@ -45,7 +45,7 @@ def require_servers(world: LabWorld, folder: LabFolder, lab: Lab) -> None:
 
 
 def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[str]:
-    """Make everything that the lab's pods need of their store, up to the pools; what was made, in lines.
+    """Make everything that the lab's pods need of their store, up to the pools; yield a line for each part.
 
     Raises:
         NetplugError: a server does not come up, or refuses something.
@@ -59,9 +59,9 @@ def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[s
                 started = start_servers(world.namespaces, locked, own)
                 _wait_for_servers(world, folder, lab, started)
             yield from (f"{server.name} runs on the node (process {server.pid})" for server in started)
-        case ExternalServers(addresses=places):
+        case ExternalServers(addresses=addresses):
             started = start_relays(world.namespaces, locked, lab.store)
-            for server, (host, port) in zip(started, places, strict=True):
+            for server, (host, port) in zip(started, addresses, strict=True):
                 yield f"{host} port {port} is relayed to from the node (process {server.pid})"
         case _:
             assert_never(lab.store)
@@ -72,7 +72,7 @@ def prepare_store(world: LabWorld, locked: LockedFolder, lab: Lab) -> Iterator[s
 
 
 def make_pod_object(world: LabWorld, folder: LabFolder, lab: Lab, pod: LabPod) -> None:
-    """Make the pod that one of the lab's stands for, where pods are objects."""
+    """Make the object of a pod, where pods are objects of a cluster."""
     if is_kubernetes(lab.store):
         with world.open_lab_cluster(lab, folder) as cluster:
             cluster.make_pod(POD_NAMESPACE, pod.name, node=lab.node_name)

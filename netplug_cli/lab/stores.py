@@ -1,7 +1,7 @@
-"""Where a lab keeps its data: in a file of its own, on servers of its own, or on servers that run anyway.
+"""The datastores of a lab, as values: a file of its own, servers of its own, or servers that run anyway.
 
-Values only. ``choice`` makes one of what a person asks for; ``servers`` starts what a lab runs itself; ``conflist`` and
-the tool's session take their settings from here.
+``store_options`` makes one from the options of a command, ``servers`` starts servers of the lab's own. The environment
+of the tool and the configuration of the plugins are derived from them here.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OwnServers:
 
 @frozen(kw_only=True)
 class ExternalServers:
-    """Somebody else's servers, outside the lab: as ``netplugctl`` is told of them, and each one's host and port."""
+    """Servers outside the lab: the environment that leads ``netplugctl`` to them, and host and port of each."""
 
     kind: StoreKind
     environment: tuple[tuple[str, str], ...]
@@ -97,7 +97,7 @@ def is_kubernetes(store: LabStore) -> bool:
 
 
 def store_environment(store: LabStore, folder: LabFolder) -> Mapping[str, str]:
-    """What makes ``netplugctl`` use the store."""
+    """The environment that makes ``netplugctl`` use the store."""
     named = {"DATASTORE_TYPE": store.kind.value}
     match store:
         case SqliteStore():
@@ -112,7 +112,7 @@ def store_environment(store: LabStore, folder: LabFolder) -> Mapping[str, str]:
 
 
 def store_netconf_keys(store: LabStore, folder: LabFolder) -> Mapping[str, object]:
-    """The same as members of a plugin's configuration."""
+    """The members of a plugin's configuration that make it use the store."""
     members: dict[str, object] = {}
     for variable, value in store_environment(store, folder).items():
         first, *inner = _NETCONF_KEYS[variable]

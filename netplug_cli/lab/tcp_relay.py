@@ -1,7 +1,7 @@
-"""A program of its own: carries connections from a socket that it inherits to an address that it can reach.
+"""A program: relays the connections of a socket that it inherits to an address that it can reach.
 
-``relays`` starts it with a socket that was opened inside a lab's node, for a server outside: a socket stays in the
-namespace in which it was opened, whatever namespace its process is in. It imports nothing of netplug.
+``relays`` starts it with a socket that was opened inside a lab's node, for a server outside. A socket stays in the
+namespace in which it was opened, so this process serves the node from outside. It imports nothing of netplug.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 async def _serve(listener: socket.socket, host: str, port: int) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, onward = await asyncio.open_connection(host, port)
+            server_reader, server_writer = await asyncio.open_connection(host, port)
         except OSError as error:
             sys.stderr.write(f"{host} port {port}: {error}\n")
-            writer.transport.abort()  # as the server itself would: the client sees a connection that is cut
+            writer.transport.abort()  # the client sees a cut connection, as from the server itself
             return
-        await asyncio.gather(_copy(reader, onward), _copy(there, writer))
-        onward.close()
+        await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
+        server_writer.close()
         writer.close()
 
     server = await asyncio.start_server(connected, sock=listener)
@@ -43,10 +43,10 @@ async def _serve(listener: socket.socket, host: str, port: int) -> None:
 
 
 def main(descriptor: int, host: str, port: int) -> None:
-    """Carry until the process is ended."""
+    """Relay until the process is killed."""
     asyncio.run(_serve(socket.socket(fileno=descriptor), host, port))
 
 
 if __name__ == "__main__":
-    # The last argument says whose it is: it is how the lab knows its processes.
+    # The last argument is the lab's folder; the lab recognises its processes by it.
     main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

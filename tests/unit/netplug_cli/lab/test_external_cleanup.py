@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_cli.lab.lifecycle import Removal, RemovalExtent, down, up
 from netplug_cli.lab.model import Lab, LabPlan
+from netplug_cli.lab.setup import up
 from netplug_cli.lab.stores import ExternalServers, StoreKind
+from netplug_cli.lab.teardown import Removal, RemovalExtent, down
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.flows.resources.delete import delete

@@ -8,11 +8,12 @@ import pytest
 from attrs import evolve
 
 from netplug_cli.lab.folder import LockMode, find_lab, lock_folder
-from netplug_cli.lab.lifecycle import Removal, RemovalExtent, down, up
 from netplug_cli.lab.model import LAB_POOLS, NODE_ADDRESSES, Lab, LabError, LabPlan, new_lab
 from netplug_cli.lab.runtime import PluginFailed
+from netplug_cli.lab.setup import up
 from netplug_cli.lab.status import inspect_lab
 from netplug_cli.lab.stores import ExternalServers, StoreKind
+from netplug_cli.lab.teardown import Removal, RemovalExtent, down
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable

@@ -1,0 +1,94 @@
+"""Makes a lab, part by part.
+
+The record is written before the parts that it lists, so ``teardown`` can remove whatever a killed ``up`` has left. An
+``up`` that fails removes what it has made. Nothing here prints.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from netplug_cli.lab.conflist import render_conflist
+from netplug_cli.lab.folder import LockedFolder, find_lab, lock_new_folder
+from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, Lab, LabError, LabPlan, as_lab_errors, new_lab
+from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.runtime import open_runtime
+from netplug_cli.lab.store_setup import make_pod_object, prepare_store, require_servers
+from netplug_cli.lab.stores import OwnServers
+from netplug_cli.lab.teardown import LeftoverCheck, RemovalExtent, remove_lab, tear_down
+from netplug_cli.lab.world import LabWorld
+
+__all__ = ["up"]
+
+
+def up(world: LabWorld, folder: LabFolder, plan: LabPlan) -> Lab:
+    """Make a lab; whatever an earlier lab left in its folder is removed first.
+
+    Raises:
+        NetplugError: it could not be made; its parts are removed again.
+    """
+    progress = world.progress
+    lab = new_lab(plan, uid=world.session.new_uid())
+    with as_lab_errors(folder.path), progress.activity("servers"):
+        require_servers(world, folder, lab)
+    with as_lab_errors(folder.path), lock_new_folder(folder, clock=world.session.clock, report=progress.info) as locked:
+        earlier = find_lab(folder)
+        if earlier is not None:
+            state = "complete" if earlier.is_complete else "half-made"
+            progress.info(f"an earlier lab is there ({state}): it goes first")
+            # Threads of an etcd client stay in the namespace in which they were started, and the new lab has another
+            # one. So servers that are about to end are not asked for addresses.
+            check = (
+                LeftoverCheck.INTERFACES
+                if isinstance(earlier.store, OwnServers)
+                else LeftoverCheck.INTERFACES_AND_ADDRESSES
+            )
+            removal = tear_down(world, locked, earlier, check)
+            for problem in removal.problems:
+                progress.warn(problem)
+            if removal.extent is RemovalExtent.LOCAL_ONLY:
+                raise LabError(
+                    "the earlier lab has to go first; choose another folder with --dir to leave it for later"
+                )
+        locked.clear()
+        try:
+            return _create(world, locked, lab)
+        except BaseException:
+            progress.warn("the lab could not be made: removing what there is of it")
+            for problem in remove_lab(world, locked).problems:
+                progress.warn(problem)
+            raise
+
+
+def _create(world: LabWorld, locked: LockedFolder, lab: Lab) -> Lab:
+    folder, progress = locked.folder, world.progress
+    locked.write_lab(lab)
+    locked.make_subfolders()
+    progress.info(f"folder {folder.path}")
+    with progress.activity(f"node {lab.node_name}"):
+        world.namespaces.make(folder.netns(NODE_NETNS))
+        world.namespaces.configure_node(folder.netns(NODE_NETNS), NODE_ADDRESSES)
+    progress.info(f"node {lab.node_name}: {_join(NODE_ADDRESSES)}; IPv4 and IPv6 forwarding on, in its namespace only")
+    with progress.activity("plugin executables"):
+        world.install(folder.bin_dir, progress.info)
+    with open(folder.conflist_file, "w", encoding="utf-8") as file:
+        file.write(render_conflist(lab, folder))
+    progress.info(f"configuration {folder.conflist_file}")
+    for line in prepare_store(world, locked, lab):
+        progress.info(line)
+    runtime = open_runtime(world.namespaces, locked)
+    for pod in lab.pods:
+        with progress.activity(f"{pod.name}: ADD"):
+            make_pod_object(world, folder, lab, pod)
+            world.namespaces.make(folder.netns(pod.name))
+            attached = runtime.add(pod)
+        lab = lab.with_pod(attached)
+        locked.write_lab(lab)
+        progress.info(f"{pod.name} attached: {_join(attached.addresses)} over {attached.host_interface}")
+    lab = evolve(lab, is_complete=True)
+    locked.write_lab(lab)
+    return lab
+
+
+def _join(values: tuple[object, ...]) -> str:
+    return ", ".join(map(str, values))

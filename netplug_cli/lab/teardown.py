@@ -1,0 +1,139 @@
+"""Removes a lab, however much of it exists. Nothing here prints."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
+
+from netplug_cli.lab.external_cleanup import remove_from_external_servers
+from netplug_cli.lab.folder import LockedFolder, LockMode, find_lab, is_present, lock_folder
+from netplug_cli.lab.model import NODE_NETNS, Lab, LabPod, as_lab_errors
+from netplug_cli.lab.paths import LabFolder
+from netplug_cli.lab.processes import kill_all
+from netplug_cli.lab.runtime import PluginFailed, open_runtime
+from netplug_cli.lab.store_setup import count_held_addresses
+from netplug_cli.lab.stores import ExternalServers
+from netplug_cli.lab.world import LabWorld
+from netplug_core.errors import NetplugError
+from netplug_core.names import LAB_LABEL
+
+__all__ = ["LeftoverCheck", "Removal", "RemovalExtent", "down", "remove_lab", "tear_down"]
+
+
+class RemovalExtent(enum.Enum):
+    """How much of a lab has been removed."""
+
+    NOTHING = "there was nothing"
+    LOCAL_ONLY = "everything on this machine but the record: something may be left on servers"
+    FOLDER_KEPT = "everything but the folder, which holds foreign files"
+    COMPLETE = "everything"
+
+
+@frozen(kw_only=True)
+class Removal:
+    """The result of ``down``: how much was removed, and the problems, a sentence each."""
+
+    extent: RemovalExtent
+    problems: tuple[str, ...] = ()
+
+
+class LeftoverCheck(enum.Enum):
+    """What is checked after the plugins have detached the pods."""
+
+    INTERFACES = enum.auto()
+    INTERFACES_AND_ADDRESSES = enum.auto()
+
+
+def down(world: LabWorld, folder: LabFolder) -> Removal:
+    """Remove the lab of a folder, if there is one.
+
+    Raises:
+        NetplugError: some of it could not be removed; the command can be repeated.
+    """
+    with (
+        as_lab_errors(folder.path),
+        lock_folder(folder, LockMode.EXCLUSIVE, clock=world.session.clock, report=world.progress.info) as locked,
+    ):
+        if locked is None:
+            return Removal(extent=RemovalExtent.NOTHING)
+        return remove_lab(world, locked)
+
+
+def remove_lab(world: LabWorld, locked: LockedFolder) -> Removal:
+    """Remove the lab that a locked folder holds, and the folder."""
+    lab = find_lab(locked.folder)
+    removal = Removal(extent=RemovalExtent.COMPLETE)
+    if lab is not None:
+        removal = tear_down(world, locked, lab, LeftoverCheck.INTERFACES_AND_ADDRESSES)
+    if removal.extent is RemovalExtent.LOCAL_ONLY:
+        return removal
+    foreign = locked.remove()
+    if not is_present(locked.folder):
+        return removal
+    problem = f"{locked.folder.path} stays, as others use it: {_join(foreign) or 'a file system is mounted there'}"
+    return evolve(removal, extent=RemovalExtent.FOLDER_KEPT, problems=(*removal.problems, problem))
+
+
+def tear_down(world: LabWorld, locked: LockedFolder, lab: Lab, leftover_check: LeftoverCheck) -> Removal:
+    """Detach the pods, remove every namespace, kill every process, and remove everything from external servers.
+
+    Servers of the lab's own are killed after the pods are detached, since the plugins need them. What the plugins could
+    not release on external servers is released without them, also if the node is gone.
+    """
+    problems: tuple[str, ...] = ()
+    folder = locked.folder
+    pinned = world.namespaces.find_below(folder.netns_dir)
+    attached = tuple(pod for pod in lab.pods if pod.is_attached or os.path.exists(folder.netns(pod.name)))
+    if folder.netns(NODE_NETNS) in pinned and attached:
+        problems = tuple(_detach(world, locked, attached)) or tuple(_leftovers(world, folder, lab, leftover_check))
+    for path in pinned:
+        world.namespaces.remove(path)
+    if pinned:
+        world.progress.info(f"{len(pinned)} namespaces removed")
+    ended = kill_all(folder)
+    if ended:
+        world.progress.info(f"ended: {_join(ended)}")
+    try:
+        for problem in remove_from_external_servers(world, folder, lab):
+            problems = (*problems, problem)  # kept if a later step fails
+    except NetplugError as error:
+        left = f"what the lab has on its servers may still be there, with the label {LAB_LABEL}={lab.uid}: {error}"
+        stays = f"{folder.path} stays, so that lab down can go on when the servers answer; rm -r makes it forgotten"
+        return Removal(extent=RemovalExtent.LOCAL_ONLY, problems=(*problems, left, stays))
+    return Removal(extent=RemovalExtent.COMPLETE, problems=problems)
+
+
+def _detach(world: LabWorld, locked: LockedFolder, pods: tuple[LabPod, ...]) -> Iterator[str]:
+    runtime = open_runtime(world.namespaces, locked)
+    for pod in pods:
+        try:
+            with world.progress.activity(f"{pod.name}: DEL"):
+                runtime.delete(pod)
+        except PluginFailed as error:
+            yield str(error)
+        else:
+            world.progress.info(f"{pod.name} detached")
+
+
+def _leftovers(world: LabWorld, folder: LabFolder, lab: Lab, leftover_check: LeftoverCheck) -> Iterator[str]:
+    """What the plugins should have removed and have not, a sentence each."""
+    links = world.namespaces.interfaces(folder.netns(NODE_NETNS))
+    if links:
+        yield f"interfaces left on the node: {_join(links)}"
+    # On external servers, the removal of the pools reports addresses that are still held.
+    if leftover_check is LeftoverCheck.INTERFACES or isinstance(lab.store, ExternalServers):
+        if not links:
+            world.progress.info("no interface is left on the node")
+        return
+    held = count_held_addresses(world, folder, lab)
+    if held:
+        yield f"addresses still held in the lab's pools: {held}"
+    elif not links:
+        world.progress.info("no address is held, no interface is left on the node")
+
+
+def _join(values: tuple[object, ...]) -> str:
+    return ", ".join(map(str, values))
