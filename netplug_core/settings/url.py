@@ -46,19 +46,22 @@ class InvalidURL(ConfigurationError):
 
 
 def redact_url(url: str) -> str:
-    """A URL as it may be shown: without user, password, fragment and the values of its query.
+    """A URL as it may be shown: without user, password, query and fragment.
 
-    What cannot be told apart for certain, because a password has a reserved character in it, is not shown either.
+    A password may have a reserved character in it that should have been percent-encoded. Then only the scheme is shown.
     """
-    location, mark, query = url.partition("?")
-    location, hash_, fragment = location.partition("#")
-    scheme = location.partition(":")[0]
-    if "@" in query or "@" in fragment:
-        return f"{scheme}:{REDACTED}"
+    location, mark, rest = _split_location(url)
+    if "@" in rest:
+        return f"{location.partition(':')[0]}:{REDACTED}"
     if "@" in location:
-        location = f"{scheme}://{REDACTED}@{location.rpartition('@')[2]}"
-    names = "&".join(f"{pair.partition('=')[0]}={REDACTED}" for pair in query.split("&")) if query else ""
-    return f"{location}{mark}{names}" if not hash_ else f"{location}#{REDACTED}"
+        location = f"{location.partition(':')[0]}://{REDACTED}@{location.rpartition('@')[2]}"
+    return f"{location}{mark}{REDACTED if rest else ''}"
+
+
+def _split_location(url: str) -> tuple[str, str, str]:
+    """A URL in two parts, before and behind the first ``?`` or ``#``, with that character between them."""
+    end = min((position for position in map(url.find, "?#") if position >= 0), default=len(url))
+    return url[:end], url[end : end + 1], url[end + 1 :]
 
 
 def datastore_settings_from_url(url: str) -> DatastoreSettings:
@@ -118,6 +121,8 @@ class _DatastoreURL:
 def _split(url: str) -> SplitResult:
     if not url.isprintable() or " " in url:
         raise InvalidURL.of(url, "it has a blank or an unprintable character")
+    if "@" in _split_location(url)[2]:
+        raise InvalidURL.of(url, "it has an @ behind a ? or #; write the ones of a password as %3F, %23 and %40")
     try:
         parts = urlsplit(url)
     except ValueError as error:

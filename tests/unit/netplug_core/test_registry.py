@@ -39,12 +39,17 @@ FOREIGN = '''
 from contextlib import nullcontext
 
 from netplug_backends.memory.datastore import MemoryDatastore
-from netplug_core.hookspecs import hookimpl
+from netplug_core.hookspecs import BackendDescription, hookimpl
 
 
 @hookimpl
 def netplug_open_datastore(name, settings, clock):
     return nullcontext(MemoryDatastore(clock=clock)) if name == "foreign" else None
+
+
+@hookimpl
+def netplug_describe():
+    return BackendDescription(version="1.0", names={"datastore": ("foreign",)})
 '''
 
 
@@ -171,3 +176,45 @@ def test_a_backend_that_does_not_know_its_name_is_refused() -> None:
         pytest.raises(ConfigurationError, match=r"^ipam\.type: 'wrong' is not accepted; registered: netplug-ipam, "),
     ):
         registry.open_ipam("wrong", context_of(store))
+
+
+# --- without a catalog: every backend by its entry point ----------------------------------------------------------
+
+
+def test_every_backend_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    registry = Registry()
+    with distribution(tmp_path, "foreign_backend"):
+        with registry.open_host() as host, registry.open_datastore("foreign", SETTINGS, host.clock) as foreign:
+            assert foreign.description.name == "memory"
+        with registry.open_datastore("memory", SETTINGS, CLOCK) as store:  # the distribution below claims this name too
+            assert store.description.name == "memory"
+            with registry.open_ipam("netplug-ipam", context_of(store)) as ipam:
+                assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
+        assert "nowhere" not in sys.modules
+
+
+def test_the_names_that_are_offered_are_those_that_backends_describe(tmp_path: Path) -> None:
+    assert Registry(CATALOG).names("datastore") == ("memory", "silent", "sqlite")
+    assert Registry(CATALOG).names("host") == ()
+    with distribution(tmp_path, "foreign_backend"):
+        names = {interface: Registry().names(interface) for interface in (*CATALOG, "host")}
+    assert names == {
+        "datastore": ("etcdv3", "foreign", "kubernetes", "memory", "sqlite"),
+        "ipam": ("netplug-ipam",),
+        "dataplane": ("linux", "memory"),
+        "orchestrator": ("kubernetes", "memory"),
+        "host": ("host",),
+    }
+
+
+def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    with (
+        distribution(tmp_path, "no_such_module"),
+        pytest.raises(ConfigurationError) as refusal,
+        Registry(CATALOG).open_datastore("foreign", SETTINGS, CLOCK),
+    ):
+        pass
+    assert str(refusal.value) == (
+        "datastore_type: 'foreign' is not accepted; its module no_such_module cannot be imported: "
+        "No module named 'no_such_module'"
+    )

@@ -1,5 +1,7 @@
 """The world of a CNI call: the configured datastore, this machine, and names that no backend has."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,24 @@ def test_check_24_an_unknown_datastore_is_refused() -> None:
         open_cni_world(netconf, ignore_line),
     ):
         raise AssertionError("it was opened")
+
+
+OPEN_WORLD = """
+import sys
+
+sys.path[:0] = sys.argv[1:3]
+from netplug_cli.wiring.cni import open_cni_world
+from netplug_core.netconf.load import PluginRole, load
+
+netconf = load({"type": "netplug", "datastore_type": "sqlite", "sqlite_path": sys.argv[3],
+                "ipam": {"type": "netplug-ipam"}}, PluginRole.MAIN)
+with open_cni_world(netconf, print) as world:
+    print(world.datastore.description.name, "importlib.metadata" in sys.modules)
+"""
+
+
+def test_a_call_reads_no_entry_points(tmp_path: Path) -> None:
+    root, packages = Path(__file__).parents[4], Path(sys.modules["attrs"].__file__ or "").parents[1]
+    command = [sys.executable, "-IS", "-c", OPEN_WORLD, str(root), str(packages), str(tmp_path / "netplug.db")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("sqlite False\n", "")
