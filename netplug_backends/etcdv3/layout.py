@@ -316,7 +316,7 @@ def _unflatten(kind: Kind[object], stored: Mapping[str, object]) -> Mapping[str,
 
 
 def _configuration() -> KindCodec:
-    codec = STORED_JSON.kinds["IPAMConfiguration"]()
+    codec = STORED_JSON.kinds["IPAMConfiguration"]
     return KindCodec(
         lambda value: _flatten(codec.to_mapping(value)),
         lambda kind, stored: codec.from_mapping(kind, _unflatten(kind, stored)),
@@ -330,5 +330,5 @@ class _EtcdJson(JsonCodec):
         return super().decode(key, b"{}" if not data and key.kind.name == "BlockAffinity" else data)
 
 
-ETCD_JSON: Final = _EtcdJson({**STORED_JSON.kinds, "IPAMConfiguration": _configuration})
+ETCD_JSON: Final = _EtcdJson({**STORED_JSON.kinds, "IPAMConfiguration": _configuration()})
 """The JSON that every store of bytes writes, except for IPAMConfiguration."""

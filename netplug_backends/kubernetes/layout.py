@@ -14,6 +14,7 @@ from attrs import frozen
 from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.names import CrdMode, affinity_labels, affinity_name, block_name, handle_name
 from netplug_core.addressing import Prefix
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.encoding import ipam
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
@@ -249,7 +250,7 @@ class _ResourceKindMapping:
         mapping = {**found, "kind": self.kind_name, "apiVersion": API_VERSION, "metadata": metadata}
         try:
             return kind.key(_object_name(found)), codec.from_mapping(
-                mapping, origin=codec.DocumentOrigin.DATASTORE, kind=kind
+                mapping, origin=DocumentOrigin.DATASTORE, kind=kind
             )
         except (ConfigurationError, RecursionError) as error:
             raise Malformed(f"{kind} {_object_name(found)}", str(error)) from error

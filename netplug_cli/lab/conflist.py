@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 
 from attrs import frozen
 
 from netplug_cli.lab.model import CNI_VERSION, IFNAME, POD_NAMESPACE, Lab, LabError
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import store_netconf_keys
-from netplug_core.decoding.members import JSONObject
+from netplug_core.decoding.codecs import NONEMPTY_STRING, OBJECT
+from netplug_core.decoding.errors import cni_error
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
 from netplug_core.errors import DecodeError
 
 __all__ = ["Conflist", "PluginCall", "parse_conflist", "plugin_environment", "render_conflist"]
@@ -27,7 +30,7 @@ class Conflist:
 
     network: str
     cni_version: str
-    plugins: tuple[Mapping[str, object], ...]
+    plugins: tuple[Mapping[str, object], ...] = ()
 
     def request(self, position: int, previous: str) -> str:
         """The standard input of a plugin; ``previous`` is the JSON of the previous result, or empty.
@@ -92,13 +95,18 @@ def parse_conflist(text: str, where: str) -> Conflist:
         LabError: it is not one.
     """
     try:
-        top = JSONObject.of(json.loads(text), where)
-        return Conflist(
-            network=top.required_string("name"),
-            cni_version=top.required_string("cniVersion"),
-            plugins=tuple(plugin.members for plugin in top.object_list("plugins")),
-        )
+        return _decoder().decode(json.loads(text), Conflist, where)
     except ValueError as error:
         raise LabError(f"{where}: not JSON: {error}") from error
     except DecodeError as error:
         raise LabError(f"not a configuration list: {error}") from error
+
+
+@cache
+def _decoder() -> Decoder:
+    fields = {
+        "network": Field("name", NONEMPTY_STRING),
+        "cni_version": Field("cniVersion", NONEMPTY_STRING),
+        "plugins": Field("plugins", ListOf(OBJECT)),
+    }
+    return Decoder((Table(cls=Conflist, fields=fields),), cni_error)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import assert_never
+from functools import cache
+from typing import assert_never, cast
+
+from attrs import frozen
 
 from netplug_cli.lab.model import CNI_VERSION, Lab, LabError, LabPod
 from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, SqliteStore, StoreKind
-from netplug_core.cni.result import CNIResult, parse_result
-from netplug_core.decoding.members import JSONObject
+from netplug_core.cni.result import parse_result
+from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, OBJECT, STRING, STRING_MAP, Codec
+from netplug_core.decoding.errors import cni_error
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable
 from netplug_core.errors import DecodeError
 
 __all__ = ["attached_pod", "parse_lab", "render_lab"]
@@ -35,13 +40,10 @@ def parse_lab(text: str, where: str) -> Lab:
         LabError: the text is not a record of a lab.
     """
     try:
-        top = JSONObject.of(json.loads(text), where)
+        record = _decoder().decode(json.loads(text), _Record, where)
+        pods = tuple(pod.parsed(f"{where}.pods[{position}]") for position, pod in enumerate(record.pods))
         return Lab(
-            name=top.required_string("name"),
-            uid=top.required_string("uid"),
-            store=_parse_store(top.optional_object("store") or JSONObject(f"{where}.store", {})),
-            is_complete=top.optional_boolean("isComplete") is True,
-            pods=tuple(_parse_pod(item) for item in top.object_list("pods")),
+            name=record.name, uid=record.uid, store=record.store.parsed, is_complete=record.is_complete, pods=pods
         )
     except ValueError as error:
         raise LabError(f"{where}: not JSON: {error}") from error
@@ -75,33 +77,95 @@ def _store_mapping(store: LabStore) -> Mapping[str, object]:
     assert_never(store)
 
 
-def _parse_store(members: JSONObject) -> LabStore:
-    kind = _parse_store_kind(members)
-    variables = members.optional_object("variables")
-    if variables is not None:
-        named = tuple((name, variables.optional_string(name)) for name in variables.members)
-        addresses = tuple(
-            (address.required_string("host"), address.optional_integer("port") or 0)
-            for address in members.object_list("places")
-        )
-        return ExternalServers(kind=kind, environment=named, addresses=addresses)
-    if kind is StoreKind.SQLITE:
-        return SqliteStore()
-    return OwnServers(etcd=members.required_string("etcd"), apiserver=members.optional_string("kube-apiserver"))
+# --- the record's JSON ----------------------------------------------------------------------------------------------
 
 
-def _parse_store_kind(members: JSONObject) -> StoreKind:
-    name = members.required_string("datastore")
+@frozen(kw_only=True)
+class _Server:
+    host: str
+    port: int = 0
+
+
+@frozen(kw_only=True)
+class _Store:
+    """Where the lab's data is; which members there are tells the kinds apart."""
+
+    kind: StoreKind
+    variables: tuple[tuple[str, str], ...] | None = None
+    addresses: tuple[_Server, ...] = ()
+    etcd: str = ""
+    apiserver: str = ""
+
+    @property
+    def parsed(self) -> LabStore:
+        if self.variables is not None:
+            addresses = tuple((one.host, one.port) for one in self.addresses)
+            return ExternalServers(kind=self.kind, environment=self.variables, addresses=addresses)
+        if self.kind is StoreKind.SQLITE:
+            return SqliteStore()
+        return OwnServers(etcd=self.etcd, apiserver=self.apiserver)
+
+
+@frozen(kw_only=True)
+class _Pod:
+    name: str
+    result: Mapping[str, object] | None = None
+
+    def parsed(self, where: str) -> LabPod:
+        if self.result is None:
+            return LabPod(name=self.name)
+        result = parse_result(self.result, path=f"{where}.result", cni_version=CNI_VERSION)
+        return LabPod(name=self.name, add_output=json.dumps(self.result), result=result)
+
+
+@frozen(kw_only=True)
+class _Record:
+    name: str
+    uid: str
+    store: _Store
+    is_complete: bool = False
+    pods: tuple[_Pod, ...] = ()
+
+
+def _read_store_kind(value: object) -> StoreKind:
+    name = NONEMPTY_STRING.decode(value)
     try:
         return StoreKind(name)
-    except ValueError as error:
-        raise DecodeError(f"{members.path}.datastore", f"{name!r} is none that a lab can be on") from error
+    except ValueError:
+        raise ValueError(f"{name!r} is none that a lab can be on") from None
 
 
-def _parse_pod(item: JSONObject) -> LabPod:
-    name = item.required_string("name")
-    stored = item.optional_object("result")
-    if stored is None:
-        return LabPod(name=name)
-    result: CNIResult = parse_result(stored.members, path=stored.path, cni_version=CNI_VERSION)
-    return LabPod(name=name, add_output=json.dumps(stored.members), result=result)
+def _read_variables(value: object) -> tuple[tuple[str, str], ...]:
+    STRING_MAP.decode(value)
+    return tuple(cast("Mapping[str, str]", value).items())
+
+
+def _finish_store(values: dict[str, object], _: object) -> dict[str, object]:
+    if "variables" not in values and values["kind"] is not StoreKind.SQLITE and not values.get("etcd"):
+        raise Unreadable("is missing or empty", path=".etcd")
+    return values
+
+
+@cache
+def _decoder() -> Decoder:
+    record = {
+        "name": Field("name", NONEMPTY_STRING),
+        "uid": Field("uid", NONEMPTY_STRING),
+        "store": Field("store", _Store),
+        "is_complete": Field("isComplete", BOOLEAN),
+        "pods": Field("pods", ListOf(_Pod)),
+    }
+    store = {
+        "kind": Field("datastore", Codec(_read_store_kind)),
+        "variables": Field("variables", Codec(_read_variables)),
+        "addresses": Field("places", ListOf(_Server)),
+        "etcd": Field("etcd", STRING),
+        "apiserver": Field("kube-apiserver", STRING),
+    }
+    tables = (
+        Table(cls=_Record, fields=record),
+        Table(cls=_Store, fields=store, finish=_finish_store),
+        Table(cls=_Server, fields={"host": Field("host", NONEMPTY_STRING), "port": Field("port", INTEGER)}),
+        Table(cls=_Pod, fields={"name": Field("name", NONEMPTY_STRING), "result": Field("result", OBJECT)}),
+    )
+    return Decoder(tables, cni_error)

@@ -7,8 +7,8 @@ JSON, ``name`` and ``cniVersion``; every other key of the configuration is ``net
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from string import ascii_letters, digits
 from typing import NoReturn
 
@@ -16,7 +16,10 @@ from attrs import field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.cni.versions import CNICommand, negotiate_version, reported_version, require_command
-from netplug_core.decoding.members import JSONObject
+from netplug_core.decoding.codecs import STRING
+from netplug_core.decoding.errors import cni_error
+from netplug_core.decoding.json_text import parse_json_object
+from netplug_core.decoding.tables import Decoder, Field, Table
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError
 
 __all__ = [
@@ -130,6 +133,20 @@ class CNIRequest:
         return "k8s" if self.args.pod_namespace and self.args.pod_name else "cni"
 
 
+@frozen(kw_only=True)
+class _Header:
+    """The keys of a network configuration that every plugin has."""
+
+    name: str = ""
+    cni_version: str = ""
+
+
+@cache
+def _decoder() -> Decoder:
+    fields = {"name": Field("name", STRING), "cni_version": Field("cniVersion", STRING)}
+    return Decoder((Table(cls=_Header, fields=fields),), cni_error)
+
+
 def parse_environment(environ: Mapping[str, str]) -> CNIEnvironment:
     """The CNI variables of a call, as far as its command uses them.
 
@@ -165,17 +182,7 @@ def decode_netconf(text: str) -> Mapping[str, object]:
     """
     if not text.strip():
         raise DecodeError("standard input", f"is empty; a {_NETCONF} is expected, as a JSON object")
-    try:
-        document: object = json.loads(
-            text, object_pairs_hook=_object_without_duplicate_keys, parse_constant=_refuse_constant
-        )
-    except RecursionError:
-        raise DecodeError(_NETCONF, "is nested too deeply") from None
-    except ValueError as error:
-        raise DecodeError(_NETCONF, f"is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise DecodeError(_NETCONF, "must be a JSON object")
-    return document
+    return parse_json_object(text, _NETCONF)
 
 
 def make_request(
@@ -190,12 +197,10 @@ def make_request(
         ConfigurationError: the name is missing or malformed.
         IncompatibleVersion: the version is not supported, or does not have the command.
     """
-    members = JSONObject(_NETCONF, netconf_mapping)
-    network = members.optional_string("name")
-    if not _is_name(network):
-        raise ConfigurationError(f"{_NETCONF}.name", network, f"a name is required; {_NAME_RULE}")
-    asked = members.optional_string("cniVersion")
-    version = negotiate_version(asked)
+    header = _decoder().decode(netconf_mapping, _Header, _NETCONF)
+    if not _is_name(header.name):
+        raise ConfigurationError(f"{_NETCONF}.name", header.name, f"a name is required; {_NAME_RULE}")
+    version = negotiate_version(header.cni_version)
     require_command(version, environment.command)
     return CNIRequest(
         command=environment.command,
@@ -205,9 +210,9 @@ def make_request(
         args=environment.args,
         path=environment.path,
         has_netns_override=environment.has_netns_override,
-        network=network,
+        network=header.name,
         cni_version=version.text,
-        reported_version=reported_version(asked),
+        reported_version=reported_version(header.cni_version),
         netconf_text=netconf_text,
         netconf_mapping=netconf_mapping,
     )
@@ -285,19 +290,3 @@ def _parse_flag_argument(key: str, text: str) -> bool:
     if lowered not in _TRUE_TEXTS | _FALSE_TEXTS:
         raise RequestError(f'ARGS: {key}: "{text}" is not accepted; 1, true, 0 and false are')
     return lowered in _TRUE_TEXTS
-
-
-# --- JSON ---------------------------------------------------------------------------------------------------
-
-
-def _object_without_duplicate_keys(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    members: dict[str, object] = {}
-    for key, value in pairs:
-        if key in members:
-            raise ValueError(f"the key {key!r} stands twice in one object")
-        members[key] = value
-    return members
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")

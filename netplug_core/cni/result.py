@@ -1,21 +1,24 @@
-"""What an ADD answers with: values, their JSON in every version of the specification, and back.
+"""The result of an ADD: values, their JSON in every version of the specification, and back.
 
-Flows build a :class:`Result` and hand it to ``dispatch``, which renders it for the version of the call;
-CHECK, chained ADDs and delegates parse one. Parsing takes what any version may hold, whatever the version claims;
-rendering shows only what the version has. Nothing here looks at the kernel: a result is what somebody said.
+Flows build a :class:`CNIResult`, and ``dispatch`` renders it for the version of the call. CHECK, chained ADDs and
+delegates parse one. Parsing accepts the members of every version; rendering writes only those of the version. Nothing
+here looks at the kernel.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TypeAlias
+from functools import cache
+from typing import TypeAlias, cast
 
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.versions import CNIVersion, ResultFormat, find_version, negotiate_version
-from netplug_core.decoding.members import JSONObject
+from netplug_core.decoding.codecs import NONEMPTY_STRING, STRING, UINT32, Codec
+from netplug_core.decoding.errors import cni_error
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable
 from netplug_core.errors import ConfigurationError, DecodeError
 
 __all__ = [
@@ -135,12 +138,12 @@ def render_result(result: CNIResult, cni_version: str) -> str:
     if version.result_format is ResultFormat.PER_FAMILY:
         members |= _render_families(result, version)
     else:
-        members |= _omit_empty(
+        members |= _omit_unset(
             interfaces=[_render_interface(interface, version) for interface in result.interfaces],
             ips=[_render_ip(ip, version) for ip in result.ips],
             routes=[_render_route(route, version) for route in result.routes],
         )
-    return json.dumps(members | _omit_empty(dns=_render_dns(result.dns)), indent=4) + "\n"
+    return json.dumps(members | _omit_unset(dns=_render_dns(result.dns)), indent=4) + "\n"
 
 
 def _render_families(result: CNIResult, version: CNIVersion) -> _JSON:
@@ -149,7 +152,7 @@ def _render_families(result: CNIResult, version: CNIVersion) -> _JSON:
         first = next((ip for ip in result.ips if ip.address.family is family), None)
         if first is not None:
             routes = [_render_route(r, version) for r in result.routes if r.destination.family is family]
-            members[key] = _omit_empty(ip=str(first), gateway=_optional_text(first.gateway), routes=routes)
+            members[key] = _omit_unset(ip=str(first), gateway=_optional_text(first.gateway), routes=routes)
     if not members:
         raise ConfigurationError(
             "network configuration.cniVersion",
@@ -160,18 +163,18 @@ def _render_families(result: CNIResult, version: CNIVersion) -> _JSON:
 
 
 def _render_interface(interface: CNIInterface, version: CNIVersion) -> _JSON:
-    members = _omit_empty(name=interface.name, mac=interface.mac)
+    members = _omit_unset(name=interface.name, mac=interface.mac)
     if version.has_extended_fields:
-        members |= _omit_empty(mtu=interface.mtu or None)
-    members |= _omit_empty(sandbox=interface.sandbox)
+        members |= _omit_unset(mtu=interface.mtu or None)
+    members |= _omit_unset(sandbox=interface.sandbox)
     if version.has_extended_fields:
-        members |= _omit_empty(socketPath=interface.socket_path, pciID=interface.pci_id)
+        members |= _omit_unset(socketPath=interface.socket_path, pciID=interface.pci_id)
     return members
 
 
 def _render_ip(ip: IPConfig, version: CNIVersion) -> _JSON:
     has_family = version.result_format is ResultFormat.LIST_WITH_VERSION
-    return _omit_empty(
+    return _omit_unset(
         version=str(ip.address.family.value) if has_family else None,
         interface=ip.interface,
         address=str(ip),
@@ -180,9 +183,9 @@ def _render_ip(ip: IPConfig, version: CNIVersion) -> _JSON:
 
 
 def _render_route(route: CNIRoute, version: CNIVersion) -> _JSON:
-    members = _omit_empty(dst=str(route.destination), gw=_optional_text(route.gateway))
+    members = _omit_unset(dst=str(route.destination), gw=_optional_text(route.gateway))
     if version.has_extended_fields:
-        members |= _omit_empty(
+        members |= _omit_unset(
             mtu=route.mtu,
             advmss=route.advmss,
             priority=route.priority,
@@ -193,7 +196,7 @@ def _render_route(route: CNIRoute, version: CNIVersion) -> _JSON:
 
 
 def _render_dns(dns: DNS) -> _JSON:
-    return _omit_empty(
+    return _omit_unset(
         nameservers=list(dns.nameservers),
         domain=dns.domain,
         search=list(dns.search),
@@ -205,8 +208,8 @@ def _optional_text(address: Address | None) -> str | None:
     return None if address is None else str(address)
 
 
-def _omit_empty(**members: object) -> _JSON:
-    """The members that say something; 0 does."""
+def _omit_unset(**members: object) -> _JSON:
+    """The members that are set; 0 is a value."""
     return {key: value for key, value in members.items() if value not in (None, "", [], {})}
 
 
@@ -214,7 +217,7 @@ def _omit_empty(**members: object) -> _JSON:
 
 
 def find_previous_result(request: CNIRequest) -> CNIResult | None:
-    """What the plugins before us in the chain, or our own ADD, answered; None when the call does not say.
+    """The result of the plugins before us in the chain, or of our own ADD; None if the call has none.
 
     Raises:
         DecodeError: it is no result.
@@ -228,88 +231,152 @@ def find_previous_result(request: CNIRequest) -> CNIResult | None:
 def parse_result(document: object, *, path: str, cni_version: str) -> CNIResult:
     """The result that decoded JSON holds, in the shape of any version.
 
-    ``cni_version`` is assumed where the document names none; ``where`` begins the messages. Members that no
-    version has are dropped.
+    ``cni_version`` is assumed if the document names none; messages begin with ``path``. Members that no version has
+    are dropped.
 
     Raises:
         DecodeError: a member has the wrong type or value, or the version is not supported.
     """
-    top = JSONObject.of(document, path)
-    stated = top.optional_string("cniVersion") or cni_version
+    stated = _decoder().decode(document, _Stated, path).cni_version or cni_version
     version = find_version(stated)
     if version is None:
         raise DecodeError(f"{path}.cniVersion", f'"{stated}" is not a supported CNI version')
     if version.result_format is ResultFormat.PER_FAMILY:
-        return _parse_families(top)
-    interfaces = tuple(_parse_interface(item) for item in top.object_list("interfaces"))
-    return CNIResult(
-        interfaces=interfaces,
-        ips=tuple(_parse_ip(item, len(interfaces)) for item in top.object_list("ips")),
-        routes=tuple(_parse_route(item) for item in top.object_list("routes")),
-        dns=_parse_dns(top),
+        return _decoder().decode(document, _PerFamily, path).result
+    return _decoder().decode(document, CNIResult, path)
+
+
+@frozen(kw_only=True)
+class _Stated:
+    cni_version: str = ""
+
+
+@frozen(kw_only=True)
+class _FamilyPart:
+    """The address of one family, as the oldest versions keep it."""
+
+    address: tuple[Address, Prefix]
+    gateway: Address | None = None
+    routes: tuple[CNIRoute, ...] = ()
+
+    @property
+    def ip(self) -> IPConfig:
+        address, prefix = self.address
+        return IPConfig(address=address, length=prefix.length, gateway=self.gateway)
+
+
+@frozen(kw_only=True)
+class _PerFamily:
+    """A result of the oldest versions."""
+
+    ipv4: _FamilyPart | None = None
+    ipv6: _FamilyPart | None = None
+    dns: DNS = DNS()
+
+    @property
+    def result(self) -> CNIResult:
+        parts = [part for part in (self.ipv4, self.ipv6) if part is not None]
+        routes = tuple(route for part in parts for route in part.routes)
+        return CNIResult(ips=tuple(part.ip for part in parts), routes=routes, dns=self.dns)
+
+
+def _read_address_and_prefix(value: object) -> tuple[Address, Prefix]:
+    text = cast("str", NONEMPTY_STRING.decode(value))
+    bare, slash, _ = text.partition("/")
+    found = Address.parse(bare), Prefix.enclosing(text)
+    if not slash:
+        raise ValueError(f"{text!r} has no prefix length; address/length is expected")
+    return found
+
+
+def _read_gateway(value: object) -> Address | None:
+    text = cast("str", STRING.decode(value))
+    return Address.parse(text) if text else None
+
+
+def _finish_ip(values: dict[str, object], _: object) -> dict[str, object]:
+    address, prefix = cast("tuple[Address, Prefix]", values["address"])
+    return {**values, "address": address, "length": prefix.length}
+
+
+def _finish_route(values: dict[str, object], _: object) -> dict[str, object]:
+    # Host bits in a destination mean nothing, and known plugins write them.
+    return {**values, "destination": cast("tuple[Address, Prefix]", values["destination"])[1]}
+
+
+def _finish_result(values: dict[str, object], _: object) -> dict[str, object]:
+    count = len(cast("tuple[CNIInterface, ...]", values.get("interfaces", ())))
+    for position, ip in enumerate(cast("tuple[IPConfig, ...]", values.get("ips", ()))):
+        if ip.interface is not None and ip.interface >= count:
+            problem = f"{ip.interface} is no position in interfaces, which has {count}"
+            raise Unreadable(problem, path=f".ips[{position}].interface")
+    return values
+
+
+def _finish_families(values: dict[str, object], _: object) -> dict[str, object]:
+    for name, (key, family) in zip(("ipv4", "ipv6"), _FAMILY_KEYS, strict=True):
+        part = cast("_FamilyPart | None", values.get(name))
+        if part is not None and part.ip.address.family is not family:
+            raise Unreadable(f"{part.ip.address} is not an {family} address", path=f".{key}.ip")
+    return values
+
+
+@cache
+def _decoder() -> Decoder:
+    address, gateway, dns = Codec(_read_address_and_prefix), Codec(_read_gateway), Field("dns", DNS)
+    numbers = ("mtu", "advmss", "priority", "table", "scope")
+    route = {"destination": Field("dst", address), "gateway": Field("gw", gateway)}
+    routes = Field("routes", ListOf(CNIRoute))
+    tables: tuple[Table[object], ...] = (
+        Table(cls=_Stated, fields={"cni_version": Field("cniVersion", STRING)}),
+        Table(
+            cls=CNIResult,
+            fields={
+                "interfaces": Field("interfaces", ListOf(CNIInterface)),
+                "ips": Field("ips", ListOf(IPConfig)),
+                "routes": routes,
+                "dns": dns,
+            },
+            finish=_finish_result,
+        ),
+        Table(
+            cls=CNIInterface,
+            fields={
+                "name": Field("name", NONEMPTY_STRING),
+                "mac": Field("mac", STRING),
+                "mtu": Field("mtu", UINT32),
+                "sandbox": Field("sandbox", STRING),
+                "socket_path": Field("socketPath", STRING),
+                "pci_id": Field("pciID", STRING),
+            },
+        ),
+        Table(
+            cls=IPConfig,
+            fields={
+                "address": Field("address", address),
+                "interface": Field("interface", UINT32),
+                "gateway": Field("gateway", gateway),
+            },
+            finish=_finish_ip,
+        ),
+        Table(cls=CNIRoute, fields=route | {name: Field(name, UINT32) for name in numbers}, finish=_finish_route),
+        Table(
+            cls=DNS,
+            fields={
+                "nameservers": Field("nameservers", ListOf(STRING)),
+                "domain": Field("domain", STRING),
+                "search": Field("search", ListOf(STRING)),
+                "options": Field("options", ListOf(STRING)),
+            },
+        ),
+        Table(
+            cls=_PerFamily,
+            fields={"ipv4": Field("ip4", _FamilyPart), "ipv6": Field("ip6", _FamilyPart), "dns": dns},
+            finish=_finish_families,
+        ),
+        Table(
+            cls=_FamilyPart,
+            fields={"address": Field("ip", address), "gateway": Field("gateway", gateway), "routes": routes},
+        ),
     )
-
-
-def _parse_families(top: JSONObject) -> CNIResult:
-    ips: list[IPConfig] = []
-    routes: list[CNIRoute] = []
-    for key, family in _FAMILY_KEYS:
-        item = top.optional_object(key)
-        if item is None:
-            continue
-        address, prefix = item.cidr("ip")
-        if address.family is not family:
-            raise DecodeError(f"{item.path}.ip", f"{address} is not an {family} address")
-        ips.append(IPConfig(address=address, length=prefix.length, gateway=item.optional_address("gateway")))
-        routes.extend(_parse_route(route) for route in item.object_list("routes"))
-    return CNIResult(ips=tuple(ips), routes=tuple(routes), dns=_parse_dns(top))
-
-
-def _parse_interface(item: JSONObject) -> CNIInterface:
-    return CNIInterface(
-        name=item.required_string("name"),
-        mac=item.optional_string("mac"),
-        mtu=item.optional_uint32("mtu") or 0,
-        sandbox=item.optional_string("sandbox"),
-        socket_path=item.optional_string("socketPath"),
-        pci_id=item.optional_string("pciID"),
-    )
-
-
-def _parse_ip(item: JSONObject, interface_count: int) -> IPConfig:
-    address, prefix = item.cidr("address")
-    interface = item.optional_uint32("interface")
-    if interface is not None and interface >= interface_count:
-        raise DecodeError(
-            f"{item.path}.interface",
-            f"{interface} is no position in interfaces, which has {interface_count}",
-        )
-    return IPConfig(
-        address=address, length=prefix.length, gateway=item.optional_address("gateway"), interface=interface
-    )
-
-
-def _parse_route(item: JSONObject) -> CNIRoute:
-    # Host bits in a destination say nothing, and known plugins write them.
-    _, destination = item.cidr("dst")
-    return CNIRoute(
-        destination=destination,
-        gateway=item.optional_address("gw"),
-        mtu=item.optional_uint32("mtu"),
-        advmss=item.optional_uint32("advmss"),
-        priority=item.optional_uint32("priority"),
-        table=item.optional_uint32("table"),
-        scope=item.optional_uint32("scope"),
-    )
-
-
-def _parse_dns(top: JSONObject) -> DNS:
-    item = top.optional_object("dns")
-    if item is None:
-        return DNS()
-    return DNS(
-        nameservers=item.string_list("nameservers"),
-        domain=item.optional_string("domain"),
-        search=item.string_list("search"),
-        options=item.string_list("options"),
-    )
+    return Decoder(tables, cni_error)

@@ -1,23 +1,26 @@
 """Values as bytes: compact JSON of every stored kind, for stores that keep bytes.
 
-sqlite and etcd share it. It only finds the codec of a kind and names the key when a stored record makes no sense;
-what the JSON looks like is the business of ``resources.codec`` and ``ipam.codec``. They are imported when the first
-value of theirs passes, so that a call which touches no pool does not load the pools' codec.
+sqlite and etcd share it. It finds the codec of a kind, and names the key of a stored record that cannot be decoded.
+``resources.codec`` and ``encoding.ipam`` define what the JSON looks like.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from attrs import frozen
 
+from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.encoding import ipam
 from netplug_core.errors import ConfigurationError
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Key, Kind, Malformed, NotSupported
-
-if TYPE_CHECKING:
-    from netplug_core.resources.kinds import Resource
+from netplug_core.resources.codec import from_mapping, to_mapping
+from netplug_core.resources.kinds import KINDS, Resource
 
 __all__ = ["STORED_JSON", "JsonCodec", "KindCodec", "ValueCodec"]
 
@@ -56,14 +59,18 @@ class KindCodec:
 
 @frozen
 class JsonCodec:
-    """Compact JSON objects in UTF-8, by a table of kind names; each entry is asked for when it is first needed."""
+    """Compact JSON objects in UTF-8, by a table of kind names."""
 
-    kinds: Mapping[str, Callable[[], KindCodec]]
+    kinds: Mapping[str, KindCodec]
 
     def encode(self, key: Key[object], value: object) -> bytes:
         """The bytes to store under the key; see :class:`ValueCodec`."""
         mapping = self._find(key.kind).to_mapping(value)
-        return json.dumps(mapping, separators=(",", ":"), ensure_ascii=False).encode()
+        try:
+            return json.dumps(mapping, separators=(",", ":"), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            # An unknown member that another program stored has a surrogate, which only an escape can spell.
+            return json.dumps(mapping, separators=(",", ":")).encode()
 
     def decode(self, key: Key[object], data: bytes) -> object:
         """The value that was stored under the key; see :class:`ValueCodec`."""
@@ -78,39 +85,20 @@ class JsonCodec:
             raise Malformed(str(key), str(error)) from error
 
     def _find(self, kind: Kind[object]) -> KindCodec:
-        source = self.kinds.get(kind.name)
-        if source is None:
+        codec = self.kinds.get(kind.name)
+        if codec is None:
             raise NotSupported("storing", kind, f"this release stores {', '.join(sorted(self.kinds))}")
-        return source()
+        return codec
 
 
-def _ipam_codec() -> KindCodec:
-    from netplug_core.encoding.ipam import from_mapping, to_mapping
-
-    return KindCodec(to_mapping, from_mapping)
+def _resource_from_mapping(kind: Kind[object], mapping: Mapping[str, object]) -> object:
+    return from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
 
 
-def _resource_codec() -> KindCodec:
-    from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
-
-    return KindCodec(
-        lambda value: to_mapping(cast("Resource", value)),
-        lambda kind, mapping: from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind),
-    )
-
+_IPAM_CODEC: Final = KindCodec(ipam.to_mapping, ipam.from_mapping)
+_RESOURCE_CODEC: Final = KindCodec(lambda value: to_mapping(cast("Resource", value)), _resource_from_mapping)
 
 STORED_JSON: Final = JsonCodec(
-    {
-        "BlockAffinity": _ipam_codec,
-        "ClusterInformation": _resource_codec,
-        "IPAMBlock": _ipam_codec,
-        "IPAMConfiguration": _resource_codec,
-        "IPAMHandle": _ipam_codec,
-        "IPPool": _resource_codec,
-        "IPReservation": _resource_codec,
-        "Node": _resource_codec,
-        "Profile": _resource_codec,
-        "WorkloadEndpoint": _resource_codec,
-    }
+    {kind.name: _IPAM_CODEC for kind in (AFFINITY, BLOCK, HANDLE)} | {row.name: _RESOURCE_CODEC for row in KINDS}
 )
-"""What stores that keep bytes use unless they are told otherwise: every kind of this release."""
+"""The codec of every kind of this release, for stores that keep bytes."""

@@ -11,7 +11,7 @@ from typing import Final
 from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, redact_url_credentials
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import NetConf
-from netplug_core.settings.netconf_keys import KUBERNETES_NETCONF_KEYS
+from netplug_core.settings.keys import KUBERNETES_NETCONF_KEYS
 
 __all__ = ["refuse_unsupported", "require_supported"]
 

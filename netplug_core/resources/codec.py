@@ -1,63 +1,55 @@
 """Resources as JSON-like mappings: the only place that knows how their fields are spelled.
 
-Backends call it with what they stored, ``netplugctl`` with what a person wrote. Defaults are filled in on the way in
-and stand in what goes out. It says whether a value can be *read*; whether it may be *wanted* is ``validation``'s.
-
-One cattrs converter, made when the first resource passes. It has an explicit hook for each class, and generates none:
-an ADD decodes four kinds once each, and compiling a function for a class costs a hundred times what running one does.
+Backends call it with what they stored, ``netplugctl`` with what a user wrote. Decoding fills in defaults, and encoding
+writes the important ones. Whether a value that can be read is also allowed is decided in ``validation``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache, partial
-from typing import TYPE_CHECKING, TypeVar
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Final, TypeVar, cast
 
-from netplug_core.clock import format_time
-from netplug_core.decoding.reader import (
-    DocumentOrigin,
-    JSONDict,
-    MalformedField,
-    ObjectReader,
-    UnknownField,
-    as_boolean,
-    as_nonempty_string,
-    as_string,
-    as_time,
-    decode_unknown_json,
-    omit_empty,
+from attrs import frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.decoding.codecs import (
+    ADDRESS,
+    BOOLEAN,
+    NONEMPTY_TEXT,
+    NONNEGATIVE_INTEGER,
+    PREFIX,
+    TEXT,
+    TEXT_MAP,
+    TIME,
+    Codec,
+    Refused,
+    enum_codec,
 )
+from netplug_core.decoding.errors import MalformedField, document_error, path_in_document
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table
 from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
-from netplug_core.resources.codec_ipam import (
-    read_configuration,
-    read_reservation,
-    write_configuration,
-    write_reservation,
+from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.ippool import (
+    AllowedUse,
+    AssignmentMode,
+    Encapsulation,
+    IPPool,
+    IPPoolSpec,
+    IPPoolStatus,
+    PoolCondition,
 )
-from netplug_core.resources.codec_ippool import read_pool, write_pool
-from netplug_core.resources.codec_workloadendpoint import read_endpoint, write_endpoint
-from netplug_core.resources.ipamconfiguration import IPAMConfiguration
-from netplug_core.resources.ippool import IPPool
-from netplug_core.resources.ipreservation import IPReservation
+from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec
 from netplug_core.resources.kinds import Resource, get_kind, kind_of
 from netplug_core.resources.metadata import Metadata, OwnerReference
 from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
-from netplug_core.resources.profile import Profile
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint
+from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
+from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
 
-if TYPE_CHECKING:
-    from cattrs import BaseConverter
-
-__all__ = [
-    "DocumentOrigin",
-    "MalformedField",
-    "UnknownField",
-    "from_mapping",
-    "to_mapping",
-]
-
+__all__ = ["from_mapping", "read_resource_version", "to_mapping"]
 
 T = TypeVar("T")
 
@@ -65,13 +57,13 @@ T = TypeVar("T")
 def to_mapping(resource: Resource, *, revision: str = "") -> dict[str, object]:
     """The JSON object that stands for a resource.
 
-    With a ``revision`` it is what people are shown, without one what is stored: a stored value never holds its own.
+    A ``revision`` is shown as the resource version. What is stored never contains its own revision.
     """
-    row = kind_of(resource)
-    out: JSONDict = {"kind": row.name, "apiVersion": API_VERSION}
-    out |= _converter().unstructure(resource)
+    out = {"kind": kind_of(resource).name, "apiVersion": API_VERSION} | _decoder(DocumentOrigin.DATASTORE).encode(
+        resource
+    )
     if revision:
-        out["metadata"] = _write_metadata(resource.metadata) | {"resourceVersion": revision}
+        cast("dict[str, object]", out["metadata"])["resourceVersion"] = revision
     return out
 
 
@@ -80,184 +72,257 @@ def from_mapping(
 ) -> Resource:
     """The resource that a JSON object stands for, defaults filled in.
 
-    ``source`` names the document in errors. ``kind`` is the one that it has to be; without it any will do.
+    ``source`` names the document in errors. ``kind`` is the kind that it must have; without it any kind is accepted.
 
     Raises:
-        ConfigurationError: it stands for none; the error names the document, the field, what is there and what
+        ConfigurationError: it is no such resource; the error names the document, the field, what is there and what
             was expected.
     """
-    fields = ObjectReader(mapping, origin=origin, source=source)
-    value = fields.optional("kind", as_string, "")
-    row = get_kind(value, where=fields.path_of("kind"))
+    decoder = _decoder(origin)
+    header = decoder.decode(mapping, _Header, source)
+    row = get_kind(header.kind, where=path_in_document(source, ".kind"))
     accepted = row.name if kind is None else kind.name
-    if value != accepted:
-        raise fields.malformed_field("kind", repr(accepted), value)
-    if fields.optional("apiVersion", as_string, "") != API_VERSION:
-        raise fields.malformed_field("apiVersion", repr(API_VERSION), mapping.get("apiVersion"))
-    return _converter().structure(fields, row.value_type)
+    if header.kind != accepted:
+        raise MalformedField(path_in_document(source, ".kind"), header.kind, repr(accepted))
+    if header.api_version != API_VERSION:
+        raise MalformedField(path_in_document(source, ".apiVersion"), header.api_version or None, repr(API_VERSION))
+    return decoder.decode(mapping, row.value_type, source)
+
+
+def read_resource_version(mapping: Mapping[str, object], *, source: str) -> str:
+    """The resource version that a document names; empty if it names none."""
+    return _decoder(DocumentOrigin.USER).decode(mapping, _Version, source).resource_version
+
+
+@frozen(kw_only=True)
+class _Header:
+    """What is read of a document before its kind is known."""
+
+    kind: str = ""
+    api_version: str = ""
+
+
+@frozen(kw_only=True)
+class _Version:
+    """What a document says that is no part of the resource."""
+
+    resource_version: str = ""
 
 
 @cache
-def _converter() -> BaseConverter:
-    from cattrs import BaseConverter
-
-    converter = BaseConverter()
-    _register(converter, Metadata, _read_metadata, _write_metadata)
-    _register(converter, IPPool, partial(read_pool, converter), partial(write_pool, converter))
-    _register(converter, IPReservation, partial(read_reservation, converter), partial(write_reservation, converter))
-    _register(
-        converter, IPAMConfiguration, partial(read_configuration, converter), partial(write_configuration, converter)
-    )
-    _register(converter, Node, partial(_read_node, converter), partial(_write_node, converter))
-    _register(converter, Profile, partial(_read_profile, converter), partial(_write_profile, converter))
-    _register(converter, WorkloadEndpoint, partial(read_endpoint, converter), partial(write_endpoint, converter))
-    _register(converter, ClusterInformation, partial(_read_cluster, converter), partial(_write_cluster, converter))
-    return converter
+def _decoder(origin: DocumentOrigin) -> Decoder:
+    return Decoder(_TABLES, document_error, origin)
 
 
-def _register(
-    converter: BaseConverter, cls: type[T], read: Callable[[ObjectReader], T], write: Callable[[T], JSONDict]
-) -> None:
-    converter.register_structure_hook(cls, lambda fields, _: read(fields))
-    converter.register_unstructure_hook(cls, write)
+# --- codecs of single fields --------------------------------------------------------------------------------------
 
 
-# --- metadata ------------------------------------------------------------------------------------------------------
+def _read_pool_cidr(value: object) -> Prefix:
+    prefix = _read_stored_pool_cidr(value)
+    if Address.parse(str(value).partition("/")[0]) != prefix.first:
+        raise Refused("a CIDR", reason=f"IPPool CIDR is not strictly masked; {prefix} is the one that holds it")
+    return prefix
 
 
-def _read_metadata(fields: ObjectReader) -> Metadata:
-    # What a store says of its own copy; no part of the resource.
-    fields.ignore("resourceVersion", "selfLink", "generation", "managedFields", "deletionGracePeriodSeconds")
-    return Metadata(
-        name=fields.required("name", as_nonempty_string),
-        namespace=fields.optional("namespace", as_string, ""),
-        generate_name=fields.optional("generateName", as_string, ""),
-        uid=fields.optional("uid", as_string, ""),
-        creation_time_ns=fields.optional("creationTimestamp", as_time, None),
-        deletion_time_ns=fields.optional("deletionTimestamp", as_time, None),
-        labels=fields.string_map("labels"),
-        annotations=fields.string_map("annotations"),
-        finalizers=fields.list_of("finalizers", as_string),
-        # These are Kubernetes' objects, whose members are Kubernetes' to add.
-        owner_references=fields.object_list(
-            "ownerReferences", lambda owner: _read_owner(owner.keeping_unknown_fields())
-        ),
-        unknown_json=fields.finish_unknown_json(),
-    )
+def _read_stored_pool_cidr(value: object) -> Prefix:
+    """A stored pool is already in use as what it means, so host bits are cleared; only a user can be asked."""
+    text = "" if value is None else cast("str", TEXT.decode(value))
+    if not text:
+        raise Refused("a CIDR", reason="IPPool CIDR must be specified", value=None)
+    try:
+        return Prefix.enclosing(text)
+    except ValueError:
+        raise Refused("a CIDR", reason="IPPool CIDR must be a valid subnet") from None
 
 
-def _write_metadata(metadata: Metadata) -> JSONDict:
-    out = omit_empty(
-        name=metadata.name,
-        namespace=metadata.namespace,
-        generateName=metadata.generate_name,
-        uid=metadata.uid,
-        labels=dict(metadata.labels),
-        annotations=dict(metadata.annotations),
-        finalizers=list(metadata.finalizers),
-        ownerReferences=[_write_owner(owner) for owner in metadata.owner_references],
-    )
-    if metadata.creation_time_ns is not None:
-        out["creationTimestamp"] = format_time(metadata.creation_time_ns)
-    if metadata.deletion_time_ns is not None:
-        out["deletionTimestamp"] = format_time(metadata.deletion_time_ns)
-    return decode_unknown_json(metadata.unknown_json) | out
+def _read_stored_entry(value: object) -> Prefix | str:
+    """An entry of a reservation, host bits cleared. One that cannot be read is kept as JSON text."""
+    try:
+        return Prefix.enclosing(cast("str", TEXT.decode(value)))
+    except ValueError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _read_owner(fields: ObjectReader) -> OwnerReference:
-    return OwnerReference(
-        api_version=fields.required("apiVersion", as_string),
-        kind=fields.required("kind", as_string),
-        name=fields.required("name", as_string),
-        uid=fields.required("uid", as_string),
-        unknown_json=fields.finish_unknown_json(),
-    )
+def _write_entry(entry: object) -> object:
+    return json.loads(entry) if isinstance(entry, str) else str(entry)
 
 
-def _write_owner(owner: OwnerReference) -> JSONDict:
-    out: JSONDict = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-    return decode_unknown_json(owner.unknown_json) | out
+def _read_host_prefix(value: object) -> Address:
+    try:
+        prefix = Prefix.parse(cast("str", TEXT.decode(value)))
+    except ValueError:
+        prefix = None
+    if prefix is None or prefix.size != 1:
+        raise ValueError("one address, as a /32 or a /128")
+    return prefix.first
 
 
-# --- Node ----------------------------------------------------------------------------------------------------------
+_POOL_CIDR: Final = Codec(_read_pool_cidr, str, _read_stored_pool_cidr)
+_RESERVED: Final = Codec(PREFIX.decode, _write_entry, _read_stored_entry)
+_HOST_PREFIX: Final = Codec(_read_host_prefix, lambda address: str(cast("Address", address).host_prefix))
 
 
-def _read_node(converter: BaseConverter, fields: ObjectReader) -> Node:
-    metadata = converter.structure(fields.optional_object("metadata"), Metadata)
-    spec = fields.optional_object("spec")
-    if fields.origin is DocumentOrigin.USER:
-        fields.ignore("status")  # not a person's to write; one hands it in only because ``get`` printed it
-    return Node(
-        metadata=metadata,
-        spec=NodeSpec(
-            orchestrator_references=spec.object_list("orchRefs", _read_orchestrator_reference),
-            unknown_json=spec.finish_unknown_json(),
-        ),
-        unknown_json=fields.finish_unknown_json(),
+def _split_reserved(values: dict[str, object], _: object) -> dict[str, object]:
+    entries = cast("tuple[Prefix | str, ...]", values.pop("entries", ()))
+    reserved = tuple(entry for entry in entries if isinstance(entry, Prefix))
+    unparsed = tuple(entry for entry in entries if isinstance(entry, str))
+    return {**values, "reserved": reserved, "unparsed": unparsed}
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _resource(
+    cls: type[T], spec: type, *, status: Mapping[str, Field] | None = None, ignored_from_users: tuple[str, ...] = ()
+) -> Table[T]:
+    """The table of a kind: every kind has metadata and a spec."""
+    fields = {"metadata": Field("metadata", Metadata), "spec": Field("spec", spec, is_always_written=True)}
+    return Table(
+        cls=cls,
+        fields=fields | dict(status or {}),
+        ignored=("kind", "apiVersion"),
+        ignored_from_users=ignored_from_users,
     )
 
 
-def _read_orchestrator_reference(fields: ObjectReader) -> OrchestratorReference:
-    return OrchestratorReference(
-        orchestrator=fields.required("orchestrator", as_string),
-        node_name=fields.optional("nodeName", as_string, ""),
-        unknown_json=fields.finish_unknown_json(),
-    )
-
-
-def _write_node(converter: BaseConverter, node: Node) -> JSONDict:
-    names = [
-        decode_unknown_json(name.unknown_json) | {"nodeName": name.node_name, "orchestrator": name.orchestrator}
-        for name in node.spec.orchestrator_references
-    ]
-    spec = decode_unknown_json(node.spec.unknown_json) | omit_empty(orchRefs=names)
-    return decode_unknown_json(node.unknown_json) | {"metadata": converter.unstructure(node.metadata), "spec": spec}
-
-
-# --- Profile: no ADD meets one, so its codec is loaded with the first ------------------------------------------------
-
-
-def _read_profile(converter: BaseConverter, fields: ObjectReader) -> Profile:
-    from netplug_core.resources.codec_profile import read_profile
-
-    return read_profile(converter, fields)
-
-
-def _write_profile(converter: BaseConverter, profile: Profile) -> JSONDict:
-    from netplug_core.resources.codec_profile import write_profile
-
-    return write_profile(converter, profile)
-
-
-# --- ClusterInformation --------------------------------------------------------------------------------------------
-
-
-def _read_cluster(converter: BaseConverter, fields: ObjectReader) -> ClusterInformation:
-    metadata = converter.structure(fields.optional_object("metadata"), Metadata)
-    spec = fields.optional_object("spec")
-    return ClusterInformation(
-        metadata=metadata,
-        spec=ClusterInformationSpec(
-            cluster_guid=spec.optional("clusterGUID", as_string, ""),
-            cluster_type=spec.optional("clusterType", as_string, ""),
-            version=spec.optional("netplugVersion", as_string, ""),
-            is_datastore_ready=spec.optional("datastoreReady", as_boolean, None),
-            unknown_json=spec.finish_unknown_json(),
-        ),
-        unknown_json=fields.finish_unknown_json(),
-    )
-
-
-def _write_cluster(converter: BaseConverter, cluster: ClusterInformation) -> JSONDict:
-    spec = omit_empty(
-        clusterGUID=cluster.spec.cluster_guid,
-        clusterType=cluster.spec.cluster_type,
-        netplugVersion=cluster.spec.version,
-    )
-    if cluster.spec.is_datastore_ready is not None:
-        spec["datastoreReady"] = cluster.spec.is_datastore_ready
-    spec = decode_unknown_json(cluster.spec.unknown_json) | spec
-    return decode_unknown_json(cluster.unknown_json) | {
-        "metadata": converter.unstructure(cluster.metadata),
-        "spec": spec,
-    }
+_ENCAPSULATION = enum_codec(Encapsulation)
+_TABLES: Final[tuple[Table[object], ...]] = (
+    Table(cls=_Header, fields={"kind": Field("kind", TEXT), "api_version": Field("apiVersion", TEXT)}, is_partial=True),
+    Table(cls=_Version, fields={"resource_version": Field(("metadata", "resourceVersion"), TEXT)}, is_partial=True),
+    Table(
+        cls=Metadata,
+        fields={
+            "name": Field("name", NONEMPTY_TEXT),
+            "namespace": Field("namespace", TEXT),
+            "generate_name": Field("generateName", TEXT),
+            "uid": Field("uid", TEXT),
+            "creation_time_ns": Field("creationTimestamp", TIME),
+            "deletion_time_ns": Field("deletionTimestamp", TIME),
+            "labels": Field("labels", TEXT_MAP),
+            "annotations": Field("annotations", TEXT_MAP),
+            "finalizers": Field("finalizers", ListOf(TEXT)),
+            "owner_references": Field("ownerReferences", ListOf(OwnerReference)),
+        },
+        # What a store says about its own copy.
+        ignored=("resourceVersion", "selfLink", "generation", "managedFields", "deletionGracePeriodSeconds"),
+    ),
+    Table(
+        cls=OwnerReference,
+        fields={
+            "api_version": Field("apiVersion", TEXT),
+            "kind": Field("kind", TEXT),
+            "name": Field("name", TEXT),
+            "uid": Field("uid", TEXT),
+        },
+        keeps_unknown=True,  # Kubernetes defines the members of these objects.
+    ),
+    # A user does not write a status. It is in a user's document only because ``get`` printed it.
+    _resource(IPPool, IPPoolSpec, status={"status": Field("status", IPPoolStatus, is_users=False)}),
+    Table(
+        cls=IPPoolSpec,
+        fields={
+            "prefix": Field("cidr", _POOL_CIDR),
+            "block_length": Field("blockSize", NONNEGATIVE_INTEGER, is_unset_if_empty=True, is_always_written=True),
+            "ipip_mode": Field("ipipMode", _ENCAPSULATION, is_always_written=True),
+            "vxlan_mode": Field("vxlanMode", _ENCAPSULATION, is_always_written=True),
+            "has_outgoing_nat": Field("natOutgoing", BOOLEAN, is_always_written=True),
+            "node_selector": Field("nodeSelector", TEXT, is_unset_if_empty=True, is_always_written=True),
+            "allowed_uses": Field(
+                "allowedUses", ListOf(enum_codec(AllowedUse)), is_unset_if_empty=True, is_always_written=True
+            ),
+            "assignment_mode": Field("assignmentMode", enum_codec(AssignmentMode), is_always_written=True),
+            "namespace_selector": Field("namespaceSelector", TEXT),
+            "is_disabled": Field("disabled", BOOLEAN),
+            "is_bgp_export_disabled": Field("disableBGPExport", BOOLEAN),
+        },
+        ignored_if_stored=("ipip", "nat-outgoing"),  # fields of the first API version; nothing reads them any more
+    ),
+    Table(cls=IPPoolStatus, fields={"conditions": Field("conditions", ListOf(PoolCondition))}),
+    Table(
+        cls=PoolCondition,
+        fields={
+            "type": Field("type", TEXT),
+            "status": Field("status", TEXT),
+            "reason": Field("reason", TEXT),
+            "message": Field("message", TEXT),
+        },
+    ),
+    _resource(IPReservation, IPReservationSpec),
+    Table(
+        cls=IPReservationSpec,
+        fields={"entries": Field("reservedCIDRs", ListOf(_RESERVED), is_always_written=True)},
+        finish=_split_reserved,
+    ),
+    _resource(IPAMConfiguration, IPAMConfigurationSpec),
+    Table(
+        cls=IPAMConfigurationSpec,
+        fields={
+            "is_affinity_strict": Field("strictAffinity", BOOLEAN, is_always_written=True),
+            "may_auto_allocate_blocks": Field("autoAllocateBlocks", BOOLEAN, is_always_written=True),
+            "max_blocks_per_host": Field("maxBlocksPerHost", NONNEGATIVE_INTEGER, is_always_written=True),
+            "cooldown_s": Field("ipCooldownSeconds", NONNEGATIVE_INTEGER, is_always_written=True),
+            "vm_address_persistence": Field("kubeVirtVMAddressPersistence", TEXT),
+        },
+    ),
+    _resource(Node, NodeSpec, ignored_from_users=("status",)),
+    Table(cls=NodeSpec, fields={"orchestrator_references": Field("orchRefs", ListOf(OrchestratorReference))}),
+    Table(
+        cls=OrchestratorReference,
+        fields={
+            "node_name": Field("nodeName", TEXT, is_always_written=True),
+            "orchestrator": Field("orchestrator", TEXT),
+        },
+    ),
+    _resource(Profile, ProfileSpec),
+    Table(
+        cls=ProfileSpec,
+        fields={
+            "labels_to_apply": Field("labelsToApply", TEXT_MAP),
+            "ingress": Field("ingress", ListOf(ProfileRule)),
+            "egress": Field("egress", ListOf(ProfileRule)),
+        },
+    ),
+    # The policy language defines what a rule matches; this release keeps it as it is written.
+    Table(cls=ProfileRule, fields={"action": Field("action", enum_codec(RuleAction))}, keeps_unknown=True),
+    _resource(WorkloadEndpoint, WorkloadEndpointSpec),
+    Table(
+        cls=WorkloadEndpointSpec,
+        fields={
+            "orchestrator": Field("orchestrator", TEXT),
+            "node": Field("node", TEXT),
+            "endpoint": Field("endpoint", TEXT),
+            "container_id": Field("containerID", TEXT),
+            "pod": Field("pod", TEXT),
+            "workload": Field("workload", TEXT),
+            "service_account": Field("serviceAccountName", TEXT),
+            "addresses": Field("ipNetworks", ListOf(_HOST_PREFIX)),
+            "ip_nats": Field("ipNATs", ListOf(IPNAT)),
+            "profiles": Field("profiles", ListOf(TEXT)),
+            "interface_name": Field("interfaceName", TEXT),
+            "mac": Field("mac", TEXT),
+            "ports": Field("ports", ListOf(EndpointPort)),
+            "allowed_source_prefixes": Field("allowSpoofedSourcePrefixes", ListOf(TEXT)),
+        },
+    ),
+    Table(cls=IPNAT, fields={"internal": Field("internalIP", ADDRESS), "external": Field("externalIP", ADDRESS)}),
+    Table(
+        cls=EndpointPort,
+        fields={
+            "protocol": Field("protocol", TEXT),
+            "port": Field("port", NONNEGATIVE_INTEGER),
+            "name": Field("name", TEXT),
+            "host_port": Field("hostPort", NONNEGATIVE_INTEGER),
+            "host_ip": Field("hostIP", TEXT),
+        },
+    ),
+    _resource(ClusterInformation, ClusterInformationSpec),
+    Table(
+        cls=ClusterInformationSpec,
+        fields={
+            "cluster_guid": Field("clusterGUID", TEXT),
+            "cluster_type": Field("clusterType", TEXT),
+            "version": Field("netplugVersion", TEXT),
+            "is_datastore_ready": Field("datastoreReady", BOOLEAN),
+        },
+    ),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import require_type
@@ -56,7 +56,7 @@ class IPPoolSpec:
     """
 
     prefix: Prefix
-    block_length: int
+    block_length: int = field()
     is_disabled: bool = False
     allowed_uses: tuple[AllowedUse, ...] = (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)
     node_selector: str = "all()"
@@ -67,6 +67,10 @@ class IPPoolSpec:
     has_outgoing_nat: bool = False
     is_bgp_export_disabled: bool = False
     unknown_json: str = ""
+
+    @block_length.default
+    def _default_block_length(self) -> int:
+        return self.prefix.family.default_block_length
 
 
 @frozen(kw_only=True)

@@ -15,13 +15,18 @@ __all__ = ["IPRESERVATION", "IPReservation", "IPReservationSpec", "ipreservation
 class IPReservationSpec:
     """The reserved prefixes, as they were listed; a bare address is one of a single address.
 
-    ``unread`` holds, each as canonical JSON text, what a store listed and nobody can read: it reserves nothing, and
-    is written back unchanged.
+    ``unparsed`` holds the stored entries that cannot be read, each as canonical JSON text. They reserve nothing, and
+    are written back unchanged.
     """
 
     reserved: tuple[Prefix, ...] = ()
     unparsed: tuple[str, ...] = ()
     unknown_json: str = ""
+
+    @property
+    def entries(self) -> tuple[Prefix | str, ...]:
+        """Every entry of the list: the prefixes, and the texts that cannot be read."""
+        return (*self.reserved, *self.unparsed)
 
 
 @frozen(kw_only=True)

@@ -1,7 +1,6 @@
-"""A resource as a person handed it in: the value, and what else the document said.
+"""A resource as a user wrote it: the value, and what else the document said.
 
-``netplug_cli.ctl.documents`` finds the mappings, ``flows.resources`` acts on what is made of them here. It is apart
-from ``codec`` because an ADD never meets one.
+``netplug_cli.ctl.documents`` reads the documents, and ``flows.resources`` acts on the manifests.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from netplug_core.decoding.reader import ObjectReader, as_string
-from netplug_core.resources.codec import DocumentOrigin, from_mapping
+from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.resources.codec import from_mapping, read_resource_version
 from netplug_core.resources.kinds import Resource
 
 __all__ = ["Manifest", "manifest_from_mapping"]
@@ -19,9 +18,9 @@ __all__ = ["Manifest", "manifest_from_mapping"]
 
 @frozen(kw_only=True)
 class Manifest:
-    """A resource that somebody wants.
+    """A resource that a user wants.
 
-    ``revision`` is the resource version that the document names, empty for none; ``source`` says where it stood.
+    ``revision`` is the resource version that the document names, empty for none; ``source`` names the document.
     """
 
     resource: Resource
@@ -30,11 +29,10 @@ class Manifest:
 
 
 def manifest_from_mapping(mapping: Mapping[str, object], *, source: str) -> Manifest:
-    """What a person handed in as one JSON object.
+    """The manifest that a user wrote as one JSON object.
 
     Raises:
-        ConfigurationError: it stands for no resource; see ``codec.from_mapping``.
+        ConfigurationError: it is no resource; see ``codec.from_mapping``.
     """
     resource = from_mapping(mapping, origin=DocumentOrigin.USER, source=source)
-    metadata = ObjectReader(mapping, origin=DocumentOrigin.USER, source=source).optional_object("metadata")
-    return Manifest(resource=resource, revision=metadata.optional("resourceVersion", as_string, ""), source=source)
+    return Manifest(resource=resource, revision=read_resource_version(mapping, source=source), source=source)

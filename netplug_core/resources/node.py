@@ -15,7 +15,7 @@ class OrchestratorReference:
     """What one orchestrator (``k8s``) calls the machine."""
 
     orchestrator: str
-    node_name: str
+    node_name: str = ""
     unknown_json: str = ""
 
 

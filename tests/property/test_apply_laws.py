@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.addressing import Prefix
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.flows.resources.outcome import Effect
 from netplug_core.records import Create
-from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
+from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolSpec
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec

@@ -11,7 +11,8 @@ from hypothesis import given
 
 from netplug_cli.ctl.documents import render_json, render_yaml
 from netplug_cli.ctl.tables import Width, format_resources
-from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
+from netplug_core.decoding.tables import DocumentOrigin
+from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.kinds import Resource, kind_of
 from tests.property.test_resource_codec_laws import RESOURCES
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Prefix
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.names import API_VERSION
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
-from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
+from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import (
     AllowedUse,

@@ -37,6 +37,7 @@ from netplug_backends.kubernetes.kinds.store import (
 from netplug_backends.kubernetes.names import API_DOMAIN, NODES_PATH, node_path
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
 from netplug_core.orchestrator.model import NodeFacts
@@ -53,7 +54,7 @@ from netplug_core.records import (
     Update,
     WatchEvent,
 )
-from netplug_core.resources.codec import DocumentOrigin, from_mapping, to_mapping
+from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.kinds import Resource
 
 __all__ = ["NodeStore", "PodAddressSource", "node_annotations", "node_record"]

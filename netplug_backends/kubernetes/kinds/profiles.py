@@ -34,6 +34,7 @@ from netplug_backends.kubernetes.names import (
     path_segment,
 )
 from netplug_core.clock import Deadline
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
 from netplug_core.records import (
@@ -48,7 +49,7 @@ from netplug_core.records import (
     Update,
     WatchEvent,
 )
-from netplug_core.resources.codec import DocumentOrigin, from_mapping
+from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
     NAMESPACE_PROFILE_PREFIX,

@@ -341,10 +341,12 @@ def test_a_teardown_leads_to_the_store_of_somebody_by_whatever_it_uses() -> None
         annotation_prefix="example.org",
         policy={"k8s_auth_token": "t"},
         qps=7,
+        datastore_options={"address": "a"},
     )
     found = load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN).datastore
     assert found == load(config, PluginRole.MAIN).datastore
     assert (found.etcd_endpoints, found.sqlite_path, found.qps) == (("http://a:1",), "a.db", 7)
+    assert found.options == {"address": "a"}
 
 
 @pytest.mark.parametrize("key,value", [("qps", -1), ("burst", 2**40), ("annotation_prefix", "not a name!")])

@@ -6,11 +6,13 @@ import pytest
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
+from netplug_core.decoding.errors import MalformedField, UnknownField
+from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
-from netplug_core.resources.codec import DocumentOrigin, MalformedField, UnknownField, from_mapping, to_mapping
+from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, AssignmentMode, Encapsulation, IPPool, IPPoolStatus
 from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation
@@ -464,3 +466,27 @@ def test_cluster_information_tells_unset_from_false(ready: object) -> None:
     assert isinstance(value, ClusterInformation)
     assert value.is_locked is (ready is False)
     assert spec_of(value) == {name: member for name, member in spec.items() if member is not None}
+
+
+@pytest.mark.parametrize(
+    "metadata,place",
+    [
+        ({"name": "p\ud800"}, "name, found 'p\\ud800'"),
+        ({"name": "p", "annotations": {"a": "\ud800"}}, "annotations['a'], found '\\ud800'"),
+        ({"name": "p", "labels": {"\ud800": "a"}}, "labels['\\ud800'], found 'a'"),
+        ({"name": "p", "finalizers": ["a", "\udfff"]}, "finalizers[1], found '\\udfff'"),
+    ],
+)
+def test_a_text_that_is_not_utf8_is_refused(metadata: dict[str, object], place: str) -> None:
+    """JSON can spell half of a surrogate pair, which no store could keep."""
+    document = {"kind": "IPPool", "apiVersion": API_VERSION, "metadata": metadata, "spec": {"cidr": "10.0.0.0/24"}}
+    with pytest.raises(MalformedField) as refusal:
+        from_mapping(document, origin=DocumentOrigin.USER, source="p.json")
+    assert str(refusal.value) == f"expected a text in UTF-8 @ p.json $.metadata.{place}"
+
+
+def test_unknown_members_of_a_rule_must_be_utf8_too() -> None:
+    rule = {"action": "Allow", "source": {"nets": ["\ud800"]}}
+    document = {"kind": "Profile", "apiVersion": API_VERSION, "metadata": {"name": "p"}, "spec": {"ingress": [rule]}}
+    with pytest.raises(MalformedField, match=r"expected a text in UTF-8 @ p\.json \$\.spec\.ingress\[0\], found"):
+        from_mapping(document, origin=DocumentOrigin.USER, source="p.json")

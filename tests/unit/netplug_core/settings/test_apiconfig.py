@@ -36,6 +36,7 @@ SAID: dict[str, tuple[object, str]] = {
     "netplugAPIGroup": ("projectnetplug.org", "NETPLUG_API_GROUP"),
     "annotationPrefix": ("example.org", "ANNOTATION_PREFIX"),
 }
+FILE_KEYS = (*SAID, "etcdKey", "etcdCert", "etcdCACert", "kubeconfigInline", "etcdDiscoverySrv", "datastoreOptions")
 INLINE = {"etcdKey": SECRET, "etcdCert": SECRET, "etcdCACert": SECRET, "kubeconfigInline": SECRET}
 MEANT = DatastoreSettings(
     type="kubernetes",
@@ -204,7 +205,7 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
             lambda: from_file(datastoretype="etcdv3", etcdPass=SECRET),
             (
                 "field in document is not recognized or is in the wrong location: datastoretype, etcdPass @ "
-                f"{FILE} $.spec; there are {', '.join(sorted([*SAID, *INLINE, 'etcdDiscoverySrv']))}"
+                f"{FILE} $.spec; there are {', '.join(sorted(FILE_KEYS))}"
             ),
         ),
         (lambda: from_file(usePodCIDR="yes"), f"expected true or false @ {FILE} $.spec.usePodCIDR, found 'yes'"),
@@ -286,3 +287,47 @@ def test_letters_of_any_language_are_a_text() -> None:
 def test_flags_and_numbers_that_are_empty_are_not_set() -> None:
     found = from_environment(USE_POD_CIDR="", K8S_CLIENT_QPS="", K8S_INSECURE_SKIP_TLS_VERIFY="0")
     assert found == DatastoreSettings()
+
+
+OPTIONS = {"address": "journal.example:7", "token": SECRET, "empty": ""}
+
+
+def test_options_are_for_a_backend_that_is_not_netplugs_own() -> None:
+    text = f"address=journal.example%3A7&token={SECRET}&empty="
+    for found in (
+        from_file(datastoreType="journal", datastoreOptions=OPTIONS),
+        from_environment(DATASTORE_TYPE="journal", DATASTORE_OPTIONS=text),
+    ):
+        assert found == DatastoreSettings(type="journal", options=OPTIONS)
+        assert SECRET not in repr(found)
+        assert hash(found) == hash(DatastoreSettings(type="journal"))
+
+
+@pytest.mark.parametrize(
+    "read, sentence",
+    [
+        (
+            lambda: from_environment(DATASTORE_OPTIONS=SECRET),
+            (
+                "environment.DATASTORE_OPTIONS: '…' is not accepted; "
+                "name=value&name=value is expected, as in the query of a URL"
+            ),
+        ),
+        (
+            lambda: from_environment(DATASTORE_OPTIONS="a=%00"),
+            f"environment.DATASTORE_OPTIONS['a']: '…' is not accepted; {READABLE}",
+        ),
+        (
+            lambda: from_file(datastoreOptions=SECRET),
+            f"expected an object of texts @ {FILE} $.spec.datastoreOptions, found '…'",
+        ),
+        (
+            lambda: from_file(datastoreOptions={"a": 1}),
+            f"expected a text in quotes @ {FILE} $.spec.datastoreOptions['a'], found '…'",
+        ),
+    ],
+)
+def test_options_that_are_no_texts_are_refused(read: Callable[[], DatastoreSettings], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        read()
+    assert str(refusal.value) == sentence

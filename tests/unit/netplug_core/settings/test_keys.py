@@ -2,15 +2,15 @@
 
 import pytest
 
-from netplug_core.decoding.members import JSONObject
+from netplug_core.decoding.errors import cni_error
+from netplug_core.decoding.tables import Decoder
 from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.settings.keys import netconf_tables
 from netplug_core.settings.model import (
-    DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_ETCD_ENDPOINT,
     DatastoreSettings,
     KubernetesAccess,
 )
-from netplug_core.settings.netconf_keys import datastore_settings_from_netconf
 
 TOKEN, PASSWORD = "t0ken", "passw0rd"
 
@@ -20,10 +20,8 @@ def settings(**keys: object) -> DatastoreSettings:
 
 
 def read(keys: dict[str, object], *, is_strict: bool) -> DatastoreSettings:
-    members = JSONObject("network configuration", keys)
-    return datastore_settings_from_netconf(
-        members, annotation_prefix=DEFAULT_ANNOTATION_PREFIX, request_rates=(0, 0), is_strict=is_strict
-    )
+    decoder = Decoder(netconf_tables(is_strict=is_strict), cni_error)
+    return decoder.decode(keys, DatastoreSettings, "network configuration")
 
 
 def test_nothing_configured_is_etcd_on_this_machine() -> None:
@@ -110,12 +108,12 @@ def test_every_key_arrives() -> None:
         "etcd_cert_file": "/c",
         "etcd_ca_cert_file": "/ca",
         "netplug_api_group": "projectnetplug.org/v3",
+        "annotation_prefix": "example.org",
+        "qps": 7,
+        "burst": 8,
         "kubernetes": {"kubeconfig": "/kc", "k8s_api_root": "https://api", "node_name": "n"},
     }
-    members = JSONObject("network configuration", keys)
-    assert datastore_settings_from_netconf(
-        members, annotation_prefix="example.org", request_rates=(7, 8), is_strict=True
-    ) == DatastoreSettings(
+    assert settings(**keys) == DatastoreSettings(
         type="kubernetes",
         sqlite_path="/db",
         etcd_key_file="/k",
@@ -158,3 +156,11 @@ def test_deprecated_keys_of_the_policy_fill_gaps() -> None:
 def test_wrong_types_are_refused(key: str, value: object) -> None:
     with pytest.raises(DecodeError, match=f"^network configuration.{key}: must be "):
         settings(**{key: value})
+
+
+def test_options_are_an_object_of_texts() -> None:
+    found = settings(datastore_type="journal", datastore_options={"address": "a", "token": TOKEN})
+    assert found.options == {"address": "a", "token": TOKEN}
+    assert TOKEN not in repr(found)
+    with pytest.raises(DecodeError, match=r"^network configuration.datastore_options\['a'\]: must be a string$"):
+        settings(datastore_options={"a": 1})

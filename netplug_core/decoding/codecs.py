@@ -1,0 +1,288 @@
+"""Codecs of single values: how a member of a JSON object is decoded, and how it is encoded again.
+
+A decoder raises one of three errors, which ``tables`` completes with the path and the reader turns into an error of
+ours: ``WrongType`` (another JSON type), ``Refused`` (a value that is not accepted) or a plain ``ValueError``, whose
+text says what was expected. Null never reaches a decoder, except for a member that must be there.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar, cast
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import format_time, parse_time
+
+__all__ = [
+    "ADDRESS",
+    "BOOLEAN",
+    "INTEGER",
+    "NONEMPTY_STRING",
+    "NONEMPTY_TEXT",
+    "NONNEGATIVE_INTEGER",
+    "OBJECT",
+    "PREFIX",
+    "STRING",
+    "STRING_MAP",
+    "TEXT",
+    "TEXT_MAP",
+    "TIME",
+    "UINT32",
+    "Codec",
+    "JSONType",
+    "Refused",
+    "WrongType",
+    "checked",
+    "checked_equal",
+    "enum_codec",
+    "is_utf8",
+    "is_utf8_without_nul",
+]
+
+E = TypeVar("E", bound=enum.Enum)
+T = TypeVar("T")
+
+_MAX_UINT32 = 2**32 - 1
+_NOT_GIVEN: Final = object()
+
+
+class JSONType(enum.Enum):
+    """What a member has to be: the words in errors about resources, and those in errors about CNI documents."""
+
+    STRING = ("a text", "must be a string")
+    UTF8 = ("a text in UTF-8", "must be a text in UTF-8 without NUL")
+    INTEGER = ("a whole number", "must be an integer")
+    UINT32 = ("a whole number of 32 bits", f"must be an integer from 0 to {_MAX_UINT32}")
+    BOOLEAN = ("true or false", "must be true or false")
+    ARRAY = ("a list", "must be an array")
+    OBJECT = ("an object", "must be an object")
+    TEXT_MAP = ("an object of texts", "must be an object")
+    TEXT_KEYS = ("texts as keys", "must be an object")
+
+
+class Refused(ValueError):
+    """A value that is not accepted: ``accepted`` says what would be, ``path`` where it stands in what is read.
+
+    ``is_shown``: the value is already one that an error may show.
+    """
+
+    is_shown = False
+
+    def __init__(self, accepted: str, *, reason: str = "", value: object = _NOT_GIVEN, path: str = "") -> None:
+        super().__init__(accepted)
+        self.accepted = accepted
+        self.reason = reason
+        self.value = value
+        self.path = path
+
+    def locate(self, path: str, value: object) -> None:
+        """Put a step in front of the path; the first step also says which value it is about."""
+        self.path = path + self.path
+        if self.value is _NOT_GIVEN:
+            self.value = value
+
+    def show(self, show: Callable[[object], object]) -> None:
+        """Replace the value by what an error may show of it, once."""
+        if not self.is_shown:
+            self.value, self.is_shown = show(self.value), True
+
+
+class WrongType(Refused):
+    """A value of another JSON type."""
+
+    def __init__(self, expected: JSONType, *, path: str = "", value: object = _NOT_GIVEN) -> None:
+        super().__init__(expected.value[0], path=path, value=value)
+        self.expected = expected
+
+
+@frozen
+class Codec:
+    """One kind of value. ``decode_stored`` decodes what a datastore holds, if that is more lenient."""
+
+    decode: Callable[[object], object]
+    encode: Callable[[object], object] = lambda value: value
+    decode_stored: Callable[[object], object] | None = None
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be encoded as UTF-8: it has no surrogate.
+
+    JSON can spell a surrogate, and a byte of the environment that is not UTF-8 becomes one.
+    """
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def is_utf8_without_nul(text: str) -> bool:
+    """Whether a text can be given to the operating system: UTF-8 without NUL."""
+    return "\0" not in text and is_utf8(text)
+
+
+def checked(codec: Codec, is_accepted: Callable[[T], bool], accepted: str, *, is_empty_accepted: bool = True) -> Codec:
+    """A codec that also refuses values outside a set. An empty text or 0 is accepted: it usually means not set."""
+
+    def decode(value: object) -> object:
+        decoded = codec.decode(value)
+        if not (is_empty_accepted and not decoded) and not is_accepted(cast("T", decoded)):
+            raise Refused(accepted, value=decoded)
+        return decoded
+
+    return Codec(decode, codec.encode)
+
+
+def checked_equal(expected: str) -> Codec:
+    """The one text that is accepted."""
+
+    def decode(value: object) -> str:
+        if ("" if value is None else _text(value)) != expected:
+            raise ValueError(repr(expected))
+        return expected
+
+    return Codec(decode)
+
+
+def enum_codec(choices: type[E]) -> Codec:
+    """The values of an enumeration."""
+
+    def decode(value: object) -> E:
+        try:
+            return choices(value)
+        except ValueError:
+            raise ValueError(f"one of {', '.join(str(choice.value) for choice in choices)}") from None
+
+    return Codec(decode, lambda value: cast("enum.Enum", value).value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise WrongType(JSONType.STRING)
+    if not is_utf8(value):
+        raise WrongType(JSONType.UTF8)
+    return value
+
+
+def _nonempty_text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a name")
+    return _text(value)
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise WrongType(JSONType.STRING)
+    if not is_utf8_without_nul(value):
+        raise WrongType(JSONType.UTF8)
+    return value
+
+
+def _nonempty_string(value: object) -> str:
+    text = "" if value is None else _string(value)
+    if not text:
+        raise ValueError("is missing or empty")
+    return text
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise WrongType(JSONType.BOOLEAN)
+    return value
+
+
+def _integer(value: object) -> int:
+    # In Python a boolean is an integer; in JSON it is not.
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongType(JSONType.INTEGER)
+    return value
+
+
+def _uint32(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_UINT32:
+        raise WrongType(JSONType.UINT32)
+    return value
+
+
+def _nonnegative_integer(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a whole number of at least 0")
+    return value
+
+
+def _object(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise WrongType(JSONType.OBJECT)
+    return value
+
+
+def _time(value: object) -> int | None:
+    try:
+        return parse_time(_text(value))
+    except ValueError:
+        raise ValueError("a time such as 2026-08-20T10:00:00Z") from None
+
+
+def _address(value: object) -> Address:
+    try:
+        return Address.parse(_text(value))
+    except ValueError:
+        raise ValueError("an IP address") from None
+
+
+def _prefix(value: object) -> Prefix:
+    try:
+        text = _text(value)
+        prefix = Prefix.enclosing(text)
+    except ValueError:
+        raise ValueError("a CIDR or an IP address") from None
+    if Address.parse(text.partition("/")[0]) != prefix.first:
+        raise ValueError(f"a CIDR without host bits ({prefix})")
+    return prefix
+
+
+def _map_of(decode: Callable[[object], str]) -> Callable[[object], tuple[tuple[str, str], ...]]:
+    def decode_map(value: object) -> tuple[tuple[str, str], ...]:
+        if not isinstance(value, Mapping):
+            raise WrongType(JSONType.TEXT_MAP)
+        for key, text in value.items():
+            if not isinstance(key, str):
+                raise WrongType(JSONType.TEXT_KEYS, value=key)
+            try:
+                decode(key)
+                decode(text)
+            except WrongType as error:
+                raise WrongType(error.expected, path=f"[{key!r}]", value=text) from None
+        return tuple(sorted(value.items()))
+
+    return decode_map
+
+
+def _encode_map(value: object) -> object:
+    return dict(cast("tuple[tuple[str, str], ...]", value))
+
+
+TEXT: Final = Codec(_text)
+NONEMPTY_TEXT: Final = Codec(_nonempty_text)
+TEXT_MAP: Final = Codec(_map_of(_text), _encode_map)
+"""An object of texts, as sorted pairs; labels and annotations are such objects."""
+
+STRING: Final = Codec(_string)
+"""A text that can be given to the operating system; other texts are refused."""
+
+NONEMPTY_STRING: Final = Codec(_nonempty_string)
+STRING_MAP: Final = Codec(lambda value: dict(_map_of(_string)(value)))
+BOOLEAN: Final = Codec(_boolean)
+"""True or false; no text and no number stands for one."""
+
+INTEGER: Final = Codec(_integer)
+UINT32: Final = Codec(_uint32)
+NONNEGATIVE_INTEGER: Final = Codec(_nonnegative_integer)
+OBJECT: Final = Codec(_object)
+"""An object as it is, which somebody else reads."""
+
+TIME: Final = Codec(_time, lambda value: format_time(cast("int", value)))
+"""Nanoseconds since the epoch; an RFC 3339 text in JSON."""
+
+ADDRESS: Final = Codec(_address, str)
+PREFIX: Final = Codec(_prefix, str)
+"""A CIDR without host bits, or an address, which means the prefix of just that one."""

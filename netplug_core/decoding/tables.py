@@ -1,0 +1,341 @@
+"""Tables that say which member of a JSON object is which attribute of a class, and the converter that follows them.
+
+A room makes one ``Decoder`` for each wire it reads. The converter behind it is cattrs' plain one, with a hook factory
+for classes that have a table. It interprets the table and compiles nothing: a function generated for each class costs
+a call of the plugin more than all its decoding.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Generic, TypeVar, cast
+
+from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen
+from cattrs import BaseConverter
+
+from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, is_utf8
+from netplug_core.errors import REDACTED, NetplugError, redact_url_credentials
+
+__all__ = ["Decoder", "DocumentOrigin", "Field", "Finish", "ListOf", "Table", "UnknownKeys", "Unreadable"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_UNKNOWN: Final = "unknown_json"
+Decode = Callable[[object], object]
+Finish = Callable[[dict[str, object], Mapping[str, str]], dict[str, object]]
+
+
+class DocumentOrigin(enum.Enum):
+    """Who wrote an object: a user, whose unknown members are refused, or a datastore, whose unknown ones are kept."""
+
+    USER = "person"
+    DATASTORE = "store"
+
+
+class Unreadable(Refused):
+    """A value of the right JSON type that cannot be read; ``accepted`` says what was expected."""
+
+
+class UnknownKeys(Refused):
+    """Members that the table does not have; the value is their names."""
+
+    is_shown = True
+
+
+@frozen
+class ListOf:
+    """A list, as a tuple of values of one codec or class."""
+
+    item: Codec | type
+
+
+@frozen
+class Field:
+    """One member. Null counts as absent, and an absent member as the attribute's default.
+
+    ``key`` is its name, or the names that lead to it. With no name the class is read from the same object.
+
+    ``alternatives`` are members that are read in its place if it is absent. ``is_unset_if_empty``: an empty value
+    counts as absent too. ``is_always_written``: also if it is the default. ``is_users``: false for what users may not
+    set; it is ignored in a document of theirs.
+    """
+
+    key: str | tuple[str, ...]
+    codec: Codec | ListOf | type
+    alternatives: tuple[Field, ...] = field(default=(), kw_only=True)
+    is_required: bool = field(default=False, kw_only=True)
+    is_unset_if_empty: bool = field(default=False, kw_only=True)
+    is_always_written: bool = field(default=False, kw_only=True)
+    is_users: bool = field(default=True, kw_only=True)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that lead to the member."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+
+@frozen(kw_only=True)
+class Table(Generic[T_co]):
+    """The members of one class, by attribute. Errors come in the order of the table.
+
+    ``ignored`` are known members without a meaning, in documents of either origin or of one. The attribute
+    ``unknown_json``, if the class has it, holds the unknown members as canonical JSON text;
+    ``keeps_unknown`` is true for objects whose members others define. ``is_partial``: other members of the same object
+    are read by another table. ``finish`` completes the attributes; it also gets the key that each was read from.
+    """
+
+    cls: type[T_co]
+    fields: Mapping[str, Field]
+    ignored: tuple[str, ...] = ()
+    ignored_from_users: tuple[str, ...] = ()
+    ignored_if_stored: tuple[str, ...] = ()
+    keeps_unknown: bool = False
+    is_partial: bool = False
+    finish: Finish | None = None
+
+
+@frozen
+class Decoder:
+    """Reads and writes the classes of some tables.
+
+    ``error`` makes the error from what was refused and from the name of the document. Without an ``origin`` unknown
+    members are ignored. ``defaults_if_refused``: a value outside its set counts as not set.
+    """
+
+    tables: tuple[Table[object], ...]
+    error: Callable[[Refused, str], NetplugError]
+    origin: DocumentOrigin | None = None
+    defaults_if_refused: bool = False
+    _converter: BaseConverter = field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        converter, tables = BaseConverter(), {table.cls: table for table in self.tables}
+        converter.register_structure_hook_factory(
+            tables.__contains__, lambda cls: _ObjectReader(self, tables, cls, converter).structure
+        )
+        converter.register_unstructure_hook_factory(
+            tables.__contains__, lambda cls: _object_writer(tables[cls], converter)
+        )
+        object.__setattr__(self, "_converter", converter)
+
+    def decode(self, value: object, cls: type[T], where: str) -> T:
+        """The value of a class that a JSON object stands for; ``where`` names the document in errors."""
+        try:
+            return self._converter.structure(value, cls)
+        except Refused as refused:
+            raise self.error(refused, where) from None
+
+    def encode(self, value: object) -> dict[str, object]:
+        """The JSON object that stands for a value; attributes with their default value are left out."""
+        return cast("dict[str, object]", self._converter.unstructure(value))
+
+
+@frozen
+class _Row:
+    """One field of one table, with what is worked out once: how it is decoded and what errors show of it."""
+
+    attribute: str
+    path: tuple[str, ...]
+    decode: Decode
+    is_required: bool
+    is_unset_if_empty: bool
+    is_single_value: bool
+    show_in_error: Callable[[object], object]
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.path)
+
+    def read(self, members: Mapping[str, object]) -> object:
+        value: object = members
+        for depth, name in enumerate(self.path):
+            if not isinstance(value, Mapping):
+                raise self._refused(WrongType(JSONType.OBJECT), self.path[:depth], value)
+            value = value.get(name)
+            if value is None:
+                break
+        if value is None and not self.is_required:
+            return None
+        try:
+            decoded = self.decode(value)
+        except ValueError as error:
+            raise self._refused(error, self.path, value) from None
+        return None if self.is_unset_if_empty and not decoded else decoded
+
+    def _refused(self, error: ValueError, names: tuple[str, ...], value: object) -> Refused:
+        refused = _located(error, "".join(f".{name}" for name in names), value)
+        refused.show(self.show_in_error)
+        return refused
+
+
+class _ObjectReader:
+    """Reads objects of one class."""
+
+    __slots__ = ("_decoder", "_keeps_unknown", "_known", "_rows", "_table")
+
+    def __init__(
+        self, decoder: Decoder, tables: Mapping[type, Table[object]], cls: type, converter: BaseConverter
+    ) -> None:
+        self._decoder, self._table = decoder, tables[cls]
+        attributes = _attributes(self._table)
+        is_stored = decoder.origin is DocumentOrigin.DATASTORE
+        self._rows = tuple(
+            tuple(
+                _row(name, one, attributes.get(name), _decode_function(one.codec, converter, is_stored=is_stored))
+                for one in (line, *line.alternatives)
+            )
+            for name, line in self._table.fields.items()
+            if line.is_users or is_stored
+        )
+        self._known = _known_keys(self._table, tables)
+        self._known.update(self._table.ignored_if_stored if is_stored else self._table.ignored_from_users)
+        self._keeps_unknown = _UNKNOWN in attributes and (is_stored or self._table.keeps_unknown)
+
+    def structure(self, members: object, _: object) -> object:
+        if not isinstance(members, Mapping):
+            raise WrongType(JSONType.OBJECT)
+        values: dict[str, object] = {}
+        keys: dict[str, str] = {}
+        for rows in self._rows:
+            for row in rows:
+                value = self._read(row, members)
+                if value is not None:
+                    values[row.attribute], keys[row.attribute] = value, row.key
+                    break
+        if self._decoder.origin is not None and not self._table.is_partial:
+            self._judge_unknown(members, values)
+        if self._table.finish is not None:
+            values = self._finish(self._table.finish, values, keys)
+        return self._table.cls(**values)
+
+    def _read(self, row: _Row, members: Mapping[str, object]) -> object:
+        if not (self._decoder.defaults_if_refused and row.is_single_value):
+            return row.read(members)
+        try:
+            return row.read(members)
+        except (WrongType, Unreadable):
+            raise
+        except Refused:
+            return None
+
+    def _finish(self, finish: Finish, values: dict[str, object], keys: Mapping[str, str]) -> dict[str, object]:
+        try:
+            return finish(values, keys)
+        except Refused as refused:
+            refused.is_shown = True
+            raise
+
+    def _judge_unknown(self, members: Mapping[str, object], values: dict[str, object]) -> None:
+        unknown = {name: value for name, value in members.items() if name not in self._known}
+        if not unknown:
+            return
+        if self._keeps_unknown:
+            is_stored = self._decoder.origin is DocumentOrigin.DATASTORE
+            if not is_stored and not is_utf8(json.dumps(unknown, ensure_ascii=False)):
+                raise WrongType(JSONType.UTF8, value=unknown)
+            values[_UNKNOWN] = json.dumps(unknown, sort_keys=True, separators=(",", ":"))
+        elif self._decoder.origin is DocumentOrigin.USER:
+            raise UnknownKeys(", ".join(sorted(self._known)), value=", ".join(map(str, unknown)))
+
+
+def _attributes(table: Table[object]) -> Mapping[str, Attribute[object]]:
+    return fields_dict(cast("type[AttrsInstance]", table.cls))
+
+
+def _known_keys(table: Table[object], tables: Mapping[type, Table[object]]) -> set[str]:
+    known = set(table.ignored)
+    for line in table.fields.values():
+        for one in (line, *line.alternatives):
+            if one.path:
+                known.add(one.path[0])
+            elif isinstance(one.codec, type):
+                known |= _known_keys(tables[one.codec], tables)
+    return known
+
+
+def _row(name: str, line: Field, attribute: Attribute[object] | None, decode: Decode) -> _Row:
+    is_required = line.is_required or (attribute is not None and attribute.default is NOTHING)
+    return _Row(
+        name,
+        line.path,
+        decode,
+        is_required,
+        line.is_unset_if_empty,
+        isinstance(line.codec, Codec),
+        _show_function(attribute),
+    )
+
+
+def _decode_function(codec: Codec | ListOf | type, converter: BaseConverter, *, is_stored: bool) -> Decode:
+    match codec:
+        case Codec():
+            return codec.decode_stored if is_stored and codec.decode_stored else codec.decode
+        case ListOf():
+            return _list_decode_function(_decode_function(codec.item, converter, is_stored=is_stored))
+    hook = converter.get_structure_hook(codec)
+    return lambda value: hook({} if value is None else value, codec)
+
+
+def _list_decode_function(decode: Decode) -> Decode:
+    def decode_list(value: object) -> object:
+        if not isinstance(value, list | tuple):
+            raise WrongType(JSONType.ARRAY)
+        items: list[object] = []
+        for position, item in enumerate(value):
+            try:
+                items.append(decode(item))
+            except ValueError as error:
+                raise _located(error, f"[{position}]", item) from None
+        return tuple(items)
+
+    return decode_list
+
+
+def _object_writer(table: Table[object], converter: BaseConverter) -> Callable[[object], dict[str, object]]:
+    attributes = _attributes(table)
+    rows = tuple(
+        (
+            name,
+            line.path[0],
+            _encode_function(line.codec, converter),
+            NOTHING if line.is_always_written else attributes[name].default,
+        )
+        for name, line in table.fields.items()
+    )
+
+    def write(value: object) -> dict[str, object]:
+        text: str = getattr(value, _UNKNOWN)
+        out: dict[str, object] = json.loads(text) if text else {}
+        for name, key, encode, omitted in rows:
+            found = getattr(value, name)
+            if found != omitted:
+                out[key] = encode(found)
+        return out
+
+    return write
+
+
+def _encode_function(codec: Codec | ListOf | type, converter: BaseConverter) -> Callable[[object], object]:
+    match codec:
+        case Codec():
+            return codec.encode
+        case ListOf():
+            encode = _encode_function(codec.item, converter)
+            return lambda values: [encode(value) for value in cast("Iterable[object]", values)]
+    return converter.get_unstructure_hook(codec)
+
+
+def _show_function(attribute: Attribute[object] | None) -> Callable[[object], object]:
+    """What an error shows of an attribute's value: no more than the value's own ``repr`` does."""
+    if attribute is None or attribute.repr is True:
+        return lambda value: value
+    return redact_url_credentials if attribute.repr else lambda _: REDACTED
+
+
+def _located(error: ValueError, path: str, value: object) -> Refused:
+    refused = error if isinstance(error, Refused) else Unreadable(str(error))
+    refused.locate(path, value)
+    return refused
