@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from attrs import evolve, frozen
 
@@ -321,62 +321,66 @@ def _finish_families(values: dict[str, object], _: object) -> dict[str, object]:
     return values
 
 
+_ADDRESS: Final = Codec(_read_address_and_prefix)
+_GATEWAY: Final = Codec(_read_gateway)
+_DNS: Final = Field("dns", DNS)
+_ROUTE_NUMBERS: Final = ("mtu", "advmss", "priority", "table", "scope")
+_ROUTE: Final = {"destination": Field("dst", _ADDRESS), "gateway": Field("gw", _GATEWAY)}
+_ROUTES: Final = Field("routes", ListOf(CNIRoute))
+_TABLES: Final[tuple[Table[object], ...]] = (
+    Table(cls=_Stated, fields={"cni_version": Field("cniVersion", STRING)}),
+    Table(
+        cls=CNIResult,
+        fields={
+            "interfaces": Field("interfaces", ListOf(CNIInterface)),
+            "ips": Field("ips", ListOf(IPConfig)),
+            "routes": _ROUTES,
+            "dns": _DNS,
+        },
+        finish=_finish_result,
+    ),
+    Table(
+        cls=CNIInterface,
+        fields={
+            "name": Field("name", NONEMPTY_STRING),
+            "mac": Field("mac", STRING),
+            "mtu": Field("mtu", UINT32),
+            "sandbox": Field("sandbox", STRING),
+            "socket_path": Field("socketPath", STRING),
+            "pci_id": Field("pciID", STRING),
+        },
+    ),
+    Table(
+        cls=IPConfig,
+        fields={
+            "address": Field("address", _ADDRESS),
+            "interface": Field("interface", UINT32),
+            "gateway": Field("gateway", _GATEWAY),
+        },
+        finish=_finish_ip,
+    ),
+    Table(cls=CNIRoute, fields=_ROUTE | {name: Field(name, UINT32) for name in _ROUTE_NUMBERS}, finish=_finish_route),
+    Table(
+        cls=DNS,
+        fields={
+            "nameservers": Field("nameservers", ListOf(STRING)),
+            "domain": Field("domain", STRING),
+            "search": Field("search", ListOf(STRING)),
+            "options": Field("options", ListOf(STRING)),
+        },
+    ),
+    Table(
+        cls=_PerFamily,
+        fields={"ipv4": Field("ip4", _FamilyPart), "ipv6": Field("ip6", _FamilyPart), "dns": _DNS},
+        finish=_finish_families,
+    ),
+    Table(
+        cls=_FamilyPart,
+        fields={"address": Field("ip", _ADDRESS), "gateway": Field("gateway", _GATEWAY), "routes": _ROUTES},
+    ),
+)
+
+
 @cache
 def _decoder() -> Decoder:
-    address, gateway, dns = Codec(_read_address_and_prefix), Codec(_read_gateway), Field("dns", DNS)
-    numbers = ("mtu", "advmss", "priority", "table", "scope")
-    route = {"destination": Field("dst", address), "gateway": Field("gw", gateway)}
-    routes = Field("routes", ListOf(CNIRoute))
-    tables: tuple[Table[object], ...] = (
-        Table(cls=_Stated, fields={"cni_version": Field("cniVersion", STRING)}),
-        Table(
-            cls=CNIResult,
-            fields={
-                "interfaces": Field("interfaces", ListOf(CNIInterface)),
-                "ips": Field("ips", ListOf(IPConfig)),
-                "routes": routes,
-                "dns": dns,
-            },
-            finish=_finish_result,
-        ),
-        Table(
-            cls=CNIInterface,
-            fields={
-                "name": Field("name", NONEMPTY_STRING),
-                "mac": Field("mac", STRING),
-                "mtu": Field("mtu", UINT32),
-                "sandbox": Field("sandbox", STRING),
-                "socket_path": Field("socketPath", STRING),
-                "pci_id": Field("pciID", STRING),
-            },
-        ),
-        Table(
-            cls=IPConfig,
-            fields={
-                "address": Field("address", address),
-                "interface": Field("interface", UINT32),
-                "gateway": Field("gateway", gateway),
-            },
-            finish=_finish_ip,
-        ),
-        Table(cls=CNIRoute, fields=route | {name: Field(name, UINT32) for name in numbers}, finish=_finish_route),
-        Table(
-            cls=DNS,
-            fields={
-                "nameservers": Field("nameservers", ListOf(STRING)),
-                "domain": Field("domain", STRING),
-                "search": Field("search", ListOf(STRING)),
-                "options": Field("options", ListOf(STRING)),
-            },
-        ),
-        Table(
-            cls=_PerFamily,
-            fields={"ipv4": Field("ip4", _FamilyPart), "ipv6": Field("ip6", _FamilyPart), "dns": dns},
-            finish=_finish_families,
-        ),
-        Table(
-            cls=_FamilyPart,
-            fields={"address": Field("ip", address), "gateway": Field("gateway", gateway), "routes": routes},
-        ),
-    )
-    return Decoder(tables, cni_error)
+    return Decoder(_TABLES, cni_error)
