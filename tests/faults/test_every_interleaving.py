@@ -146,19 +146,19 @@ def run_concurrently(
 ) -> None:
     """Do some acts at once, in the order that is chosen; then take everything down."""
     clock, turns = ManualClock(), CallScheduler()
-    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
+    harness = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
     for act in SETUP:
-        bench.run(act)
+        harness.run(act)
 
     def client(name: str, act: StoreOperation | RunCollector) -> object:
         stops = (
             CallFault(FaultKind.CONCURRENT_OPERATION, at, operation=partial(turns.wait, name))
             for at in range(1, MAX_CALLS)
         )
-        return bench.run(act, *stops)
+        return harness.run(act, *stops)
 
     turns.run({str(n): partial(client, str(n), act) for n, act in enumerate(operations)}, choose)
-    tear_down(bench)
+    tear_down(harness)
 
 
 def pairs() -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ __all__ = ["PluginDatastore", "on_every_datastore", "open_plugin_datastore"]
 _NAMESPACE, _NODE = "places", "node-1"
 
 on_every_datastore = pytest.mark.parametrize(
-    "place",
+    "plugin_datastore",
     [
         "sqlite",
         pytest.param("etcdv3", marks=pytest.mark.etcd),
@@ -76,10 +76,10 @@ def open_plugin_datastore(
     if name == "sqlite":
         yield _sqlite(node)
         return
-    with _etcd(node) if name == "etcdv3" else _kubernetes(node, find_server()) as place:
-        place.store.add_pool("v4", "10.65.0.0/24")
-        place.store.add_pool("v6", "fd65::/112")
-        yield place
+    with _etcd(node) if name == "etcdv3" else _kubernetes(node, find_server()) as plugin_datastore:
+        plugin_datastore.store.add_pool("v4", "10.65.0.0/24")
+        plugin_datastore.store.add_pool("v6", "fd65::/112")
+        yield plugin_datastore
 
 
 def _sqlite(node: NetnsNode) -> PluginDatastore:

@@ -46,7 +46,7 @@ def open_default_node(folder: str) -> Iterator[NetnsNode]:
 
 
 @pytest.fixture
-def cni(node: NetnsNode, bin_dir: str) -> CNIRuntime:
+def runtime(node: NetnsNode, bin_dir: str) -> CNIRuntime:
     """A runtime on the node."""
     return CNIRuntime(node, bin_dir)
 
@@ -58,7 +58,7 @@ def pod(node: NetnsNode) -> PodNamespace:
 
 
 @pytest.fixture
-def place(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[PluginDatastore]:
+def plugin_datastore(node: NetnsNode, request: pytest.FixtureRequest) -> Iterator[PluginDatastore]:
     """Where the node's books are kept: its own file, unless the test names another place."""
     name: str = getattr(request, "param", "sqlite")
     with open_plugin_datastore(name, node, lambda: request.getfixturevalue("api_server")) as opened:

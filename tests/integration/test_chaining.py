@@ -60,9 +60,9 @@ def answer(node: NetnsNode, address: str, port: int, *, inside: str = "") -> str
 class Chain:
     """``netplug`` and ``portmap`` behind it, called as a runtime calls a list: forwards on ADD, backwards on DEL."""
 
-    def __init__(self, cni: CNIRuntime, version: str) -> None:
-        self._cni = cni
-        self._main = cni.make_netconf(cniVersion=version)
+    def __init__(self, runtime: CNIRuntime, version: str) -> None:
+        self._cni = runtime
+        self._main = runtime.make_netconf(cniVersion=version)
         mapping = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
         self._portmap: NetConfDict = {
             "cniVersion": version,
@@ -88,9 +88,9 @@ class Chain:
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "0.3.1"])
-def test_a_host_port(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, version: str) -> None:
+def test_a_host_port(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, version: str) -> None:
     """Check 101: connections to the node's port reach the pod, from the node and from elsewhere, until DEL."""
-    before, chain = node.leftovers(), Chain(cni, version)
+    before, chain = node.leftovers(), Chain(runtime, version)
     first, last = chain.add(pod)
     serve(node, pod, 80)
 
@@ -111,7 +111,7 @@ def test_a_host_port(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, versio
     assert node.store.is_empty
 
 
-def test_what_came_before_is_passed_on(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_what_came_before_is_passed_on(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """As a chained plugin: interfaces, addresses and routes of the one before stay in front, and indexes fit."""
     interface, address = {"name": "net0", "sandbox": pod.path}, {"address": "172.31.0.2/24", "interface": 0}
     route, dns = {"dst": "172.31.0.0/16"}, {"nameservers": ["172.31.0.53"]}
@@ -122,7 +122,7 @@ def test_what_came_before_is_passed_on(node: NetnsNode, cni: CNIRuntime, pod: Po
         "routes": [route],
         "dns": dns,
     }
-    added = cni.add(cni.make_netconf(prevResult=before), pod)
+    added = runtime.add(runtime.make_netconf(prevResult=before), pod)
 
     ips, interfaces, routes = added.result["ips"], added.result["interfaces"], added.result["routes"]
     assert isinstance(ips, list)
@@ -132,7 +132,7 @@ def test_what_came_before_is_passed_on(node: NetnsNode, cni: CNIRuntime, pod: Po
     assert [item["name"] for item in interfaces[2:]] == ["eth0"]
     assert ips[1]["interface"] == 2
     assert added.result["dns"] == dns
-    cni.delete(cni.make_netconf(prevResult=before), pod)
+    runtime.delete(runtime.make_netconf(prevResult=before), pod)
 
 
 PTP: NetConfDict = {"type": "ptp", "ipMasq": False}
@@ -143,20 +143,20 @@ BRIDGE: NetConfDict = {"type": "bridge", "bridge": "br0", "isGateway": True, "ip
     "main, is_inside", [(PTP, True), (BRIDGE, False)], ids=["ptp-keys-in-ipam", "bridge-keys-at-the-top"]
 )
 def test_addresses_for_another_main_plugin(
-    node: NetnsNode, cni: CNIRuntime, main: NetConfDict, *, is_inside: bool
+    node: NetnsNode, runtime: CNIRuntime, main: NetConfDict, *, is_inside: bool
 ) -> None:
     """``netplug-ipam`` alone: the pool's length, the address after the network's as gateway, and a default route.
 
     Those plugins put the address on a link, so the pool's first two addresses and its last are never given.
     """
     node.store.add_pool("shared", "10.66.0.0/29", block_length=29)
-    ours = {key: cni.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
+    ours = {key: runtime.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
     ipam = {"type": "netplug-ipam", "ipv4_pools": ["shared"]}
     conf: NetConfDict = {"cniVersion": "1.0.0", "name": "net1", **main}
     conf |= {"ipam": {**ipam, **ours}} if is_inside else {"ipam": ipam, **ours}
     plugin, pods = str(main["type"]), node.make_pods(6)
 
-    replies = [cni.add(conf, pod, plugin=plugin) for pod in pods[:5]]
+    replies = [runtime.add(conf, pod, plugin=plugin) for pod in pods[:5]]
     addresses = [reply.addresses[0] for reply in replies]
     assert sorted(addresses) == [f"10.66.0.{last}" for last in (2, 3, 4, 5, 6)]
     ips = replies[0].result["ips"]
@@ -169,26 +169,26 @@ def test_addresses_for_another_main_plugin(
     assert node.can_ping("10.66.0.1", inside=pods[0].name)
     assert node.can_ping("192.0.2.2", inside=pods[0].name)
     assert node.can_ping(addresses[1], inside=pods[0].name)
-    assert cni.check(conf, pods[0], replies[0], plugin=plugin).is_success_without_output
+    assert runtime.check(conf, pods[0], replies[0], plugin=plugin).is_success_without_output
 
-    full = cni.call("ADD", conf, pods[5], plugin=plugin)
+    full = runtime.call("ADD", conf, pods[5], plugin=plugin)
     assert full.code == 105
     assert "10.66.0.0/29" in full.text
     assert node.store.endpoints() == {}
     for pod in pods:
-        cni.delete(conf, pod, plugin=plugin)
+        runtime.delete(conf, pod, plugin=plugin)
     assert node.store.is_empty
 
 
-def test_both_families_for_another_main_plugin(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_both_families_for_another_main_plugin(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """One address of each, both with a gateway, and both answer."""
-    ours = {key: cni.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
+    ours = {key: runtime.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
     ipam = {"type": "netplug-ipam", "assign_ipv6": "true", **ours}
     conf: NetConfDict = {"cniVersion": "1.0.0", "name": "net1", **BRIDGE, "ipam": ipam}
-    added = cni.add(conf, pod, plugin="bridge")
+    added = runtime.add(conf, pod, plugin="bridge")
 
     assert '"gateway": "fd65::1"' in json.dumps(added.result)
     # The bridge waits a while for somebody who has its IPv6 address already.
     assert all(is_eventually(partial(node.can_ping, address)) for address in added.addresses)
-    cni.delete(conf, pod, plugin="bridge")
+    runtime.delete(conf, pod, plugin="bridge")
     assert node.store.is_empty

@@ -41,14 +41,14 @@ def host_name(pod: PodNamespace, ifname: str = "eth0") -> str:
     return host_interface_name(pod_namespace="", pod="", container_id=pod.name, ifname=ifname)
 
 
-def dual(cni: CNIRuntime, **changes: object) -> NetConfDict:
+def dual(runtime: CNIRuntime, **changes: object) -> NetConfDict:
     """A configuration for both families."""
-    return cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **changes)
+    return runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **changes)
 
 
-def test_the_end_on_the_node(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_the_end_on_the_node(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 41: it is up, proxies ARP at once and forwards, and has one route: the address, protocol 78, metric 10."""
-    (address,) = cni.add(cni.make_netconf(), pod).addresses
+    (address,) = runtime.add(runtime.make_netconf(), pod).addresses
     name = host_name(pod)
 
     flags = node.links()[name]["flags"]
@@ -60,13 +60,13 @@ def test_the_end_on_the_node(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace
     expected = {"type": "unicast", "dst": address, "protocol": "78", "scope": "link", "metric": 10}
     assert {key: route.get(key) for key in expected} == expected
     assert "gateway" not in route
-    cni.delete(cni.make_netconf(), pod)
+    runtime.delete(runtime.make_netconf(), pod)
 
 
-def test_the_end_on_the_node_with_ipv6(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_the_end_on_the_node_with_ipv6(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 41 for IPv6: no wait for duplicates, the gateway's address, and a route better than a learned one."""
-    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"})
-    (address,) = cni.add(conf, pod).addresses
+    conf = runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"})
+    (address,) = runtime.add(conf, pod).addresses
     name = host_name(pod)
 
     assert {path: node.setting(path.format(name)) for path in IPV6_OF_HOST_END} == IPV6_OF_HOST_END
@@ -76,13 +76,13 @@ def test_the_end_on_the_node_with_ipv6(node: NetnsNode, cni: CNIRuntime, pod: Po
     held = node.links()[name]["addr_info"]
     assert isinstance(held, list)
     assert [info["local"] for info in held] == ["fe80::ecee:eeff:feee:eeee"]
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
 
 
-def test_the_end_in_the_container(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_the_end_in_the_container(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 42: a default route by 169.254.1.1, itself on the link, both protocol boot; nothing is forwarded."""
     node.set_setting("ipv4/ip_forward", "1", pod)
-    (address,) = cni.add(cni.make_netconf(), pod).addresses
+    (address,) = runtime.add(runtime.make_netconf(), pod).addresses
 
     routes = node.routes(pod)
     assert [
@@ -95,78 +95,78 @@ def test_the_end_in_the_container(node: NetnsNode, cni: CNIRuntime, pod: PodName
     held = link["addr_info"]
     assert isinstance(held, list)
     assert [(info["local"], info["prefixlen"]) for info in held if info["family"] == "inet"] == [(address, 32)]
-    cni.delete(cni.make_netconf(), pod)
+    runtime.delete(runtime.make_netconf(), pod)
 
 
-def test_no_default_route_of_the_node_is_needed(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_no_default_route_of_the_node_is_needed(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 42 where proxy ARP would not answer: the container knows its next hop's hardware address."""
     node.run("ip", "route", "del", "default")
-    (address,) = cni.add(cni.make_netconf(), pod).addresses
+    (address,) = runtime.add(runtime.make_netconf(), pod).addresses
 
     assert node.can_ping("192.0.2.1", inside=pod.name)
     assert node.can_ping("192.0.2.2", inside=pod.name)
     assert node.can_ping(address)
-    cni.delete(cni.make_netconf(), pod)
+    runtime.delete(runtime.make_netconf(), pod)
 
 
-def test_pods_reach_each_other(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_pods_reach_each_other(node: NetnsNode, runtime: CNIRuntime) -> None:
     """Two containers of one node, in both families."""
     one, other = node.make_pods(2)
-    cni.add(dual(cni), one)
-    theirs = cni.add(dual(cni), other).addresses
+    runtime.add(dual(runtime), one)
+    theirs = runtime.add(dual(runtime), other).addresses
 
     assert all(node.can_ping(address, inside=one.name) for address in theirs)
-    cni.delete(dual(cni), one)
-    cni.delete(dual(cni), other)
+    runtime.delete(dual(runtime), one)
+    runtime.delete(dual(runtime), other)
 
 
-def test_del_leaves_nothing_and_may_come_again(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_del_leaves_nothing_and_may_come_again(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 44: endpoint, both interfaces, routes, settings and addresses are gone; a second DEL succeeds too."""
     before = node.leftovers()
-    cni.add(dual(cni), pod)
+    runtime.add(dual(runtime), pod)
     assert node.leftovers() != before
     assert len(node.store.held()) == len(node.store.endpoints()) == 1
-    cni.delete(dual(cni), pod)
+    runtime.delete(dual(runtime), pod)
 
     assert node.leftovers() == before
     assert set(node.links(pod)) == {"lo"}
     assert node.store.is_empty
-    cni.delete(dual(cni), pod)
-    cni.delete(dual(cni), pod, CNI_NETNS="")
+    runtime.delete(dual(runtime), pod)
+    runtime.delete(dual(runtime), pod, CNI_NETNS="")
 
 
 @pytest.mark.parametrize("is_allowed, preset, expected", [(True, "0", "1"), (False, "1", "0")])
 def test_forwarding_in_the_container(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, *, is_allowed: bool, preset: str, expected: str
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, *, is_allowed: bool, preset: str, expected: str
 ) -> None:
     """Check 45: as configured, whatever the namespace had before."""
     paths = ("ipv4/ip_forward", "ipv6/conf/all/forwarding")
     for path in paths:
         node.set_setting(path, preset, pod)
-    conf = dual(cni, container_settings={"allow_ip_forwarding": is_allowed})
-    cni.add(conf, pod)
+    conf = dual(runtime, container_settings={"allow_ip_forwarding": is_allowed})
+    runtime.add(conf, pod)
 
     assert [node.setting(path, pod) for path in paths] == [expected, expected]
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
 
 
-def test_an_interface_in_the_way_is_replaced(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_an_interface_in_the_way_is_replaced(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 46: a veth on the node that has the name of our end, left by whomever."""
     name = host_name(pod)
     node.run("ip", "link", "add", name, "type", "veth", "peer", "name", "other0")
-    (address,) = cni.add(cni.make_netconf(), pod).addresses
+    (address,) = runtime.add(runtime.make_netconf(), pod).addresses
 
     assert node.can_ping(address)
     assert "other0" not in node.links()
-    cni.delete(cni.make_netconf(), pod)
+    runtime.delete(runtime.make_netconf(), pod)
     assert set(node.links()) == {"lo", "up0"}
 
 
-def test_a_foreign_route_is_not_taken(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_foreign_route_is_not_taken(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Somebody else's route to the very address: ADD fails, names both interfaces and leaves nothing."""
     node.run("ip", "route", "add", "10.65.0.0/32", "dev", "up0", "metric", "10")
     before = node.leftovers()
-    reply = cni.call("ADD", cni.make_netconf(), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(), pod)
 
     assert reply.code == 122
     assert "up0" in reply.text
@@ -177,10 +177,10 @@ def test_a_foreign_route_is_not_taken(node: NetnsNode, cni: CNIRuntime, pod: Pod
 
 
 @pytest.mark.parametrize("version", ["0.2.0"])
-def test_the_oldest_results(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, version: str) -> None:
+def test_the_oldest_results(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, version: str) -> None:
     """Check 51: one address of each family under a key of its own, and no interfaces."""
-    conf = dual(cni, cniVersion=version)
-    result = cni.add(conf, pod).result
+    conf = dual(runtime, cniVersion=version)
+    result = runtime.add(conf, pod).result
 
     four, six = result["ip4"], result["ip6"]
     assert isinstance(four, dict)
@@ -189,14 +189,14 @@ def test_the_oldest_results(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace,
     assert six["ip"].endswith("/128")
     assert four["routes"] == [{"dst": "0.0.0.0/0", "gw": "169.254.1.1"}]
     assert "interfaces" not in result
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
 
 
 @pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
-def test_the_results_of_today(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, version: str) -> None:
+def test_the_results_of_today(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, version: str) -> None:
     """Check 51: an address says its family until 0.4.0; the container's interface has a sandbox, ours has none."""
-    conf = dual(cni, cniVersion=version, mtu=1400)
-    result = cni.add(conf, pod).result
+    conf = dual(runtime, cniVersion=version, mtu=1400)
+    result = runtime.add(conf, pod).result
 
     ips, interfaces = result["ips"], result["interfaces"]
     assert isinstance(ips, list)
@@ -206,12 +206,12 @@ def test_the_results_of_today(node: NetnsNode, cni: CNIRuntime, pod: PodNamespac
     assert [ip["interface"] for ip in ips] == [1, 1]
     theirs = {"name": "eth0", "mac": container_mac(f"net1.{pod.name}"), "sandbox": pod.path}
     assert interfaces == [{"name": host_name(pod)}, {**theirs, **({"mtu": 1400} if version == "1.1.0" else {})}]
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
 
 
-def test_the_handle_owns_what_the_endpoint_says(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_the_handle_owns_what_the_endpoint_says(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 52: ``network.container`` holds exactly the endpoint's addresses, and the result's."""
-    addresses = cni.add(dual(cni), pod).addresses
+    addresses = runtime.add(dual(runtime), pod).addresses
 
     assert node.store.held() == {f"net1.{pod.name}": addresses}
     ((name, endpoint),) = node.store.endpoints().items()
@@ -220,13 +220,13 @@ def test_the_handle_owns_what_the_endpoint_says(node: NetnsNode, cni: CNIRuntime
     assert endpoint.spec.interface_name == host_name(pod)
     assert endpoint.spec.mac == node.links(pod)["eth0"]["address"]
     assert endpoint.spec.profiles == ("net1",)
-    cni.delete(dual(cni), pod)
+    runtime.delete(dual(runtime), pod)
 
 
-def test_a_pod_is_known_by_its_name(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_pod_is_known_by_its_name(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """An orchestrator's variables name the endpoint and the host end; unknown ones are passed over."""
     args = "IgnoreUnknown=1;K8S_POD_UID=u;K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1;K8S_POD_INFRA_CONTAINER_ID=x"
-    cni.add(cni.make_netconf(), pod, CNI_ARGS=args)
+    runtime.add(runtime.make_netconf(), pod, CNI_ARGS=args)
 
     ((name, endpoint),) = node.store.endpoints().items()
     assert name == "test/node--1-k8s-test--pod--1-eth0"
@@ -234,126 +234,128 @@ def test_a_pod_is_known_by_its_name(node: NetnsNode, cni: CNIRuntime, pod: PodNa
         "k8s", "test-pod-1", pod.name,
     )  # fmt: skip
     assert "netp618a041cd51" in node.links()
-    cni.delete(cni.make_netconf(), pod, CNI_ARGS=args)
+    runtime.delete(runtime.make_netconf(), pod, CNI_ARGS=args)
     assert node.store.is_empty
 
 
-def test_a_late_del_of_a_restarted_pod(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_a_late_del_of_a_restarted_pod(node: NetnsNode, runtime: CNIRuntime) -> None:
     """The pod has a new container: DEL of the old one frees the old address and touches nothing of the new one."""
     args = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=web"
     old, new = node.make_pods(2)
-    cni.add(cni.make_netconf(), old, CNI_ARGS=args)
-    (address,) = cni.add(cni.make_netconf(), new, CNI_ARGS=args).addresses
-    cni.delete(cni.make_netconf(), old, CNI_ARGS=args)
+    runtime.add(runtime.make_netconf(), old, CNI_ARGS=args)
+    (address,) = runtime.add(runtime.make_netconf(), new, CNI_ARGS=args).addresses
+    runtime.delete(runtime.make_netconf(), old, CNI_ARGS=args)
 
     assert node.store.held() == {f"net1.{new.name}": (address,)}
     (endpoint,) = node.store.endpoints().values()
     assert endpoint.spec.container_id == new.name
     assert node.can_ping(address)
-    cni.delete(cni.make_netconf(), new, CNI_ARGS=args)
+    runtime.delete(runtime.make_netconf(), new, CNI_ARGS=args)
     assert node.store.is_empty
     assert set(node.links()) == {"lo", "up0"}
 
 
-def test_a_second_add_is_refused_and_harms_nothing(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_second_add_is_refused_and_harms_nothing(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """The interface is there: an error that names it; the first attachment still has its address and works."""
-    first = cni.add(dual(cni), pod)
+    first = runtime.add(dual(runtime), pod)
     before, held = node.leftovers(), node.store.held()
-    reply = cni.call("ADD", dual(cni), pod)
+    reply = runtime.call("ADD", dual(runtime), pod)
 
     assert reply.code == 121
     assert "eth0" in reply.text
     assert (node.leftovers(), node.store.held()) == (before, held)
     assert all(node.can_ping(address) for address in first.addresses)
-    assert cni.check(dual(cni), pod, first).is_success_without_output
-    cni.delete(dual(cni), pod)
+    assert runtime.check(dual(runtime), pod, first).is_success_without_output
+    runtime.delete(dual(runtime), pod)
 
 
-def test_a_foreign_interface_of_that_name_is_left_alone(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_foreign_interface_of_that_name_is_left_alone(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
+) -> None:
     """Likewise where another plugin made it: nothing is allocated."""
     node.run("ip", "-n", pod.name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth9")
 
-    assert cni.call("ADD", cni.make_netconf(), pod).code == 121
+    assert runtime.call("ADD", runtime.make_netconf(), pod).code == 121
     assert set(node.links(pod)) == {"lo", "eth0", "eth9"}
     assert node.store.is_empty
 
 
-def test_the_same_addresses_in_a_new_namespace(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_the_same_addresses_in_a_new_namespace(node: NetnsNode, runtime: CNIRuntime) -> None:
     """The namespace was lost and made again for the same container: ADD succeeds with what it held before."""
     one, other = node.make_pods(2)
-    first = cni.add(dual(cni), one)
+    first = runtime.add(dual(runtime), one)
     node.remove_pod(one)
-    again = cni.add(dual(cni), other, CNI_CONTAINERID=one.name)
+    again = runtime.add(dual(runtime), other, CNI_CONTAINERID=one.name)
 
     assert again.addresses == first.addresses
     assert all(node.can_ping(address) for address in again.addresses)
     assert len(node.store.endpoints()) == 1
-    cni.delete(dual(cni), other, CNI_CONTAINERID=one.name)
+    runtime.delete(dual(runtime), other, CNI_CONTAINERID=one.name)
     assert node.store.is_empty
 
 
-def test_a_second_interface_lives_beside_the_first(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_second_interface_lives_beside_the_first(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Each has an address, a handle and a host end of its own, and DEL of one leaves the other working."""
-    (first,) = cni.add(cni.make_netconf(), pod).addresses
-    (second,) = cni.add(cni.make_netconf(), pod, CNI_IFNAME="net1").addresses
+    (first,) = runtime.add(runtime.make_netconf(), pod).addresses
+    (second,) = runtime.add(runtime.make_netconf(), pod, CNI_IFNAME="net1").addresses
 
     assert node.store.held() == {f"net1.{pod.name}": (first,), f"net1.{pod.name}.net1": (second,)}
     assert {host_name(pod), host_name(pod, "net1")} <= set(node.links())
     assert node.can_ping(first)
     assert node.can_ping(second)
-    cni.delete(cni.make_netconf(), pod)
+    runtime.delete(runtime.make_netconf(), pod)
     assert set(node.links(pod)) == {"lo", "net1"}
     assert node.store.held() == {f"net1.{pod.name}.net1": (second,)}
     assert node.can_ping(second)
-    cni.delete(cni.make_netconf(), pod, CNI_IFNAME="net1")
+    runtime.delete(runtime.make_netconf(), pod, CNI_IFNAME="net1")
     assert node.store.is_empty
     assert set(node.links()) == {"lo", "up0"}
 
 
-def test_del_of_what_never_was(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_del_of_what_never_was(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 47: with a namespace, without one, with a path to nothing and one to a plain file."""
     before = node.leftovers()
     for namespace in (pod.path, "", "/not/a/real/path1234567890", node.write_file("plain", "")):
-        cni.delete(cni.make_netconf(), pod, CNI_NETNS=namespace)
+        runtime.delete(runtime.make_netconf(), pod, CNI_NETNS=namespace)
 
     assert node.leftovers() == before
     assert node.store.is_empty
 
 
-def test_del_after_the_namespace_is_gone(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_del_after_the_namespace_is_gone(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 47: endpoint and address go; the interfaces go with the namespace."""
-    cni.add(dual(cni), pod)
+    runtime.add(dual(runtime), pod)
     node.remove_pod(pod)
-    cni.delete(dual(cni), pod)
+    runtime.delete(dual(runtime), pod)
 
     assert node.store.is_empty
     assert is_eventually(lambda: set(node.links()) == {"lo", "up0"})
 
 
 @pytest.mark.parametrize("path", ["/not/there", "plain"])
-def test_add_needs_a_namespace(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, path: str) -> None:
+def test_add_needs_a_namespace(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, path: str) -> None:
     """A path that leads to none is a wrong variable, code 4, and nothing is allocated."""
     node.write_file("plain", "")
-    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_NETNS=os.path.join(node.folder, path))
+    reply = runtime.call("ADD", runtime.make_netconf(), pod, CNI_NETNS=os.path.join(node.folder, path))
 
     assert reply.code == 4
     assert "CNI_NETNS" in reply.text
     assert node.store.is_empty
 
 
-def test_a_lock_that_cannot_be_had(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_lock_that_cannot_be_had(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 59: ADD and DEL go on without it and say so as an error in the log."""
-    conf = cni.make_netconf(ipam_lock_file=os.path.join(node.write_file("plain", ""), "lock"))
-    added = cni.add(conf, pod)
+    conf = runtime.make_netconf(ipam_lock_file=os.path.join(node.write_file("plain", ""), "lock"))
+    added = runtime.add(conf, pod)
 
     assert "[ERROR]" in added.stderr
     assert "lock" in added.stderr
-    assert cni.check(conf, pod, added).is_success_without_output
-    cni.delete(conf, pod)
+    assert runtime.check(conf, pod, added).is_success_without_output
+    runtime.delete(conf, pod)
     assert node.store.is_empty
 
 
-def test_a_lock_that_another_call_holds(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_lock_that_another_call_holds(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 59: ADD waits until it is free, however long an assignment may take, and succeeds."""
     held_s = 1.0
     descriptor = os.open(node.file("ipam.lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -361,18 +363,18 @@ def test_a_lock_that_another_call_holds(node: NetnsNode, cni: CNIRuntime, pod: P
     timer = threading.Timer(held_s, os.close, (descriptor,))
     timer.start()
     started = time.monotonic()
-    cni.add(cni.make_netconf(), pod)
+    runtime.add(runtime.make_netconf(), pod)
 
     assert time.monotonic() - started >= held_s - 0.1
     timer.join()
-    cni.delete(cni.make_netconf(), pod)
+    runtime.delete(runtime.make_netconf(), pod)
 
 
-def test_an_add_that_finds_no_address_leaves_nothing(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_an_add_that_finds_no_address_leaves_nothing(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """The second family cannot be had: the first is not kept, and nothing is made."""
     before = node.leftovers()
-    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true", "ipv6_pools": ["nowhere"]})
-    reply = cni.call("ADD", conf, pod)
+    conf = runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true", "ipv6_pools": ["nowhere"]})
+    reply = runtime.call("ADD", conf, pod)
 
     assert reply.code == 101
     assert "nowhere" in reply.text
@@ -381,10 +383,10 @@ def test_an_add_that_finds_no_address_leaves_nothing(node: NetnsNode, cni: CNIRu
     assert node.store.is_empty
 
 
-def test_add_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_add_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Code 11, naming the store, and nothing is made."""
     path = os.path.join(node.write_file("plain", ""), "netplug.db")
-    reply = cni.call("ADD", cni.make_netconf(sqlite_path=path), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(sqlite_path=path), pod)
 
     assert reply.code == 11
     assert path in reply.text
@@ -392,14 +394,14 @@ def test_add_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime, pod: PodN
     assert set(node.links(pod)) == {"lo"}
 
 
-def test_del_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_del_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """The node's side is cleaned all the same; code 11 brings the runtime back, and then the address is freed."""
     before = node.leftovers()
-    conf = dual(cni)
-    cni.add(conf, pod)
+    conf = dual(runtime)
+    runtime.add(conf, pod)
     os.rename(node.database, node.file("away"))
     os.mkdir(node.database)
-    reply = cni.call("DEL", conf, pod)
+    reply = runtime.call("DEL", conf, pod)
 
     assert reply.code == 11
     assert node.database in reply.text
@@ -408,52 +410,52 @@ def test_del_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime, pod: PodN
     os.rmdir(node.database)
     os.rename(node.file("away"), node.database)
     assert not node.store.is_empty
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
     assert node.store.is_empty
 
 
-def test_del_while_another_writer_holds_the_store(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_del_while_another_writer_holds_the_store(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Likewise where it is locked for longer than one call to it may take."""
     before = node.leftovers()
-    conf = dual(cni)
-    cni.add(conf, pod)
+    conf = dual(runtime)
+    runtime.add(conf, pod)
     with closing(sqlite3.connect(node.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        reply = cni.call("DEL", conf, pod)
+        reply = runtime.call("DEL", conf, pod)
         other.execute("ROLLBACK")
 
     assert reply.code == 11
     assert "locked" in reply.text
     assert node.leftovers() == before
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
     assert node.store.is_empty
 
 
-def test_the_ready_flag(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_the_ready_flag(node: NetnsNode, runtime: CNIRuntime) -> None:
     """Check 27: false stops ADD before anything is done; DEL cleans the node's side and is asked again later.
 
     Unset, or no object at all, means ready.
     """
     before = node.leftovers()
     one, other = node.make_pods(2)
-    cni.add(cni.make_netconf(), one)
+    runtime.add(runtime.make_netconf(), one)
     node.store.set_ready(is_ready=False)
     held = node.store.held()
 
-    refused = cni.call("ADD", cni.make_netconf(), other)
+    refused = runtime.call("ADD", runtime.make_netconf(), other)
     assert refused.code == 11
     assert "datastoreReady" in refused.text
     assert set(node.links(other)) == {"lo"}
-    assert cni.call("DEL", cni.make_netconf(), one).code == 11
+    assert runtime.call("DEL", runtime.make_netconf(), one).code == 11
     assert set(node.links(one)) == {"lo"}
     assert node.leftovers() == before
     assert node.store.held() == held
     node.store.set_ready(is_ready=True)
-    cni.delete(cni.make_netconf(), one)
+    runtime.delete(runtime.make_netconf(), one)
     assert node.store.is_empty
     node.store.set_ready(is_ready=None)
-    cni.add(cni.make_netconf(), other)
-    cni.delete(cni.make_netconf(), other)
+    runtime.add(runtime.make_netconf(), other)
+    runtime.delete(runtime.make_netconf(), other)
 
 
 @pytest.mark.parametrize(
@@ -463,13 +465,13 @@ def test_the_ready_flag(node: NetnsNode, cni: CNIRuntime) -> None:
         "ip route del {address}/32",
     ],
 )
-def test_check_sees_what_was_changed(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, harm: str) -> None:
+def test_check_sees_what_was_changed(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, harm: str) -> None:
     """CHECK succeeds right after ADD, and no more once somebody changed one thing that ADD made."""
-    conf = cni.make_netconf(cniVersion="1.1.0", mtu=1500)
-    added = cni.add(conf, pod)
-    assert cni.check(conf, pod, added).is_success_without_output
+    conf = runtime.make_netconf(cniVersion="1.1.0", mtu=1500)
+    added = runtime.add(conf, pod)
+    assert runtime.check(conf, pod, added).is_success_without_output
 
     node.run("sh", "-c", harm.format(pod=pod.name, host=host_name(pod), address=added.addresses[0]))
-    assert cni.check(conf, pod, added).code == 130
-    cni.delete(conf, pod)
+    assert runtime.check(conf, pod, added).code == 130
+    runtime.delete(conf, pod)
     assert node.store.is_empty

@@ -26,9 +26,9 @@ def is_untouched(node: NetnsNode) -> bool:
 
 @pytest.mark.parametrize("key", ["assign_ipv4", "assign_ipv6"])
 @pytest.mark.parametrize("plugin", ["netplug", "netplug-ipam"])
-def test_a_boolean_is_no_string(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, plugin: str, key: str) -> None:
+def test_a_boolean_is_no_string(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, plugin: str, key: str) -> None:
     """Check 16: the key is named and nothing is allocated."""
-    reply = cni.call("ADD", cni.make_netconf(ipam={"type": "netplug-ipam", key: True}), pod, plugin=plugin)
+    reply = runtime.call("ADD", runtime.make_netconf(ipam={"type": "netplug-ipam", key: True}), pod, plugin=plugin)
 
     assert reply.code == 6
     assert key in reply.text
@@ -36,111 +36,111 @@ def test_a_boolean_is_no_string(node: NetnsNode, cni: CNIRuntime, pod: PodNamesp
 
 
 @pytest.mark.parametrize("text", ["True", "1"])
-def test_only_two_texts_are_booleans(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, text: str) -> None:
+def test_only_two_texts_are_booleans(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, text: str) -> None:
     """Check 16, second half: code 7, naming what would do."""
-    reply = cni.call("ADD", cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": text}), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": text}), pod)
 
     assert reply.code == 7
     assert '"true" or "false"' in reply.text
     assert is_untouched(node)
 
 
-def test_ipv6_alone(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_ipv6_alone(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 17: IPv4 off, IPv6 on, a pool of each: exactly one address, and it works."""
-    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"})
-    added = cni.add(conf, pod)
+    conf = runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"})
+    added = runtime.add(conf, pod)
 
     assert len(added.addresses) == 1
     assert added.addresses[0].startswith("fd65::")
     assert node.routes(pod) == []
     assert node.can_ping(added.addresses[0])
     assert node.can_ping("2001:db8::2", inside=pod.name)
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
 
 
-def test_both_families(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_both_families(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 17, the other way: one address of each, and both reach the world."""
-    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
-    added = cni.add(conf, pod)
+    conf = runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
+    added = runtime.add(conf, pod)
 
     assert [":" in address for address in added.addresses] == [False, True]
     assert all(node.can_ping(target, inside=pod.name) for target in ("192.0.2.2", "2001:db8::2"))
-    assert cni.check(conf, pod, added).is_success_without_output
-    cni.delete(conf, pod)
+    assert runtime.check(conf, pod, added).is_success_without_output
+    runtime.delete(conf, pod)
 
 
-def test_mtu_of_the_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_mtu_of_the_file(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 29: both ends get it, and the result says it."""
     node.write_file("mtu", "3000\n")
-    conf = cni.make_netconf(cniVersion="1.1.0")
-    added = cni.add(conf, pod)
+    conf = runtime.make_netconf(cniVersion="1.1.0")
+    added = runtime.add(conf, pod)
 
     assert [end["mtu"] for end in ends(node, pod)] == [3000, 3000]
     assert '"mtu": 3000' in added.stdout
-    assert cni.check(conf, pod, added).is_success_without_output
-    cni.delete(conf, pod)
+    assert runtime.check(conf, pod, added).is_success_without_output
+    runtime.delete(conf, pod)
 
 
-def test_configured_mtu_wins_over_the_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_configured_mtu_wins_over_the_file(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 29: the file is only asked where nothing is configured."""
     node.write_file("mtu", "3000\n")
-    cni.add(cni.make_netconf(mtu=1450), pod)
+    runtime.add(runtime.make_netconf(mtu=1450), pod)
 
     assert [end["mtu"] for end in ends(node, pod)] == [1450, 1450]
-    cni.delete(cni.make_netconf(), pod)
+    runtime.delete(runtime.make_netconf(), pod)
 
 
 @pytest.mark.parametrize("text", ["abc", "-5", "70000"])
-def test_a_broken_mtu_file_stops_add(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, text: str) -> None:
+def test_a_broken_mtu_file_stops_add(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, text: str) -> None:
     """Check 29: even where an MTU is configured; DEL does not care."""
     node.write_file("mtu", text)
-    reply = cni.call("ADD", cni.make_netconf(mtu=1450), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(mtu=1450), pod)
 
     assert reply.code == 7
     assert node.file("mtu") in reply.text
     assert is_untouched(node)
-    cni.delete(cni.make_netconf(mtu=1450), pod)
+    runtime.delete(runtime.make_netconf(mtu=1450), pod)
 
 
-def test_a_required_mtu_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_required_mtu_file(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 29: missing, it stops ADD and not DEL."""
-    reply = cni.call("ADD", cni.make_netconf(require_mtu_file=True), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(require_mtu_file=True), pod)
 
     assert reply.code == 7
     assert "require_mtu_file" in reply.text
     assert is_untouched(node)
-    cni.delete(cni.make_netconf(require_mtu_file=True), pod)
+    runtime.delete(runtime.make_netconf(require_mtu_file=True), pod)
 
 
 @pytest.mark.parametrize("asked, queues", [(None, 1), (4, 4), (0, 1), (-3, 1)])
 def test_queues_of_both_ends(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, asked: int | None, queues: int
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, asked: int | None, queues: int
 ) -> None:
     """Check 30: one each unless more are asked, however many processors the machine has."""
-    cni.add(cni.make_netconf(num_queues=asked), pod)
+    runtime.add(runtime.make_netconf(num_queues=asked), pod)
 
     for end in ends(node, pod):
         assert (end["num_rx_queues"], end["num_tx_queues"]) == (queues, queues)
-    cni.delete(cni.make_netconf(num_queues=asked), pod)
+    runtime.delete(runtime.make_netconf(num_queues=asked), pod)
 
 
-def test_device_types(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_device_types(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 31: an unknown one is refused and the known ones are listed; ``veth`` is what it says."""
-    reply = cni.call("ADD", cni.make_netconf(device_type="bogus"), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(device_type="bogus"), pod)
 
     assert reply.code == 7
     assert all(name in reply.text for name in ("bogus", "veth", "netkit"))
     assert is_untouched(node)
-    cni.add(cni.make_netconf(device_type="veth"), pod)
+    runtime.add(runtime.make_netconf(device_type="veth"), pod)
     kinds = [end["linkinfo"] for end in ends(node, pod)]
     assert all(isinstance(kind, dict) and kind["info_kind"] == "veth" for kind in kinds)
-    cni.delete(cni.make_netconf(device_type="bogus"), pod)
+    runtime.delete(runtime.make_netconf(device_type="bogus"), pod)
     assert is_untouched(node)
 
 
-def test_an_unknown_dataplane(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_an_unknown_dataplane(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 31: refused before an address is taken."""
-    reply = cni.call("ADD", cni.make_netconf(dataplane_options={"type": "invalid"}), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(dataplane_options={"type": "invalid"}), pod)
 
     assert reply.code == 7
     assert "invalid dataplane type" in reply.text
@@ -159,58 +159,58 @@ def test_an_unknown_dataplane(node: NetnsNode, cni: CNIRuntime, pod: PodNamespac
     ids=["nodename", "hostname", "file", "file-before-hostname", "machine"],
 )
 def test_the_name_of_the_node(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, keys: dict[str, object], file: str | None, expected: str
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, keys: dict[str, object], file: str | None, expected: str
 ) -> None:
     """Check 32: nodename, then the file, then hostname, then the machine's own name in lower case."""
     if file is not None:
         node.write_file("nodename", file)
-    conf = cni.make_netconf(**keys)
-    cni.add(conf, pod)
+    conf = runtime.make_netconf(**keys)
+    runtime.add(conf, pod)
 
     (endpoint,) = node.store.endpoints().values()
     (block,) = node.store.blocks()
     assert endpoint.spec.node == expected
     assert block.owner == f"host:{expected}"
     assert {held.attribute.owner_value("node") for held in block.held()} == {expected}
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
     assert is_untouched(node)
 
 
-def test_a_required_node_name_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_required_node_name_file(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Where the file must be there it stops ADD with code 11, even if a name is configured, and never DEL."""
-    conf = cni.make_netconf(nodename_file_optional=False)
-    reply = cni.call("ADD", conf, pod)
+    conf = runtime.make_netconf(nodename_file_optional=False)
+    reply = runtime.call("ADD", conf, pod)
 
     assert reply.code == 11
     assert node.file("nodename") in reply.text
     assert is_untouched(node)
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
     node.write_file("nodename", "node-1\n")
-    cni.add(conf, pod)
-    cni.delete(conf, pod)
+    runtime.add(conf, pod)
+    runtime.delete(conf, pod)
 
 
-def test_a_setting_of_a_later_release_is_refused(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_a_setting_of_a_later_release_is_refused(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """What this release does not serve stops ADD, naming the key, and never DEL."""
-    conf = cni.make_netconf(readiness_gates=["http://127.0.0.1:1/"])
-    reply = cni.call("ADD", conf, pod)
+    conf = runtime.make_netconf(readiness_gates=["http://127.0.0.1:1/"])
+    reply = runtime.call("ADD", conf, pod)
 
     assert reply.code == 7
     assert "readiness_gates" in reply.text
     assert is_untouched(node)
-    cni.delete(conf, pod)
+    runtime.delete(conf, pod)
 
 
-def test_the_log_file(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_the_log_file(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Its folder is made and lines are appended; a path that cannot be written is no reason to fail."""
-    conf = cni.make_netconf(log_file_path=node.file("logs/deep/cni.log"))
-    cni.add(conf, pod)
-    cni.delete(conf, pod)
+    conf = runtime.make_netconf(log_file_path=node.file("logs/deep/cni.log"))
+    runtime.add(conf, pod)
+    runtime.delete(conf, pod)
 
     with open(node.file("logs/deep/cni.log"), encoding="utf-8") as file:
         lines = file.read()
     assert "container attached" in lines
     assert "container detached" in lines
-    broken = cni.make_netconf(log_file_path=node.file("netplug.db/cni.log"))
-    assert "[WARNING]" in cni.add(broken, pod).stderr
-    cni.delete(broken, pod)
+    broken = runtime.make_netconf(log_file_path=node.file("netplug.db/cni.log"))
+    assert "[WARNING]" in runtime.add(broken, pod).stderr
+    runtime.delete(broken, pod)

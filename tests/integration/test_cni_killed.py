@@ -34,7 +34,7 @@ class KillScene:
     """A node on which calls die, a container that lives through it all, and what the node was like with it alone."""
 
     node: NetnsNode
-    cni: CNIRuntime
+    runtime: CNIRuntime
     plugin_datastore: PluginDatastore
     bystander: PodNamespace
     addresses: tuple[str, ...]
@@ -50,9 +50,9 @@ class KillScene:
             KILLER_SCRIPT,
             str(kill_at),
             path,
-            self.cni.executable("netplug"),
+            self.runtime.executable("netplug"),
             stdin=json.dumps(self.conf),
-            env={**self.cni.make_environ(command, pod), **self.variables(pod.name)},
+            env={**self.runtime.make_environ(command, pod), **self.variables(pod.name)},
         )
         with open(path, encoding="utf-8") as file:
             return done.returncode, file.read().split()
@@ -79,11 +79,11 @@ class KillScene:
 
     def add(self, pod: PodNamespace, *, container: str = "") -> PluginReply:
         """An ADD that nothing befalls, for the pod's own container unless another is named."""
-        return self.cni.add(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
+        return self.runtime.add(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
 
     def delete(self, pod: PodNamespace, *, container: str = "") -> None:
         """Its DEL."""
-        self.cni.delete(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
+        self.runtime.delete(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
 
     def pod(self) -> PodNamespace:
         """A new pod."""
@@ -131,16 +131,22 @@ def numbers_without_repeated_settings(effects: list[str]) -> list[int]:
 
 
 @pytest.fixture(params=["ipv4"])
-def scene(node: NetnsNode, cni: CNIRuntime, place: PluginDatastore, request: pytest.FixtureRequest) -> KillScene:
+def scene(
+    node: NetnsNode, runtime: CNIRuntime, plugin_datastore: PluginDatastore, request: pytest.FixtureRequest
+) -> KillScene:
     """A node with one container on it, whose calls are for one family or for both."""
     survivor = node.make_pod()
-    place.register_pods([survivor])
-    both = cni.make_netconf(
-        cniVersion="1.1.0", ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **place.netconf_keys
+    plugin_datastore.register_pods([survivor])
+    both = runtime.make_netconf(
+        cniVersion="1.1.0", ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **plugin_datastore.netconf_keys
     )
-    addresses = cni.add(both, survivor, CNI_ARGS=place.make_cni_args(survivor.name)).addresses
-    conf = both if request.param == "dual-stack" else cni.make_netconf(cniVersion="1.1.0", **place.netconf_keys)
-    return KillScene(node, cni, place, survivor, addresses, node.leftovers(), conf)
+    addresses = runtime.add(both, survivor, CNI_ARGS=plugin_datastore.make_cni_args(survivor.name)).addresses
+    conf = (
+        both
+        if request.param == "dual-stack"
+        else runtime.make_netconf(cniVersion="1.1.0", **plugin_datastore.netconf_keys)
+    )
+    return KillScene(node, runtime, plugin_datastore, survivor, addresses, node.leftovers(), conf)
 
 
 @pytest.fixture
@@ -185,7 +191,7 @@ def test_add_killed_anywhere_then_add(scene: KillScene, effects: list[str]) -> N
         scene.delete(pod)
 
     run_in_parallel(again, victims)
-    assert scene.cni.call("ADD", scene.conf, last).code == 121
+    assert scene.runtime.call("ADD", scene.conf, last).code == 121
     scene.delete(last)
     again(last)
     scene.assert_clean()
@@ -220,7 +226,7 @@ def test_add_killed_anywhere_then_gc(scene: KillScene, effects: list[str]) -> No
     for pod in victims:
         scene.node.remove_pod(pod)
     valid = [{"containerID": scene.bystander.name, "ifname": "eth0"}]
-    reply = scene.cni.call("GC", {**scene.conf, "cni.dev/valid-attachments": valid})
+    reply = scene.runtime.call("GC", {**scene.conf, "cni.dev/valid-attachments": valid})
 
     assert reply.is_success_without_output, reply
     assert is_eventually(lambda: scene.node.leftovers() == scene.before)

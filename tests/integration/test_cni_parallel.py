@@ -14,21 +14,21 @@ from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode
 pytestmark = pytest.mark.netns
 
 
-def both(cni: CNIRuntime, **changes: object) -> NetConfDict:
+def both(runtime: CNIRuntime, **changes: object) -> NetConfDict:
     """A configuration for both families."""
-    return cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **changes)
+    return runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **changes)
 
 
 @pytest.mark.parametrize("calls, has_lock", [(20, True), (6, False)], ids=["host-lock", "no-lock"])
-def test_many_at_once(node: NetnsNode, cni: CNIRuntime, calls: int, *, has_lock: bool) -> None:
+def test_many_at_once(node: NetnsNode, runtime: CNIRuntime, calls: int, *, has_lock: bool) -> None:
     """Check 102: as many distinct addresses and endpoints; as many DELs at once leave nothing and a free block.
 
     The host's lock only saves work: without it the store alone keeps the calls apart.
     """
     before, pods = node.leftovers(), node.make_pods(calls)
-    conf = both(cni, ipam_lock_file=None if has_lock else f"{node.write_file('plain', '')}/lock")
-    with ThreadPoolExecutor(calls) as runtime:
-        replies = list(runtime.map(lambda pod: cni.add(conf, pod), pods))
+    conf = both(runtime, ipam_lock_file=None if has_lock else f"{node.write_file('plain', '')}/lock")
+    with ThreadPoolExecutor(calls) as pool:
+        replies = list(pool.map(lambda pod: runtime.add(conf, pod), pods))
 
     given = [address for reply in replies for address in reply.addresses]
     assert len(set(given)) == len(given) == 2 * calls
@@ -38,21 +38,21 @@ def test_many_at_once(node: NetnsNode, cni: CNIRuntime, calls: int, *, has_lock:
     assert len([name for name in node.links() if name.startswith("netp")]) == calls
     assert all(node.can_ping(address) for reply in replies[::7] for address in reply.addresses)
 
-    with ThreadPoolExecutor(calls) as runtime:
-        list(runtime.map(lambda pod: cni.delete(conf, pod), pods))
+    with ThreadPoolExecutor(calls) as pool:
+        list(pool.map(lambda pod: runtime.delete(conf, pod), pods))
     assert node.store.is_empty
     assert all(block.is_empty for block in node.store.blocks())
     assert len(node.store.blocks()) == 2
     assert node.leftovers() == before
 
 
-def test_the_last_address_has_one_owner(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_the_last_address_has_one_owner(node: NetnsNode, runtime: CNIRuntime) -> None:
     """More calls than addresses: as many succeed as there are, and every loser is told that the pool is full."""
     node.store.add_pool("tiny", "10.66.0.0/30")
     pods = node.make_pods(7)
-    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "ipv4_pools": ["tiny"]})
-    with ThreadPoolExecutor(len(pods)) as runtime:
-        replies = list(runtime.map(lambda pod: cni.call("ADD", conf, pod), pods))
+    conf = runtime.make_netconf(ipam={"type": "netplug-ipam", "ipv4_pools": ["tiny"]})
+    with ThreadPoolExecutor(len(pods)) as pool:
+        replies = list(pool.map(lambda pod: runtime.call("ADD", conf, pod), pods))
 
     winners = [reply for reply in replies if reply.status == 0]
     assert len({reply.addresses for reply in winners}) == len(winners) == 4

@@ -33,9 +33,9 @@ def is_untouched(node: NetnsNode) -> bool:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_flag_v_prints_the_version_and_nothing_else(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
+def test_flag_v_prints_the_version_and_nothing_else(node: NetnsNode, runtime: CNIRuntime, plugin: str) -> None:
     """Check 2: neither variables nor standard input are looked at."""
-    done = node.run_unchecked(cni.executable(plugin), "-v", stdin="{broken", env={"CNI_COMMAND": "FOO"})
+    done = node.run_unchecked(runtime.executable(plugin), "-v", stdin="{broken", env={"CNI_COMMAND": "FOO"})
 
     assert done.returncode == 0
     assert done.stdout.count("\n") == 1
@@ -43,26 +43,26 @@ def test_flag_v_prints_the_version_and_nothing_else(node: NetnsNode, cni: CNIRun
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_without_any_variable_it_says_what_it_is(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
+def test_without_any_variable_it_says_what_it_is(node: NetnsNode, runtime: CNIRuntime, plugin: str) -> None:
     """Check 1: on standard error, with every version it speaks; exit 0, and standard output stays empty."""
-    done = node.run_unchecked(cni.executable(plugin), env={})
+    done = node.run_unchecked(runtime.executable(plugin), env={})
 
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith(plugin)
     assert all(version in done.stderr for version in SUPPORTED)
 
 
-def test_an_unknown_command_is_named(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_an_unknown_command_is_named(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 4: code 4."""
-    reply = cni.call("FOO", cni.make_netconf(), pod)
+    reply = runtime.call("FOO", runtime.make_netconf(), pod)
 
     assert reply.code == 4
     assert "FOO" in reply.text
 
 
-def test_missing_variables_are_named_together(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_missing_variables_are_named_together(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 5: an ADD without namespace and interface, code 4."""
-    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_NETNS=None, CNI_IFNAME=None)
+    reply = runtime.call("ADD", runtime.make_netconf(), pod, CNI_NETNS=None, CNI_IFNAME=None)
 
     assert reply.code == 4
     assert "CNI_NETNS" in reply.text
@@ -70,10 +70,10 @@ def test_missing_variables_are_named_together(node: NetnsNode, cni: CNIRuntime, 
     assert is_untouched(node)
 
 
-def test_del_needs_no_namespace(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_del_needs_no_namespace(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 6: neither an absent nor an empty CNI_NETNS is a mistake of the environment."""
-    cni.delete(cni.make_netconf(), pod, CNI_NETNS=None)
-    cni.delete(cni.make_netconf(), pod, CNI_NETNS="")
+    runtime.delete(runtime.make_netconf(), pod, CNI_NETNS=None)
+    runtime.delete(runtime.make_netconf(), pod, CNI_NETNS="")
     assert is_untouched(node)
 
 
@@ -81,19 +81,19 @@ def test_del_needs_no_namespace(node: NetnsNode, cni: CNIRuntime, pod: PodNamesp
     "command, container", [("ADD", "-abc"), ("ADD", "a b"), ("ADD", ""), ("DEL", "-abc"), ("DEL", "a/b")]
 )
 def test_container_ids_are_judged(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, command: str, container: str
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, command: str, container: str
 ) -> None:
     """Check 7: what the CNI specification does not allow is code 4."""
-    reply = cni.call(command, cni.make_netconf(), pod, CNI_CONTAINERID=container)
+    reply = runtime.call(command, runtime.make_netconf(), pod, CNI_CONTAINERID=container)
 
     assert reply.code == 4
     assert "CNI_CONTAINERID" in reply.text
 
 
 @pytest.mark.parametrize("interface", ["eth0/1", "a:b", "..", "sixteen-letters-"])
-def test_interface_names_are_judged(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, interface: str) -> None:
+def test_interface_names_are_judged(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, interface: str) -> None:
     """Check 7: what the kernel would not take is code 4 before anything is done."""
-    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_IFNAME=interface)
+    reply = runtime.call("ADD", runtime.make_netconf(), pod, CNI_IFNAME=interface)
 
     assert reply.code == 4
     assert "CNI_IFNAME" in reply.text
@@ -101,10 +101,10 @@ def test_interface_names_are_judged(node: NetnsNode, cni: CNIRuntime, pod: PodNa
 
 
 def test_an_unknown_version_is_refused_with_those_there_are(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
 ) -> None:
     """Check 9: code 1, and nothing is allocated."""
-    reply = cni.call("ADD", cni.make_netconf(cniVersion="9.9.9"), pod)
+    reply = runtime.call("ADD", runtime.make_netconf(cniVersion="9.9.9"), pod)
 
     assert reply.code == 1
     assert all(version in str(reply.error["details"]) for version in SUPPORTED)
@@ -114,10 +114,10 @@ def test_an_unknown_version_is_refused_with_those_there_are(
 @pytest.mark.parametrize("command, version", [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")], ids=str)
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_commands_that_a_version_lacks(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, plugin: str, command: str, version: str
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, plugin: str, command: str, version: str
 ) -> None:
     """Check 10: code 1, naming the command."""
-    reply = cni.call(command, cni.make_netconf(cniVersion=version), pod, plugin=plugin)
+    reply = runtime.call(command, runtime.make_netconf(cniVersion=version), pod, plugin=plugin)
 
     assert reply.code == 1
     assert command in reply.text
@@ -125,10 +125,10 @@ def test_commands_that_a_version_lacks(
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.4.0", "1.1.0"])
 def test_error_objects_have_the_version_of_the_request(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, version: str
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, version: str
 ) -> None:
     """Check 11: and a number and a text, whichever version asks."""
-    error = cni.call("ADD", cni.make_netconf(cniVersion=version, mtu="large"), pod).error
+    error = runtime.call("ADD", runtime.make_netconf(cniVersion=version, mtu="large"), pod).error
 
     assert error["cniVersion"] == version
     assert error["code"] == 6
@@ -141,57 +141,59 @@ def test_error_objects_have_the_version_of_the_request(
     [("", 6), ("{broken", 6), ("[]", 6), ('{"cniVersion": "1.0.0"}', 7), ('{"cniVersion": "1.0.0", "name": "a b"}', 7)],
 )
 def test_what_is_no_configuration(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, plugin: str, stdin: str, code: int
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, plugin: str, stdin: str, code: int
 ) -> None:
     """Check 11, second half: one error object for whatever stands on standard input."""
-    assert cni.call("ADD", stdin, pod, plugin=plugin).code == code
+    assert runtime.call("ADD", stdin, pod, plugin=plugin).code == code
     assert is_untouched(node)
 
 
 @pytest.mark.parametrize("path", ["/proc/self/ns/net", "/proc/thread-self/ns/net"])
-def test_its_own_namespace_is_refused(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace, path: str) -> None:
+def test_its_own_namespace_is_refused(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, path: str) -> None:
     """Check 12: code 8, and no interface is made."""
-    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_NETNS=path)
+    reply = runtime.call("ADD", runtime.make_netconf(), pod, CNI_NETNS=path)
 
     assert reply.code == 8
     assert is_untouched(node)
 
 
-def test_the_override_skips_that_check(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_the_override_skips_that_check(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 12, second half: the call goes on, as far as the kernel allows, and takes back what it cannot keep."""
-    reply = cni.call("ADD", cni.make_netconf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_NETNS_OVERRIDE="true")
+    reply = runtime.call("ADD", runtime.make_netconf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_NETNS_OVERRIDE="true")
 
     assert reply.code != 8
     assert is_untouched(node)
 
 
 def test_del_in_its_own_namespace_removes_nothing_without_the_override(
-    node: NetnsNode, cni: CNIRuntime, pod: PodNamespace
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
 ) -> None:
     """A runtime that names the node's namespace by mistake must not lose the node an interface."""
-    reply = cni.call("DEL", cni.make_netconf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_IFNAME="up0")
+    reply = runtime.call("DEL", runtime.make_netconf(), pod, CNI_NETNS="/proc/self/ns/net", CNI_IFNAME="up0")
 
     assert reply.code == 8
     assert "up0" in node.links()
 
 
-def test_debug_lines_never_reach_standard_output(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_debug_lines_never_reach_standard_output(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 14: one document on standard output, lines on standard error."""
-    conf = cni.make_netconf(log_level="DEBUG")
-    added = cni.add(conf, pod)
+    conf = runtime.make_netconf(log_level="DEBUG")
+    added = runtime.add(conf, pod)
 
     assert added.stderr
     assert added.document["ips"]
-    assert cni.delete(conf, pod).stderr
+    assert runtime.delete(conf, pod).stderr
 
 
 @pytest.mark.parametrize(
     "plugin, version", [*(("netplug", version) for version in SUPPORTED), ("netplug-ipam", "1.1.0")]
 )
-def test_version_answers_in_the_version_asked(node: NetnsNode, cni: CNIRuntime, plugin: str, version: str) -> None:
+def test_version_answers_in_the_version_asked(node: NetnsNode, runtime: CNIRuntime, plugin: str, version: str) -> None:
     """VERSION looks at no other variable, reads no store and repeats the version of the request."""
     asked = json.dumps({"cniVersion": version})
-    done = node.run_unchecked(cni.executable(plugin), stdin=asked, env={"CNI_COMMAND": "VERSION", "CNI_IFNAME": "a/b"})
+    done = node.run_unchecked(
+        runtime.executable(plugin), stdin=asked, env={"CNI_COMMAND": "VERSION", "CNI_IFNAME": "a/b"}
+    )
 
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"cniVersion": version, "supportedVersions": list(SUPPORTED)}

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.netns
 PLUGINS = ("netplug", "netplug-ipam")
 
 
-def newest(cni: CNIRuntime, **changes: object) -> NetConfDict:
+def newest(runtime: CNIRuntime, **changes: object) -> NetConfDict:
     """A configuration of the one version that has these commands."""
-    return cni.make_netconf(cniVersion="1.1.0", **changes)
+    return runtime.make_netconf(cniVersion="1.1.0", **changes)
 
 
 def listed(*pods: PodNamespace) -> list[dict[str, str]]:
@@ -27,69 +27,69 @@ def listed(*pods: PodNamespace) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_status_of_a_healthy_node(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
+def test_status_of_a_healthy_node(node: NetnsNode, runtime: CNIRuntime, plugin: str) -> None:
     """Check 99: silent success, and nothing is assigned by asking."""
-    assert cni.call("STATUS", newest(cni), plugin=plugin).is_success_without_output
+    assert runtime.call("STATUS", newest(runtime), plugin=plugin).is_success_without_output
     assert node.store.is_empty
     assert node.store.blocks() == ()
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_status_while_the_cluster_is_locked(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
+def test_status_while_the_cluster_is_locked(node: NetnsNode, runtime: CNIRuntime, plugin: str) -> None:
     """Check 99: code 50 with the reason, until the flag is set again."""
     node.store.set_ready(is_ready=False)
-    reply = cni.call("STATUS", newest(cni), plugin=plugin)
+    reply = runtime.call("STATUS", newest(runtime), plugin=plugin)
 
     assert reply.code == 50
     assert "datastoreReady" in reply.text
     node.store.set_ready(is_ready=True)
-    assert cni.call("STATUS", newest(cni), plugin=plugin).is_success_without_output
+    assert runtime.call("STATUS", newest(runtime), plugin=plugin).is_success_without_output
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_status_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
+def test_status_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime, plugin: str) -> None:
     """Check 99: code 50, naming the store."""
     path = os.path.join(node.write_file("plain", ""), "netplug.db")
-    reply = cni.call("STATUS", newest(cni, sqlite_path=path), plugin=plugin)
+    reply = runtime.call("STATUS", newest(runtime, sqlite_path=path), plugin=plugin)
 
     assert reply.code == 50
     assert path in reply.text
 
 
-def test_status_while_every_pool_is_full(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_status_while_every_pool_is_full(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 99: code 50 names the pool; an address given back makes the node healthy again."""
     node.store.add_pool("tiny", "10.66.0.0/32")
-    conf = newest(cni, ipam={"type": "netplug-ipam", "ipv4_pools": ["tiny"]})
-    assert cni.call("STATUS", conf).is_success_without_output
-    cni.add(conf, pod)
-    reply = cni.call("STATUS", conf)
+    conf = newest(runtime, ipam={"type": "netplug-ipam", "ipv4_pools": ["tiny"]})
+    assert runtime.call("STATUS", conf).is_success_without_output
+    runtime.add(conf, pod)
+    reply = runtime.call("STATUS", conf)
 
     assert reply.code == 50
     assert "10.66.0.0/32" in reply.text
-    cni.delete(conf, pod)
-    assert cni.call("STATUS", conf).is_success_without_output
+    runtime.delete(conf, pod)
+    assert runtime.call("STATUS", conf).is_success_without_output
 
 
-def test_status_of_a_configuration_that_add_would_refuse(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_status_of_a_configuration_that_add_would_refuse(node: NetnsNode, runtime: CNIRuntime) -> None:
     """A pool that is not there, or a setting that is not served: no ADD could succeed."""
-    missing = newest(cni, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]})
+    missing = newest(runtime, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]})
 
-    assert cni.call("STATUS", missing).code == 50
-    assert cni.call("STATUS", newest(cni, device_type="bogus")).code == 7
+    assert runtime.call("STATUS", missing).code == 50
+    assert runtime.call("STATUS", newest(runtime, device_type="bogus")).code == 7
 
 
-def test_gc_gives_back_what_is_not_listed(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_gc_gives_back_what_is_not_listed(node: NetnsNode, runtime: CNIRuntime) -> None:
     """Check 100: one of two containers is listed; it stays, as do other nodes and other networks."""
     kept, leaked, foreign, abroad = node.make_pods(4)
-    elsewhere, other = newest(cni, nodename="node-2"), newest(cni, name="net2")
-    (address,) = cni.add(newest(cni), kept).addresses
-    cni.add(newest(cni), leaked)
-    cni.add(elsewhere, foreign)
-    cni.add(other, abroad)
+    elsewhere, other = newest(runtime, nodename="node-2"), newest(runtime, name="net2")
+    (address,) = runtime.add(newest(runtime), kept).addresses
+    runtime.add(newest(runtime), leaked)
+    runtime.add(elsewhere, foreign)
+    runtime.add(other, abroad)
     # As after a crash of the machine: the namespace is gone, and nobody asked for DEL.
     node.remove_pod(leaked)
 
-    reply = cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": listed(kept)}))
+    reply = runtime.call("GC", newest(runtime, **{"cni.dev/valid-attachments": listed(kept)}))
     assert reply.is_success_without_output, reply
     handles = {f"net1.{kept.name}", f"net1.{foreign.name}", f"net2.{abroad.name}"}
     assert set(node.store.held()) == node.store.handles() == handles
@@ -97,49 +97,49 @@ def test_gc_gives_back_what_is_not_listed(node: NetnsNode, cni: CNIRuntime) -> N
     assert containers == {kept.name, foreign.name, abroad.name}
     assert node.can_ping(address)
 
-    assert cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": []})).is_success_without_output
+    assert runtime.call("GC", newest(runtime, **{"cni.dev/valid-attachments": []})).is_success_without_output
     assert set(node.store.held()) == handles - {f"net1.{kept.name}"}
-    for conf, pod in ((newest(cni), kept), (elsewhere, foreign), (other, abroad)):
-        cni.delete(conf, pod)
+    for conf, pod in ((newest(runtime), kept), (elsewhere, foreign), (other, abroad)):
+        runtime.delete(conf, pod)
     assert node.store.is_empty
 
 
 @pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
-def test_gc_reads_either_list(node: NetnsNode, cni: CNIRuntime, key: str) -> None:
+def test_gc_reads_either_list(node: NetnsNode, runtime: CNIRuntime, key: str) -> None:
     """Check 100: newer runtimes send the list under a second name; interfaces are compared as well."""
     kept, leaked = node.make_pods(2)
-    cni.add(newest(cni), kept)
-    cni.add(newest(cni), kept, CNI_IFNAME="net1")
-    cni.add(newest(cni), leaked)
+    runtime.add(newest(runtime), kept)
+    runtime.add(newest(runtime), kept, CNI_IFNAME="net1")
+    runtime.add(newest(runtime), leaked)
 
-    assert cni.call("GC", newest(cni, **{key: listed(kept)})).is_success_without_output
+    assert runtime.call("GC", newest(runtime, **{key: listed(kept)})).is_success_without_output
     assert set(node.store.held()) == {f"net1.{kept.name}"}
 
 
-def test_gc_without_a_list_does_nothing(node: NetnsNode, cni: CNIRuntime, pod: PodNamespace) -> None:
+def test_gc_without_a_list_does_nothing(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 100: neither key, or null, says nothing about what is valid."""
-    cni.add(newest(cni), pod)
+    runtime.add(newest(runtime), pod)
 
-    assert cni.call("GC", newest(cni)).is_success_without_output
-    assert cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": None})).is_success_without_output
+    assert runtime.call("GC", newest(runtime)).is_success_without_output
+    assert runtime.call("GC", newest(runtime, **{"cni.dev/valid-attachments": None})).is_success_without_output
     assert f"net1.{pod.name}" in node.store.held()
-    cni.delete(newest(cni), pod)
+    runtime.delete(newest(runtime), pod)
 
 
-def test_gc_of_addresses_alone(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_gc_of_addresses_alone(node: NetnsNode, runtime: CNIRuntime) -> None:
     """Check 100 for ``netplug-ipam``: the addresses of containers that are not listed."""
     kept, leaked = node.make_pods(2)
     for pod in (kept, leaked):
-        cni.add(newest(cni), pod, plugin="netplug-ipam")
+        runtime.add(newest(runtime), pod, plugin="netplug-ipam")
 
-    reply = cni.call("GC", newest(cni, **{"cni.dev/valid-attachments": listed(kept)}), plugin="netplug-ipam")
+    reply = runtime.call("GC", newest(runtime, **{"cni.dev/valid-attachments": listed(kept)}), plugin="netplug-ipam")
     assert reply.is_success_without_output, reply
     assert set(node.store.held()) == {f"net1.{kept.name}"}
 
 
-def test_gc_while_the_store_is_away(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_gc_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime) -> None:
     """Code 11: the runtime asks again."""
     path = os.path.join(node.write_file("plain", ""), "netplug.db")
-    conf = newest(cni, sqlite_path=path, **{"cni.dev/valid-attachments": []})
+    conf = newest(runtime, sqlite_path=path, **{"cni.dev/valid-attachments": []})
 
-    assert cni.call("GC", conf).code == 11
+    assert runtime.call("GC", conf).code == 11

@@ -69,7 +69,7 @@ def written(store: EtcdDatastore, deadline: Deadline | None = None) -> None:
 
 
 @pytest.fixture
-def dead() -> str:
+def refused_url() -> str:
     """Where nobody listens."""
     return f"http://127.0.0.1:{reserve_port()}"
 
@@ -164,8 +164,8 @@ def test_a_write_that_was_refused_before_anything_was_done_is_made_elsewhere(
         assert (len(stub.writes), len(other.writes)) == (1, 1)
 
 
-def test_a_write_that_was_never_sent_is_made_elsewhere(dead: str, other: EtcdStub) -> None:
-    with closing(store_at(dead, other.url)) as store:
+def test_a_write_that_was_never_sent_is_made_elsewhere(refused_url: str, other: EtcdStub) -> None:
+    with closing(store_at(refused_url, other.url)) as store:
         written(store)
     assert len(other.writes) == 1
 
@@ -219,15 +219,15 @@ SHORT = pytest.mark.parametrize("call,seconds", [(read, 0.5), (written, 0.5), (w
 
 @SHORT
 def test_a_short_deadline_on_a_dead_endpoint_says_that_the_connection_was_refused(
-    dead: str, call: Call, seconds: float
+    refused_url: str, call: Call, seconds: float
 ) -> None:
     """STATUS allows two seconds for everything."""
     started = time.monotonic()
-    with closing(store_at(dead)) as store, pytest.raises(Unavailable) as caught:
+    with closing(store_at(refused_url)) as store, pytest.raises(Unavailable) as caught:
         call(store, within(seconds))
     assert time.monotonic() - started < seconds + MARGIN_S
     assert not isinstance(caught.value, OutcomeUnknown)
-    assert str(caught.value).startswith(f"etcd: {dead}: ")
+    assert str(caught.value).startswith(f"etcd: {refused_url}: ")
     assert "Connection refused" in str(caught.value)
 
 

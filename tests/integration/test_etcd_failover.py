@@ -68,24 +68,24 @@ def url(etcd: EtcdCluster) -> str:
 
 
 @pytest.fixture
-def dead() -> str:
+def refused_url() -> str:
     """Where nobody listens."""
     return f"http://127.0.0.1:{reserve_port()}"
 
 
-def test_a_dead_endpoint_is_passed_over_by_reads_and_writes(url: str, dead: str) -> None:
+def test_a_dead_endpoint_is_passed_over_by_reads_and_writes(url: str, refused_url: str) -> None:
     """The write was provably not sent: there was no connection."""
-    with closing(store_at(dead, url)) as store:
+    with closing(store_at(refused_url, url)) as store:
         started = time.monotonic()
         store.commit([Create(KEY, "a")], deadline=within(60))
         assert found(store, 60.0) == "a"
         assert time.monotonic() - started < MARGIN_S
 
 
-def test_a_cluster_that_is_gone_is_given_up_before_the_deadline(dead: str) -> None:
+def test_a_cluster_that_is_gone_is_given_up_before_the_deadline(refused_url: str) -> None:
     """A node whose store is away still takes down its pods without waiting for each of them."""
     other = f"http://localhost:{reserve_port()}"
-    with closing(store_at(dead, other)) as store:
+    with closing(store_at(refused_url, other)) as store:
         started = time.monotonic()
         with pytest.raises(Unavailable) as caught:
             found(store, 60.0)
@@ -94,17 +94,19 @@ def test_a_cluster_that_is_gone_is_given_up_before_the_deadline(dead: str) -> No
             store.commit([Create(KEY, "a")], deadline=within(10))
     assert not isinstance(of_write.value, OutcomeUnknown)
     for text in (str(caught.value), str(of_write.value)):
-        assert dead in text
+        assert refused_url in text
         assert other in text
         assert "Connection refused" in text
 
 
-def test_a_connection_that_is_given_up_early_says_nothing(url: str, dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_given_up_early_says_nothing(
+    url: str, refused_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread of gRPC's looks at a channel a little longer than it is asked to, and would end in a traceback."""
     problems: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda told: problems.append(told.exc_value))
     for _ in range(15):
-        for endpoint in parse_endpoints([url, dead]):
+        for endpoint in parse_endpoints([url, refused_url]):
             connection = MemberConnection(endpoint, TlsMaterial(), clock=CLOCK)
             with pytest.raises(CallFailed):
                 connection.wait_until_connected(timeout_s=0.0)

@@ -73,20 +73,20 @@ def served(node: NetnsNode) -> dict[str, int]:
     return counts
 
 
-def conf(cni: CNIRuntime, **changes: object) -> NetConfDict:
+def conf(runtime: CNIRuntime, **changes: object) -> NetConfDict:
     """The usual configuration without a word about a datastore."""
-    return cni.make_netconf(**{"datastore_type": None, "sqlite_path": None, **changes})
+    return runtime.make_netconf(**{"datastore_type": None, "sqlite_path": None, **changes})
 
 
 def test_a_configuration_that_names_no_store_uses_etcd_on_this_machine(
-    cni: CNIRuntime, node: NetnsNode, pod: PodNamespace
+    runtime: CNIRuntime, node: NetnsNode, pod: PodNamespace
 ) -> None:
-    minimal = conf(cni)
-    added = cni.add(minimal, pod)
-    assert cni.check(minimal, pod, added).is_success_without_output
+    minimal = conf(runtime)
+    added = runtime.add(minimal, pod)
+    assert runtime.check(minimal, pod, added).is_success_without_output
     assert added.addresses[0] in ctl(node, "get", "workloadendpoints", "-o", "yaml")
-    assert cni.call("STATUS", {**minimal, "cniVersion": "1.1.0"}).is_success_without_output
-    cni.delete(minimal, pod)
+    assert runtime.call("STATUS", {**minimal, "cniVersion": "1.1.0"}).is_success_without_output
+    runtime.delete(minimal, pod)
     assert added.addresses[0] not in ctl(node, "get", "workloadendpoints", "-o", "yaml")
 
 
@@ -99,33 +99,33 @@ def test_a_configuration_that_names_no_store_uses_etcd_on_this_machine(
     ],
 )
 def test_check_25_endpoints_and_the_deprecated_pair(
-    cni: CNIRuntime, pod: PodNamespace, keys: dict[str, object]
+    runtime: CNIRuntime, pod: PodNamespace, keys: dict[str, object]
 ) -> None:
-    given = conf(cni, **keys)
-    assert cni.add(given, pod).addresses
-    cni.delete(given, pod)
+    given = conf(runtime, **keys)
+    assert runtime.add(given, pod).addresses
+    runtime.delete(given, pod)
 
 
-def test_a_cold_process_costs_at_most_two_reads_and_one_commit(cni: CNIRuntime, node: NetnsNode) -> None:
+def test_a_cold_process_costs_at_most_two_reads_and_one_commit(runtime: CNIRuntime, node: NetnsNode) -> None:
     """Also the first ADD of a node, which claims a block."""
     pods = [node.make_pod() for _ in range(2)]
-    for call in (cni.add, cni.delete):
+    for call in (runtime.add, runtime.delete):
         for pod in pods:
             before = served(node)
-            call(conf(cni), pod)
+            call(conf(runtime), pod)
             spent = {method: count - before.get(method, 0) for method, count in served(node).items()}
             assert {method for method, count in spent.items() if count} == {"Txn", "written"}
             assert (spent["Txn"] <= 3, spent["written"]) == (True, 1), (call, pod, spent)
 
 
 def test_etcd_keys_that_cannot_be_used_are_code_7_and_a_cluster_that_is_away_is_code_11(
-    cni: CNIRuntime, pod: PodNamespace
+    runtime: CNIRuntime, pod: PodNamespace
 ) -> None:
-    refused = cni.call("ADD", conf(cni, etcd_ca_cert_file="/nowhere"), pod)
+    refused = runtime.call("ADD", conf(runtime, etcd_ca_cert_file="/nowhere"), pod)
     assert (refused.code, "/nowhere" in refused.text) == (7, True)
-    refused = cni.call("ADD", conf(cni, etcd_endpoints="http://root:s3cret@127.0.0.1:2379"), pod)
+    refused = runtime.call("ADD", conf(runtime, etcd_endpoints="http://root:s3cret@127.0.0.1:2379"), pod)
     assert (refused.code, "s3cret" in refused.text + refused.stderr) == (7, False)
-    away = cni.call("ADD", conf(cni, etcd_endpoints="http://127.0.0.1:1"), pod)
+    away = runtime.call("ADD", conf(runtime, etcd_endpoints="http://127.0.0.1:1"), pod)
     assert (away.code, "http://127.0.0.1:1: " in away.text) == (11, True)
 
 
@@ -151,14 +151,14 @@ with closing(client_from_settings(DatastoreSettings(), clock=clock)) as client:
 
 
 @pytest.mark.parametrize("node", [("--quota-backend-bytes", "2000000")], indirect=True)
-def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(cni: CNIRuntime, node: NetnsNode) -> None:
+def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(runtime: CNIRuntime, node: NetnsNode) -> None:
     """Neither its deadline nor the time to take back what a lost call has written is waited for."""
     there, new = node.make_pods(2)
-    cni.add(conf(cni), there)
+    runtime.add(conf(runtime), there)
     assert "database space exceeded" in node.run(sys.executable, "-c", FILL)
     for command, pod in (("ADD", new), ("DEL", there)):
         started = time.monotonic()
-        refused = cni.call(command, conf(cni), pod)
+        refused = runtime.call(command, conf(runtime), pod)
         assert time.monotonic() - started < 5.0 + MARGIN_S
         assert refused.code == 11, refused
         assert "database space exceeded; the store is full: compact and defragment it, then disarm" in refused.text
@@ -196,7 +196,7 @@ def silent(node: NetnsNode) -> str:
 DISCOVERY = "failed to discover etcd endpoints through SRV discovery: domain 'etcd.local': no name server answered"
 
 
-def test_a_status_that_fails_is_code_50_and_says_where_and_why(cni: CNIRuntime, silent: str) -> None:
+def test_a_status_that_fails_is_code_50_and_says_where_and_why(runtime: CNIRuntime, silent: str) -> None:
     """And in time: the store's part of a STATUS is two seconds."""
     for keys, text in (
         ({"etcd_endpoints": "http://127.0.0.1:1"}, "http://127.0.0.1:1: Failed to connect to remote host: Conn"),
@@ -204,41 +204,47 @@ def test_a_status_that_fails_is_code_50_and_says_where_and_why(cni: CNIRuntime, 
         ({"etcd_discovery_srv": "etcd.local"}, DISCOVERY),
     ):
         started = time.monotonic()
-        refused = cni.call("STATUS", conf(cni, cniVersion="1.1.0", **keys))
+        refused = runtime.call("STATUS", conf(runtime, cniVersion="1.1.0", **keys))
         assert time.monotonic() - started < 2.0 + MARGIN_S
         assert (refused.code, text in refused.text) == (50, True), refused
 
 
-def test_a_member_that_the_hosts_file_names_needs_no_name_server(cni: CNIRuntime, node: NetnsNode, silent: str) -> None:
+def test_a_member_that_the_hosts_file_names_needs_no_name_server(
+    runtime: CNIRuntime, node: NetnsNode, silent: str
+) -> None:
     del silent
     node.run("mount", "--bind", node.write_file("hosts", "127.0.0.1 localhost etcd.local\n"), "/etc/hosts")
-    assert cni.call("STATUS", conf(cni, cniVersion="1.1.0", etcd_endpoints="http://etcd.local:2379")).status == 0
+    assert (
+        runtime.call("STATUS", conf(runtime, cniVersion="1.1.0", etcd_endpoints="http://etcd.local:2379")).status == 0
+    )
     environ = {"PATH": "/usr/bin:/bin", "ETCD_ENDPOINTS": "http://etcd.local:2379"}
     assert "main" in node.run(sys.executable, "-m", "netplug_cli.wiring.ctl", "get", "ippools", env=environ)
 
 
-def test_names_that_nobody_answers_for_keep_nobody_from_a_member_that_is_there(cni: CNIRuntime, silent: str) -> None:
+def test_names_that_nobody_answers_for_keep_nobody_from_a_member_that_is_there(
+    runtime: CNIRuntime, silent: str
+) -> None:
     del silent
     names = (f"http://{name}.etcd.local:2379" for name in ("one", "two", "three"))
     endpoints = ",".join((*names, "http://127.0.0.1:2379"))
     for _ in range(3):  # whoever is drawn to be the first
-        assert cni.call("STATUS", conf(cni, cniVersion="1.1.0", etcd_endpoints=endpoints)).status == 0
+        assert runtime.call("STATUS", conf(runtime, cniVersion="1.1.0", etcd_endpoints=endpoints)).status == 0
 
 
 def test_a_silent_name_server_does_not_keep_a_del_from_the_pod(
-    cni: CNIRuntime, node: NetnsNode, pod: PodNamespace, silent: str
+    runtime: CNIRuntime, node: NetnsNode, pod: PodNamespace, silent: str
 ) -> None:
     del silent
-    cni.add(conf(cni), pod)
+    runtime.add(conf(runtime), pod)
     started = time.monotonic()
-    cni.call("DEL", conf(cni, etcd_discovery_srv="etcd.local"), pod)
+    runtime.call("DEL", conf(runtime, etcd_discovery_srv="etcd.local"), pod)
     assert time.monotonic() - started < 6.0 + MARGIN_S
     assert "eth0" not in node.links(pod)
-    cni.delete(conf(cni), pod)
+    runtime.delete(conf(runtime), pod)
 
 
-def test_the_deprecated_pair_is_named_where_it_makes_no_endpoint(cni: CNIRuntime, pod: PodNamespace) -> None:
-    refused = cni.call("ADD", conf(cni, etcd_authority="a b:1"), pod)
+def test_the_deprecated_pair_is_named_where_it_makes_no_endpoint(runtime: CNIRuntime, pod: PodNamespace) -> None:
+    refused = runtime.call("ADD", conf(runtime, etcd_authority="a b:1"), pod)
     assert (refused.code, "etcd_authority: 'http://a b:1' is not accepted" in refused.text) == (7, True), refused
-    refused = cni.call("ADD", conf(cni, etcd_scheme="ftp", etcd_authority="a:1"), pod)
+    refused = runtime.call("ADD", conf(runtime, etcd_scheme="ftp", etcd_authority="a:1"), pod)
     assert (refused.code, "etcd_scheme and etcd_authority: 'ftp://a:1'" in refused.text) == (7, True), refused

@@ -73,91 +73,104 @@ def shown(error: BaseException) -> str:
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return issue_certificates(tmp_path_factory.mktemp("papers"))
 
 
 @pytest.fixture(scope="module")
-def guarded(papers: Certificates) -> Iterator[EtcdCluster]:
+def etcd_with_client_certificates(certificates: Certificates) -> Iterator[EtcdCluster]:
     """A cluster that asks clients for certificates."""
     tls = ServerTLS(
-        cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
+        cert_file=str(certificates.server_certificate),
+        key_file=str(certificates.server_key),
+        client_ca_file=str(certificates.root),
     )
     with start_etcd(tls=tls) as opened:
         yield opened
 
 
 @pytest.fixture
-def right(papers: Certificates) -> DatastoreSettings:
+def right(certificates: Certificates) -> DatastoreSettings:
     return DatastoreSettings(
-        etcd_key_file=str(papers.key), etcd_cert_file=str(papers.certificate), etcd_ca_cert_file=str(papers.root)
+        etcd_key_file=str(certificates.key),
+        etcd_cert_file=str(certificates.certificate),
+        etcd_ca_cert_file=str(certificates.root),
     )
 
 
-def test_the_right_papers_are_accepted(guarded: EtcdCluster, right: DatastoreSettings) -> None:
-    with closing(store_of(guarded, right)) as store:
+def test_the_right_papers_are_accepted(etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings) -> None:
+    with closing(store_of(etcd_with_client_certificates, right)) as store:
         used(store)
         used(store)
 
 
-def test_s15_the_right_papers_inline_are_accepted(guarded: EtcdCluster, papers: Certificates) -> None:
+def test_s15_the_right_papers_inline_are_accepted(
+    etcd_with_client_certificates: EtcdCluster, certificates: Certificates
+) -> None:
     inline = DatastoreSettings(
-        etcd_key=papers.key.read_text(), etcd_cert=papers.certificate.read_text(), etcd_ca_cert=papers.root.read_text()
+        etcd_key=certificates.key.read_text(),
+        etcd_cert=certificates.certificate.read_text(),
+        etcd_ca_cert=certificates.root.read_text(),
     )
-    with closing(store_of(guarded, inline)) as store:
+    with closing(store_of(etcd_with_client_certificates, inline)) as store:
         used(store)
 
 
 def test_trap_27_every_root_in_the_file_is_trusted(
-    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates
+    etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings, certificates: Certificates
 ) -> None:
-    for name, roots in (("a", (papers.other_root, papers.root)), ("b", (papers.root, papers.other_root))):
-        both = papers.root.with_name(f"both-{name}.crt")
+    for name, roots in (
+        ("a", (certificates.other_root, certificates.root)),
+        ("b", (certificates.root, certificates.other_root)),
+    ):
+        both = certificates.root.with_name(f"both-{name}.crt")
         both.write_bytes(b"".join(root.read_bytes() for root in roots))
-        with closing(store_of(guarded, evolve(right, etcd_ca_cert_file=str(both)))) as store:
+        with closing(store_of(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file=str(both)))) as store:
             used(store)
 
 
 def test_a_server_of_another_root_is_not_trusted(
-    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates
+    etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings, certificates: Certificates
 ) -> None:
-    for error in failures(guarded, evolve(right, etcd_ca_cert_file=str(papers.other_root))):
-        assert str(error).startswith(f"etcd: {guarded.endpoints[0]}: {NOT_TRUSTED}"), error
+    for error in failures(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file=str(certificates.other_root))):
+        assert str(error).startswith(f"etcd: {etcd_with_client_certificates.endpoints[0]}: {NOT_TRUSTED}"), error
         assert not isinstance(error, Unauthorized)
 
 
-def test_a_server_that_is_called_something_else_is_not_trusted(right: DatastoreSettings, papers: Certificates) -> None:
+def test_a_server_that_is_called_something_else_is_not_trusted(
+    right: DatastoreSettings, certificates: Certificates
+) -> None:
     """Its certificate is of the right root, and not for 127.0.0.1."""
-    with start_etcd(tls=ServerTLS(cert_file=str(papers.certificate), key_file=str(papers.key))) as other:
+    with start_etcd(tls=ServerTLS(cert_file=str(certificates.certificate), key_file=str(certificates.key))) as other:
         for error in failures(other, right):
             assert f"{NOT_TRUSTED}it is not for this address" in str(error), error
 
 
 def test_without_a_root_this_machines_are_trusted_and_not_the_server(
-    guarded: EtcdCluster, right: DatastoreSettings
+    etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings
 ) -> None:
-    for error in failures(guarded, evolve(right, etcd_ca_cert_file="")):
+    for error in failures(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file="")):
         assert NOT_TRUSTED in str(error)
 
 
 @pytest.mark.parametrize("which", ["missing", "of another root", "expired"])
 def test_a_client_with_the_wrong_certificate_is_refused(
-    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates, which: str
+    etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings, certificates: Certificates, which: str
 ) -> None:
     key, certificate = {
         "missing": ("", ""),
-        "of another root": (str(papers.other_key), str(papers.other_certificate)),
-        "expired": (str(papers.expired_key), str(papers.expired_certificate)),
+        "of another root": (str(certificates.other_key), str(certificates.other_certificate)),
+        "expired": (str(certificates.expired_key), str(certificates.expired_certificate)),
     }[which]
-    for error in failures(guarded, evolve(right, etcd_key_file=key, etcd_cert_file=certificate)):
+    for error in failures(etcd_with_client_certificates, evolve(right, etcd_key_file=key, etcd_cert_file=certificate)):
         assert isinstance(error, Unauthorized), error
         assert REFUSED_US in str(error)
         if key:
             assert Path(key).read_text().splitlines()[1] not in shown(error)
 
 
-def test_a_client_without_tls_is_told_where_the_connection_ended(guarded: EtcdCluster) -> None:
-    plain = EtcdCluster("http", guarded.host, guarded.members)
+def test_a_client_without_tls_is_told_where_the_connection_ended(etcd_with_client_certificates: EtcdCluster) -> None:
+    plain = EtcdCluster("http", etcd_with_client_certificates.host, etcd_with_client_certificates.members)
     for error in failures(plain, DatastoreSettings()):
         assert str(error).startswith(f"etcd: {plain.endpoints[0]}: ")
         assert str(error).endswith("; does the server speak TLS? Then write https")
@@ -170,33 +183,33 @@ def test_a_client_with_tls_is_told_that_the_server_seems_to_have_none(right: Dat
 
 
 def test_trap_27_rotated_papers_are_used_without_a_restart(
-    guarded: EtcdCluster, papers: Certificates, tmp_path: Path
+    etcd_with_client_certificates: EtcdCluster, certificates: Certificates, tmp_path: Path
 ) -> None:
     """From expired to right ones under the eyes of one store; half of a rotation changes nothing."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
-    key.write_bytes(papers.expired_key.read_bytes())
-    certificate.write_bytes(papers.expired_certificate.read_bytes())
+    key.write_bytes(certificates.expired_key.read_bytes())
+    certificate.write_bytes(certificates.expired_certificate.read_bytes())
     rotating = DatastoreSettings(
-        etcd_key_file=str(key), etcd_cert_file=str(certificate), etcd_ca_cert_file=str(papers.root)
+        etcd_key_file=str(key), etcd_cert_file=str(certificate), etcd_ca_cert_file=str(certificates.root)
     )
-    with closing(store_of(guarded, rotating)) as store:
+    with closing(store_of(etcd_with_client_certificates, rotating)) as store:
         with pytest.raises(Unauthorized):
             used(store)
-        rotate(key, papers.key.read_bytes())
+        rotate(key, certificates.key.read_bytes())
         with pytest.raises(Unauthorized):
             used(store)
-        rotate(certificate, papers.certificate.read_bytes())
+        rotate(certificate, certificates.certificate.read_bytes())
         used(store)
 
 
 def test_many_rotations_under_writers_end_no_call_and_print_nothing(
-    papers: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread of gRPC's looks at a connection a little longer than the call that began with it lasts."""
     problems: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda told: problems.append(told.exc_value))
     root = tmp_path / "root"
-    root.write_bytes(papers.root.read_bytes())
+    root.write_bytes(certificates.root.read_bytes())
     is_over = threading.Event()
     with (
         start_etcd() as plain,
@@ -214,7 +227,7 @@ def test_many_rotations_under_writers_end_no_call_and_print_nothing(
 
         counts = [writers.submit(write, number) for number in range(8)]
         for number in range(60):
-            rotate(root, (papers.other_root, papers.root)[number % 2].read_bytes())
+            rotate(root, (certificates.other_root, certificates.root)[number % 2].read_bytes())
             CLOCK.sleep(0.03)
         is_over.set()
         assert min(count.result() for count in counts) > 10
@@ -223,13 +236,16 @@ def test_many_rotations_under_writers_end_no_call_and_print_nothing(
 
 
 def test_the_roots_of_the_file_are_trusted_and_no_others(
-    guarded: EtcdCluster, right: DatastoreSettings, papers: Certificates, monkeypatch: pytest.MonkeyPatch
+    etcd_with_client_certificates: EtcdCluster,
+    right: DatastoreSettings,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """This machine's are for who names none."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(papers.root))
-    with closing(store_of(guarded, evolve(right, etcd_ca_cert_file=""))) as store:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.root))
+    with closing(store_of(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file=""))) as store:
         used(store)
-    for error in failures(guarded, evolve(right, etcd_ca_cert_file=str(papers.other_root))):
+    for error in failures(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file=str(certificates.other_root))):
         assert NOT_TRUSTED in str(error)
 
 

@@ -72,13 +72,15 @@ def is_ours(module: str) -> bool:
     return module.startswith("netplug_")
 
 
-def loaded(cni: CNIRuntime, conf: NetConfDict, environ: dict[str, str], plugin: str = "netplug") -> LoadedModules:
+def loaded(runtime: CNIRuntime, conf: NetConfDict, environ: dict[str, str], plugin: str = "netplug") -> LoadedModules:
     """What one successful call loads."""
-    listed = cni.node.file("modules")
+    listed = runtime.node.file("modules")
     python = (sys.executable, "-IS", "-c")
-    cni.node.run(*python, "import sys; open(sys.argv[1], 'w').write('\\n'.join(sys.modules))", listed)
+    runtime.node.run(*python, "import sys; open(sys.argv[1], 'w').write('\\n'.join(sys.modules))", listed)
     bare = lines(listed)
-    done = cni.node.run_unchecked(*python, ASK, cni.executable(plugin), listed, stdin=json.dumps(conf), env=environ)
+    done = runtime.node.run_unchecked(
+        *python, ASK, runtime.executable(plugin), listed, stdin=json.dumps(conf), env=environ
+    )
     assert done.returncode == 0, done
     return LoadedModules(frozenset(lines(listed) - bare))
 
@@ -114,22 +116,24 @@ def assert_is_as_listed(found: LoadedModules, name: str, heavy: AbstractSet[str]
         assert found.modules == listed
 
 
-def test_version(node: NetnsNode, cni: CNIRuntime) -> None:
+def test_version(node: NetnsNode, runtime: CNIRuntime) -> None:
     """Podman asks for it twice a container."""
-    assert_is_as_listed(loaded(cni, cni.make_netconf(), {"CNI_COMMAND": "VERSION"}), "VERSION")
+    assert_is_as_listed(loaded(runtime, runtime.make_netconf(), {"CNI_COMMAND": "VERSION"}), "VERSION")
 
 
 @pytest.mark.parametrize("plugin", ["netplug", "netplug-ipam"])
-def test_version_is_the_same_for_both(node: NetnsNode, cni: CNIRuntime, plugin: str) -> None:
+def test_version_is_the_same_for_both(node: NetnsNode, runtime: CNIRuntime, plugin: str) -> None:
     """The file's name makes no difference before there is something to do."""
-    assert_is_as_listed(loaded(cni, cni.make_netconf(), {"CNI_COMMAND": "VERSION"}, plugin), "VERSION")
+    assert_is_as_listed(loaded(runtime, runtime.make_netconf(), {"CNI_COMMAND": "VERSION"}, plugin), "VERSION")
 
 
 @on_every_datastore
-def test_add_and_del(cni: CNIRuntime, place: PluginDatastore, pod: PodNamespace) -> None:
+def test_add_and_del(runtime: CNIRuntime, plugin_datastore: PluginDatastore, pod: PodNamespace) -> None:
     """Both families, in a process of its own."""
-    place.register_pods([pod])
-    conf = cni.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **place.netconf_keys)
+    plugin_datastore.register_pods([pod])
+    conf = runtime.make_netconf(ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **plugin_datastore.netconf_keys)
     for command in ("ADD", "DEL"):
-        found = loaded(cni, conf, cni.make_environ(command, pod, CNI_ARGS=place.make_cni_args(pod.name)))
-        assert_is_as_listed(found, f"{command}-{place.name}", HEAVY_OF.get(place.name, set()))
+        found = loaded(
+            runtime, conf, runtime.make_environ(command, pod, CNI_ARGS=plugin_datastore.make_cni_args(pod.name))
+        )
+        assert_is_as_listed(found, f"{command}-{plugin_datastore.name}", HEAVY_OF.get(plugin_datastore.name, set()))

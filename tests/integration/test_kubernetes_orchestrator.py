@@ -90,13 +90,15 @@ def port_of(port: ContainerPort) -> Mapping[str, object]:
 
 
 @pytest.fixture
-def bench(api_server: ApiServer) -> Iterator[KubernetesOrchestratorHarness]:
+def harness(api_server: ApiServer) -> Iterator[KubernetesOrchestratorHarness]:
     orchestrator = KubernetesOrchestrator(open_client(api_server))
     yield KubernetesOrchestratorHarness(api_server, orchestrator)
     orchestrator.close()
 
 
 @pytest.mark.parametrize("case", ORCHESTRATOR_CHECKS, ids=lambda case: case.__name__)
-def test_it_tells_what_every_orchestrator_tells(case: OrchestratorCheck, bench: KubernetesOrchestratorHarness) -> None:
-    case(bench)
+def test_it_tells_what_every_orchestrator_tells(
+    case: OrchestratorCheck, harness: KubernetesOrchestratorHarness
+) -> None:
+    case(harness)
     assert case.__doc__

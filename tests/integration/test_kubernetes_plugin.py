@@ -51,10 +51,10 @@ def cluster(api_server: ApiServer, node: NetnsNode) -> Iterator[ApiServer]:
         yield api_server
 
 
-def conf(cni: CNIRuntime, cluster: ApiServer, **changes: object) -> NetConfDict:
+def conf(runtime: CNIRuntime, cluster: ApiServer, **changes: object) -> NetConfDict:
     kubeconfig = cluster.write_kubeconfig(install_role(cluster), name="plugin")
     own = {"datastore_type": "kubernetes", "sqlite_path": None, "kubernetes": {"kubeconfig": kubeconfig}}
-    return cni.make_netconf(**{**own, **changes})
+    return runtime.make_netconf(**{**own, **changes})
 
 
 def named(pod: str) -> str:
@@ -78,47 +78,47 @@ def handles(cluster: ApiServer) -> int:
         return len(store.read([List(HANDLE)], deadline=deadline_in()).list(List(HANDLE)))
 
 
-def test_a_pod_is_attached_checked_and_detached(cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:
-    given, name = conf(cni, cluster), new_pod(cluster)
-    added = cni.add(given, pod, CNI_ARGS=named(name))
+def test_a_pod_is_attached_checked_and_detached(runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:
+    given, name = conf(runtime, cluster), new_pod(cluster)
+    added = runtime.add(given, pod, CNI_ARGS=named(name))
     (address,) = added.addresses
     assert annotation(cluster, name, "podIP") == f"{address}/32"
     assert annotation(cluster, name, "containerID") == pod.name
-    assert cni.check(given, pod, added, CNI_ARGS=named(name)).is_success_without_output
-    assert cni.call("STATUS", {**given, "cniVersion": "1.1.0"}).is_success_without_output
-    cni.delete(given, pod, CNI_ARGS=named(name))
+    assert runtime.check(given, pod, added, CNI_ARGS=named(name)).is_success_without_output
+    assert runtime.call("STATUS", {**given, "cniVersion": "1.1.0"}).is_success_without_output
+    runtime.delete(given, pod, CNI_ARGS=named(name))
     assert annotation(cluster, name, "podIP") == ""
     assert handles(cluster) == 0
-    cni.delete(given, pod, CNI_ARGS=named(name))
+    runtime.delete(given, pod, CNI_ARGS=named(name))
     cluster.request("DELETE", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
-    cni.delete(given, pod, CNI_ARGS=named(name))
+    runtime.delete(given, pod, CNI_ARGS=named(name))
 
 
 def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(
-    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+    runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
 ) -> None:
     """Trap 18."""
     began = time.monotonic()
-    refused = cni.call("ADD", conf(cni, cluster), pod, CNI_ARGS=named("gone"))
+    refused = runtime.call("ADD", conf(runtime, cluster), pod, CNI_ARGS=named("gone"))
     assert time.monotonic() - began < 30
     assert refused.code == 4
     assert f"pod {_NAMESPACE}/gone" in refused.text
     assert handles(cluster) == 0
 
 
-def test_a_container_without_a_pod_cannot_be_kept(cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:
-    refused = cni.call("ADD", conf(cni, cluster), pod)
+def test_a_container_without_a_pod_cannot_be_kept(runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:
+    refused = runtime.call("ADD", conf(runtime, cluster), pod)
     assert refused.code == 7
     assert "K8S_POD_NAMESPACE and K8S_POD_NAME" in refused.text
     assert handles(cluster) == 0
 
 
 def test_a_refused_endpoint_leaves_no_block_to_a_node_that_nobody_will_ever_remove(
-    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+    runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
 ) -> None:
-    refused = cni.call("ADD", conf(cni, cluster, nodename="no-node"), pod, CNI_ARGS=named(new_pod(cluster)))
+    refused = runtime.call("ADD", conf(runtime, cluster, nodename="no-node"), pod, CNI_ARGS=named(new_pod(cluster)))
     assert (refused.code, "is on node 'node-1': nodename must be that" in refused.text) == (7, True)
-    sick = cni.call("STATUS", {**conf(cni, cluster, nodename="no-node"), "cniVersion": "1.1.0"})
+    sick = runtime.call("STATUS", {**conf(runtime, cluster, nodename="no-node"), "cniVersion": "1.1.0"})
     assert (sick.code, "the cluster has no node 'no-node'" in sick.text) == (50, True)
     with open_store(cluster, CrdMode.V1) as store:
         snapshot = store.read([List(AFFINITY), List(BLOCK), List(HANDLE)], deadline=deadline_in())
@@ -129,41 +129,41 @@ def test_a_refused_endpoint_leaves_no_block_to_a_node_that_nobody_will_ever_remo
 
 
 def test_a_server_that_is_away_and_a_token_that_is_refused_are_code_11(
-    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+    runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
 ) -> None:
     secret = "s3cret-token"  # noqa: S105  # planted, and searched for
-    away = conf(cni, cluster, kubernetes={"k8s_api_root": "https://127.0.0.1:1"})
-    refused = cni.call("ADD", away, pod, CNI_ARGS=named("web"))
+    away = conf(runtime, cluster, kubernetes={"k8s_api_root": "https://127.0.0.1:1"})
+    refused = runtime.call("ADD", away, pod, CNI_ARGS=named("web"))
     assert (refused.code, "https://127.0.0.1:1" in refused.text) == (11, True)
-    bad = conf(cni, cluster, kubernetes={"kubeconfig": cluster.write_kubeconfig(secret, name="bad")})
-    refused = cni.call("ADD", bad, pod, CNI_ARGS=named("web"))
+    bad = conf(runtime, cluster, kubernetes={"kubeconfig": cluster.write_kubeconfig(secret, name="bad")})
+    refused = runtime.call("ADD", bad, pod, CNI_ARGS=named("web"))
     assert (refused.code, "does not accept the credentials" in refused.text) == (11, True)
     assert secret not in refused.text + refused.stderr
 
 
 def test_a_cold_process_asks_the_server_no_more_than_it_must(
-    cni: CNIRuntime, cluster: ApiServer, node: NetnsNode
+    runtime: CNIRuntime, cluster: ApiServer, node: NetnsNode
 ) -> None:
     """Counted at the server; the group is named, and no pool selects nodes: then they are not read either."""
-    given = conf(cni, cluster, netplug_api_group="crd.projectnetplug.org")
+    given = conf(runtime, cluster, netplug_api_group="crd.projectnetplug.org")
     first, second = (node.make_pod() for _ in range(2))
     names = {first: new_pod(cluster), second: new_pod(cluster)}
-    cni.add(given, first, CNI_ARGS=named(names[first]))  # the node has a block of its own now
+    runtime.add(given, first, CNI_ARGS=named(names[first]))  # the node has a block of its own now
     for command, reads in (("ADD", 8), ("DEL", 5)):
         before = len(cluster.audited_requests("netplug/"))
-        assert cni.call(command, given, second, CNI_ARGS=named(names[second])).status == 0
+        assert runtime.call(command, given, second, CNI_ARGS=named(names[second])).status == 0
         verbs = [verb for verb, _ in cluster.audited_requests("netplug/")[before:]]
         asked = [verb for verb in verbs if verb in ("get", "list")]
         assert (len(asked), len(verbs) - len(asked)) == (reads, 3), cluster.audited_requests("netplug/")[before:]
-    cni.delete(given, first, CNI_ARGS=named(names[first]))
+    runtime.delete(given, first, CNI_ARGS=named(names[first]))
 
 
 def test_a_call_loads_the_standard_librarys_http_and_no_client(
-    cni: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+    runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
 ) -> None:
-    given, name = conf(cni, cluster, netplug_api_group="crd.projectnetplug.org"), new_pod(cluster)
+    given, name = conf(runtime, cluster, netplug_api_group="crd.projectnetplug.org"), new_pod(cluster)
     for command in ("ADD", "DEL"):
-        modules = loaded(cni, given, cni.make_environ(command, pod, CNI_ARGS=named(name))).modules
+        modules = loaded(runtime, given, runtime.make_environ(command, pod, CNI_ARGS=named(name))).modules
         assert modules & {"kubernetes", "urllib3", "requests", "yaml", "asyncio", "grpc", "sqlite3"} == set()
         assert {"http.client", "ssl"} <= modules
     assert json.dumps(given)

@@ -186,7 +186,7 @@ def switch(libc: ctypes.CDLL, outcome: int) -> None:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[LinuxDataplaneHarness]:
+def harness(tmp_path: Path) -> Iterator[LinuxDataplaneHarness]:
     """A host of its own, which the thread of the test is in: with an address, forwarding, and no default route."""
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open(OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
@@ -208,35 +208,35 @@ def bench(tmp_path: Path) -> Iterator[LinuxDataplaneHarness]:
 
 
 @pytest.mark.parametrize("case", DATAPLANE_CHECKS, ids=lambda case: case.__name__)
-def test_conformance(case: DataplaneCheck, bench: LinuxDataplaneHarness) -> None:
-    case(bench)
+def test_conformance(case: DataplaneCheck, harness: LinuxDataplaneHarness) -> None:
+    case(harness)
 
 
 # --- the numbered checks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mtu", [0, 1280, 3000, 9000])
-def test_check_29_both_ends_have_the_mtu(bench: LinuxDataplaneHarness, mtu: int) -> None:
-    link = evolve(link_to(bench.make_namespace()), mtu=mtu)
-    bench.attach(link, "10.65.0.5")
-    inside = {str(found["ifname"]): found["mtu"] for found in bench.show("link", link.namespace)}
-    outside = {str(found["ifname"]): found["mtu"] for found in bench.show("link")}
+def test_check_29_both_ends_have_the_mtu(harness: LinuxDataplaneHarness, mtu: int) -> None:
+    link = evolve(link_to(harness.make_namespace()), mtu=mtu)
+    harness.attach(link, "10.65.0.5")
+    inside = {str(found["ifname"]): found["mtu"] for found in harness.show("link", link.namespace)}
+    outside = {str(found["ifname"]): found["mtu"] for found in harness.show("link")}
     assert (inside["eth0"], outside[HOST_NAME]) == (mtu or 1500, mtu or 1500)
 
 
 @pytest.mark.parametrize("queues", [1, 4])
-def test_check_30_both_ends_have_the_queues(bench: LinuxDataplaneHarness, queues: int) -> None:
-    link = evolve(link_to(bench.make_namespace()), queues=queues)
-    bench.attach(link, "10.65.0.5")
-    found = [*bench.show("link", link.namespace), *bench.show("link")]
+def test_check_30_both_ends_have_the_queues(harness: LinuxDataplaneHarness, queues: int) -> None:
+    link = evolve(link_to(harness.make_namespace()), queues=queues)
+    harness.attach(link, "10.65.0.5")
+    found = [*harness.show("link", link.namespace), *harness.show("link")]
     ends = [(end["num_rx_queues"], end["num_tx_queues"]) for end in found if end["ifname"] != "lo"]
     assert ends == [(queues, queues)] * 2
 
 
-def test_check_41_host_end(bench: LinuxDataplaneHarness) -> None:
-    bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
+def test_check_41_host_end(harness: LinuxDataplaneHarness) -> None:
+    harness.attach(link_to(harness.make_namespace()), "10.65.0.5")
     found = {
-        name: bench.setting(f"ipv4/{path}")
+        name: harness.setting(f"ipv4/{path}")
         for name, path in {
             "proxy_arp": f"conf/{HOST_NAME}/proxy_arp",
             "proxy_delay": f"neigh/{HOST_NAME}/proxy_delay",
@@ -245,20 +245,20 @@ def test_check_41_host_end(bench: LinuxDataplaneHarness) -> None:
         }.items()
     }
     assert found == {"proxy_arp": "1", "proxy_delay": "0", "forwarding": "1", "route_localnet": "1"}
-    assert bench.setting(f"ipv6/conf/{HOST_NAME}/accept_ra") == "0"
-    assert bench.ip("-d", "-4", "route", "show", "table", "all", "dev", HOST_NAME).split() == (
+    assert harness.setting(f"ipv6/conf/{HOST_NAME}/accept_ra") == "0"
+    assert harness.ip("-d", "-4", "route", "show", "table", "all", "dev", HOST_NAME).split() == (
         ["unicast", "10.65.0.5", "table", "main", "proto", "78", "scope", "link", "metric", "10"]
     )
-    (end,) = [link for link in bench.show("link") if link["ifname"] == HOST_NAME]
+    (end,) = [link for link in harness.show("link") if link["ifname"] == HOST_NAME]
     assert end["operstate"] == "UP"
     assert end["address"] == "ee:ee:ee:ee:ee:ee"
     assert int(str(end["txqlen"])) > 0
 
 
-def test_the_host_end_counts_as_named_by_us(bench: LinuxDataplaneHarness) -> None:
+def test_the_host_end_counts_as_named_by_us(harness: LinuxDataplaneHarness) -> None:
     """A MAC that the kernel made up would be replaced by the device manager of many distributions."""
-    link = link_to(bench.make_namespace())
-    bench.attach(link, *DUAL)
+    link = link_to(harness.make_namespace())
+    harness.attach(link, *DUAL)
     given = 3
     # sysfs shows the namespace that it was mounted in, so the answer comes from one of its own.
     shown = run(
@@ -267,83 +267,85 @@ def test_the_host_end_counts_as_named_by_us(bench: LinuxDataplaneHarness) -> Non
     assert int(shown) == given
 
 
-def test_ipv6_host_end(bench: LinuxDataplaneHarness) -> None:
-    bench.attach(link_to(bench.make_namespace()), "fd65::5")
+def test_ipv6_host_end(harness: LinuxDataplaneHarness) -> None:
+    harness.attach(link_to(harness.make_namespace()), "fd65::5")
     names = ("accept_dad", "disable_ipv6", "proxy_ndp", "forwarding", "accept_ra")
-    found = [bench.setting(f"ipv6/conf/{HOST_NAME}/{name}") for name in names]
+    found = [harness.setting(f"ipv6/conf/{HOST_NAME}/{name}") for name in names]
     assert found == ["0", "0", "1", "1", "0"]
-    assert "fd65::5 proto 78 metric 10" in " ".join(bench.ip("-6", "route", "show", "dev", HOST_NAME).split())
+    assert "fd65::5 proto 78 metric 10" in " ".join(harness.ip("-6", "route", "show", "dev", HOST_NAME).split())
     # What IPv4 alone needs is left alone.
-    assert bench.setting(f"ipv4/conf/{HOST_NAME}/proxy_arp") == "0"
+    assert harness.setting(f"ipv4/conf/{HOST_NAME}/proxy_arp") == "0"
 
 
-def test_check_42_routes_of_the_container(bench: LinuxDataplaneHarness) -> None:
-    link = link_to(bench.make_namespace())
-    bench.attach(link, "10.65.0.5")
-    routes = bench.ip("-d", "route", "show", namespace=link.namespace).splitlines()
+def test_check_42_routes_of_the_container(harness: LinuxDataplaneHarness) -> None:
+    link = link_to(harness.make_namespace())
+    harness.attach(link, "10.65.0.5")
+    routes = harness.ip("-d", "route", "show", namespace=link.namespace).splitlines()
     assert [" ".join(route.split()) for route in routes] == [
         "unicast default via 169.254.1.1 dev eth0 proto boot scope global",
         "unicast 169.254.1.1 dev eth0 proto boot scope link",
     ]
-    assert bench.ip("neigh", "show", namespace=link.namespace).split() == (
+    assert harness.ip("neigh", "show", namespace=link.namespace).split() == (
         ["169.254.1.1", "dev", "eth0", "lladdr", "ee:ee:ee:ee:ee:ee", "PERMANENT"]
     )
-    assert bench.setting("ipv4/ip_forward", link.namespace) == "0"
+    assert harness.setting("ipv4/ip_forward", link.namespace) == "0"
 
 
-def test_ipv6_routes_of_the_container_and_no_wait_for_duplicates(bench: LinuxDataplaneHarness) -> None:
+def test_ipv6_routes_of_the_container_and_no_wait_for_duplicates(harness: LinuxDataplaneHarness) -> None:
     """In a namespace that would switch IPv6 off and look for duplicates."""
-    link = link_to(bench.make_namespace())
+    link = link_to(harness.make_namespace())
     for path in ("all/disable_ipv6", "default/disable_ipv6", "lo/disable_ipv6", "default/accept_dad"):
         run("nsenter", f"--net={link.namespace}", "sh", "-c", f"echo 1 > /proc/sys/net/ipv6/conf/{path}")
-    bench.attach(link, "fd65::5")
-    shown = bench.ip("-6", "address", "show", "dev", "eth0", "scope", "global", namespace=link.namespace)
+    harness.attach(link, "fd65::5")
+    shown = harness.ip("-6", "address", "show", "dev", "eth0", "scope", "global", namespace=link.namespace)
     assert "fd65::5/128" in shown
     assert "tentative" not in shown
-    assert bench.setting("ipv6/conf/eth0/accept_dad", link.namespace) == "0"
+    assert harness.setting("ipv6/conf/eth0/accept_dad", link.namespace) == "0"
     # The kernel's own link-local address is usable once its worker has run.
     assert is_eventually(
-        lambda: "tentative" not in bench.ip("-6", "address", "show", "dev", "eth0", namespace=link.namespace)
+        lambda: "tentative" not in harness.ip("-6", "address", "show", "dev", "eth0", namespace=link.namespace)
     )
-    default = bench.ip("-d", "-6", "route", "show", "default", namespace=link.namespace)
+    default = harness.ip("-d", "-6", "route", "show", "default", namespace=link.namespace)
     assert " ".join(default.split()).startswith(
         "unicast default via fe80::ecee:eeff:feee:eeee dev eth0 proto boot scope global metric 1024"
     )
     for path in ("eth0/accept_dad", "all/disable_ipv6", "default/disable_ipv6", "lo/disable_ipv6", "all/forwarding"):
-        assert bench.setting(f"ipv6/conf/{path}", link.namespace) == "0"
+        assert harness.setting(f"ipv6/conf/{path}", link.namespace) == "0"
 
 
 @pytest.mark.parametrize("forwarding,value", [(Forwarding.ENABLED, "1"), (Forwarding.DISABLED, "0")])
-def test_check_45_forwarding_in_the_container(bench: LinuxDataplaneHarness, forwarding: Forwarding, value: str) -> None:
-    link = evolve(link_to(bench.make_namespace()), forwarding=forwarding)
+def test_check_45_forwarding_in_the_container(
+    harness: LinuxDataplaneHarness, forwarding: Forwarding, value: str
+) -> None:
+    link = evolve(link_to(harness.make_namespace()), forwarding=forwarding)
     preset = "0" if value == "1" else "1"
     for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
         run("nsenter", f"--net={link.namespace}", "sh", "-c", f"echo {preset} > /proc/sys/net/{path}")
-    bench.attach(link, *DUAL)
-    found = [bench.setting(path, link.namespace) for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding")]
+    harness.attach(link, *DUAL)
+    found = [harness.setting(path, link.namespace) for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding")]
     assert found == [value, value]
 
 
-def test_check_46_a_leftover_veth_of_the_host_name_is_replaced(bench: LinuxDataplaneHarness) -> None:
-    bench.ip("link", "add", HOST_NAME, "type", "veth", "peer", "name", "leftover")
-    wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
-    assert bench.links() == {HOST_NAME}
-    assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
+def test_check_46_a_leftover_veth_of_the_host_name_is_replaced(harness: LinuxDataplaneHarness) -> None:
+    harness.ip("link", "add", HOST_NAME, "type", "veth", "peer", "name", "leftover")
+    wanted = harness.attach(link_to(harness.make_namespace()), *DUAL)
+    assert harness.links() == {HOST_NAME}
+    assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
 
 
 # --- traffic -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strange", ["", "default/addr_gen_mode=3", "default/addr_gen_mode=1", "all/accept_dad=1"])
-def test_workloads_and_host_reach_each_other_at_once(bench: LinuxDataplaneHarness, strange: str) -> None:
+def test_workloads_and_host_reach_each_other_at_once(harness: LinuxDataplaneHarness, strange: str) -> None:
     """Also where the machine makes other link-local addresses, or none, or waits for duplicates."""
     if strange:
         path, _, value = strange.partition("=")
-        bench.write_setting(f"net/ipv6/conf/{path}", value)
-    bench.write_setting("net/ipv4/ip_forward", "1")
-    one, two = link_to(bench.make_namespace()), link_to(bench.make_namespace(), host_name="netpbcdefabcdef")
-    bench.attach(one, *DUAL)
-    bench.attach(two, "10.65.0.6", "fd65::6")
+        harness.write_setting(f"net/ipv6/conf/{path}", value)
+    harness.write_setting("net/ipv4/ip_forward", "1")
+    one, two = link_to(harness.make_namespace()), link_to(harness.make_namespace(), host_name="netpbcdefabcdef")
+    harness.attach(one, *DUAL)
+    harness.attach(two, "10.65.0.6", "fd65::6")
     ping = ("ping", "-c", "1", "-W", "2")
     for address in ("10.65.0.6", "fd65::6", "10.240.0.1", "fd24::1"):
         assert "1 received" in run("nsenter", f"--net={one.namespace}", *ping, address)
@@ -354,71 +356,71 @@ def test_workloads_and_host_reach_each_other_at_once(bench: LinuxDataplaneHarnes
 # --- the rest of what only a kernel can answer ---------------------------------------------------------------------
 
 
-def test_applying_again_tells_nobody_of_any_change(bench: LinuxDataplaneHarness) -> None:
+def test_applying_again_tells_nobody_of_any_change(harness: LinuxDataplaneHarness) -> None:
     """Two attachments of one container, each made true twice: not one index, route or address is new."""
-    first = link_to(bench.make_namespace())
+    first = link_to(harness.make_namespace())
     second = link_to(first.namespace, "eth1", "netpbcdefabcdef")
 
     def everything() -> list[str]:
         shown = [("-o", "link"), ("-o", "address"), ("route",), ("-6", "route"), ("neigh", "show", "nud", "permanent")]
-        return [bench.ip(*what, namespace=where) for what in shown for where in (None, first.namespace)]
+        return [harness.ip(*what, namespace=where) for what in shown for where in (None, first.namespace)]
 
-    bench.attach(first, *DUAL)
-    bench.attach(second, "10.65.0.6", "fd65::6")
+    harness.attach(first, *DUAL)
+    harness.attach(second, "10.65.0.6", "fd65::6")
     before = everything()
-    bench.attach(first, *DUAL)
-    bench.attach(second, "10.65.0.6", "fd65::6")
+    harness.attach(first, *DUAL)
+    harness.attach(second, "10.65.0.6", "fd65::6")
     assert everything() == before
 
 
-def test_the_first_interface_keeps_the_default_route(bench: LinuxDataplaneHarness) -> None:
-    first = link_to(bench.make_namespace())
-    bench.attach(first, *DUAL)
-    bench.attach(link_to(first.namespace, "eth1", "netpbcdefabcdef"), "10.65.0.6", "fd65::6")
+def test_the_first_interface_keeps_the_default_route(harness: LinuxDataplaneHarness) -> None:
+    first = link_to(harness.make_namespace())
+    harness.attach(first, *DUAL)
+    harness.attach(link_to(first.namespace, "eth1", "netpbcdefabcdef"), "10.65.0.6", "fd65::6")
     for target in ("192.0.2.1", "2001:db8::1"):
-        assert " dev eth0 " in bench.ip("route", "get", target, namespace=first.namespace)
-    bench.dataplane.remove(first, deadline=bench.deadline())
+        assert " dev eth0 " in harness.ip("route", "get", target, namespace=first.namespace)
+    harness.dataplane.remove(first, deadline=harness.deadline())
     for target in ("192.0.2.1", "2001:db8::1"):
-        assert " dev eth1 " in bench.ip("route", "get", target, namespace=first.namespace)
+        assert " dev eth1 " in harness.ip("route", "get", target, namespace=first.namespace)
 
 
-def test_a_learned_route_with_a_worse_metric_is_no_obstacle(bench: LinuxDataplaneHarness) -> None:
-    bench.make_link("uplink")
-    bench.ip("route", "add", "10.65.0.5/32", "dev", "uplink", "metric", "32")
-    bench.ip("route", "add", "fd65::5/128", "dev", "uplink")
-    wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
-    assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
+def test_a_learned_route_with_a_worse_metric_is_no_obstacle(harness: LinuxDataplaneHarness) -> None:
+    harness.make_link("uplink")
+    harness.ip("route", "add", "10.65.0.5/32", "dev", "uplink", "metric", "32")
+    harness.ip("route", "add", "fd65::5/128", "dev", "uplink")
+    wanted = harness.attach(link_to(harness.make_namespace()), *DUAL)
+    assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
 
 
-def test_a_route_of_our_own_metric_over_another_interface_is_named(bench: LinuxDataplaneHarness) -> None:
-    bench.make_link("uplink")
-    bench.ip("route", "add", "fd65::5/128", "dev", "uplink", "metric", "10")
+def test_a_route_of_our_own_metric_over_another_interface_is_named(harness: LinuxDataplaneHarness) -> None:
+    harness.make_link("uplink")
+    harness.ip("route", "add", "fd65::5/128", "dev", "uplink", "metric", "10")
     with pytest.raises(RouteConflict, match=r"fd65::5/128.*'netp0123456789a'.*'uplink'"):
-        bench.attach(link_to(bench.make_namespace()), *DUAL)
-    assert bench.links() == {"uplink"}
+        harness.attach(link_to(harness.make_namespace()), *DUAL)
+    assert harness.links() == {"uplink"}
 
 
-def test_an_address_of_the_host_itself_is_taken(bench: LinuxDataplaneHarness) -> None:
+def test_an_address_of_the_host_itself_is_taken(harness: LinuxDataplaneHarness) -> None:
     with pytest.raises(RouteConflict, match="'lo'"):
-        bench.attach(link_to(bench.make_namespace()), "10.240.0.1")
+        harness.attach(link_to(harness.make_namespace()), "10.240.0.1")
 
 
-def test_routes_over_several_interfaces_have_no_one_owner(bench: LinuxDataplaneHarness) -> None:
+def test_routes_over_several_interfaces_have_no_one_owner(harness: LinuxDataplaneHarness) -> None:
     for name, address in (("one", "192.0.2.1/30"), ("two", "192.0.2.5/30")):
-        bench.make_link(name)
-        bench.ip("address", "add", address, "dev", name)
+        harness.make_link(name)
+        harness.ip("address", "add", address, "dev", name)
     hops = ("nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.2.6")
-    bench.ip("route", "add", "10.65.0.5/32", *hops)
+    harness.ip("route", "add", "10.65.0.5/32", *hops)
     with pytest.raises(RouteConflict, match=interface_name(0)):
-        bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
+        harness.attach(link_to(harness.make_namespace()), "10.65.0.5")
 
 
-def test_a_host_without_ipv6_forwarding_is_told_once_and_only_for_ipv6(bench: LinuxDataplaneHarness) -> None:
-    bench.write_setting("net/ipv6/conf/all/forwarding", "0")
-    bench.attach(link_to(bench.make_namespace()), "10.65.0.5")
-    assert bench.warnings == []
-    bench.attach(link_to(bench.make_namespace()), *DUAL)
-    (warning,) = bench.warnings
+def test_a_host_without_ipv6_forwarding_is_told_once_and_only_for_ipv6(harness: LinuxDataplaneHarness) -> None:
+    harness.write_setting("net/ipv6/conf/all/forwarding", "0")
+    harness.attach(link_to(harness.make_namespace()), "10.65.0.5")
+    assert harness.warnings == []
+    harness.attach(link_to(harness.make_namespace()), *DUAL)
+    (warning,) = harness.warnings
     assert "net.ipv6.conf.all.forwarding is 0" in warning
 
 
@@ -428,23 +430,23 @@ def with_setting(wanted: AttachmentPlan, end: InterfacePlan, setting: Sysctl) ->
 
 
 @pytest.mark.parametrize("side", ["host", "container"])
-def test_a_setting_that_must_be_made_fails_the_attachment(bench: LinuxDataplaneHarness, side: str) -> None:
-    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+def test_a_setting_that_must_be_made_fails_the_attachment(harness: LinuxDataplaneHarness, side: str) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(harness.make_namespace()))
     end = wanted.host if side == "host" else wanted.container
     with pytest.raises(
         KernelError, match=r"setting net/ipv4/no_such = 1 (on the host|in /proc/.*): No such file or directory"
     ):
-        bench.apply(with_setting(wanted, end, Sysctl(path="net/ipv4/no_such", value="1")))
-    assert bench.links() == frozenset()
-    assert bench.dataplane.find(wanted.link) is InterfacePresence.ABSENT
+        harness.apply(with_setting(wanted, end, Sysctl(path="net/ipv4/no_such", value="1")))
+    assert harness.links() == frozenset()
+    assert harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT
 
 
-def test_a_setting_that_is_only_wanted_warns(bench: LinuxDataplaneHarness) -> None:
-    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+def test_a_setting_that_is_only_wanted_warns(harness: LinuxDataplaneHarness) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(harness.make_namespace()))
     setting = Sysctl(path="net/ipv4/no_such", value="1", requirement=SysctlRequirement.OPTIONAL)
-    bench.apply(with_setting(wanted, wanted.host, setting))
-    assert bench.warnings == ["setting net/ipv4/no_such = 1 on the host: No such file or directory"]
-    assert bench.dataplane.verify(wanted, deadline=bench.deadline()) == ()
+    harness.apply(with_setting(wanted, wanted.host, setting))
+    assert harness.warnings == ["setting net/ipv4/no_such = 1 on the host: No such file or directory"]
+    assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
 
 
 @define
@@ -462,11 +464,11 @@ class InterfaceReplacingClock(SystemClock):
         return 1
 
 
-def test_a_taking_back_that_fails_is_a_warning_and_the_reason_stays(bench: LinuxDataplaneHarness) -> None:
-    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+def test_a_taking_back_that_fails_is_a_warning_and_the_reason_stays(harness: LinuxDataplaneHarness) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(harness.make_namespace()))
     with pytest.raises(DataplaneTimeout, match="timed out attaching 'eth0'"):
-        bench.dataplane.apply(wanted, deadline=Deadline(InterfaceReplacingClock(bench, wanted.link.namespace), 1))
-    assert bench.warnings == [
+        harness.dataplane.apply(wanted, deadline=Deadline(InterfaceReplacingClock(harness, wanted.link.namespace), 1))
+    assert harness.warnings == [
         "the attachment failed and could not be taken back: removing 'eth0': Operation not supported"
     ]
 
@@ -483,41 +485,41 @@ class MACChangingClock(SystemClock):
         return 0
 
 
-def test_a_mac_that_did_not_stay_fails_the_attachment(bench: LinuxDataplaneHarness) -> None:
-    wanted = plan(endpoint(*DUAL), link_to(bench.make_namespace()))
+def test_a_mac_that_did_not_stay_fails_the_attachment(harness: LinuxDataplaneHarness) -> None:
+    wanted = plan(endpoint(*DUAL), link_to(harness.make_namespace()))
     with pytest.raises(KernelError, match=r"giving 'netp.*' the MAC ee:.*: another program changed it to 02:00:00:"):
-        bench.dataplane.apply(wanted, deadline=Deadline(MACChangingClock(bench), 1))
-    assert bench.links() == frozenset()
+        harness.dataplane.apply(wanted, deadline=Deadline(MACChangingClock(harness), 1))
+    assert harness.links() == frozenset()
 
 
-def test_the_kernels_own_words_reach_the_reader(bench: LinuxDataplaneHarness) -> None:
-    wanted = plan(endpoint("10.65.0.5"), link_to(bench.make_namespace()))
+def test_the_kernels_own_words_reach_the_reader(harness: LinuxDataplaneHarness) -> None:
+    wanted = plan(endpoint("10.65.0.5"), link_to(harness.make_namespace()))
     wrong = InterfaceAddress(Address.parse("10.65.0.5"), 64)
     with pytest.raises(
         KernelError, match=r"10\.65\.0\.5/64 to 'eth0': Invalid argument \(ipv4: Invalid prefix length\)"
     ):
-        bench.apply(evolve(wanted, container=evolve(wanted.container, addresses=(wrong,))))
-    assert bench.links() == frozenset()
+        harness.apply(evolve(wanted, container=evolve(wanted.container, addresses=(wrong,))))
+    assert harness.links() == frozenset()
 
 
-def test_an_interface_that_cannot_be_removed_is_an_error(bench: LinuxDataplaneHarness) -> None:
+def test_an_interface_that_cannot_be_removed_is_an_error(harness: LinuxDataplaneHarness) -> None:
     with pytest.raises(KernelError, match="removing 'lo': Operation not supported"):
-        bench.dataplane.remove(link_to(bench.make_namespace(), "lo"), deadline=bench.deadline())
+        harness.dataplane.remove(link_to(harness.make_namespace(), "lo"), deadline=harness.deadline())
 
 
 def test_a_path_that_may_not_be_opened_is_an_error_and_not_a_namespace_that_is_gone(
-    bench: LinuxDataplaneHarness,
+    harness: LinuxDataplaneHarness,
 ) -> None:
-    loop = bench.folder / "loop"
+    loop = harness.folder / "loop"
     loop.symlink_to(loop)
     with pytest.raises(KernelError, match=r"entering the namespace .*: Too many levels of symbolic links"):
-        bench.dataplane.find(link_to(str(loop)))
+        harness.dataplane.find(link_to(str(loop)))
 
 
-def test_listing_and_asking_on_one_channel(bench: LinuxDataplaneHarness) -> None:
+def test_listing_and_asking_on_one_channel(harness: LinuxDataplaneHarness) -> None:
     """A listing is many replies and one end."""
     for number in range(200):
-        bench.ip("route", "add", f"fd00:{number:x}::/64", "dev", "lo")
+        harness.ip("route", "add", f"fd00:{number:x}::/64", "dev", "lo")
     with NetlinkSocket.open() as channel:
         listed = channel.send_one(netlink.query_routes(Family.IPV6)).require_success().replies
         found = {netlink.decode_route(reply).destination for reply in listed}
@@ -525,8 +527,8 @@ def test_listing_and_asking_on_one_channel(bench: LinuxDataplaneHarness) -> None
         assert channel.send_one(netlink.query_link("lo")).require_success().replies
 
 
-def test_errors_of_a_batch_belong_to_their_messages(bench: LinuxDataplaneHarness) -> None:
-    bench.make_link("here")
+def test_errors_of_a_batch_belong_to_their_messages(harness: LinuxDataplaneHarness) -> None:
+    harness.make_link("here")
     names = ("lo", "absent", "here", "gone")
     with NetlinkSocket.open() as channel:
         outcomes = channel.send([netlink.query_link(name) for name in names])
@@ -541,13 +543,13 @@ def test_errors_of_a_batch_belong_to_their_messages(bench: LinuxDataplaneHarness
         outcomes[1].require_success()
 
 
-def test_the_thread_is_back_where_it_was_whatever_happens(bench: LinuxDataplaneHarness) -> None:
-    link = link_to(bench.make_namespace())
+def test_the_thread_is_back_where_it_was_whatever_happens(harness: LinuxDataplaneHarness) -> None:
+    link = link_to(harness.make_namespace())
     own = os.stat(OWN_NAMESPACE).st_ino
     wanted = plan(endpoint(*DUAL), link)
-    bench.apply(wanted)
-    bench.dataplane.verify(wanted, deadline=bench.deadline())
-    bench.dataplane.find(link)
+    harness.apply(wanted)
+    harness.dataplane.verify(wanted, deadline=harness.deadline())
+    harness.dataplane.find(link)
     with suppress(RuntimeError), netns.entered_namespace(link.namespace):
         assert os.stat(OWN_NAMESPACE).st_ino != own
         raise RuntimeError
@@ -563,8 +565,8 @@ print("went on")
 """
 
 
-def test_a_process_that_cannot_return_ends(bench: LinuxDataplaneHarness) -> None:
-    command = (*python(LOST), bench.make_namespace())
+def test_a_process_that_cannot_return_ends(harness: LinuxDataplaneHarness) -> None:
+    command = (*python(LOST), harness.make_namespace())
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout) == (-6, "")
     assert "cannot return to the node's network namespace: [Errno 9]" in ended.stderr
@@ -586,8 +588,8 @@ print([name for name in ("pyroute2", "socket", "asyncio", "logging", "re") if na
 """
 
 
-def test_attaching_and_detaching_load_no_netlink_library(bench: LinuxDataplaneHarness) -> None:
-    shown = run(*python(IMPORTS), bench.make_namespace())
+def test_attaching_and_detaching_load_no_netlink_library(harness: LinuxDataplaneHarness) -> None:
+    shown = run(*python(IMPORTS), harness.make_namespace())
     assert "pyroute2" not in shown
     assert "asyncio" not in shown
 
@@ -607,9 +609,9 @@ except KernelError as refused:
 """
 
 
-def test_without_the_right_to_enter_there_is_an_error_and_the_process_goes_on(bench: LinuxDataplaneHarness) -> None:
+def test_without_the_right_to_enter_there_is_an_error_and_the_process_goes_on(harness: LinuxDataplaneHarness) -> None:
     """Whoever may not enter may not return either; that must not be taken for being lost."""
-    path = bench.make_namespace()
+    path = harness.make_namespace()
     unprivileged = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
     shown = run(*unprivileged, *python(NO_RIGHT), path)
     assert shown == f"namespace gone\nentering the namespace {path}: Operation not permitted\n"
@@ -635,34 +637,34 @@ for addresses in (("10.65.0.5",), ("10.65.0.5", "fd65::5")):
 """
 
 
-def test_a_kernel_without_ipv6_attaches_ipv4_in_silence(bench: LinuxDataplaneHarness) -> None:
+def test_a_kernel_without_ipv6_attaches_ipv4_in_silence(harness: LinuxDataplaneHarness) -> None:
     """Such a kernel has no settings of IPv6: here others are mounted in their place."""
     settings = [f"conf/{HOST_NAME}/{name}" for name in ("route_localnet", "proxy_arp", "forwarding")]
     for setting in (*settings, f"neigh/{HOST_NAME}/proxy_delay", "ip_forward"):
-        file = bench.folder / "net" / "ipv4" / setting
+        file = harness.folder / "net" / "ipv4" / setting
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    mount = f'mount --bind {bench.folder}/net /proc/sys/net && exec "$@"'
-    shown = run("unshare", "--mount", "sh", "-c", mount, "sh", *python(NO_IPV6), bench.make_namespace())
+    mount = f'mount --bind {harness.folder}/net /proc/sys/net && exec "$@"'
+    shown = run("unshare", "--mount", "sh", "-c", mount, "sh", *python(NO_IPV6), harness.make_namespace())
     assert shown.splitlines() == ["()", "KernelError setting net/ipv6/conf/eth0/accept_dad = 0"]
 
 
-def test_verifying_waits_for_what_settles(bench: LinuxDataplaneHarness) -> None:
+def test_verifying_waits_for_what_settles(harness: LinuxDataplaneHarness) -> None:
     """And no longer than a second; the clock is moved by hand."""
-    wanted = bench.attach(link_to(bench.make_namespace()), *DUAL)
+    wanted = harness.attach(link_to(harness.make_namespace()), *DUAL)
 
     class Healing(ManualClock):
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
             if self.elapsed_ns >= self.healed_ns:
-                bench.apply(wanted)
+                harness.apply(wanted)
 
         healed_ns = 10**9 // 2
 
     for healed_ns, count in ((10**9 // 2, 0), (2 * 10**9, 1)):
-        bench.delete_route(Prefix.parse("10.65.0.5/32"), HOST_NAME)
+        harness.delete_route(Prefix.parse("10.65.0.5/32"), HOST_NAME)
         clock = Healing()
         clock.healed_ns = healed_ns
         found = LinuxDataplane(clock=clock, warn=print).verify(wanted, deadline=Deadline.after(clock, 30))
         assert (len(found), clock.elapsed_ns <= 1.1 * 10**9) == (count, True)
-        bench.apply(wanted)
+        harness.apply(wanted)

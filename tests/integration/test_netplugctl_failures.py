@@ -70,7 +70,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[EtcdCluster]:
+def etcd_with_users() -> Iterator[EtcdCluster]:
     """A member with users."""
     with start_etcd() as opened:
         enable_users(opened, SECRET)
@@ -104,8 +104,8 @@ def test_settings_of_etcd_that_cannot_be_used(tmp_path: Path, spec: Mapping[str,
 
 
 @pytest.mark.etcd
-def test_etcd_refuses_a_password_and_a_right(guarded: EtcdCluster, tmp_path: Path) -> None:
-    spec = {"etcdEndpoints": guarded.endpoints[0], "etcdUsername": "netplug"}
+def test_etcd_refuses_a_password_and_a_right(etcd_with_users: EtcdCluster, tmp_path: Path) -> None:
+    spec = {"etcdEndpoints": etcd_with_users.endpoints[0], "etcdUsername": "netplug"}
     assert ToolUser(tmp_path, {**spec, "etcdPassword": SECRET}).run_command("create", "-f", "-", stdin=POOL).status == 0
     assert "authentication failed" in complaint(tmp_path, {**spec, "etcdPassword": f"{SECRET}!"})
     reader = {**spec, "etcdUsername": "reader", "etcdPassword": SECRET}

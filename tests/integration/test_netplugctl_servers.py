@@ -39,7 +39,7 @@ POOL = document("IPPool", "main", "cidr: 10.68.0.0/16, nodeSelector: \"zone == '
         pytest.param(CrdMode.V3, marks=pytest.mark.apiserver, id="kubernetes-v3"),
     ]
 )
-def person(request: pytest.FixtureRequest, tmp_path: Path) -> ToolUser:
+def user(request: pytest.FixtureRequest, tmp_path: Path) -> ToolUser:
     """Somebody whose configuration leads to an empty store."""
     if request.param == "etcdv3":
         etcd: EtcdCluster = request.getfixturevalue("etcd")
@@ -54,32 +54,32 @@ def person(request: pytest.FixtureRequest, tmp_path: Path) -> ToolUser:
 # --- pools and their rules -------------------------------------------------------------------------------------------
 
 
-def test_a_pool_is_created_shown_and_deleted(person: ToolUser) -> None:
+def test_a_pool_is_created_shown_and_deleted(user: ToolUser) -> None:
     """S-37, S-39 and S-42."""
     spec = "cidr: 10.0.1.0/24, ipipMode: Always, blockSize: 27, nodeSelector: \"foo == 'bar'\""
-    made = person.run_command("create", "-f", "-", stdin=document("IPPool", "ippool-name1", spec))
+    made = user.run_command("create", "-f", "-", stdin=document("IPPool", "ippool-name1", spec))
     assert (made.status, made.out) == (0, "IPPool(ippool-name1) created\nSuccessfully created 1 'IPPool' resource(s)\n")
-    assert person.run_command("get", "pools").out.splitlines() == [
+    assert user.run_command("get", "pools").out.splitlines() == [
         "NAME           CIDR          SELECTOR       ",
         "ippool-name1   10.0.1.0/24   foo == 'bar'   ",
     ]
-    wide = person.run_command("get", "ippool", "-o", "wide").out
+    wide = user.run_command("get", "ippool", "-o", "wide").out
     assert (
         "   10.0.1.0/24   false   Always     Never       false      false              foo == 'bar'   Automatic" in wide
     )
-    assert person.run_command("get", "ippool", "-A").err == (
+    assert user.run_command("get", "ippool", "-A").err == (
         "netplugctl: failed to get resources: IPPool is not namespaced\n"
     )
-    assert "resource type 'somekind' is not supported" in person.run_command("get", "somekind").err
-    gone = person.run_command("delete", "pool", "ippool-name1", "nobody")
+    assert "resource type 'somekind' is not supported" in user.run_command("get", "somekind").err
+    gone = user.run_command("delete", "pool", "ippool-name1", "nobody")
     assert (gone.status, gone.err) == (1, "netplugctl: resource does not exist: IPPool(nobody)\n")
     assert (
-        person.run_command("get", "pool", "ippool-name1").err
+        user.run_command("get", "pool", "ippool-name1").err
         == "netplugctl: resource does not exist: IPPool(ippool-name1)\n"
     )
 
 
-def test_pools_that_overlap_are_refused_and_the_others_made(person: ToolUser) -> None:
+def test_pools_that_overlap_are_refused_and_the_others_made(user: ToolUser) -> None:
     """S-29 and S-41."""
     pools = (
         ("ippool1", "1.2.3.0/24"),
@@ -87,28 +87,28 @@ def test_pools_that_overlap_are_refused_and_the_others_made(person: ToolUser) ->
         ("ippool3", "1.2.0.0/16"),
         ("ippool4", "1.2.3.128/25"),
     )
-    file = person.file("".join(document("IPPool", name, f"cidr: {cidr}") for name, cidr in pools))
-    said = person.run_command("create", "-f", file)
+    file = user.file("".join(document("IPPool", name, f"cidr: {cidr}") for name, cidr in pools))
+    said = user.run_command("create", "-f", file)
     assert said.status == 1
     assert said.out.endswith("Partial success: created 1 out of 4 'IPPool' resources\n")
     for name in ("ippool2", "ippool3", "ippool4"):
         assert f"IPPool({name}) CIDR overlaps with IPPool(ippool1) CIDR 1.2.3.0/24" in said.err
-    again = person.run_command("create", "-f", "-", stdin=document("IPPool", "ippool1", "cidr: 1.2.3.0/24"))
+    again = user.run_command("create", "-f", "-", stdin=document("IPPool", "ippool1", "cidr: 1.2.3.0/24"))
     assert again.err.startswith(
         "netplugctl: failed to create 'IPPool' resource: standard input#1: resource already exists"
     )
     assert "Partial success" not in again.all_output
 
 
-def test_what_never_changes_and_what_no_pool_may_be(person: ToolUser) -> None:
+def test_what_never_changes_and_what_no_pool_may_be(user: ToolUser) -> None:
     """S-30 and S-32."""
-    person.run_command("create", "-f", "-", stdin=document("IPPool", "p", "cidr: 1.2.3.0/24, blockSize: 25"))
+    user.run_command("create", "-f", "-", stdin=document("IPPool", "p", "cidr: 1.2.3.0/24, blockSize: 25"))
     for spec, words in (
         ("cidr: 1.2.4.0/24, blockSize: 25", "IPPool CIDR cannot be modified"),
         ("cidr: 1.2.3.0/24, blockSize: 26", "IPPool BlockSize cannot be modified"),
         ("cidr: 1.2.3.0/24, blockSize: 33", "blockSize must be between"),
     ):
-        assert words in person.run_command("apply", "-f", "-", stdin=document("IPPool", "p", spec)).err
+        assert words in user.run_command("apply", "-f", "-", stdin=document("IPPool", "p", spec)).err
     for spec, words in (
         ("cidr: 10.0.0.1/24", "not strictly masked"),
         ("cidr: 169.254.5.0/24", "link-local range"),
@@ -116,31 +116,31 @@ def test_what_never_changes_and_what_no_pool_may_be(person: ToolUser) -> None:
         ("cidr: 'fd00::/64', ipipMode: Always", "IPIP is not supported on IPv6 pools"),
         ("cidr: 10.9.0.0/24, nodeSelector: global()", "nodeSelector"),
     ):
-        said = person.run_command("create", "-f", "-", stdin=document("IPPool", "q", spec))
+        said = user.run_command("create", "-f", "-", stdin=document("IPPool", "q", spec))
         assert said.status == 1
         assert words.lower() in said.err.lower()
-    assert [line.split()[0] for line in person.run_command("get", "pools").out.splitlines()] == ["NAME", "p"]
+    assert [line.split()[0] for line in user.run_command("get", "pools").out.splitlines()] == ["NAME", "p"]
 
 
-def test_blocks_that_an_earlier_pool_left_keep_their_size(person: ToolUser) -> None:
+def test_blocks_that_an_earlier_pool_left_keep_their_size(user: ToolUser) -> None:
     """S-31."""
     block = Block.new(Prefix.parse("1.2.3.0/26"), owner="host:a", now_ns=1).assign((Ordinal(1),), Attribute())
-    with person.store() as store:
-        (revision,) = store.commit([Create(block.key, block)], deadline=person.deadline)
+    with user.store() as store:
+        (revision,) = store.commit([Create(block.key, block)], deadline=user.deadline)
 
     def create(cidr: str, size: int) -> int:
         text = document("IPPool", "p", f"cidr: {cidr}, blockSize: {size}, nodeSelector: all()")
-        return person.run_command("create", "-f", "-", stdin=text).status
+        return user.run_command("create", "-f", "-", stdin=text).status
 
     assert create("1.2.3.0/26", 28) == 1
-    assert "conflicts with existing allocations" in person.results[-1].err
+    assert "conflicts with existing allocations" in user.results[-1].err
     assert create("1.2.3.0/26", 26) == 0
-    assert "addresses of it that are still held: 1" in person.run_command("delete", "pool", "p").err
+    assert "addresses of it that are still held: 1" in user.run_command("delete", "pool", "p").err
     assert create("1.2.2.0/23", 28) == 1
-    with person.store() as store:
-        found = store.read([Get(block.key)], deadline=person.deadline).find(block.key)
+    with user.store() as store:
+        found = store.read([Get(block.key)], deadline=user.deadline).find(block.key)
         assert found is not None
-        store.commit([Delete(block.key, found.revision)], deadline=person.deadline)
+        store.commit([Delete(block.key, found.revision)], deadline=user.deadline)
     assert create("1.2.3.0/26", 28) == 0
     assert revision
 
@@ -148,30 +148,30 @@ def test_blocks_that_an_earlier_pool_left_keep_their_size(person: ToolUser) -> N
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def test_d10_applying_again_changes_neither_spec_nor_revision(person: ToolUser) -> None:
-    assert "created" in person.run_command("apply", "-f", "-", stdin=POOL).out
-    first = person.get_object("pool", "main")
-    again = person.run_command("apply", "-f", "-", stdin=POOL)
+def test_d10_applying_again_changes_neither_spec_nor_revision(user: ToolUser) -> None:
+    assert "created" in user.run_command("apply", "-f", "-", stdin=POOL).out
+    first = user.get_object("pool", "main")
+    again = user.run_command("apply", "-f", "-", stdin=POOL)
     assert again.out == "IPPool(main) unchanged\nSuccessfully applied 1 'IPPool' resource(s)\n"
-    shown = person.run_command("get", "pool", "main", "-o", "yaml").out
-    assert "unchanged" in person.run_command("apply", "-f", "-", stdin=shown).out
-    assert "unchanged" in person.run_command("replace", "-f", "-", stdin=shown).out
-    assert person.get_object("pool", "main") == first
+    shown = user.run_command("get", "pool", "main", "-o", "yaml").out
+    assert "unchanged" in user.run_command("apply", "-f", "-", stdin=shown).out
+    assert "unchanged" in user.run_command("replace", "-f", "-", stdin=shown).out
+    assert user.get_object("pool", "main") == first
 
 
-def test_d6_identity_never_changes_whatever_is_done(person: ToolUser) -> None:
+def test_d6_identity_never_changes_whatever_is_done(user: ToolUser) -> None:
     """S-44, and D6 for replace, apply, patch and label."""
-    person.run_command("create", "-f", "-", stdin=POOL)
-    before = person.get_object("pool", "main")["metadata"]
+    user.run_command("create", "-f", "-", stdin=POOL)
+    before = user.get_object("pool", "main")["metadata"]
     assert isinstance(before, dict)
     other = "uid: 00000000-0000-4000-8000-000000000009, creationTimestamp: '2001-01-01T00:00:00Z'"
     spec = "cidr: 10.68.0.0/16, disabled: true"
     for verb, labels in (("apply", "{tier: silver}"), ("apply", "{tier: lead}"), ("replace", "{tier: iron}")):
         text = document("IPPool", "main", spec, f"{other}, labels: {labels}, annotations: {{by: {verb}}}")
-        assert person.run_command(verb, "-f", "-", stdin=text).status == 0
-    person.run_command("label", "pool", "main", "more=yes")
-    person.run_command("patch", "pool", "main", "-p", '{"spec": {"natOutgoing": true}}')
-    after = person.get_object("pool", "main")["metadata"]
+        assert user.run_command(verb, "-f", "-", stdin=text).status == 0
+    user.run_command("label", "pool", "main", "more=yes")
+    user.run_command("patch", "pool", "main", "-p", '{"spec": {"natOutgoing": true}}')
+    after = user.get_object("pool", "main")["metadata"]
     assert isinstance(after, dict)
     changing = ("labels", "annotations", "resourceVersion")
     kept = [{name: value for name, value in found.items() if name not in changing} for found in (before, after)]
@@ -179,55 +179,55 @@ def test_d6_identity_never_changes_whatever_is_done(person: ToolUser) -> None:
     assert (after["labels"], after["annotations"]) == ({"tier": "iron", "more": "yes"}, {"by": "replace"})
 
 
-def test_a_change_of_the_spec_keeps_the_status(person: ToolUser) -> None:
+def test_a_change_of_the_spec_keeps_the_status(user: ToolUser) -> None:
     """S-34."""
-    person.run_command("create", "-f", "-", stdin=POOL)
+    user.run_command("create", "-f", "-", stdin=POOL)
     condition = PoolCondition(type="Allocatable", status="False")
 
     def judged(pool: object) -> IPPool:
         assert isinstance(pool, IPPool)
         return evolve(pool, status=IPPoolStatus(conditions=(condition,)))
 
-    person.rewrites(ippool_key("main"), judged)
-    person.run_command("apply", "-f", "-", stdin=document("IPPool", "main", "cidr: 10.68.0.0/16, disabled: true"))
-    with person.store() as store:
-        found = store.read([Get(ippool_key("main"))], deadline=person.deadline).find(ippool_key("main"))
+    user.rewrites(ippool_key("main"), judged)
+    user.run_command("apply", "-f", "-", stdin=document("IPPool", "main", "cidr: 10.68.0.0/16, disabled: true"))
+    with user.store() as store:
+        found = store.read([Get(ippool_key("main"))], deadline=user.deadline).find(ippool_key("main"))
     assert found is not None
     assert found.value.spec.is_disabled
     assert found.value.status.conditions == (condition,)
 
 
-def test_a_resource_version_has_to_be_the_latest(person: ToolUser) -> None:
+def test_a_resource_version_has_to_be_the_latest(user: ToolUser) -> None:
     """S-35 and S-40."""
-    person.run_command("create", "-f", "-", stdin=POOL)
-    first = person.run_command("get", "pool", "main", "-o", "yaml").out
-    assert "(field must not be set for a Create request)" in person.run_command("create", "-f", "-", stdin=first).err
-    person.run_command("apply", "-f", "-", stdin=document("IPPool", "main", "cidr: 10.68.0.0/16, disabled: true"))
+    user.run_command("create", "-f", "-", stdin=POOL)
+    first = user.run_command("get", "pool", "main", "-o", "yaml").out
+    assert "(field must not be set for a Create request)" in user.run_command("create", "-f", "-", stdin=first).err
+    user.run_command("apply", "-f", "-", stdin=document("IPPool", "main", "cidr: 10.68.0.0/16, disabled: true"))
     for verb in ("delete", "replace", "apply"):
-        said = person.run_command(verb, "-f", "-", stdin=first)
+        said = user.run_command(verb, "-f", "-", stdin=first)
         assert said.status == 1
         assert "update conflict: IPPool(main): resource version '" in said.err
-    second = person.run_command("get", "pool", "main", "-o", "yaml").out.replace("disabled: true", "disabled: false")
-    assert "updated" in person.run_command("replace", "-f", "-", stdin=second).out
-    third = person.run_command("get", "pool", "main", "-o", "yaml").out
-    assert person.run_command("delete", "-f", "-", stdin=third).status == 0
-    assert "resource does not exist: IPPool(main)" in person.run_command("replace", "-f", "-", stdin=POOL).err
-    assert person.run_command("create", "-f", "-", stdin="kind: IPPool\n").err.startswith(
+    second = user.run_command("get", "pool", "main", "-o", "yaml").out.replace("disabled: true", "disabled: false")
+    assert "updated" in user.run_command("replace", "-f", "-", stdin=second).out
+    third = user.run_command("get", "pool", "main", "-o", "yaml").out
+    assert user.run_command("delete", "-f", "-", stdin=third).status == 0
+    assert "resource does not exist: IPPool(main)" in user.run_command("replace", "-f", "-", stdin=POOL).err
+    assert user.run_command("create", "-f", "-", stdin="kind: IPPool\n").err.startswith(
         "netplugctl: failed to execute command"
     )
 
 
-def test_changes_at_the_same_time_all_happen(person: ToolUser) -> None:
+def test_changes_at_the_same_time_all_happen(user: ToolUser) -> None:
     """No update is lost: eight people give one pool a label each, and none takes another's."""
-    person.run_command("create", "-f", "-", stdin=POOL)
+    user.run_command("create", "-f", "-", stdin=POOL)
     problems: list[BaseException] = []
-    session = person.session
+    session = user.session
 
     def label(number: int) -> None:
         try:
             with session.open_datastore() as store:
                 key = ippool_key("main")
-                set_label(store, key, f"l{number}", "x", overwriting=Overwriting.REFUSED, pace=person.pace)
+                set_label(store, key, f"l{number}", "x", overwriting=Overwriting.REFUSED, pace=user.pace)
         except BaseException as error:  # noqa: BLE001 - told by the test below
             problems.append(error)
 
@@ -237,132 +237,132 @@ def test_changes_at_the_same_time_all_happen(person: ToolUser) -> None:
     for thread in threads:
         thread.join()
     assert problems == []
-    metadata = person.get_object("pool", "main")["metadata"]
+    metadata = user.get_object("pool", "main")["metadata"]
     assert isinstance(metadata, dict)
     assert metadata["labels"] == {"tier": "gold", **{f"l{number}": "x" for number in range(8)}}
 
 
-def test_labels_are_set_replaced_and_removed(person: ToolUser) -> None:
+def test_labels_are_set_replaced_and_removed(user: ToolUser) -> None:
     """S-46."""
-    person.run_command("create", "-f", "-", stdin=POOL)
-    assert person.run_command("label", "pool", "main", "app=web").out == "Successfully set label app on IPPool main\n"
-    refused = person.run_command("label", "pool", "main", "app=order")
+    user.run_command("create", "-f", "-", stdin=POOL)
+    assert user.run_command("label", "pool", "main", "app=web").out == "Successfully set label app on IPPool main\n"
+    refused = user.run_command("label", "pool", "main", "app=order")
     assert refused.status == 1
     assert "key app is already present" in refused.err
-    assert person.run_command("label", "pool", "main", "app=order", "--overwrite").out == (
+    assert user.run_command("label", "pool", "main", "app=order", "--overwrite").out == (
         "Successfully updated label app on IPPool main\n"
     )
-    assert person.run_command("label", "pool", "main", "app", "--remove").out == (
+    assert user.run_command("label", "pool", "main", "app", "--remove").out == (
         "Successfully removed label app from IPPool main\n"
     )
-    missing = person.run_command("label", "pool", "main", "app", "--remove")
+    missing = user.run_command("label", "pool", "main", "app", "--remove")
     assert missing.status == 1
     assert "cannot remove label" in missing.err
-    metadata = person.get_object("pool", "main")["metadata"]
+    metadata = user.get_object("pool", "main")["metadata"]
     assert isinstance(metadata, dict)
     assert metadata["labels"] == {"tier": "gold"}
 
 
-def test_a_patch_changes_what_it_names(person: ToolUser) -> None:
+def test_a_patch_changes_what_it_names(user: ToolUser) -> None:
     """S-47."""
-    person.run_command("create", "-f", "-", stdin=POOL)
-    before = person.get_object("pool", "main")
-    done = person.run_command("patch", "pool", "main", "-p", '{"spec": {"disabled": true}}')
+    user.run_command("create", "-f", "-", stdin=POOL)
+    before = user.get_object("pool", "main")
+    done = user.run_command("patch", "pool", "main", "-p", '{"spec": {"disabled": true}}')
     assert (done.status, done.out) == (0, "IPPool(main) updated\nSuccessfully patched 1 'IPPool' resource(s)\n")
-    after = person.get_object("pool", "main")
+    after = user.get_object("pool", "main")
     assert isinstance(before["metadata"], dict)
     assert isinstance(after["metadata"], dict)
     assert after["metadata"]["labels"] == before["metadata"]["labels"]
     assert after["spec"] == {**before["spec"], "disabled": True}  # type: ignore[dict-item] # it is a mapping
-    refused = person.run_command("patch", "pool", "main", "-p", '{"spec": {"colour": "red"}}')
+    refused = user.run_command("patch", "pool", "main", "-p", '{"spec": {"colour": "red"}}')
     assert refused.status == 1
     assert "field in document is not recognized" in refused.err
 
 
-def test_what_is_exported_can_be_applied_elsewhere(person: ToolUser) -> None:
+def test_what_is_exported_can_be_applied_elsewhere(user: ToolUser) -> None:
     """S-45."""
-    person.run_command("create", "-f", "-", stdin=POOL)
-    exported = person.run_command("get", "pool", "main", "-o", "yaml", "--export").out
+    user.run_command("create", "-f", "-", stdin=POOL)
+    exported = user.run_command("get", "pool", "main", "-o", "yaml", "--export").out
     metadata = yaml.safe_load(exported)["metadata"]
     assert metadata == {"name": "main", "labels": {"tier": "gold"}}
-    assert "unchanged" in person.run_command("apply", "-f", "-", stdin=exported).out
-    person.run_command("delete", "pool", "main")
-    assert "created" in person.run_command("apply", "-f", "-", stdin=exported).out
-    (listed,) = json.loads(person.run_command("get", "pools", "-o", "json", "--export").out)["items"]
+    assert "unchanged" in user.run_command("apply", "-f", "-", stdin=exported).out
+    user.run_command("delete", "pool", "main")
+    assert "created" in user.run_command("apply", "-f", "-", stdin=exported).out
+    (listed,) = json.loads(user.run_command("get", "pools", "-o", "json", "--export").out)["items"]
     assert {"uid", "resourceVersion", "creationTimestamp"} <= set(listed["metadata"])
 
 
-def test_other_kinds_are_written_too(person: ToolUser, request: pytest.FixtureRequest) -> None:
+def test_other_kinds_are_written_too(user: ToolUser, request: pytest.FixtureRequest) -> None:
     text = document("IPReservation", "routers", "reservedCIDRs: [10.68.0.0/30]") + document(
         "IPAMConfiguration", "default", "strictAffinity: true, maxBlocksPerHost: 4"
     )
-    assert person.run_command("apply", "-f", "-", stdin=text).out.endswith("Successfully applied 2 resource(s)\n")
-    assert "10.68.0.0/30" in person.run_command("get", "reservations", "-o", "wide").out
-    person.run_command("ipam", "configure", "--strictaffinity", "false", "--max-blocks-per-host", "0")
-    assert "strictAffinity: false" in person.run_command("get", "ipamconfig", "default", "-o", "yaml").out
-    if "kubeconfig" in person.spec:
+    assert user.run_command("apply", "-f", "-", stdin=text).out.endswith("Successfully applied 2 resource(s)\n")
+    assert "10.68.0.0/30" in user.run_command("get", "reservations", "-o", "wide").out
+    user.run_command("ipam", "configure", "--strictaffinity", "false", "--max-blocks-per-host", "0")
+    assert "strictAffinity: false" in user.run_command("get", "ipamconfig", "default", "-o", "yaml").out
+    if "kubeconfig" in user.spec:
         make_node(request.getfixturevalue("api_server"), "tooled")
     else:
-        person.run_command("create", "-f", "-", stdin=document("Node", "tooled", ""))
-    assert "tooled" in person.run_command("get", "nodes").out
-    assert person.run_command("label", "node", "tooled", "rack=r1").status == 0
-    assert "rack=r1" in person.run_command("get", "nodes", "tooled", "-o", "wide").out
-    assert person.run_command("ipam", "show").status == 0
+        user.run_command("create", "-f", "-", stdin=document("Node", "tooled", ""))
+    assert "tooled" in user.run_command("get", "nodes").out
+    assert user.run_command("label", "node", "tooled", "rack=r1").status == 0
+    assert "rack=r1" in user.run_command("get", "nodes", "tooled", "-o", "wide").out
+    assert user.run_command("ipam", "show").status == 0
 
 
 # --- the cluster's version -------------------------------------------------------------------------------------------
 
 
-def test_the_first_change_gives_the_cluster_an_identity(person: ToolUser) -> None:
+def test_the_first_change_gives_the_cluster_an_identity(user: ToolUser) -> None:
     """S-56; reference 4.8."""
-    said = person.run_command("version")
+    said = user.run_command("version")
     assert said.out == f"Client Version: v{__version__}\nCluster Version: unknown\nCluster Type: unknown\n"
-    person.run_command("create", "-f", "-", stdin=POOL)
-    shown = person.get_object("clusterinfo", "default")["spec"]
+    user.run_command("create", "-f", "-", stdin=POOL)
+    shown = user.get_object("clusterinfo", "default")["spec"]
     assert isinstance(shown, dict)
     assert len(shown["clusterGUID"]) == 32
     assert shown["datastoreReady"] is True
-    assert shown.get("clusterType", "") == ("kdd" if "kubeconfig" in person.spec else "")
-    person.run_command("apply", "-f", "-", stdin=POOL)
-    assert person.get_object("clusterinfo", "default")["spec"] == shown
+    assert shown.get("clusterType", "") == ("kdd" if "kubeconfig" in user.spec else "")
+    user.run_command("apply", "-f", "-", stdin=POOL)
+    assert user.get_object("clusterinfo", "default")["spec"] == shown
 
 
-def test_an_older_client_is_refused_everything_but_the_version(person: ToolUser) -> None:
+def test_an_older_client_is_refused_everything_but_the_version(user: ToolUser) -> None:
     """S-50, S-56."""
-    person.run_command("create", "-f", "-", stdin=POOL)
+    user.run_command("create", "-f", "-", stdin=POOL)
 
     def upgraded(version: str) -> None:
-        with person.session.open_datastore_of_any_release() as store:
-            session = person.session
-            ensure_initialized(store, pace=person.pace, new_uid=session.new_uid, version=version)
+        with user.session.open_datastore_of_any_release() as store:
+            session = user.session
+            ensure_initialized(store, pace=user.pace, new_uid=session.new_uid, version=version)
 
     upgraded("v3.34.1")
     for argv in (["get", "pools"], ["delete", "pool", "main"], ["ipam", "show"], ["apply", "-f", "-"]):
-        said = person.run_command(*argv, stdin=POOL)
+        said = user.run_command(*argv, stdin=POOL)
         assert said.status == 1
         assert said.err == (
             f"netplugctl: version mismatch. This is {__version__}, and the cluster runs v3.34.1: use a client of "
             "release 3.34 or later; --allow-version-mismatch goes on all the same\n"
         )
-    assert "Cluster Version: v3.34.1\n" in person.run_command("version").out
-    assert person.run_command("--allow-version-mismatch", "get", "pools").status == 0
-    assert person.run_command("get", "pools", "--allow-version-mismatch").status == 0
+    assert "Cluster Version: v3.34.1\n" in user.run_command("version").out
+    assert user.run_command("--allow-version-mismatch", "get", "pools").status == 0
+    assert user.run_command("get", "pools", "--allow-version-mismatch").status == 0
     upgraded("v3.33.7-rc1")
-    assert person.run_command("get", "pools").status == 0
+    assert user.run_command("get", "pools").status == 0
     upgraded("v0.0.0.1.2.3")
-    assert person.run_command("get", "pools").status == 0
+    assert user.run_command("get", "pools").status == 0
 
 
-def test_the_environment_leads_to_the_same_store(person: ToolUser) -> None:
+def test_the_environment_leads_to_the_same_store(user: ToolUser) -> None:
     """The console program itself, and names with the prefix."""
-    person.run_command("create", "-f", "-", stdin=POOL)
+    user.run_command("create", "-f", "-", stdin=POOL)
     names = {
         "etcdEndpoints": "NETPLUG_ETCD_ENDPOINTS",
         "kubeconfig": "NETPLUG_KUBECONFIG",
         "netplugAPIGroup": "NETPLUG_API_GROUP",
     }
     environ = environment_without("ETCD_", "NETPLUG_", "KUBE", "K8S_", "DATASTORE_")
-    environ |= {names[key]: str(value) for key, value in person.spec.items()}
+    environ |= {names[key]: str(value) for key, value in user.spec.items()}
     command = (sys.executable, "-m", "netplug_cli.wiring.ctl", "get", "pools", "-l", "debug")
     done = subprocess.run(command, capture_output=True, text=True, cwd=_ROOT, env=environ, check=False)
     assert done.returncode == 0, done

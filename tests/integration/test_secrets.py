@@ -43,7 +43,7 @@ _PASSWORD = "planted-passw0rd"  # noqa: S105  # likewise
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return issue_certificates(tmp_path_factory.mktemp("papers"))
 
 
@@ -135,22 +135,22 @@ def of_tokens(server: ApiServer, folder: Path) -> Iterator[FailingSettings]:
     yield FailingSettings(name="token without a right", settings=settings, secrets=(known,))
 
 
-def of_client_certificates(server: ApiServer, papers: Certificates, folder: Path) -> Iterator[FailingSettings]:
+def of_client_certificates(server: ApiServer, certificates: Certificates, folder: Path) -> Iterator[FailingSettings]:
     files = Kubeconfigs(server, folder)
     right = server.authority.issue_cert("somebody", organization_name="system:masters")
     good = folder / "good.crt"
     good.write_bytes(right.cert_chain_pems[0].bytes())
     locked = folder / "locked.key"
-    locked.write_bytes(encrypted(papers.key))
-    key = papers.key.read_text()
+    locked.write_bytes(encrypted(certificates.key))
+    key = certificates.key.read_text()
     data = base64.b64encode(key.encode()).decode()
     pairs = {
-        "of another root": (papers.other_certificate, papers.other_key),
-        "expired": (papers.expired_certificate, papers.expired_key),
-        "with another's key": (good, papers.key),
-        "in place of the key": (papers.key, papers.key),
-        "with a locked key": (papers.certificate, locked),
-        "that is missing": (folder / "nowhere", papers.key),
+        "of another root": (certificates.other_certificate, certificates.other_key),
+        "expired": (certificates.expired_certificate, certificates.expired_key),
+        "with another's key": (good, certificates.key),
+        "in place of the key": (certificates.key, certificates.key),
+        "with a locked key": (certificates.certificate, locked),
+        "that is missing": (folder / "nowhere", certificates.key),
     }
     for name, (certificate, secret) in pairs.items():
         settings = kubernetes(
@@ -175,10 +175,12 @@ def of_client_certificates(server: ApiServer, papers: Certificates, folder: Path
 
 
 @pytest.fixture(scope="module")
-def guarded(papers: Certificates) -> Iterator[EtcdCluster]:
+def etcd_with_client_certificates(certificates: Certificates) -> Iterator[EtcdCluster]:
     """A cluster that asks clients for certificates."""
     tls = ServerTLS(
-        cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
+        cert_file=str(certificates.server_certificate),
+        key_file=str(certificates.server_key),
+        client_ca_file=str(certificates.root),
     )
     with start_etcd(tls=tls) as opened:
         yield opened
@@ -210,30 +212,30 @@ def of_users(etcd: EtcdCluster) -> Iterator[FailingSettings]:
         yield FailingSettings(name=name, settings=settings, secrets=(wrong, _PASSWORD))
 
 
-def of_papers(etcd: EtcdCluster, papers: Certificates, folder: Path) -> Iterator[FailingSettings]:
+def of_papers(etcd: EtcdCluster, certificates: Certificates, folder: Path) -> Iterator[FailingSettings]:
     right = DatastoreSettings(
         etcd_endpoints=etcd.endpoints,
-        etcd_key_file=str(papers.key),
-        etcd_cert_file=str(papers.certificate),
-        etcd_ca_cert_file=str(papers.root),
+        etcd_key_file=str(certificates.key),
+        etcd_cert_file=str(certificates.certificate),
+        etcd_ca_cert_file=str(certificates.root),
     )
-    key, certificate = papers.key.read_text(), papers.certificate.read_text()
+    key, certificate = certificates.key.read_text(), certificates.certificate.read_text()
     locked = folder / "locked.pem"
-    locked.write_bytes(encrypted(papers.key))
+    locked.write_bytes(encrypted(certificates.key))
     bare = evolve(right, etcd_key_file="", etcd_cert_file="")
     texts = {
-        "another root": evolve(right, etcd_ca_cert_file=str(papers.other_root)),
+        "another root": evolve(right, etcd_ca_cert_file=str(certificates.other_root)),
         "no root": evolve(right, etcd_ca_cert_file=""),
-        "key for a root": evolve(right, etcd_ca_cert_file=str(papers.key)),
+        "key for a root": evolve(right, etcd_ca_cert_file=str(certificates.key)),
         "certificate of another root": evolve(
-            right, etcd_key_file=str(papers.other_key), etcd_cert_file=str(papers.other_certificate)
+            right, etcd_key_file=str(certificates.other_key), etcd_cert_file=str(certificates.other_certificate)
         ),
         "expired certificate": evolve(
-            right, etcd_key_file=str(papers.expired_key), etcd_cert_file=str(papers.expired_certificate)
+            right, etcd_key_file=str(certificates.expired_key), etcd_cert_file=str(certificates.expired_certificate)
         ),
-        "key of another": evolve(right, etcd_key_file=str(papers.other_key)),
+        "key of another": evolve(right, etcd_key_file=str(certificates.other_key)),
         "key without a certificate": evolve(right, etcd_cert_file=""),
-        "key in place of the certificate": evolve(right, etcd_cert_file=str(papers.key)),
+        "key in place of the certificate": evolve(right, etcd_cert_file=str(certificates.key)),
         "locked key": evolve(right, etcd_key_file=str(locked)),
         "inline key without a certificate": evolve(bare, etcd_key=key),
         "inline key for a certificate": evolve(bare, etcd_key=key, etcd_cert=key),
@@ -242,9 +244,9 @@ def of_papers(etcd: EtcdCluster, papers: Certificates, folder: Path) -> Iterator
         "inline key cut short": evolve(
             bare, etcd_key=key[: len(key) // 2], etcd_cert=certificate, etcd_ca_cert_file=""
         ),
-        "inline key of another": evolve(bare, etcd_key=papers.other_key.read_text(), etcd_cert=certificate),
+        "inline key of another": evolve(bare, etcd_key=certificates.other_key.read_text(), etcd_cert=certificate),
     }
-    lines = (path.read_text() for path in (papers.key, papers.other_key, papers.expired_key, locked))
+    lines = (path.read_text() for path in (certificates.key, certificates.other_key, certificates.expired_key, locked))
     secrets = tuple(line for text in lines for line in key_lines(text))
     for name, settings in texts.items():
         yield FailingSettings(name=name, settings=settings, secrets=secrets)
@@ -262,15 +264,19 @@ def encrypted(path: Path) -> bytes:
 
 @pytest.fixture
 def cases(
-    api_server: ApiServer, guarded: EtcdCluster, with_users: EtcdCluster, papers: Certificates, tmp_path: Path
+    api_server: ApiServer,
+    etcd_with_client_certificates: EtcdCluster,
+    with_users: EtcdCluster,
+    certificates: Certificates,
+    tmp_path: Path,
 ) -> tuple[FailingSettings, ...]:
     """Every failing case of both stores."""
     install_definitions(api_server, CrdMode.V1)
     return (
         *of_tokens(api_server, tmp_path),
-        *of_client_certificates(api_server, papers, tmp_path),
+        *of_client_certificates(api_server, certificates, tmp_path),
         *of_users(with_users),
-        *of_papers(guarded, papers, tmp_path),
+        *of_papers(etcd_with_client_certificates, certificates, tmp_path),
     )
 
 

@@ -107,21 +107,21 @@ def test_what_is_applied_is_stored_and_applying_again_changes_nothing(
     pair: tuple[Resource, Resource], fault: Fault | None
 ) -> None:
     """Laws 1, 2, 4 and 5."""
-    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
+    harness = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     for wanted in pair:
-        bench.apply(wanted, store=bench.with_faults(**unlucky(fault)))
-        stored = stored_in(bench, wanted)
+        harness.apply(wanted, store=harness.with_faults(**unlucky(fault)))
+        stored = stored_in(harness, wanted)
         assert stored.spec == wanted.spec
         assert (stored.metadata.labels, stored.metadata.annotations) == (
             wanted.metadata.labels,
             wanted.metadata.annotations,
         )
-        commits = bench.store.calls.commits
+        commits = harness.store.calls.commits
         shown = from_mapping(to_mapping(stored, revision="5"), origin=DocumentOrigin.USER)
         for again in (wanted, shown):
-            assert bench.apply(again).effect is Effect.UNCHANGED
-            assert bench.replace(again).effect is Effect.UNCHANGED
-        assert bench.store.calls.commits == commits
+            assert harness.apply(again).effect is Effect.UNCHANGED
+            assert harness.replace(again).effect is Effect.UNCHANGED
+        assert harness.store.calls.commits == commits
 
 
 @given(PAIRS, FAULTS)
@@ -129,15 +129,15 @@ def test_whoever_was_there_first_keeps_what_is_not_a_persons_to_write(
     pair: tuple[Resource, Resource], fault: Fault | None
 ) -> None:
     """Laws 2, 3 and 4."""
-    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
+    harness = ResourceHarness.with_mode(MemoryMode.ATOMIC)
     first, second = pair
     kept = evolve(
         first.metadata, uid="theirs", creation_time_ns=7_000_000_000, finalizers=("f",), unknown_json='{"later":1}'
     )
-    bench.put(Create(key_of(first), evolve(first, metadata=kept, unknown_json='{"later":2}')))
+    harness.put(Create(key_of(first), evolve(first, metadata=kept, unknown_json='{"later":2}')))
     wanted = evolve(second, metadata=evolve(second.metadata, name=first.metadata.name, uid="mine"))
-    bench.apply(wanted, store=bench.with_faults(**unlucky(fault)))
-    stored = stored_in(bench, first)
+    harness.apply(wanted, store=harness.with_faults(**unlucky(fault)))
+    stored = stored_in(harness, first)
     assert stored.metadata == evolve(kept, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations)
     assert stored.unknown_json == '{"later":2}'
     assert stored.spec == wanted.spec

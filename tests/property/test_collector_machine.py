@@ -155,15 +155,15 @@ class CollectorMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        bench = CollectorHarness()
-        bench.inner = MemoryDatastore(self.mode, clock=bench.clock)
-        bench.store = bench.inner
-        bench.orchestrator.nodes = set(NODES)
-        bench.add_pool("four", "10.0.0.0/28")
-        bench.add_pool("six", "fd00::/125")
-        self.harness = bench
+        harness = CollectorHarness()
+        harness.inner = MemoryDatastore(self.mode, clock=harness.clock)
+        harness.store = harness.inner
+        harness.orchestrator.nodes = set(NODES)
+        harness.add_pool("four", "10.0.0.0/28")
+        harness.add_pool("six", "fd00::/125")
+        self.harness = harness
         self.live_owners: dict[str, LiveOwner] = {}
-        self.old_view: StoreView = bench.view()
+        self.old_view: StoreView = harness.view()
         self.containers = 0
 
     # --- who comes ---------------------------------------------------------------------------------------------------

@@ -152,9 +152,9 @@ class KilledFlowNode:
 
     def dies(self, life: ProcessLifetime, flow: Callable[[], object]) -> bool:
         """Run a flow in a process of its own; whether it died in it."""
-        bench = self.harness
-        bench.store, bench.dataplane.before_effect, bench.host.lock_wait = (
-            DyingStore(bench.memory, life),
+        harness = self.harness
+        harness.store, harness.dataplane.before_effect, harness.host.lock_wait = (
+            DyingStore(harness.memory, life),
             life.effect,
             life.require_alive,
         )
@@ -164,24 +164,24 @@ class KilledFlowNode:
         except ProcessDied:
             return True
         finally:
-            bench.store, bench.dataplane.before_effect, bench.host.lock_wait = (
-                bench.memory,
+            harness.store, harness.dataplane.before_effect, harness.host.lock_wait = (
+                harness.memory,
                 lambda _: None,
                 lambda: None,
             )
-            bench.host.held.clear()  # the kernel drops the lock with the process
+            harness.host.held.clear()  # the kernel drops the lock with the process
         return False
 
     def assert_only_the_other_is_left(self) -> None:
         """The other container's attachment is as it was, and there is no trace of the scenario's."""
-        bench = self.harness
-        bench.check(OTHER, self.unaffected_result, ipam=DUAL_STACK)
-        assert bench.allocations() == {ip.address: "net1.other" for ip in self.unaffected_result.ips}
-        assert bench.handles() == ["net1.other"]
-        assert [endpoint.spec.container_id for endpoint in bench.endpoints()] == ["other"]
-        assert bench.dataplane.names() == (self.unaffected_result.interfaces[0].name,)
-        assert len(bench.dataplane.host_routes()) == len(self.unaffected_result.ips)
-        assert bench.dataplane.names(self.container.netns) == ()
+        harness = self.harness
+        harness.check(OTHER, self.unaffected_result, ipam=DUAL_STACK)
+        assert harness.allocations() == {ip.address: "net1.other" for ip in self.unaffected_result.ips}
+        assert harness.handles() == ["net1.other"]
+        assert [endpoint.spec.container_id for endpoint in harness.endpoints()] == ["other"]
+        assert harness.dataplane.names() == (self.unaffected_result.interfaces[0].name,)
+        assert len(harness.dataplane.host_routes()) == len(self.unaffected_result.ips)
+        assert harness.dataplane.names(self.container.netns) == ()
 
 
 def every_death(
@@ -300,18 +300,18 @@ def test_netplug_ipam_dies_then_del(scenario: KilledFlowScenario, effects: int) 
 @given(SCENARIOS)
 def test_every_flow_runs_twice(scenario: KilledFlowScenario) -> None:
     node = KilledFlowNode(scenario)
-    bench, result = node.harness, node.add()
+    harness, result = node.harness, node.add()
     for _ in range(2):
-        stored = (bench.allocations(), bench.handles(), bench.endpoints(), bench.affinities())
+        stored = (harness.allocations(), harness.handles(), harness.endpoints(), harness.affinities())
         with pytest.raises(LinkExists):
             node.add()
-        bench.check(node.container, result, ipam=scenario.ipam)
-        bench.run("STATUS", node.container, Plugin.MAIN, ipam=scenario.ipam)
-        assert (bench.allocations(), bench.handles(), bench.endpoints(), bench.affinities()) == stored
+        harness.check(node.container, result, ipam=scenario.ipam)
+        harness.run("STATUS", node.container, Plugin.MAIN, ipam=scenario.ipam)
+        assert (harness.allocations(), harness.handles(), harness.endpoints(), harness.affinities()) == stored
     for flow in (node.delete, node.collect):
-        commits = bench.memory.calls.commits
+        commits = harness.memory.calls.commits
         flow()
         node.assert_only_the_other_is_left()
         flow()
         node.assert_only_the_other_is_left()
-        assert bench.memory.calls.commits <= commits + 1
+        assert harness.memory.calls.commits <= commits + 1

@@ -16,7 +16,7 @@ PASSWORD = "not-to-be-seen"  # noqa: S105  # planted, to be searched for
 
 
 @pytest.fixture
-def papers(tmp_path: Path) -> Certificates:
+def certificates(tmp_path: Path) -> Certificates:
     return issue_certificates(tmp_path)
 
 
@@ -35,35 +35,49 @@ def test_without_settings_there_is_nothing() -> None:
     assert Credentials(DatastoreSettings()).material() == TlsMaterial()
 
 
-def test_a_pair_and_roots_are_read_from_files(papers: Certificates) -> None:
-    given = settings(etcd_key_file=papers.key, etcd_cert_file=papers.certificate, etcd_ca_cert_file=papers.root)
+def test_a_pair_and_roots_are_read_from_files(certificates: Certificates) -> None:
+    given = settings(
+        etcd_key_file=certificates.key, etcd_cert_file=certificates.certificate, etcd_ca_cert_file=certificates.root
+    )
     assert Credentials(given).material() == TlsMaterial(
-        key=papers.key.read_bytes(), certificate=papers.certificate.read_bytes(), roots=papers.root.read_bytes()
+        key=certificates.key.read_bytes(),
+        certificate=certificates.certificate.read_bytes(),
+        roots=certificates.root.read_bytes(),
     )
 
 
-def test_roots_alone_are_enough(papers: Certificates) -> None:
-    assert Credentials(settings(etcd_ca_cert_file=papers.root)).material().roots == papers.root.read_bytes()
+def test_roots_alone_are_enough(certificates: Certificates) -> None:
+    assert Credentials(settings(etcd_ca_cert_file=certificates.root)).material().roots == certificates.root.read_bytes()
 
 
-def test_trap_27_several_roots_and_what_stands_between_them_for_people(papers: Certificates) -> None:
-    both = "# Käse\n".encode() + papers.other_root.read_bytes() + b"\nours:\n" + papers.root.read_bytes()
-    papers.root.write_bytes(both)
-    assert Credentials(settings(etcd_ca_cert_file=papers.root)).material().roots == both
+def test_trap_27_several_roots_and_what_stands_between_them_for_people(certificates: Certificates) -> None:
+    both = "# Käse\n".encode() + certificates.other_root.read_bytes() + b"\nours:\n" + certificates.root.read_bytes()
+    certificates.root.write_bytes(both)
+    assert Credentials(settings(etcd_ca_cert_file=certificates.root)).material().roots == both
 
 
-def test_s15_all_three_inline(papers: Certificates) -> None:
+def test_s15_all_three_inline(certificates: Certificates) -> None:
     inline = settings(
-        etcd_key=papers.key.read_text(), etcd_cert=papers.certificate.read_text(), etcd_ca_cert=papers.root.read_text()
+        etcd_key=certificates.key.read_text(),
+        etcd_cert=certificates.certificate.read_text(),
+        etcd_ca_cert=certificates.root.read_text(),
     )
     assert Credentials(inline).material() == TlsMaterial(
-        key=papers.key.read_bytes(), certificate=papers.certificate.read_bytes(), roots=papers.root.read_bytes()
+        key=certificates.key.read_bytes(),
+        certificate=certificates.certificate.read_bytes(),
+        roots=certificates.root.read_bytes(),
     )
 
 
 @pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
-def test_s15_a_file_that_is_missing_empty_or_something_else(name: str, papers: Certificates, tmp_path: Path) -> None:
-    files = {"etcd_key_file": papers.key, "etcd_cert_file": papers.certificate, "etcd_ca_cert_file": papers.root}
+def test_s15_a_file_that_is_missing_empty_or_something_else(
+    name: str, certificates: Certificates, tmp_path: Path
+) -> None:
+    files = {
+        "etcd_key_file": certificates.key,
+        "etcd_cert_file": certificates.certificate,
+        "etcd_ca_cert_file": certificates.root,
+    }
     path = tmp_path / "file"
     given = {**files, name: path}
     assert refused(**given) == f"{name}: '{path}' is not accepted; it cannot be read: No such file or directory"
@@ -73,31 +87,34 @@ def test_s15_a_file_that_is_missing_empty_or_something_else(name: str, papers: C
     assert refused(**given) == f"{name}: '{path}' is not accepted; it holds no PEM text"
 
 
-def test_s15_trap_26_a_key_without_its_certificate_and_the_other_way(papers: Certificates) -> None:
+def test_s15_trap_26_a_key_without_its_certificate_and_the_other_way(certificates: Certificates) -> None:
     ending = "is not accepted; a client has a key and a certificate: give both files, or neither"
-    assert refused(etcd_key_file=papers.key) == f"etcd_key_file: '{papers.key}' {ending}"
-    assert refused(etcd_cert_file=papers.certificate) == f"etcd_cert_file: '{papers.certificate}' {ending}"
+    assert refused(etcd_key_file=certificates.key) == f"etcd_key_file: '{certificates.key}' {ending}"
+    assert refused(etcd_cert_file=certificates.certificate) == f"etcd_cert_file: '{certificates.certificate}' {ending}"
     ending = "is not accepted; a client has a key and a certificate: give both, or neither"
-    assert refused(etcd_key=papers.key.read_text()) == f"etcd: 'inline key' {ending}"
-    assert refused(etcd_cert=papers.certificate.read_text()) == f"etcd: 'inline certificate' {ending}"
+    assert refused(etcd_key=certificates.key.read_text()) == f"etcd: 'inline key' {ending}"
+    assert refused(etcd_cert=certificates.certificate.read_text()) == f"etcd: 'inline certificate' {ending}"
 
 
-def test_s15_inline_texts_beside_files(papers: Certificates) -> None:
+def test_s15_inline_texts_beside_files(certificates: Certificates) -> None:
     text = "etcd: '…' is not accepted; Cannot mix inline certificate-key and certificate / key files"
-    assert refused(etcd_key="x", etcd_cert="y", etcd_key_file=papers.key, etcd_cert_file=papers.certificate) == text
-    assert refused(etcd_key="x", etcd_cert_file=papers.certificate) == text
-    assert refused(etcd_ca_cert="x", etcd_ca_cert_file=papers.root) == text
+    assert (
+        refused(etcd_key="x", etcd_cert="y", etcd_key_file=certificates.key, etcd_cert_file=certificates.certificate)
+        == text
+    )
+    assert refused(etcd_key="x", etcd_cert_file=certificates.certificate) == text
+    assert refused(etcd_ca_cert="x", etcd_ca_cert_file=certificates.root) == text
 
 
-def test_s15_texts_that_are_no_certificates(papers: Certificates, tmp_path: Path) -> None:
-    key, certificate = papers.key.read_text(), papers.certificate.read_text()
+def test_s15_texts_that_are_no_certificates(certificates: Certificates, tmp_path: Path) -> None:
+    key, certificate = certificates.key.read_text(), certificates.certificate.read_text()
     pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
     assert refused(etcd_key=key, etcd_cert="x") == f"etcd: 'inline key and certificate' {pair}"
-    assert refused(etcd_key=papers.other_key.read_text(), etcd_cert=certificate) == (
+    assert refused(etcd_key=certificates.other_key.read_text(), etcd_cert=certificate) == (
         f"etcd: 'inline key and certificate' {pair}"
     )
-    assert refused(etcd_key_file=papers.other_key, etcd_cert_file=papers.certificate) == (
-        f"etcd_cert_file: '{papers.certificate}' {pair}"
+    assert refused(etcd_key_file=certificates.other_key, etcd_cert_file=certificates.certificate) == (
+        f"etcd_cert_file: '{certificates.certificate}' {pair}"
     )
     assert refused(etcd_ca_cert="x") == "etcd: 'inline CA certificate' is not accepted; it must hold PEM certificates"
     broken = tmp_path / "broken"
@@ -107,67 +124,72 @@ def test_s15_texts_that_are_no_certificates(papers: Certificates, tmp_path: Path
     )
 
 
-def test_s15_a_key_and_a_certificate_that_changed_places(papers: Certificates, tmp_path: Path) -> None:
+def test_s15_a_key_and_a_certificate_that_changed_places(certificates: Certificates, tmp_path: Path) -> None:
     """OpenSSL takes them from one text in any order; gRPC would not, and say so at every call."""
-    assert refused(etcd_key_file=papers.certificate, etcd_cert_file=papers.key) == (
-        f"etcd_key_file: '{papers.certificate}' is not accepted; it holds no private key"
+    assert refused(etcd_key_file=certificates.certificate, etcd_cert_file=certificates.key) == (
+        f"etcd_key_file: '{certificates.certificate}' is not accepted; it holds no private key"
     )
-    assert refused(etcd_key_file=papers.key, etcd_cert_file=papers.other_key) == (
-        f"etcd_cert_file: '{papers.other_key}' is not accepted; it holds no certificate"
+    assert refused(etcd_key_file=certificates.key, etcd_cert_file=certificates.other_key) == (
+        f"etcd_cert_file: '{certificates.other_key}' is not accepted; it holds no certificate"
     )
-    assert refused(etcd_ca_cert_file=papers.key) == (
-        f"etcd_ca_cert_file: '{papers.key}' is not accepted; it holds no certificate"
+    assert refused(etcd_ca_cert_file=certificates.key) == (
+        f"etcd_ca_cert_file: '{certificates.key}' is not accepted; it holds no certificate"
     )
     ending = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
-    assert refused(etcd_key=papers.certificate.read_text(), etcd_cert=papers.key.read_text()) == (
+    assert refused(etcd_key=certificates.certificate.read_text(), etcd_cert=certificates.key.read_text()) == (
         f"etcd: 'inline key and certificate' {ending}"
     )
 
 
-def test_one_file_may_hold_both(papers: Certificates, tmp_path: Path) -> None:
+def test_one_file_may_hold_both(certificates: Certificates, tmp_path: Path) -> None:
     """Each is taken from its own setting: another key beside the certificate changes nothing."""
     both = tmp_path / "both"
-    both.write_bytes(papers.key.read_bytes() + papers.certificate.read_bytes())
+    both.write_bytes(certificates.key.read_bytes() + certificates.certificate.read_bytes())
     assert Credentials(settings(etcd_key_file=both, etcd_cert_file=both)).material().key == both.read_bytes()
-    both.write_bytes(papers.other_key.read_bytes() + papers.certificate.read_bytes())
+    both.write_bytes(certificates.other_key.read_bytes() + certificates.certificate.read_bytes())
     assert (
-        Credentials(settings(etcd_key_file=papers.key, etcd_cert_file=both)).material().key == papers.key.read_bytes()
+        Credentials(settings(etcd_key_file=certificates.key, etcd_cert_file=both)).material().key
+        == certificates.key.read_bytes()
     )
 
 
 @pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
-def test_s15_a_path_that_no_file_can_have(name: str, papers: Certificates) -> None:
-    files = {"etcd_key_file": papers.key, "etcd_cert_file": papers.certificate, "etcd_ca_cert_file": papers.root}
+def test_s15_a_path_that_no_file_can_have(name: str, certificates: Certificates) -> None:
+    files = {
+        "etcd_key_file": certificates.key,
+        "etcd_cert_file": certificates.certificate,
+        "etcd_ca_cert_file": certificates.root,
+    }
     assert refused(**{**files, name: "a\0b"}) == (
         f"{name}: 'a\\x00b' is not accepted; it cannot be read: embedded null byte"
     )
 
 
-def test_files_are_read_again_when_they_change(papers: Certificates) -> None:
-    credentials = Credentials(settings(etcd_ca_cert_file=papers.root))
+def test_files_are_read_again_when_they_change(certificates: Certificates) -> None:
+    credentials = Credentials(settings(etcd_ca_cert_file=certificates.root))
     before = credentials.material()
     assert credentials.material() is before
-    replace(papers.root, papers.other_root.read_bytes())
+    replace(certificates.root, certificates.other_root.read_bytes())
     after = credentials.material()
-    assert after.roots == papers.other_root.read_bytes()
+    assert after.roots == certificates.other_root.read_bytes()
     assert credentials.material() is after
 
 
-def test_half_a_rotation_leaves_what_was_read_before_in_use(papers: Certificates) -> None:
+def test_half_a_rotation_leaves_what_was_read_before_in_use(certificates: Certificates) -> None:
     """The key is new and the certificate still old: at the next call the other half may be there."""
-    credentials = Credentials(settings(etcd_key_file=papers.key, etcd_cert_file=papers.certificate))
-    before, key = credentials.material(), papers.key.read_bytes()
-    replace(papers.key, papers.other_key.read_bytes())
+    credentials = Credentials(settings(etcd_key_file=certificates.key, etcd_cert_file=certificates.certificate))
+    before, key = credentials.material(), certificates.key.read_bytes()
+    replace(certificates.key, certificates.other_key.read_bytes())
     assert credentials.material() is before
-    papers.key.unlink()
+    certificates.key.unlink()
     assert credentials.material() is before
-    replace(papers.key, key)
+    replace(certificates.key, key)
     assert credentials.material() == before
 
 
-def test_s15_an_inline_text_that_no_bytes_stand_for_is_refused(papers: Certificates) -> None:
+def test_s15_an_inline_text_that_no_bytes_stand_for_is_refused(certificates: Certificates) -> None:
     """As JSON can bring one: half of a pair of surrogates."""
-    key, certificate = papers.key.read_text(), papers.certificate.read_text()
+    key, certificate = certificates.key.read_text(), certificates.certificate.read_text()
     pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
     assert refused(etcd_key="\ud800", etcd_cert=certificate) == f"etcd: 'inline key and certificate' {pair}"
     assert refused(etcd_key=key, etcd_cert=f"\ud800{certificate[5:]}") == f"etcd: 'inline key and certificate' {pair}"
@@ -193,16 +215,16 @@ def test_a_user_counts_only_with_a_password() -> None:
     assert Credentials(settings(etcd_password=PASSWORD)).password == ""
 
 
-def test_d14_nothing_secret_is_shown(papers: Certificates) -> None:
+def test_d14_nothing_secret_is_shown(certificates: Certificates) -> None:
     given = settings(
-        etcd_key=papers.key.read_text(),
-        etcd_cert=papers.certificate.read_text(),
+        etcd_key=certificates.key.read_text(),
+        etcd_cert=certificates.certificate.read_text(),
         etcd_username="u",
         etcd_password=PASSWORD,
     )
     credentials = Credentials(given)
     shown = f"{given!r} {credentials!r} {credentials.material()!r}"
-    for secret in (PASSWORD, papers.key.read_text().splitlines()[1], "PRIVATE"):
+    for secret in (PASSWORD, certificates.key.read_text().splitlines()[1], "PRIVATE"):
         assert secret not in shown
 
 
