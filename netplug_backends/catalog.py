@@ -1,4 +1,8 @@
-"""Built-in backend names and the modules that offer their hooks: a static table, so that an ADD scans nothing."""
+"""The names of netplug's own backends and the modules of their hooks.
+
+It is a static table, so that an ADD does not read the entry points of all installed packages. A test holds it and the
+entry points in ``pyproject.toml`` to each other.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Addresses and prefixes of both families, on integers, with one code path.
 
-Everything above this module speaks of :class:`Address`, :class:`Prefix` and :data:`Ordinal`; the two families
-differ only in the traits table below. Text is parsed and printed here and nowhere else; no list of a range is
-ever built, so a /64 costs what a /24 costs.
+The two families differ only in the table of traits below. Only this module parses and prints addresses and prefixes.
+It never builds a list of a range, so a /64 costs as much as a /24.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ class Family(enum.IntEnum):
 
     @property
     def default_block_length(self) -> int:
-        """Prefix length of a pool's blocks where the pool names none: 26 or 122."""
+        """Prefix length of the blocks of a pool that does not set one: 26 or 122."""
         return _DEFAULT_BLOCK[self]
 
     @property
     def block_lengths(self) -> tuple[int, int]:
-        """Shortest and longest prefix length a block may have: 20 to 32, or 116 to 128."""
+        """Shortest and longest prefix length that a block may have: 20 and 32, or 116 and 128."""
         return _BLOCK_LENGTHS[self]
 
     def __str__(self) -> str:
         return f"IPv{self.value}"
 
 
-# The traits table: every difference between the families.
+# The table of traits: every difference between the families.
 _WIDTH = {Family.IPV4: 32, Family.IPV6: 128}
 _DEFAULT_BLOCK = {Family.IPV4: 26, Family.IPV6: 122}
 _BLOCK_LENGTHS = {Family.IPV4: (20, 32), Family.IPV6: (116, 128)}
@@ -76,11 +75,11 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address a text names; ``::ffff:10.0.0.1`` is the IPv4 address 10.0.0.1.
+        """The address that a text names; ``::ffff:10.0.0.1`` is the IPv4 address 10.0.0.1.
 
         Raises:
-            ValueError: not a bare address (masks, zones, leading zeros and spaces are refused).
-            InvalidArgument: not a text.
+            ValueError: it is not an address alone (masks, zones, leading zeros and spaces are refused).
+            InvalidArgument: it is not a text.
         """
         require_type("Address.parse", text, str, "a text such as 10.0.0.1 is expected")
         try:
@@ -101,7 +100,7 @@ class Address:
 
     @property
     def host_prefix(self) -> Prefix:
-        """The prefix that holds just this address: /32 or /128."""
+        """The prefix of this address alone: /32 or /128."""
         return Prefix(self.family, self.value, self.family.width)
 
     def __int__(self) -> int:
@@ -113,7 +112,7 @@ class Address:
 
 @frozen(order=True)
 class Prefix:
-    """A range of addresses whose first ``length`` bits are those of ``base``; no host bits are set in it.
+    """The addresses whose first ``length`` bits are those of ``base``, which has no host bits set.
 
     ``in`` takes an address, a prefix or the text of either; a text that is neither is an InvalidArgument. Iteration
     yields every address, the lowest first. ``len`` is ``size`` where Python's limit for lengths allows it.
@@ -135,11 +134,11 @@ class Prefix:
 
     @classmethod
     def parse(cls, text: str) -> Prefix:
-        """The prefix a text names; a bare address means /32 or /128.
+        """The prefix that a text names; an address without a length means /32 or /128.
 
         Raises:
-            ValueError: not a prefix, or one with host bits set (the message names the prefix that was meant).
-            InvalidArgument: not a text.
+            ValueError: it is not a prefix, or has host bits set (the text then names the prefix without them).
+            InvalidArgument: it is not a text.
         """
         address, length = _address_and_length(text)
         prefix = cls.at(address, length)
@@ -149,10 +148,10 @@ class Prefix:
 
     @classmethod
     def enclosing(cls, text: str) -> Prefix:
-        """The prefix that ``address/length`` lies in, host bits cleared.
+        """The prefix of ``address/length``, with the host bits cleared.
 
         Raises:
-            ValueError: not an address with a length.
+            ValueError: it is not an address with a length.
         """
         return cls.at(*_address_and_length(text))
 
@@ -164,7 +163,7 @@ class Prefix:
 
     @property
     def size(self) -> int:
-        """How many addresses it holds."""
+        """How many addresses it has."""
         return 1 << (self.family.width - self.length)
 
     @property
@@ -178,15 +177,15 @@ class Prefix:
         return Address(self.family, self.base + self.size - 1)
 
     def nth(self, offset: int) -> Address:
-        """The address at an offset from the first one; the caller keeps it below ``size``."""
+        """The address at an offset from the first one. The caller checks that the offset is below ``size``."""
         return Address(self.family, self.base + offset)
 
     def offset(self, address: Address) -> int:
-        """How far an address of this prefix lies from the first one."""
+        """The offset of an address of this prefix from the first one."""
         return address.value - self.base
 
     def contains(self, address: Address) -> bool:
-        """Whether the address lies in it; never for the other family."""
+        """Whether the address lies in it; an address of the other family does not."""
         return address.family is self.family and 0 <= address.value - self.base < self.size
 
     def covers(self, other: Prefix) -> bool:
@@ -195,15 +194,15 @@ class Prefix:
         return is_longer and 0 <= other.base - self.base < self.size
 
     def overlaps(self, other: Prefix) -> bool:
-        """Whether some address lies in both."""
+        """Whether an address lies in both."""
         return self.covers(other) or other.covers(self)
 
     def subprefix_count(self, length: int) -> int:
-        """How many prefixes of a length it is made of; ``length`` is at least its own."""
+        """How many prefixes of a length it has; ``length`` is at least its own."""
         return 1 << (length - self.length)
 
     def subprefix(self, index: int, length: int) -> Prefix:
-        """The prefix of a length at a position in it, the lowest first."""
+        """The prefix of a length at a position in it; position 0 is the lowest."""
         return Prefix(self.family, self.base + (index << (self.family.width - length)), length)
 
     def __contains__(self, other: object) -> bool:
@@ -222,7 +221,7 @@ class Prefix:
     def __len__(self) -> int:
         return self.size
 
-    def __bool__(self) -> bool:  # a prefix is never empty, and the length of a wide one is none that Python takes
+    def __bool__(self) -> bool:  # Python would call __len__, which fails for a wide prefix
         return True
 
     def __str__(self) -> str:
@@ -243,7 +242,7 @@ def _address_and_length(text: str) -> tuple[Address, int]:
     if not slash:
         return address, address.family.width
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_LENGTH
-    # An IPv4 address in IPv6 spelling would need its length translated; nobody means that.
+    # An IPv4 address in IPv6 notation would need another length, so it is refused.
     is_mapped = address.family is Family.IPV4 and ":" in bare
     if not is_number or int(digits) > address.family.width or is_mapped:
         raise ValueError(f"{text!r} is not a CIDR")

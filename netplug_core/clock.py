@@ -1,8 +1,8 @@
-"""The only time the core knows: a clock that is handed in, deadlines on it, and the pace of retries.
+"""Clocks, deadlines, and the waits between the attempts of a loop.
 
-Wall time is integer nanoseconds since the epoch (block sequence numbers begin with it); waiting is measured on a
-monotonic clock in seconds. Nothing here reads the machine's clock: ``netplug_backends.host`` has the real one,
-``netplug_core.testing`` one that tests move by hand.
+Wall-clock time is in integer nanoseconds since the epoch, because the sequence number of a new block is made of it.
+Waiting is measured in seconds on a monotonic clock. The core never reads the machine's clock: callers pass one.
+``netplug_backends.host`` has the real one, ``netplug_core.testing`` has one that tests move by hand.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ SECOND_NS = 1_000_000_000
 
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_IN_UTC = _EPOCH.replace(tzinfo=None)  # its text names no zone
+_EPOCH_IN_UTC = _EPOCH.replace(tzinfo=None)  # without a zone, so that its text has none
 _EARLIEST_S = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _SECOND
 _LATEST_S = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _SECOND
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now_ns(self) -> int:
         """Wall-clock time: nanoseconds since 1970-01-01 UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; only differences mean something."""
+        """Seconds on a clock that never goes back. Only differences are meaningful."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Clock(Protocol):
 
 @frozen
 class Deadline:
-    """A moment by which a call must have ended, whatever it is made of."""
+    """The moment by which a call must have ended. Everything that the call does shares it."""
 
     clock: Clock
     at: float
@@ -61,7 +61,7 @@ class Deadline:
 
     @property
     def has_passed(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether no time is left."""
         return self.clock.monotonic() >= self.at
 
     def capped(self, seconds: float) -> Deadline:
@@ -71,10 +71,10 @@ class Deadline:
 
 @frozen(kw_only=True)
 class Pace:
-    """How one loop waits between attempts: until a deadline, ever longer, with full jitter.
+    """How a loop waits between its attempts: exponential backoff with full jitter, until a deadline.
 
-    ``chance`` returns a number in [0, 1); the wait before attempt *n* is ``chance() * min(longest, first * 2**n)``.
-    Without jitter, writers that collided once collide again.
+    ``chance`` returns a number in [0, 1). The wait before attempt *n* is ``chance() * min(longest, first * 2**n)``.
+    Without jitter, writers that collided once would collide again.
     """
 
     clock: Clock
@@ -84,17 +84,17 @@ class Pace:
     longest_s: float = 0.5
 
     def wait(self, attempt: int) -> None:
-        """Wait before the next attempt; ``attempt`` counts those that failed so far, from 1."""
+        """Wait before the next attempt. ``attempt`` is the number of attempts that have failed."""
         ceiling = min(self.longest_s, self.first_s * 2.0 ** min(attempt, 16))
         self.clock.sleep(min(self.chance() * ceiling, self.deadline.remaining_s))
 
 
 def format_time(time_ns: int) -> str:
-    """RFC 3339 text of a wall-clock time, in UTC and whole seconds: ``2026-08-20T10:00:00Z``."""
+    """The RFC 3339 text of a wall-clock time, in UTC and whole seconds: ``2026-08-20T10:00:00Z``."""
     return _text(time_ns // SECOND_NS)
 
 
-@lru_cache(maxsize=1024)  # one second has one text, however many addresses remember it
+@lru_cache(maxsize=1024)  # many addresses store a time of the same second
 def _text(seconds: int) -> str:
     return (_EPOCH_IN_UTC + timedelta(seconds=seconds)).isoformat() + "Z"
 
@@ -103,7 +103,7 @@ def parse_time(text: str) -> int:
     """Nanoseconds since the epoch of an RFC 3339 text; fractions of a second are dropped.
 
     Raises:
-        ValueError: not such a text.
+        ValueError: it is not such a text.
     """
     try:
         parsed = datetime.fromisoformat(text)
@@ -112,6 +112,6 @@ def parse_time(text: str) -> int:
     if parsed.tzinfo is None:
         raise ValueError(f"{text!r} is not an RFC 3339 time: it names no zone")
     seconds = (parsed - _EPOCH) // _SECOND
-    if not _EARLIEST_S <= seconds <= _LATEST_S:  # its zone moves it out of the years 1 to 9999
+    if not _EARLIEST_S <= seconds <= _LATEST_S:  # in UTC it is not in the years 1 to 9999
         raise ValueError(f"{text!r} is not an RFC 3339 time")
     return seconds * SECOND_NS

@@ -1,4 +1,7 @@
-"""This machine: its clock, its name, its small files and its locks. Opened by ``netplug_cli.wiring.backends``."""
+"""This machine: its clock, its name, small files, locks between processes, and random identifiers.
+
+``netplug_cli.wiring`` makes one for each process, and ``hookimpls`` offers its clock to ``netplug_core.open``.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ __all__ = ["HostMachine", "SystemClock"]
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The clocks of this machine."""
 
     def now_ns(self) -> int:
         """Wall-clock time: nanoseconds since 1970-01-01 UTC."""
         return time.time_ns()
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds on a clock that never goes back. Only differences are meaningful."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -28,17 +31,17 @@ class SystemClock:
 
 
 class HostMachine:
-    """What flows need of this machine."""
+    """The name, files and locks of this machine, as flows need them."""
 
     def host_name(self) -> str:
-        """The machine's own name, as the kernel has it."""
+        """The machine's name in the kernel."""
         return os.uname().nodename
 
     def find_text(self, path: str) -> str | None:
-        """The content of a small file; None when there is none.
+        """The content of a small file; None if it does not exist.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: it exists and cannot be read.
         """
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -48,7 +51,7 @@ class HostMachine:
 
     @contextmanager
     def lock(self, path: str) -> Iterator[None]:
-        """Hold an exclusive lock on a file; the kernel drops it with the process, however that ends.
+        """Hold an exclusive lock on a file. The kernel releases it when the process ends.
 
         Raises:
             OSError: the file cannot be opened.
@@ -62,7 +65,7 @@ class HostMachine:
             os.close(descriptor)
 
     def new_uid(self) -> str:
-        """A fresh random UUID (RFC 9562, version 4)."""
+        """A new random UUID (RFC 9562, version 4)."""
         digits = bytearray(os.urandom(16))
         digits[6] = digits[6] & 0x0F | 0x40
         digits[8] = digits[8] & 0x3F | 0x80

@@ -19,43 +19,43 @@ from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
 
 CLOCK = ManualClock()
-ENTRIES = [(sort, name) for sort, names in CATALOG.items() for name in names]
+ENTRIES = [(interface, name) for interface, names in CATALOG.items() for name in names]
 MODULES = sorted({module for names in CATALOG.values() for module in names.values()})
 
 
-def say_nothing(level: Level, message: str, /, **fields: object) -> None:
-    """A log for whom nothing matters."""
+def ignore_line(level: Level, message: str, /, **fields: object) -> None:
+    """A log that writes nothing."""
 
 
-def opened(sort: str, name: str, settings: DatastoreSettings) -> AbstractContextManager[object]:
+def open_backend(interface: str, name: str, settings: DatastoreSettings) -> AbstractContextManager[object]:
     registry = Registry(CATALOG)
-    if sort == "datastore":
+    if interface == "datastore":
         return registry.open_datastore(name, settings, CLOCK)
-    if sort == "dataplane":
-        return registry.open_dataplane(name, CLOCK, say_nothing)
-    if sort == "orchestrator":
+    if interface == "dataplane":
+        return registry.open_dataplane(name, CLOCK, ignore_line)
+    if interface == "orchestrator":
         return registry.open_orchestrator(name, settings, CLOCK)
-    if sort == "host":
+    if interface == "host":
         return registry.open_host(name)
     with registry.open_datastore("memory", settings, CLOCK) as store:
         return registry.open_ipam(name, IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5))
 
 
-@pytest.mark.parametrize("sort,name", ENTRIES)
-def test_a_name_opens(sort: str, name: str, tmp_path: Path) -> None:
-    with opened(sort, name, DatastoreSettings(sqlite_path=str(tmp_path / "netplug.db"))) as backend:
+@pytest.mark.parametrize("interface,name", ENTRIES)
+def test_a_name_opens(interface: str, name: str, tmp_path: Path) -> None:
+    with open_backend(interface, name, DatastoreSettings(sqlite_path=str(tmp_path / "netplug.db"))) as backend:
         assert backend is not None
-    assert list(tmp_path.iterdir()) == [], "nothing is made before the first call"
+    assert list(tmp_path.iterdir()) == [], "nothing is created before the first call"
 
 
-@pytest.mark.parametrize("sort,name", ENTRIES)
-def test_a_module_answers_to_its_own_name_only(sort: str, name: str) -> None:
-    module = importlib.import_module(CATALOG[sort][name])
-    hook = getattr(module, f"netplug_open_{sort}")
-    given = {"settings": DatastoreSettings(), "clock": CLOCK, "log": say_nothing, "context": None}
+@pytest.mark.parametrize("interface,name", ENTRIES)
+def test_a_module_answers_to_its_own_name_only(interface: str, name: str) -> None:
+    module = importlib.import_module(CATALOG[interface][name])
+    hook = getattr(module, f"netplug_open_{interface}")
+    given = {"settings": DatastoreSettings(), "clock": CLOCK, "log": ignore_line, "context": None}
     wanted = hook.__code__.co_varnames[1 : hook.__code__.co_argcount]
     assert cast("object", hook("another", **{key: given[key] for key in wanted})) is None
-    assert f"netplug_open_{sort}" in module.__all__
+    assert f"netplug_open_{interface}" in module.__all__
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -1,4 +1,4 @@
-"""What is an address and a prefix, what is refused in which words, and the arithmetic of both families."""
+"""Addresses and prefixes of both families: parsing, errors and arithmetic."""
 
 import re
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def test_the_families_differ_in_four_traits(
     ("::", Family.IPV6, 0, "::"),
     ("::ffff:10.0.0.1", Family.IPV4, 0x0A000001, "10.0.0.1"),
 ])  # fmt: skip
-def test_an_address_is_read_in_any_spelling_and_printed_in_one(
+def test_an_address_is_parsed_in_any_form_and_printed_in_one(
     text: str, family: Family, value: int, canonical: str
 ) -> None:
     address = Address.parse(text)
@@ -43,22 +43,22 @@ def test_an_address_is_read_in_any_spelling_and_printed_in_one(
 @pytest.mark.parametrize(
     "text", ["", "10.0.0.1/32", " 10.0.0.1", "010.0.0.1", "10.0.0.256", "10.0.0", "fd00::1::", "x"]
 )
-def test_what_is_no_address_is_named(text: str) -> None:
+def test_a_text_that_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is not an IP address$"):
         Address.parse(text)
 
 
-def test_a_zone_is_no_part_of_an_address() -> None:
+def test_an_address_with_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="'fe80::1%eth0' is not an IP address: a zone is not allowed"):
         Address.parse("fe80::1%eth0")
 
 
-def test_addresses_travel_as_bytes_of_their_family() -> None:
+def test_an_address_packs_into_the_bytes_of_its_family() -> None:
     assert Address.parse("10.0.0.1").packed == b"\x0a\x00\x00\x01"
     assert Address.parse("fd00::1").packed == b"\xfd" + bytes(14) + b"\x01"
 
 
-def test_the_narrowest_prefix_of_an_address_holds_just_it() -> None:
+def test_the_host_prefix_of_an_address_has_the_longest_length() -> None:
     assert str(Address.parse("10.0.0.1").host_prefix) == "10.0.0.1/32"
     assert str(Address.parse("fd00::1").host_prefix) == "fd00::1/128"
 
@@ -71,11 +71,11 @@ def test_the_narrowest_prefix_of_an_address_holds_just_it() -> None:
     ("0.0.0.0/0", "0.0.0.0/0"),
     ("::/0", "::/0"),
 ])  # fmt: skip
-def test_a_prefix_is_read_in_any_spelling_and_printed_in_one(text: str, canonical: str) -> None:
+def test_a_prefix_is_parsed_in_any_form_and_printed_in_one(text: str, canonical: str) -> None:
     assert str(Prefix.parse(text)) == canonical
 
 
-def test_host_bits_are_refused_and_the_prefix_that_was_meant_is_named() -> None:
+def test_host_bits_are_refused_and_the_prefix_without_them_is_named() -> None:
     text = "'10.0.0.1/24' has host bits set; 10.0.0.0/24 is the prefix that holds it"
     with pytest.raises(ValueError, match=re.escape(text)):
         Prefix.parse("10.0.0.1/24")
@@ -83,17 +83,17 @@ def test_host_bits_are_refused_and_the_prefix_that_was_meant_is_named() -> None:
 
 
 @pytest.mark.parametrize("length", ["", "33", "-1", "+8", "x", "\u0663", "255.255.255.0", "24/1", "1" * 5000])
-def test_what_is_no_length_is_refused(length: str) -> None:
+def test_a_wrong_length_is_refused(length: str) -> None:
     with pytest.raises(ValueError, match=r"^'10\.0\.0\.0/.*' is not a CIDR$"):
         Prefix.parse(f"10.0.0.0/{length}")
 
 
-def test_ipv4_in_the_spelling_of_ipv6_has_no_length() -> None:
+def test_an_ipv4_prefix_in_ipv6_notation_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'::ffff:10\.0\.0\.0/104' is not a CIDR"):
         Prefix.parse("::ffff:10.0.0.0/104")
 
 
-def test_a_prefix_without_an_address_says_so() -> None:
+def test_a_prefix_without_an_address_is_refused() -> None:
     with pytest.raises(ValueError, match="'main' is not an IP address"):
         Prefix.parse("main/24")
 
@@ -105,7 +105,7 @@ def test_a_prefix_without_an_address_says_so() -> None:
     ("fd00::/64", "fd00::", "fd00::ffff:ffff:ffff:ffff", 2**64),
     ("ffff::/16", "ffff::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 2**112),
 ])  # fmt: skip
-def test_a_prefix_has_two_ends(text: str, first: str, last: str, size: int) -> None:
+def test_a_prefix_has_a_first_and_a_last_address(text: str, first: str, last: str, size: int) -> None:
     prefix = Prefix.parse(text)
     assert (str(prefix.first), str(prefix.last), prefix.size) == (first, last, size)
     assert prefix.nth(size - 1) == prefix.last
@@ -130,7 +130,7 @@ def test_contains_covers_and_overlaps_never_mix_families() -> None:
     assert not wide.overlaps(other)
 
 
-def test_a_prefix_is_made_of_parts_without_a_list_of_them() -> None:
+def test_subprefixes_are_computed_without_a_list_of_them() -> None:
     pool = Prefix.parse("fd00::/64")
     assert pool.subprefix_count(122) == 2**58
     assert str(pool.subprefix(0, 122)) == "fd00::/122"

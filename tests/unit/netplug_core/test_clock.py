@@ -1,4 +1,4 @@
-"""Deadlines, the pace of retries, and the one spelling of stored times."""
+"""Deadlines, waits between attempts, and the one format of stored times."""
 
 import re
 
@@ -10,7 +10,7 @@ from netplug_core.testing.clock import ManualClock
 TEN = 1_787_220_000 * 10**9  # 2026-08-20T10:00:00Z
 
 
-def test_a_deadline_runs_out_and_stays_so() -> None:
+def test_a_deadline_that_has_passed_stays_passed() -> None:
     clock = ManualClock()
     deadline = Deadline.after(clock, 2.0)
     assert (deadline.remaining_s, deadline.has_passed) == (2.0, False)
@@ -58,7 +58,7 @@ def test_times_are_written_in_utc_and_whole_seconds() -> None:
 @pytest.mark.parametrize("text", [
     "2026-08-20T10:00:00Z", "2026-08-20T12:00:00+02:00", "2026-08-20T10:00:00.999999Z", "2026-08-20T10:00:00+00:00",
 ])  # fmt: skip
-def test_any_zone_and_fraction_is_read(text: str) -> None:
+def test_any_zone_and_fraction_is_parsed(text: str) -> None:
     assert parse_time(text) == TEN
 
 
@@ -72,12 +72,12 @@ def test_times_before_the_epoch_and_of_early_years_keep_their_text() -> None:
     "", "yesterday", "2026-13-01T00:00:00Z", "2026-08-20 10:00:01 +0000 UTC",
     "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00",
 ])  # fmt: skip
-def test_what_is_no_time_is_named(text: str) -> None:
+def test_a_text_that_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is not an RFC 3339 time$"):
         parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["2026-08-20T10:00:00", "2026-08-20"])
-def test_a_time_without_a_zone_could_be_any(text: str) -> None:
+def test_a_time_without_a_zone_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an RFC 3339 time: it names no zone"):
         parse_time(text)

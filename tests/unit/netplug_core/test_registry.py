@@ -1,4 +1,4 @@
-"""Names to backends: the catalog first, entry points only for what it lacks; an unknown name is told the known ones."""
+"""Names to backends: the catalog first, then entry points; the error about an unknown name lists the known names."""
 
 import sys
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ SETTINGS = DatastoreSettings()
 CLOCK = ManualClock()
 
 FOREIGN = '''
-"""A backend of somebody else."""
+"""A backend that is not netplug's."""
 
 from contextlib import nullcontext
 
@@ -57,8 +57,8 @@ def context_of(store: Datastore) -> IPAMContext:
     return IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5)
 
 
-def say_nothing(level: Level, message: str, /, **fields: object) -> None:
-    """A log for whom nothing matters."""
+def ignore_line(level: Level, message: str, /, **fields: object) -> None:
+    """A log that writes nothing."""
 
 
 @contextmanager
@@ -82,14 +82,14 @@ def test_the_catalogs_backends_open() -> None:
     with (
         registry.open_datastore("memory", SETTINGS, CLOCK) as store,
         registry.open_ipam("netplug-ipam", context_of(store)) as ipam,
-        registry.open_dataplane("memory", CLOCK, say_nothing) as dataplane,
+        registry.open_dataplane("memory", CLOCK, ignore_line) as dataplane,
     ):
         assert store.description.name == "memory"
         assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
         assert dataplane.find(Link(namespace="/n", name="eth0", host_name="h")) is InterfacePresence.NAMESPACE_GONE
 
 
-def test_the_orchestrator_opens_and_asks_nothing_yet() -> None:
+def test_an_orchestrator_opens_without_a_request() -> None:
     registry = Registry(CATALOG)
     with registry.open_orchestrator("kubernetes", SETTINGS, CLOCK) as orchestrator:
         assert callable(orchestrator.find_pod)
@@ -127,7 +127,7 @@ def test_a_name_of_the_catalog_scans_nothing() -> None:
     scanned: list[object] = []
 
     class Finder:
-        """Is asked by every scan for distributions."""
+        """A path finder that every scan for distributions calls."""
 
         @staticmethod
         def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -150,24 +150,24 @@ def test_a_name_of_the_catalog_scans_nothing() -> None:
         sys.meta_path.remove(Finder)
 
 
-def test_check_24_an_unknown_datastore_is_told_the_registered_ones() -> None:
+def test_check_24_the_error_about_an_unknown_datastore_lists_the_registered_names() -> None:
     with pytest.raises(ConfigurationError) as refusal:
         Registry(CATALOG).open_datastore("foo", SETTINGS, CLOCK)
     assert refusal.value.code == 7
     assert str(refusal.value) == "datastore_type: 'foo' is not accepted; registered: memory, silent, sqlite"
 
 
-def test_unknown_ipam_and_dataplane_are_told_theirs() -> None:
+def test_the_errors_about_an_unknown_ipam_and_dataplane_list_theirs() -> None:
     registry = Registry(CATALOG)
     with registry.open_datastore("memory", SETTINGS, CLOCK) as store, pytest.raises(ConfigurationError) as refusal:
         registry.open_ipam("foo", context_of(store))
     assert str(refusal.value) == "ipam.type: 'foo' is not accepted; registered: netplug-ipam, wrong"
     with pytest.raises(ConfigurationError) as refusal:
-        registry.open_dataplane("foo", CLOCK, say_nothing)
+        registry.open_dataplane("foo", CLOCK, ignore_line)
     assert str(refusal.value) == "dataplane_options.type: 'foo' is not accepted; registered: memory"
 
 
-def test_a_backend_that_does_not_know_its_name_is_refused() -> None:
+def test_a_backend_whose_hook_returns_none_is_refused() -> None:
     registry = Registry(CATALOG)
     with pytest.raises(ConfigurationError, match=r"^datastore_type: 'silent' is not accepted; registered: memory, "):
         registry.open_datastore("silent", SETTINGS, CLOCK)
