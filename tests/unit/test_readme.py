@@ -25,12 +25,3 @@ def test_the_library_example_prints_what_the_readme_says(tmp_path: Path) -> None
 def test_the_library_example_is_short_enough_to_read() -> None:
     (example,) = blocks("python")
     assert len([line for line in example.splitlines() if line.strip()]) <= 15
-
-
-def test_the_example_of_the_testing_page_is_a_whole_test_module(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "testing.md").read_text(), re.DOTALL)
-    file = tmp_path / "test_example.py"
-    file.write_text(example)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(file)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert "1 passed" in ran.stdout, ran.stdout

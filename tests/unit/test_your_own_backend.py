@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_the_example_passes_the_conformance_suite(project: Path) -> None:
     ran = run(project, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "tests")
     assert re.search(r"^\d+ passed", ran.stdout, re.MULTILINE), ran.stdout
     assert ran.returncode == 0
+
+
+def test_the_example_without_its_lock_fails_as_the_page_says(project: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(project, broken)
+    store = broken / "netplug_journal" / "store.py"
+    text = store.read_text()
+    assert text.count("fcntl.flock(file, how | fcntl.LOCK_NB)") == 1
+    store.write_text(text.replace("fcntl.flock(file, how | fcntl.LOCK_NB)", "None"))
+    ran = run(
+        broken,
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        ".",
+        "-k",
+        "runTest and Conf",
+    )
+    assert re.search(r"[234] of 4 threads created it: Fruit\(green/apple\); a commit must judge and write", ran.stdout)
+    assert ran.returncode == 1
 
 
 def test_the_example_does_what_the_page_shows(project: Path) -> None:
