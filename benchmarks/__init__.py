@@ -1,5 +1,6 @@
-"""Measurements of netplug beside something else: ``python -m benchmarks``.
+"""Benchmarks of netplug beside a reference: ``python -m benchmarks``.
 
-``attach`` is ADD and DEL beside other plugins, process by process (``measure``); ``blocks`` the JSON, the changes and
-the memory of blocks. A new one is a module with ``measure(rounds)`` and a line in the table of ``__main__``.
+``attach`` measures ADD and DEL beside other plugins, ``blocks`` the JSON, the changes and the memory of blocks,
+``cluster`` assignments in a cluster that fills up. ``measure`` runs and measures a process. A new benchmark is a module
+with ``measure(rounds)`` and a line in the table of ``__main__``.
 """

@@ -1,7 +1,7 @@
-"""Every benchmark, or those that are named: ``python -m benchmarks [NAME ...]``.
+"""Runs every benchmark, or those that are named: ``python -m benchmarks [NAME ...]``.
 
-Each is a module with ``measure(rounds)``, which prints what it finds and raises ``SystemExit`` where it cannot. They
-print ratios to something measured in the same run, since milliseconds mean little on another machine.
+Each is a module with ``measure(rounds)``, which prints its result, or raises ``SystemExit`` if it cannot run. The
+benchmarks print ratios to a reference that is measured in the same run, because milliseconds depend on the machine.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ BENCHMARKS = {
 
 
 def main() -> int:
-    """Measure and print; the exit status of the process."""
+    """Measure and print; return the exit status of the process."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all without one")
     parser.add_argument("-n", "--rounds", type=int, default=40, help="measured rounds (default 40)")
-    given = parser.parse_args()
-    unknown = [name for name in given.names if name not in BENCHMARKS]
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark is named {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     problems = 0
-    for name in given.names or BENCHMARKS:
+    for name in arguments.names or BENCHMARKS:
         print(f"\n{name}: {BENCHMARKS[name]}\n", flush=True)
         try:
-            import_module(f"benchmarks.{name}").measure(given.rounds)
+            import_module(f"benchmarks.{name}").measure(arguments.rounds)
         except SystemExit as refusal:
             print(refusal, file=sys.stderr)
             problems += 1

@@ -1,8 +1,9 @@
 """ADD and DEL of netplug on every datastore beside ``ptp`` with ``host-local``, interleaved round by round.
 
 Run as root; everything happens in network and mount namespaces of its own, which end with the process. Each datastore
-is that of a lab (``netplugctl lab up``), with servers in its node's namespace. A further row for each is a process that
-only imports the libraries that the configuration names: what Python itself asks for. Then many pods come at once.
+is that of a lab (``netplugctl lab up``), with servers in its node's namespace. For each datastore, another row measures
+a process that only imports the libraries of the configuration: the part of the time that Python itself needs. At the
+end many pods are attached at once.
 """
 
 from __future__ import annotations

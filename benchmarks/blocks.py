@@ -1,6 +1,6 @@
-"""Blocks beside plain JSON: to read and write them, to change them, and what they weigh.
+"""Blocks beside plain JSON: the time to read, write and change them, and their memory.
 
-The block has 64 addresses, of which 40 are held by pods with the owners that a cluster's pods have.
+The block has 64 addresses. 40 of them are held by pods, with the attributes that pods of a cluster have.
 """
 
 from __future__ import annotations

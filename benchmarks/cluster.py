@@ -1,9 +1,9 @@
-"""A cluster that fills up: what an assignment costs at 500, 2,000 and 5,000 nodes, and how long a block is sought.
+"""A cluster that fills up: the CPU time of an assignment at 500, 2,000 and 5,000 nodes, and of a search for a block.
 
-It runs the block allocator over the memory store, so the allocator is measured and no network. CPU is told in
-microseconds and, since those mean little on another machine, in times of what plain JSON takes to read and write a
-block of 40 pods, measured in turns with it. Each size has a process of its own: ``python -m benchmarks.cluster NODES``
-prints what it found as JSON.
+It runs the block IPAM over the memory store, so the allocator is measured without a network. CPU time is printed in
+microseconds and, because those depend on the machine, as a multiple of the time that plain JSON takes to read and write
+a block of 40 pods; both are measured in turns. Each size runs in a process of its own:
+``python -m benchmarks.cluster NODES`` prints its result as JSON.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def _measure_in_process(nodes: int) -> ClusterCost:
 
 @define
 class _AllocatorCluster:
-    """A store with one pool, and an allocator for each node as a resident process there has it.
+    """A store with one pool, and an IPAM with a cache for each node, as in a resident process.
 
-    Nobody watches, so the store keeps no changes; a process knows its node's name once.
+    Nothing watches the store, so it keeps no changes.
     """
 
     pool: Prefix
@@ -119,24 +119,24 @@ class _AllocatorCluster:
     def __attrs_post_init__(self) -> None:
         pool = IPPool.for_prefix(self.pool, name="main")
         self.store.commit((Create(pool.key, pool),), deadline=_DEADLINE)
-        passing = frozenset((HANDLE,))
+        uncached_kinds = frozenset((HANDLE,))
         self.names.extend(f"node-{node}" for node in range(self.nodes))
         self.ipams.extend(
-            self.ipam(DatastoreCache.for_datastore(self.store, clock=_CLOCK, uncached_kinds=passing))
+            self.ipam(DatastoreCache.for_datastore(self.store, clock=_CLOCK, uncached_kinds=uncached_kinds))
             for _node in range(self.nodes)
         )
 
-    def ipam(self, warm: DatastoreCache | None) -> BlockIPAM:
-        """An allocator, with or without a memory."""
-        return BlockIPAM(datastore=self.store, clock=_CLOCK, chance=random.random, cache=warm)
+    def ipam(self, cache: DatastoreCache | None) -> BlockIPAM:
+        """An IPAM, with or without a cache."""
+        return BlockIPAM(datastore=self.store, clock=_CLOCK, chance=random.random, cache=cache)
 
     def assign(self, ipams: Iterable[BlockIPAM], pod: int) -> None:
-        """Give a pod of every node its address."""
+        """Assign an address to a pod of every node."""
         for node, (name, ipam) in enumerate(zip(self.names, ipams, strict=True)):
             ipam.assign(_request(node, pod, name=name, family=self.pool.family), NO_ENDPOINT, deadline=_DEADLINE)
 
     def release(self, pod: int) -> None:
-        """Take it back."""
+        """Release the addresses of a pod of every node."""
         for node, ipam in enumerate(self.ipams):
             ipam.release(ReleaseRequest(handle=_handle(node, pod)), NO_ENDPOINT, deadline=_DEADLINE)
 

@@ -1,4 +1,4 @@
-"""One process, measured from outside, and many of them, summed up."""
+"""Measures processes from outside, and summarizes many samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ProcessSample", "ProcessSeries", "format_report", "run"]
 
 @frozen(kw_only=True)
 class ProcessSample:
-    """What one process took: seconds on the clock, seconds of CPU (its own and its children's), and how it ended."""
+    """The cost of one process in wall-clock and CPU seconds (with its children's), its exit status and its output."""
 
     wall_s: float
     cpu_s: float
@@ -33,30 +33,30 @@ class ProcessSeries:
     samples: list[ProcessSample] = field(factory=list)
 
     def wall_ms(self) -> float:
-        """The median on the clock."""
+        """The median of wall-clock time."""
         return median(sample.wall_s for sample in self.samples) * 1e3
 
     def cpu_ms(self) -> float:
-        """The median of CPU."""
+        """The median of CPU time."""
         return median(sample.cpu_s for sample in self.samples) * 1e3
 
     def p95_ms(self) -> float:
-        """The slowest of twenty, on the clock."""
+        """The 95th percentile of wall-clock time."""
         return quantiles((sample.wall_s for sample in self.samples), n=20)[-1] * 1e3
 
 
 def run(command: Sequence[str], stdin: bytes, environ: Mapping[str, str]) -> ProcessSample:
     """Run a process to its end, as a runtime would."""
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
-        given.write(stdin)
-        given.seek(0)
+    with tempfile.TemporaryFile() as stdin_file, tempfile.TemporaryFile() as output_file:
+        stdin_file.write(stdin)
+        stdin_file.seek(0)
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdin=given, stdout=printed, stderr=printed, env=dict(environ))
+        process = subprocess.Popen(command, stdin=stdin_file, stdout=output_file, stderr=output_file, env=dict(environ))
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
-        printed.seek(0)
-        output = printed.read().decode(errors="replace")
+        output_file.seek(0)
+        output = output_file.read().decode(errors="replace")
     return ProcessSample(wall_s=wall, cpu_s=usage.ru_utime + usage.ru_stime, status=process.returncode, output=output)
 
 

@@ -1,8 +1,8 @@
-"""Where log lines go: standard error always, and a file when one is configured (spec 2.1).
+"""Writes log lines to standard error, and to a file if one is configured.
 
-A line is ``2026-01-02 03:04:05.678 [INFO][4711] cni-plugin: message key="value"``, fields sorted, one write for each
-record; what could end a value or a line is escaped in values. The log is never the reason for a failure: a file that
-cannot be written is said once on standard error.
+A line has the form ``2026-01-02 03:04:05.678 [INFO][4711] cni-plugin: message key="value"``, with sorted fields. Each
+line is one write. Characters that could end a value or a line are escaped. The log never makes a call fail: a file that
+cannot be written is reported once on standard error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ORDER = (Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR)
 class Logger:
     """Writes log lines of one process; a :class:`netplug_core.log.Log`.
 
-    It starts on standard error at INFO, until ``configure`` says what the configuration wants.
+    It writes to standard error at INFO until ``configure`` sets level and file.
     """
 
     def __init__(self, component: str) -> None:
@@ -50,7 +50,7 @@ class Logger:
         if _ORDER.index(level) < _ORDER.index(self._level):
             return
         line = self._format_line(level, message, fields).encode("utf-8", "backslashreplace")
-        # Closed before we started, its number may by now belong to a file of ours.
+        # If it was closed before this process started, its number may belong to another file.
         if sys.stderr is not None:
             self._write(sys.stderr.fileno(), line)
         if self._file >= 0:
@@ -67,5 +67,5 @@ class Logger:
         try:
             os.write(descriptor, line)
         except OSError:
-            # A full disk or a closed standard error: there is nowhere left to say so.
+            # A full disk or a closed standard error: the error cannot be reported.
             self._file = -1 if descriptor == self._file else self._file

@@ -23,7 +23,7 @@ def render_manifests() -> Iterator[tuple[str, str]]:
 
 
 def render_documents(*documents: object) -> str:
-    """YAML documents, told apart as people expect."""
+    """YAML documents, separated by ``---``."""
     return HEAD + yaml.safe_dump_all(documents, sort_keys=False, width=120, explicit_start=True)
 
 

@@ -1,7 +1,7 @@
-"""Judge a mutation pass: what became of the mutants of each module, and which survivors nobody has argued for.
+"""Reports a mutation run: the mutants of each module, and the survivors that the page of accepted ones does not have.
 
-``nox -s mutation`` calls it in the folder where mutmut ran, with the page that has the arguments. A survivor is known
-by its function and the lines that it changes, not by mutmut's number, which moves with every edit above it.
+``nox -s mutation`` calls it in the folder where mutmut ran, with that page. A survivor is identified by its function
+and the lines that it changes, because the number that mutmut gives it changes with every edit above it.
 """
 
 import re

@@ -24,13 +24,13 @@ def global_options(*, is_hidden: bool) -> list[click.Parameter]:
     """The options that every command takes; the help of a command does not repeat them."""
     option = partial(click.Option, expose_value=False, callback=remember_option, hidden=is_hidden)
     return [
-        option(["-c", "--config"], metavar="FILE", help="The tool's configuration, in place of the usual file."),
-        option(["--context"], metavar="NAME", help="The context of the kubeconfig, where it is not the current one."),
+        option(["-c", "--config"], metavar="FILE", help="The tool's configuration, in place of the default file."),
+        option(["--context"], metavar="NAME", help="The context of the kubeconfig, in place of the current one."),
         option(
             ["-l", "--log-level"],
             type=click.Choice(_LEVELS, case_sensitive=False),
-            help="How much to say: from info on which datastore it is, with debug every call to it.  [default: panic]",
+            help="How much to print: info shows which datastore is used, debug every call to it.  [default: panic]",
             metavar="LEVEL",
         ),
-        option(["--allow-version-mismatch"], is_flag=True, help="Go on though the cluster runs a newer release."),
+        option(["--allow-version-mismatch"], is_flag=True, help="Continue if the cluster runs a newer release."),
     ]

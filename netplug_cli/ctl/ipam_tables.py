@@ -1,4 +1,4 @@
-"""Pools, blocks and addresses as lines; ``commands.ipam`` prints them."""
+"""Tables of pools, blocks and addresses, for ``ipam show`` and the status of a lab."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[
 
 
 def pool_lines(usages: Iterable[PoolUsage]) -> list[str]:
-    """The table of pools; where there are several of a family, their total too."""
+    """The table of pools, with the total of each family that has several pools."""
     shown = list(usages)
     rows: list[tuple[str, ...]] = [
         (usage.name, str(usage.prefix), format_count(usage.capacity), *_count_columns(usage, usage.capacity))
@@ -62,8 +62,8 @@ def block_lines(usages: Iterable[BlockUsage]) -> list[str]:
 
 
 def allocation_line(allocation: Allocation) -> str:
-    """One address that is not free: its handle (``-`` for none), and what is known of its owner as name=value."""
-    # One blank between words and no padding: a line changes only when its own address does.
+    """The line of an address in use: its handle (``-`` for none), and the attributes of its owner as name=value."""
+    # Without padding, so that a line changes only if its own address does.
     attribute = allocation.attribute
     words = [
         str(allocation.address),
@@ -79,19 +79,19 @@ def borrowed_lines(borrowed: Iterable[BorrowedAddress]) -> list[str]:
     """The table of borrowed addresses."""
     rows = (
         (
-            str(loan.allocation.address),
-            loan.node,
-            str(loan.block.prefix),
-            loan.block.owner.removeprefix("host:"),
-            *_owner_columns(loan.allocation.attribute),
+            str(address.allocation.address),
+            address.node,
+            str(address.block.prefix),
+            address.block.owner.removeprefix("host:"),
+            *_owner_columns(address.allocation.attribute),
         )
-        for loan in borrowed
+        for address in borrowed
     )
     return format_columns(("IP", "BORROWING-NODE", "BLOCK", "BLOCK OWNER", "TYPE", "ALLOCATED-TO"), rows)
 
 
 def configuration_lines(spec: IPAMConfigurationSpec) -> list[str]:
-    """The table of the rules of assignment."""
+    """The table of the IPAM configuration."""
     rows = [
         ("StrictAffinity", format_bool(spec.is_affinity_strict)),
         ("AutoAllocateBlocks", format_bool(spec.may_auto_allocate_blocks)),
@@ -104,7 +104,7 @@ def configuration_lines(spec: IPAMConfigurationSpec) -> list[str]:
 
 
 def address_lines(state: AddressState) -> list[str]:
-    """What is known of one address."""
+    """The lines about one address."""
     address, allocation = state.holder.address, state.holder.allocation
     if allocation is None:
         reservations = ", ".join(f"IPReservation({name})" for name in state.reserved_by)
@@ -147,7 +147,7 @@ def _count_columns(usage: PoolUsage | BlockUsage, capacity: int) -> tuple[str, .
 
 
 def _owner_columns(attribute: Attribute) -> tuple[str, str]:
-    """What sort of thing has an address, and which one."""
+    """The type of an address's owner, and its name."""
     pod, namespace = attribute.owner_value("pod"), attribute.owner_value("namespace")
     service, container = attribute.owner_value("service"), attribute.owner_value("container")
     if pod:
@@ -164,7 +164,7 @@ def _indent_pairs(pairs: Pairs) -> list[str]:
 
 
 def _quoted(value: str) -> str:
-    # Quoted where it would not stay one word.
+    # Quoted if it would not be one word.
     return value if value and not any(char.isspace() or char == '"' for char in value) else json.dumps(value)
 
 

@@ -27,7 +27,7 @@ _COMMANDS = {
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
     "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
     "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine."),
-    "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Look into address assignment, and set its rules."),
+    "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show and configure IP address management."),
     "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
     "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),
@@ -35,7 +35,7 @@ _COMMANDS = {
     "simulate": (
         "netplug_cli.ctl.commands.simulate",
         "simulate",
-        "Try how pools would hold out with nodes and pods that are made up.",
+        "Simulate how pools serve generated nodes and pods.",
     ),
     "uninstall": ("netplug_cli.ctl.commands.install", "uninstall", "Take netplug off a machine."),
     "validate": (
@@ -83,9 +83,9 @@ def _addglobal_options(command: click.Command) -> None:
 def netplugctl() -> None:
     """Work with netplug: its pools, its addresses, and its place on this machine.
 
-    The datastore is chosen by a configuration file, /etc/netplug/netplugctl.cfg unless --config names another. Where
-    there is none the environment counts: DATASTORE_TYPE, ETCD_ENDPOINTS, KUBECONFIG, SQLITE_PATH and their like. The
-    options below may stand after a command, too.
+    The datastore is set in a configuration file, /etc/netplug/netplugctl.cfg unless --config names another. If the file
+    does not exist, these variables are used: DATASTORE_TYPE, ETCD_ENDPOINTS, KUBECONFIG, SQLITE_PATH and more. The
+    options below may also follow a command.
     """
 
 

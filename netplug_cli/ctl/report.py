@@ -1,4 +1,4 @@
-"""What the verbs that change things say: a line for each document, a summary, and the exit status."""
+"""The output of verbs that change resources: a line for each document, a summary, and the exit status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ChangeReport", "Verb"]
 
 
 class Verb(enum.Enum):
-    """A verb; its value is what was done when it succeeded."""
+    """A verb; its value is the past participle."""
 
     APPLY = "applied"
     CREATE = "created"
@@ -34,7 +34,7 @@ class Verb(enum.Enum):
 
 @define
 class ChangeReport:
-    """What one run of a verb did so far. Lines of success go out at once, the rest waits for what it all comes to."""
+    """The results of one run of a verb. Successes are printed at once, failures with the summary."""
 
     verb: Verb
     _kinds: set[str] = Factory(set)
@@ -42,7 +42,7 @@ class ChangeReport:
     _failures: list[tuple[str, NetplugError]] = Factory(list)
 
     def add_success(self, outcome: Outcome) -> None:
-        """One document was dealt with."""
+        """Print the outcome of a document."""
         self._success_count += 1
         click.echo(f"{outcome.key} {outcome.effect.value}")
         for warning in outcome.warnings:
@@ -50,9 +50,9 @@ class ChangeReport:
 
     @contextmanager
     def collect_errors(self, kind: str, source: str = "") -> Iterator[None]:
-        """Deal with one document; an error in it is noted and ends just this one.
+        """Collect the error of one document, so that the next ones are still processed.
 
-        ``where`` is the place it stood, empty for the command line.
+        ``source`` is the place of the document, empty for the command line.
         """
         self._kinds.add(kind)
         try:
@@ -61,7 +61,7 @@ class ChangeReport:
             self._failures.append((f"{source}: " if source else "", error))
 
     def print_summary(self) -> int:
-        """Say what it all came to; the exit status."""
+        """Print the summary; return the exit status."""
         done, failed, past = self._success_count, len(self._failures), self.verb.value
         kind = f"'{next(iter(self._kinds))}' " if len(self._kinds) == 1 else ""
         if not failed:

@@ -1,4 +1,4 @@
-"""Values as lines of aligned columns: which columns each kind has, narrow and wide. Prints nothing itself."""
+"""The tables of resources: which columns each kind has, narrow and wide."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
 def format_resources(
     kind: ResourceKind, resources: Iterable[Resource], width: Width, *, leading_columns: Sequence[str] = ()
 ) -> list[str]:
-    """The table of some resources of one kind; ``first`` are more columns to put in front."""
+    """The table of some resources of one kind; ``leading_columns`` are put in front."""
     headers = (*leading_columns, *_HEADERS[kind.name][width])
     found = (_cells(resource) for resource in resources)
     return format_columns(headers, ([cells[header] for header in headers] for cells in found))

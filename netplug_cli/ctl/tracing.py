@@ -1,6 +1,6 @@
-"""What the tool does, for whoever wants to know (``--log-level``): where it looks, and what it asks a store.
+"""Prints which datastore is used and every call to it, as ``--log-level`` selects.
 
-Keys are told, values never: a line may end up in anybody's terminal.
+Keys are printed, values never: they may be secret.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["TraceLevel", "TracedDatastore"]
 
 
 class TraceLevel(enum.Enum):
-    """How much is told: nothing, which store is used, or every call to it too."""
+    """What is printed: nothing, which datastore is used, or every call to it too."""
 
     OFF = "off"
     STORE = "store"
@@ -28,20 +28,20 @@ class TraceLevel(enum.Enum):
 
     @classmethod
     def of_level(cls, level: str) -> TraceLevel:
-        """What a log level asks for."""
+        """The trace level of a log level."""
         return {"info": cls.STORE, "debug": cls.CALLS}.get(level.lower(), cls.OFF)
 
 
 @frozen
 class TracedDatastore:
-    """A store whose calls are told, each once it has ended."""
+    """A datastore that prints each of its calls when it has ended."""
 
     inner: Datastore
     clock: Clock
 
     @property
     def description(self) -> DatastoreDescription:
-        """The store's own."""
+        """The description of the store."""
         return self.inner.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:

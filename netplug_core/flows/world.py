@@ -1,4 +1,8 @@
-"""The opened interfaces a flow acts through, as one value; ``netplug_cli.wiring`` opens it, tests build their own."""
+"""The opened interfaces that a flow acts through, one bundle per role.
+
+``netplug_cli.wiring`` opens them. A flow takes the narrowest: the CNI commands take ``CNIWorld``; a flow of the tool
+needs a datastore and a pace only, and takes those.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +21,25 @@ __all__ = ["CNIWorld", "Host"]
 
 
 class Host(Protocol):
-    """This machine, as far as flows need it."""
+    """The machine that the flow runs on."""
 
     def host_name(self) -> str:
         """The machine's own name."""
         ...
 
     def find_text(self, path: str) -> str | None:
-        """The content of a small file; None when there is none.
+        """The content of a small file; None if it does not exist.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: it exists and cannot be read.
         """
         ...
 
     def lock(self, path: str) -> AbstractContextManager[None]:
-        """Hold the host's lock of that name; wait for it.
+        """Hold the lock file at a path until the context ends; wait for other holders.
 
         Raises:
-            OSError: it cannot be taken at all (no right, no directory).
+            OSError: it cannot be locked (no right, no directory).
         """
         ...
 
@@ -46,7 +50,7 @@ class Host(Protocol):
 
 @frozen(kw_only=True)
 class CNIWorld:
-    """What a CNI command acts through."""
+    """The interfaces of a CNI command."""
 
     datastore: Datastore
     ipam: IPAM

@@ -30,7 +30,7 @@ _MAX_REFUSED_RETRIES = 16
 
 
 def _ignore(_event: SimulatedCall | StepSample) -> None:
-    """The observer of a simulation that nobody watches."""
+    """The observer that ignores every event."""
 
 
 def simulate(scenario: Scenario, store: Datastore, clock: Clock, *, observe: Observer = _ignore) -> SimulationResult:

@@ -1,4 +1,4 @@
-"""``label`` and ``patch``: parts of one resource, changed in what is stored at that moment."""
+"""``label`` and ``patch``: change parts of one stored resource."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class _LabelOptions(TypedDict):
 @click.argument("name")
 @click.argument("assignment", metavar="LABEL=TEXT|LABEL")
 @_NAMESPACE
-@click.option("--overwrite", "may_overwrite", is_flag=True, help="Give a label that is there another text.")
+@click.option("--overwrite", "may_overwrite", is_flag=True, help="Change the text of an existing label.")
 @click.option("--remove", "is_removal", is_flag=True, help="Remove the LABEL.")
 @click.pass_context
 def label(context: click.Context, kind: str, name: str, assignment: str, **options: Unpack[_LabelOptions]) -> int:
-    """Give the resource of a KIND and a NAME a label, or take one from it."""
+    """Set a label of the resource with a KIND and a NAME, or remove one."""
     is_removal = options["is_removal"]
     label_name, equals, text = assignment.partition("=")
     if not label_name or bool(equals) is is_removal:
@@ -72,19 +72,17 @@ def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: st
 @click.command()
 @click.argument("kind")
 @click.argument("name")
-@click.option(
-    "-p", "--patch", "changes", required=True, metavar="JSON", callback=_parse_patch, help="What is to change."
-)
+@click.option("-p", "--patch", "changes", required=True, metavar="JSON", callback=_parse_patch, help="The merge patch.")
 @click.option(
     "-t", "--type", type=click.Choice(["strategic", "merge"]), default="merge", expose_value=False,
-    help="How lists are met; both replace them whole.",
+    help="Both types replace lists as a whole.",
 )  # fmt: skip
 @_NAMESPACE
 @click.pass_context
 def patch(context: click.Context, kind: str, name: str, changes: Mapping[str, object], namespace: str) -> int:
-    """Change parts of the resource of a KIND and a NAME by a merge patch (RFC 7396).
+    """Change parts of the resource with a KIND and a NAME by a merge patch (RFC 7396).
 
-    The patch may have labels, annotations and parts of the spec; what it does not name stays as it is.
+    The patch may have labels, annotations and parts of the spec; everything else stays as it is.
     """
     row = parse_kind(kind, "patch")
     (key,) = parse_keys(row, [name], namespace)

@@ -58,7 +58,12 @@ class _GetRequest:
 @click.option("-o", "--output", type=click.Choice(["ps", "wide", "yaml", "json"]), default="ps", show_default=True)
 @click.option("-n", "--namespace", metavar="NS", help="The namespace, for kinds that have one.")
 @click.option("-A", "-a", "--all-namespaces", "namespace", flag_value=_ALL_NAMESPACES, help="Every namespace.")
-@click.option("--export", "is_export", is_flag=True, help="Of one that is named: leave out what is only its own here.")
+@click.option(
+    "--export",
+    "is_export",
+    is_flag=True,
+    help="Leave out fields that belong to this cluster, of a resource that is named.",
+)
 @click.pass_context
 def get(context: click.Context, kind: str, names: tuple[str, ...], **options: Unpack[_GetOptions]) -> int:
     """Show resources: all of a KIND, those with some NAMEs, or those of some files."""

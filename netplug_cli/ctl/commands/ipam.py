@@ -1,4 +1,4 @@
-"""``ipam show``: how full the pools are, and who has which address; ``ipam configure``: the rules of assignment."""
+"""``ipam show``: the utilization of pools, and who holds which address; ``ipam configure``: the IPAM configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _parse_address(text: str) -> Address:
 
 @click.group()
 def ipam() -> None:
-    """Look into address assignment, and set its rules."""
+    """Show and configure IP address management."""
 
 
 @ipam.command(short_help="Show how full pools are, and who has which address.")
@@ -36,7 +36,7 @@ def ipam() -> None:
     "--show-blocks", "shows_blocks", is_flag=True, help="Show each block too, then a line for each address held."
 )
 @click.option("--show-borrowed", "shows_borrowed", is_flag=True, help="Show the addresses that nodes borrow instead.")
-@click.option("--show-configuration", "shows_configuration", is_flag=True, help="Show the rules of assignment instead.")
+@click.option("--show-configuration", "shows_configuration", is_flag=True, help="Show the IPAM configuration instead.")
 @click.option("--ip", "address", type=_parse_address, metavar="ADDRESS", help="Say who has one address instead.")
 @click.pass_context
 def show(
@@ -53,10 +53,10 @@ def show(
     With --show-blocks a line for each address that is held follows: the address, its handle (- for none), and what is
     known of its owner as name=value.
     """
-    questions = (bool(pools) or shows_blocks, shows_borrowed, shows_configuration, address is not None)
-    if sum(questions) > 1:
+    selections = (bool(pools) or shows_blocks, shows_borrowed, shows_configuration, address is not None)
+    if sum(selections) > 1:
         raise click.UsageError(
-            "Ask one thing at a time: pools and --show-blocks, --show-borrowed, --show-configuration, or --ip."
+            "Use only one of these at a time: pools and --show-blocks, --show-borrowed, --show-configuration, or --ip."
         )
     session = session_of(context)
     if address is not None:
@@ -72,25 +72,29 @@ def show(
     return 0
 
 
-@ipam.command(short_help="Set rules of address assignment.")
+@ipam.command(short_help="Change the IPAM configuration.")
 @click.option("--strictaffinity", "is_affinity_strict", type=bool, help="Whether a node may use its own blocks only.")
 @click.option(
     "--max-blocks-per-host",
     "max_blocks",
     type=click.IntRange(0),
     metavar="N",
-    help="How many blocks a node may claim; 0: no rule.",
+    help="How many blocks a node may claim; 0: no limit.",
 )
 @click.option(
-    "--ip-cooldown-seconds", "cooldown_s", type=click.IntRange(0), metavar="N", help="How long released addresses rest."
+    "--ip-cooldown-seconds",
+    "cooldown_s",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The cooldown: how long a released address is not assigned again.",
 )
 @click.pass_context
 def configure(
     context: click.Context, *, is_affinity_strict: bool | None, max_blocks: int | None, cooldown_s: int | None
 ) -> int:
-    """Set rules of address assignment; those that are not given stay as they are."""
+    """Change the IPAM configuration; settings that are not given stay as they are."""
     if is_affinity_strict is None and max_blocks is None and cooldown_s is None:
-        raise click.UsageError("Give at least one rule to set.")
+        raise click.UsageError("Give at least one setting.")
 
     def change(spec: IPAMConfigurationSpec) -> IPAMConfigurationSpec:
         return evolve(

@@ -42,7 +42,7 @@ def create(context: click.Context, files: tuple[str, ...]) -> int:
 @FILES
 @click.pass_context
 def apply(context: click.Context, files: tuple[str, ...]) -> int:
-    """Create the resources of some files, or give stored ones the labels, annotations and spec that stand there."""
+    """Create the resources of some files, or change the labels, annotations and specs of stored ones."""
     session = session_of(context)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
@@ -55,7 +55,7 @@ def apply(context: click.Context, files: tuple[str, ...]) -> int:
 @FILES
 @click.pass_context
 def replace(context: click.Context, files: tuple[str, ...]) -> int:
-    """Give stored resources the labels, annotations and spec that stand in some files; create none."""
+    """Change the labels, annotations and specs of stored resources to those of some files; create none."""
     session = session_of(context)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
@@ -91,9 +91,9 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
 
 @click.command()
 @FILES
-@click.option("--skip-empty", "may_be_empty", is_flag=True, help="Files that hold nothing are fine.")
+@click.option("--skip-empty", "may_be_empty", is_flag=True, help="Accept files without resources.")
 def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
-    """Hold the resources of some files against every rule that needs no datastore, and ask none."""
+    """Check the resources of some files against every rule that needs no datastore."""
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = require_manifests(files, may_be_empty=may_be_empty)

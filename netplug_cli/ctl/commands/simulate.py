@@ -1,4 +1,4 @@
-"""``simulate``: how pools would hold out with so many nodes and pods. It needs no datastore and changes none."""
+"""``simulate``: how pools serve a number of nodes and pods. It uses no datastore."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _SimulateOptions(TypedDict):
     multiple=True,
     type=parse_node_group,
     metavar="COUNT[:LABEL=VALUE,...]",
-    help="So many nodes, beside those of files; again for nodes with other labels.",
+    help="A number of nodes, beside those of files; can be repeated for nodes with other labels.",
 )
 @click.option("--pods-per-node", type=click.IntRange(1), required=True, metavar="N", help="Pods for each node.")
 @click.option(
@@ -105,7 +105,11 @@ class _SimulateOptions(TypedDict):
     help="Pods replaced in every step.",
 )
 @click.option(
-    "--lifetime", "lifetime_s", type=parse_duration, metavar="TIME", help="When a pod is replaced in any case."
+    "--lifetime",
+    "lifetime_s",
+    type=parse_duration,
+    metavar="TIME",
+    help="The longest that a pod runs before it is replaced.",
 )
 @click.option(
     "--placement",
@@ -114,12 +118,14 @@ class _SimulateOptions(TypedDict):
     show_default=True,
     help="Where a new pod goes: to a node with few, to any, or to the first with room.",
 )
-@click.option("--namespace-labels", type=parse_labels, metavar="LABEL=VALUE,...", help="Those of the pods' namespace.")
+@click.option(
+    "--namespace-labels", type=parse_labels, metavar="LABEL=VALUE,...", help="The labels of the pods' namespace."
+)
 @click.option(
     "--resident",
     "is_resident",
     is_flag=True,
-    help="Count datastore calls of a process that stays on each node, not of one for each call.",
+    help="Count the datastore calls of a resident process on each node, not of a process for each call.",
 )
 @click.option(
     "--step", "step_s", type=parse_duration, default="1m", metavar="TIME", show_default=True, help="One step."
@@ -128,21 +134,23 @@ class _SimulateOptions(TypedDict):
     "--steps",
     type=click.IntRange(1, _MAX_STEPS),
     metavar="N",
-    help=f"How many steps to look at.  [default: {_DEFAULT_STEPS}]",
+    help=f"How many steps to simulate.  [default: {_DEFAULT_STEPS}]",
 )
-@click.option("--duration", "duration_s", type=parse_duration, metavar="TIME", help="The same as a time.")
-@click.option("--seed", type=int, default=1, metavar="N", show_default=True, help="Another one: other coincidences.")
+@click.option(
+    "--duration", "duration_s", type=parse_duration, metavar="TIME", help="The simulated time, in place of --steps."
+)
+@click.option("--seed", type=int, default=1, metavar="N", show_default=True, help="The seed of all random choices.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option(
     "--plot", type=click.Path(dir_okay=False), metavar="FILE.svg", help="Draw fill and borrowing into a file, too."
 )  # fmt: skip
 @click.pass_context
 def simulate(context: click.Context, **options: Unpack[_SimulateOptions]) -> int:
-    """Try how pools would hold out: nodes and pods are made up, addresses are assigned as in production.
+    """Simulate how pools serve generated nodes and pods; addresses are assigned as in production.
 
-    Says whether every pod gets an address, when nodes begin to borrow from each other and how much, when a pool is
-    full, and how many blocks nodes take. Nothing is asked or changed in any cluster, and the same command line always
-    has the same answer. TIME is a duration such as 90s, 5m, 1h30m or 2d.
+    Prints whether every pod gets an address, when nodes begin to borrow from each other and how much, when a pool is
+    full, and how many blocks nodes take. No cluster is read or changed, and the same command line always has the same
+    result. TIME is a duration such as 90s, 5m, 1h30m or 2d.
     """
     scenario, session = _make_scenario(options), session_of(context)
     began_s = session.clock.monotonic()

@@ -1,4 +1,4 @@
-"""Shares over time as a picture of text; ``svg`` draws the same values. Nothing here knows where they come from."""
+"""Charts of shares over time, and their rendering as text; ``svg`` renders the same charts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL_CELL = "#"
 
 @frozen(kw_only=True)
 class ChartSeries:
-    """One value at each of a plot's times: a share from 0 to 1. The only line of a chart needs no name."""
+    """A share from 0 to 1 for each time of a plot. The only series of a chart needs no name."""
 
     values: tuple[float, ...]
     name: str = ""
@@ -28,7 +28,7 @@ class ChartSeries:
 
 @frozen(kw_only=True)
 class Chart:
-    """Some lines with one axis, which ends at ``ceiling``."""
+    """Series with one axis, which ends at ``maximum``."""
 
     title: str
     series: tuple[ChartSeries, ...]
@@ -37,7 +37,7 @@ class Chart:
 
 @frozen(kw_only=True)
 class Plot:
-    """Charts over the same times (seconds from the beginning, ascending); ``marks`` are moments with a name."""
+    """Charts over the same times (seconds from the beginning, ascending); ``markers`` are times with a name."""
 
     title: str
     times: tuple[int, ...]
@@ -46,9 +46,9 @@ class Plot:
 
 
 def axis_maximum(values: Sequence[float]) -> float:
-    """Where an axis ends that is to show some shares well."""
+    """The end of an axis that fits some shares."""
     highest = max(values)
-    return next((ceiling for ceiling in _AXIS_MAXIMA if highest <= ceiling), 1.0)
+    return next((maximum for maximum in _AXIS_MAXIMA if highest <= maximum), 1.0)
 
 
 def format_axis_percent(share: float) -> str:
@@ -57,14 +57,14 @@ def format_axis_percent(share: float) -> str:
 
 
 def render_text(plot: Plot) -> list[str]:
-    """A plot in plain characters: for each line of its charts columns that stand on an axis of time."""
+    """A plot in plain characters: a column chart over time for each series."""
     lines: list[str] = []
     for chart in plot.charts:
-        for line in chart.series:
-            title = f"{chart.title}: {line.name}" if line.name else chart.title
-            highest, least = max(line.values), _MIN_SHOWN_SHARE * chart.maximum
+        for series in chart.series:
+            title = f"{chart.title}: {series.name}" if series.name else chart.title
+            highest, least = max(series.values), _MIN_SHOWN_SHARE * chart.maximum
             if highest >= least:
-                lines.extend(("", title, *_columns(line.values, chart.maximum, plot.times[-1])))
+                lines.extend(("", title, *_columns(series.values, chart.maximum, plot.times[-1])))
             else:
                 lines.extend(("", f"{title}: {f'below {format_axis_percent(least)}' if highest else 0} all the time"))
     return lines[1:]
@@ -82,14 +82,14 @@ def _columns(values: Sequence[float], maximum: float, end_s: int) -> Iterator[st
 
 
 def _cell(height: float, row: int) -> str:
-    """What a column of that height shows in a row, the lowest being 1; what is more than nothing shows something."""
+    """The character of a column in a row (the lowest is 1); a column above zero always shows in the lowest row."""
     if height >= row - 0.5:
         return _FULL_CELL
     return _PARTIAL_CELL if row == 1 and height > 0 else " "
 
 
 def _resample(values: Sequence[float]) -> list[float]:
-    """The values in about as many columns as fit; where several share one, the highest counts."""
+    """The values in about as many columns as fit; a column of several values shows the highest."""
     count = len(values)
     if count <= _WIDTH:
         return [value for value in values for _ in range(_WIDTH // count)]

@@ -1,4 +1,4 @@
-"""What a simulation found, for programs: one JSON object, or a CSV line for each step; the same in every run."""
+"""The result of a simulation for programs: one JSON object, or a CSV line for each step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _POOL_COLUMNS = ("inUse", "cooling", "reserved", "free", "borrowed", "blocks", "
 
 
 def result_to_mapping(scenario: Scenario, result: SimulationResult) -> dict[str, object]:
-    """The findings, and what was asked, with JSON's types."""
+    """The result and its scenario, with the types of JSON."""
     first = result.first_refusal
     return {
-        "study": _scenario(scenario),
+        "scenario": _scenario(scenario),
         "holds": first is None,
         "firstRefusal": first
         and {"seconds": first.at_s, "node": first.node, "identifier": first.identifier, "text": first.text},
-        "firstLoanSeconds": result.first_borrowed_s,
+        "firstBorrowedSeconds": result.first_borrowed_s,
         "refusals": dict(result.refusals),
         "reads": result.calls.reads,
         "commits": result.calls.commits,
@@ -53,7 +53,7 @@ def result_to_mapping(scenario: Scenario, result: SimulationResult) -> dict[str,
 
 
 def result_to_csv(result: SimulationResult) -> str:
-    """A line for each step, under a line of names; the columns of a pool begin with its name."""
+    """A line for each step, under a header; the columns of a pool begin with its name."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*_STEP_COLUMNS, *(f"{pool.name}.{name}" for pool in result.last.pools for name in _POOL_COLUMNS)))
@@ -64,17 +64,17 @@ def result_to_csv(result: SimulationResult) -> str:
 
 
 def _scenario(scenario: Scenario) -> dict[str, object]:
-    workload = scenario.load
+    load = scenario.load
     return {
         "nodes": len(scenario.nodes),
-        "podsPerNode": workload.pods_per_node,
-        "mostPodsPerNode": workload.capacity_per_node,
-        "podsPerSecond": workload.arrivals_per_s,
-        "churn": workload.churn,
-        "lifetimeSeconds": workload.lifetime_s,
-        "placement": workload.placement.value,
+        "podsPerNode": load.pods_per_node,
+        "mostPodsPerNode": load.capacity_per_node,
+        "podsPerSecond": load.arrivals_per_s,
+        "churn": load.churn,
+        "lifetimeSeconds": load.lifetime_s,
+        "placement": load.placement.value,
         "process": scenario.process_model.value,
-        "families": [family.value for family in workload.families],
+        "families": [family.value for family in load.families],
         "steps": scenario.steps,
         "stepSeconds": scenario.step_s,
         "seed": scenario.seed,
@@ -82,11 +82,12 @@ def _scenario(scenario: Scenario) -> dict[str, object]:
 
 
 def _step_values(sample: StepSample) -> dict[str, object]:
-    spread = sample.blocks_per_node
+    per_node = sample.blocks_per_node
     values = (
         sample.at_s, sample.running, sample.waiting, sample.held, sample.borrowed, sample.blocks,
         sample.unaffined_blocks,
-        spread.minimum, spread.median, spread.maximum, sample.started, sample.ended, sample.refused, sample.calls.reads,
+        per_node.minimum, per_node.median, per_node.maximum, sample.started, sample.ended, sample.refused,
+        sample.calls.reads,
         sample.calls.commits,
     )  # fmt: skip
     return dict(zip(_STEP_COLUMNS, values, strict=True))

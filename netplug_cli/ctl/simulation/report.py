@@ -1,4 +1,4 @@
-"""What a simulation found, for people: the answer first, then tables and a plot; ``exports`` has it for programs."""
+"""The result of a simulation for people: the answer first, then tables and a plot. ``exports`` has it for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MIN_SHOWN_SHARE = 0.0001
 
 
 def report_lines(scenario: Scenario, result: SimulationResult) -> list[str]:
-    """Everything that a person reads, line by line."""
+    """The whole report, line by line."""
     return [
         _scenario_line(scenario),
         "",
@@ -33,7 +33,7 @@ def report_lines(scenario: Scenario, result: SimulationResult) -> list[str]:
 
 
 def make_plot(scenario: Scenario, result: SimulationResult) -> Plot:
-    """How full the pools are over time, what is borrowed, and who waits, if anybody does."""
+    """The plot: utilization of the pools, borrowed addresses, and waiting pods if there are any."""
     samples = result.samples
     fills = tuple(
         ChartSeries(name=pool.name, values=tuple(sample.pools[index].utilization for sample in samples))
@@ -46,18 +46,20 @@ def make_plot(scenario: Scenario, result: SimulationResult) -> Plot:
     waiting = [sample.waiting / scenario.pod_count for sample in samples]
     if any(waiting):
         charts.append(_single_series_chart("Pods without an address, share of all", waiting))
-    marks: list[tuple[float, str]] = []
+    markers: list[tuple[float, str]] = []
     if result.first_borrowed_s is not None:
-        marks.append((result.first_borrowed_s, f"first loan: {format_duration(result.first_borrowed_s)}"))
+        markers.append((result.first_borrowed_s, f"first borrowed: {format_duration(result.first_borrowed_s)}"))
     if result.first_refusal is not None:
         first = result.first_refusal
-        marks.append((first.at_s, f"first refusal: {format_duration(first.at_s)}"))
+        markers.append((first.at_s, f"first refusal: {format_duration(first.at_s)}"))
     title = f"{len(scenario.nodes)} nodes, {scenario.load.pods_per_node} pods each"
-    return Plot(title=title, times=tuple(sample.at_s for sample in samples), charts=tuple(charts), markers=tuple(marks))
+    return Plot(
+        title=title, times=tuple(sample.at_s for sample in samples), charts=tuple(charts), markers=tuple(markers)
+    )
 
 
 def _single_series_chart(title: str, values: Sequence[float]) -> Chart:
-    """A chart of one line, with an axis that suits it."""
+    """A chart of one series, with an axis that fits it."""
     return Chart(title=title, series=(ChartSeries(values=tuple(values)),), maximum=axis_maximum(values))
 
 
@@ -65,17 +67,17 @@ def _single_series_chart(title: str, values: Sequence[float]) -> Chart:
 
 
 def _scenario_line(scenario: Scenario) -> str:
-    workload = scenario.load
-    rate = workload.arrivals_per_s
+    load = scenario.load
+    rate = load.arrivals_per_s
     parts = [
-        f"{len(scenario.nodes)} nodes x {workload.pods_per_node} pods = {scenario.pod_count} pods",
+        f"{len(scenario.nodes)} nodes x {load.pods_per_node} pods = {scenario.pod_count} pods",
         "all there in the first step" if rate is None else f"{rate:.3g} more every second",
-        f"placement {workload.placement.value}",
+        f"placement {load.placement.value}",
     ]
-    if workload.churn:
-        parts.append(f"{_percent(workload.churn)} of them replaced every {format_duration(scenario.step_s)}")
-    if workload.lifetime_s is not None:
-        parts.append(f"each replaced after {format_duration(workload.lifetime_s)}")
+    if load.churn:
+        parts.append(f"{_percent(load.churn)} of them replaced every {format_duration(scenario.step_s)}")
+    if load.lifetime_s is not None:
+        parts.append(f"each replaced after {format_duration(load.lifetime_s)}")
     return f"{', '.join(parts)}; {format_duration(scenario.duration_s)} of simulated time, seed {scenario.seed}."
 
 
@@ -157,7 +159,7 @@ def _pool_row(pool: PoolSample) -> tuple[str, ...]:
 
 
 def _step_table(result: SimulationResult) -> list[str]:
-    """Some of the steps, evenly picked, and always the last."""
+    """Some of the steps at equal distances, with the last one."""
     samples = result.samples
     every = -(-len(samples) // _MAX_ROWS)
     shown = samples[(len(samples) - 1) % every :: every]
@@ -189,12 +191,12 @@ def _step_row(sample: StepSample) -> tuple[str, ...]:
 
 
 def _distribution(distribution: Distribution) -> str:
-    """The least, the median and the most of all nodes; one number where they are the same."""
+    """Minimum, median and maximum over the nodes; one number if they are equal."""
     if distribution.minimum == distribution.maximum:
         return str(distribution.minimum)
     return f"{distribution.minimum}/{distribution.median}/{distribution.maximum}"
 
 
 def _percent(share: float) -> str:
-    """A share with three digits that mean something."""
+    """A share as a percentage with three significant digits."""
     return f"{100 * share:.3g}%" if share >= _MIN_SHOWN_SHARE or not share else "<0.01%"

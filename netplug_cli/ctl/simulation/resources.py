@@ -25,7 +25,7 @@ __all__ = ["ScenarioResources", "generate_nodes", "read_scenario_files", "worklo
 
 @define
 class ScenarioResources:
-    """What the files of a simulation hold."""
+    """The resources in the files of a simulation."""
 
     pools: list[IPPool] = Factory(list)
     reservations: list[IPReservation] = Factory(list)
@@ -33,10 +33,10 @@ class ScenarioResources:
     configuration: IPAMConfiguration | None = field(default=None)
 
     def add(self, resource: Resource, *, source: str) -> None:
-        """Take in one more resource.
+        """Add a resource.
 
         Raises:
-            ConfigurationError: a simulation has no use for it, or has such a one already.
+            ConfigurationError: a simulation does not use its kind, or there is a configuration already.
         """
         match resource:
             case IPPool():
@@ -55,10 +55,10 @@ class ScenarioResources:
 
 
 def read_scenario_files(files: Sequence[str]) -> ScenarioResources:
-    """The resources of some files; nothing is begun before all of them are good.
+    """The resources of some files.
 
     Raises:
-        ConfigurationError: some are not; every problem is named.
+        InputError: some cannot be used; every problem is named.
     """
     resources = ScenarioResources()
 
@@ -73,7 +73,7 @@ def read_scenario_files(files: Sequence[str]) -> ScenarioResources:
 
 
 def generate_nodes(groups: Iterable[NodeGroup]) -> tuple[Node, ...]:
-    """The nodes of some groups, numbered throughout: ``node-001`` and so on."""
+    """The nodes of some groups, numbered from ``node-001`` without gaps."""
     all_labels = [group.labels for group in groups for _ in range(group.count)]
     digits = len(str(len(all_labels)))
     return tuple(
@@ -83,7 +83,7 @@ def generate_nodes(groups: Iterable[NodeGroup]) -> tuple[Node, ...]:
 
 
 def workload_families(pools: Iterable[IPPool]) -> tuple[Family, ...]:
-    """The families of which pods want an address: those of the pools that may give them one."""
+    """The families of which pods want an address: those of the enabled pools for workloads."""
     found = {
         pool.spec.prefix.family
         for pool in pools

@@ -54,7 +54,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
         )
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
         attachment = plan(build_endpoint(workload, assignment, metadata), link)
-        # No inverse here: the interface that made it fail may belong to somebody else.
+        # No inverse here: the interface that made it fail may belong to another attachment.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
         undo.pop_all()
     world.log(Level.INFO, "container attached", **call.fields)

@@ -1,6 +1,6 @@
-"""The two records that a cluster has one of: who it is, and how it assigns addresses.
+"""The two records of which a cluster has one: ClusterInformation, its identity, and IPAMConfiguration.
 
-Nothing but a person, or the wish to change it, creates the second; while there is none, defaults hold.
+The second is created when a person changes a setting; until then the defaults apply.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)*(?:[-+].*)?", re.ASCII)
 
 
 class VersionMismatch(ConfigurationError):
-    """A client that must not touch the cluster; ``where`` is the client's release, ``value`` the cluster's."""
+    """A client of an older release than the cluster; ``where`` is the client's release, ``value`` the cluster's."""
 
     def __str__(self) -> str:
         rule = f"{self.accepted}; --allow-version-mismatch goes on all the same"
@@ -48,7 +48,7 @@ class VersionMismatch(ConfigurationError):
 
 
 def find_cluster_information(store: Datastore, *, deadline: Deadline) -> ClusterInformationSpec:
-    """What the cluster says of itself; an empty one where nothing was ever stored.
+    """The identity of the cluster; an empty one if none is stored.
 
     Raises:
         Unavailable: the store does not answer.
@@ -59,13 +59,13 @@ def find_cluster_information(store: Datastore, *, deadline: Deadline) -> Cluster
 
 
 def refuse_older_client(store: Datastore, client: str, *, deadline: Deadline) -> None:
-    """See that the client's release is not older than the cluster's (spec 9.4).
+    """Refuse a client of an older release than the cluster.
 
-    Only major and minor numbers count. A newer one may read and write, since new fields are configured before an
-    upgrade; a cluster that names no release has none to be older than.
+    Only major and minor numbers are compared. A newer client is accepted, since new fields are configured before an
+    upgrade. So is every client if the cluster names no release.
 
     Raises:
-        VersionMismatch: it is older, or the cluster's is none that could be compared.
+        VersionMismatch: the client is older, or the two cannot be compared.
         Unavailable: the store does not answer.
     """
     cluster = find_cluster_information(store, deadline=deadline).version
@@ -81,10 +81,10 @@ def refuse_older_client(store: Datastore, client: str, *, deadline: Deadline) ->
 def ensure_initialized(
     store: Datastore, *, pace: Pace, new_uid: Callable[[], str], version: str = ""
 ) -> ClusterInformation:
-    """Make sure that the cluster has an identity; what is set already is never overwritten.
+    """Create the identity of the cluster, or complete it; fields that are set are not overwritten.
 
-    Only the owner of the cluster's version passes one; it is stored when it differs. A cluster whose datastore is
-    Kubernetes has ``kdd`` in its type.
+    ``version`` is stored if it differs; only the installer passes one. A cluster whose datastore is Kubernetes has
+    ``kdd`` in its type.
 
     Raises:
         Unavailable: the store does not answer.
@@ -100,12 +100,12 @@ def ensure_initialized(
             cluster_guid=spec.cluster_guid or guid,
             cluster_type=_type_on(store, spec.cluster_type),
             version=version or spec.version,
-            # An explicit false is somebody's lock.
+            # An explicit false locks the cluster.
             is_datastore_ready=spec.is_datastore_ready is not False,
         )
         if stored is None:
-            made = ClusterInformation(metadata=metadata, spec=spec)
-            return Decision((Create(CLUSTER_INFORMATION_KEY, made),), made)
+            created = ClusterInformation(metadata=metadata, spec=spec)
+            return Decision((Create(CLUSTER_INFORMATION_KEY, created),), created)
         wanted = evolve(stored.value, spec=spec)
         if wanted == stored.value:
             return Decision((), wanted)
@@ -115,7 +115,7 @@ def ensure_initialized(
 
 
 def find_ipam_configuration(store: Datastore, *, deadline: Deadline) -> IPAMConfigurationSpec:
-    """How addresses are assigned; the defaults where nothing was ever stored. Asking stores nothing.
+    """The IPAM configuration; the defaults if none is stored. Nothing is written.
 
     Raises:
         Unavailable: the store does not answer.
@@ -132,10 +132,10 @@ def configure_ipam(
     pace: Pace,
     new_uid: Callable[[], str],
 ) -> IPAMConfigurationSpec:
-    """Change how addresses are assigned, and leave alone what ``change`` leaves alone: others may be changing that.
+    """Change the IPAM configuration by a function of it; other fields keep concurrent changes.
 
     Raises:
-        InvalidResource: what would come of it breaks rules.
+        InvalidResource: the changed configuration breaks rules.
         Unavailable: the store does not answer.
     """
     metadata = Metadata(name=IPAM_CONFIGURATION_KEY.name, uid=new_uid(), creation_time_ns=pace.clock.now_ns())

@@ -1,4 +1,4 @@
-"""What ``netplugctl label`` does: set one label of a resource, or remove one, and say which it was."""
+"""Sets one label of a stored resource, or removes one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LabelEffect", "LabelMissing", "LabelPresent", "Overwriting", "remove
 
 
 class LabelEffect(enum.Enum):
-    """What became of a label."""
+    """The effect on a label."""
 
     SET = "set"
     UPDATED = "updated"
@@ -27,21 +27,21 @@ class LabelEffect(enum.Enum):
 
 
 class Overwriting(enum.Enum):
-    """Whether a label that is there may get another text."""
+    """Whether the text of an existing label may be changed."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
 
 
 class LabelPresent(ConfigurationError):
-    """A label that is there with another text; ``value`` is its name."""
+    """A label that exists with another text; ``value`` is its name."""
 
     def __str__(self) -> str:
         return f"key {self.value} is already present on {self.where}: {self.accepted}"
 
 
 class LabelMissing(ConfigurationError):
-    """A label to be removed that is not there; ``value`` is its name."""
+    """A label to be removed that does not exist; ``value`` is its name."""
 
     def __str__(self) -> str:
         return f"cannot remove label {self.value} from {self.where}: {self.accepted}"
@@ -50,18 +50,18 @@ class LabelMissing(ConfigurationError):
 def set_label(
     store: Datastore, key: Key[Resource], label: str, text: str, *, overwriting: Overwriting, pace: Pace
 ) -> LabelEffect:
-    """Give a stored resource a label.
+    """Set a label of a stored resource.
 
     Raises:
         LabelPresent: it has that label with another text, and overwriting is refused.
-        InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``resources.edit``.
+        InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``edit``.
     """
     before = _labels(store, key, pace)
 
     def change(resource: Resource) -> Resource:
-        found = dict(resource.metadata.labels).get(label, text)
-        if found != text and overwriting is Overwriting.REFUSED:
-            raise LabelPresent(str(key), label, f"its text is {found!r}; --overwrite gives it another")
+        current = dict(resource.metadata.labels).get(label, text)
+        if current != text and overwriting is Overwriting.REFUSED:
+            raise LabelPresent(str(key), label, f"its text is {current!r}; --overwrite gives it another")
         return with_label(resource, label, text)
 
     edit(store, key, change, pace=pace)
@@ -69,13 +69,13 @@ def set_label(
 
 
 def remove_label(store: Datastore, key: Key[Resource], label: str, *, pace: Pace) -> LabelEffect:
-    """Take a label from a stored resource.
+    """Remove a label of a stored resource.
 
     Raises:
-        LabelMissing: it has none of that name.
-        InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``resources.edit``.
+        LabelMissing: it has no such label.
+        InvalidResource, KindNotWritable, ResourceMissing, Unavailable: as for ``edit``.
     """
-    # It was there when this call began; gone later, it was removed, maybe by a try of ours whose reply was lost.
+    # It exists when this call begins. If it is gone later, it was removed, perhaps by an attempt whose reply was lost.
     before = _labels(store, key, pace)
     if label not in before:
         raise LabelMissing(str(key), label, f"it has {', '.join(before) or 'no label'}")

@@ -1,4 +1,4 @@
-"""What becomes of a resource that somebody changes: the outcome, and the ways to be refused."""
+"""The outcome of a change of a resource, and the errors that refuse one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Effect", "KindNotWritable", "Outcome", "ResourceExists", "ResourceMi
 
 
 class Effect(enum.Enum):
-    """What became of a resource."""
+    """The effect on a resource."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -25,7 +25,7 @@ class Effect(enum.Enum):
 
 @frozen(kw_only=True)
 class Outcome:
-    """What was done, and what the person should know about it: ``warnings`` are sentences."""
+    """The effect of a change; ``warnings`` are sentences for the person."""
 
     key: Key[Resource]
     effect: Effect
@@ -33,14 +33,14 @@ class Outcome:
 
 
 class ResourceExists(ConfigurationError):
-    """A create of something that is stored already."""
+    """A creation of a resource that is stored already."""
 
     def __str__(self) -> str:
         return f"resource already exists: {self.where}; {self.accepted}"
 
 
 class ResourceMissing(ConfigurationError):
-    """A name under which nothing is stored."""
+    """A name of no stored resource."""
 
     @classmethod
     def of(cls, key: Key[object]) -> ResourceMissing:
@@ -62,7 +62,7 @@ class ResourceOutdated(ConfigurationError):
 
 
 class KindNotWritable(NotYetSupported):
-    """A change of a kind that people cannot change, or not in this release; ``value`` is the operation."""
+    """A change of a kind that people do not write; ``value`` is the operation."""
 
     def __str__(self) -> str:
         return f"operation {self.value} is not supported on {self.where}: {self.accepted}"

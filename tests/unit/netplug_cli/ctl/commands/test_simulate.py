@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 def study_of(harness: ToolHarness, *argv: str) -> dict[str, object]:
     assert harness.run_command(*argv, "-o", "json") == 0
-    found = json.loads(harness.out)["study"]
+    found = json.loads(harness.out)["scenario"]
     assert isinstance(found, dict)
     return found
 
@@ -87,7 +87,7 @@ metadata: {name: one, labels: {rack: a}}
     )
     assert bench.run_command("simulate", "-f", path, "--nodes", "1:rack=b", "--pods-per-node", "20", "-o", "json") == 0
     found = json.loads(bench.out)
-    assert found["study"]["nodes"] == 2
+    assert found["scenario"]["nodes"] == 2
     assert set(found["refusals"]) == {"block-limit-reached", "no-pool-selected"}
     assert [(pool["name"], pool["inUse"], pool["reserved"], pool["blocks"]) for pool in found["pools"]] == [
         ("rack-a", 16, 8, 2)

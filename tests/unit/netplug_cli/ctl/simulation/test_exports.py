@@ -25,14 +25,14 @@ def findings(wish: Scenario) -> SimulationResult:
 def test_an_answer_that_holds() -> None:
     found = result_to_mapping(FINE, findings(FINE))
     assert json.loads(json.dumps(found)) == found
-    assert (found["holds"], found["firstRefusal"], found["firstLoanSeconds"], found["refusals"]) == (
+    assert (found["holds"], found["firstRefusal"], found["firstBorrowedSeconds"], found["refusals"]) == (
         True,
         None,
         None,
         {},
     )
     assert (found["reads"], found["commits"]) == (6, 3)
-    assert found["study"] == {
+    assert found["scenario"] == {
         "nodes": 1,
         "podsPerNode": 3,
         "mostPodsPerNode": 3,

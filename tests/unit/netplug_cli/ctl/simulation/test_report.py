@@ -49,9 +49,9 @@ REFUSAL = RefusedAssignment(
 
 
 def found(
-    *samples: StepSample, refusal: RefusedAssignment | None = None, loan_s: float | None = None
+    *samples: StepSample, refusal: RefusedAssignment | None = None, borrowed_s: float | None = None
 ) -> SimulationResult:
-    return SimulationResult(samples=samples, usages=(), first_refusal=refusal, first_borrowed_s=loan_s)
+    return SimulationResult(samples=samples, usages=(), first_refusal=refusal, first_borrowed_s=borrowed_s)
 
 
 def answer(findings: SimulationResult, study: Scenario = STUDY) -> list[str]:
@@ -141,7 +141,7 @@ def test_pods_that_wait_within_a_step_alone_are_said_too() -> None:
 def test_borrowing_says_when_it_began_and_how_far_it_went() -> None:
     most = evolve(SAMPLE, at_s=120, pools=(evolve(POOL, borrowed=12),))
     last = evolve(SAMPLE, at_s=180, pools=(evolve(POOL, borrowed=6),))
-    assert answer(found(SAMPLE, most, last, loan_s=64.9))[1] == (
+    assert answer(found(SAMPLE, most, last, borrowed_s=64.9))[1] == (
         "Borrowing began at 1m5s; most was borrowed at 2m, 12 addresses (20% of those held), and 6 (10%) at the end."
     )
 
@@ -219,7 +219,7 @@ def test_several_pools_have_columns_of_their_own_and_large_numbers_are_short() -
 
 def test_the_plot_shows_fill_and_loans_and_who_waits_if_anybody_does() -> None:
     borrowing = evolve(SAMPLE, at_s=120, pools=(evolve(POOL, borrowed=6),))
-    plot = make_plot(STUDY, found(SAMPLE, borrowing, loan_s=70))
+    plot = make_plot(STUDY, found(SAMPLE, borrowing, borrowed_s=70))
     assert plot.title == "2 nodes, 30 pods each"
     assert plot.times == (60, 120)
     assert [chart.title for chart in plot.charts] == [
@@ -229,7 +229,7 @@ def test_the_plot_shows_fill_and_loans_and_who_waits_if_anybody_does() -> None:
     assert [(line.name, line.values) for line in plot.charts[0].series] == [("main", (0.25, 0.25))]
     assert plot.charts[1].series[0].values == (0.0, 0.1)
     assert plot.charts[1].maximum == 0.1
-    assert plot.markers == ((70.0, "first loan: 1m10s"),)
+    assert plot.markers == ((70.0, "first borrowed: 1m10s"),)
     waiting = evolve(borrowing, waiting=12)
     plot = make_plot(STUDY, found(SAMPLE, waiting, refusal=REFUSAL))
     assert plot.charts[2].title == "Pods without an address, share of all"

@@ -68,11 +68,11 @@ def test_more_lines_than_colours_are_drawn_all_the_same() -> None:
 
 
 def test_marks_go_through_every_panel_and_say_what_they_are() -> None:
-    root = parsed(plot("main", marks=((60, "first loan: 1m"), (590, "first refusal: 9m50s"))))
+    root = parsed(plot("main", marks=((60, "first borrowed: 1m"), (590, "first refusal: 9m50s"))))
     dashed = [path.attrib["d"] for path in root.iter(f"{NAMESPACE}path") if "stroke-dasharray" in path.attrib]
     assert [path.partition(" ")[0] for path in dashed] == ["M137.0", "M137.0", "M728.8", "M728.8"]
     anchors = {element.text: element.attrib["text-anchor"] for element in root.iter(f"{NAMESPACE}text")}
-    assert (anchors["first loan: 1m"], anchors["first refusal: 9m50s"]) == ("start", "end")
+    assert (anchors["first borrowed: 1m"], anchors["first refusal: 9m50s"]) == ("start", "end")
 
 
 def test_names_are_cut_and_cannot_break_the_file() -> None:
