@@ -10,13 +10,15 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from attrs import NOTHING, Attribute, AttrsInstance, field, fields_dict, frozen
-from cattrs import BaseConverter
 
 from netplug_core.decoding.codecs import Codec, JSONType, Refused, WrongType, is_utf8
 from netplug_core.errors import REDACTED, NetplugError, redact_url_credentials
+
+if TYPE_CHECKING:
+    from cattrs import BaseConverter
 
 __all__ = ["Decoder", "DocumentOrigin", "Field", "Finish", "ListOf", "Table", "UnknownKeys", "Unreadable"]
 
@@ -112,6 +114,8 @@ class Decoder:
     _converter: BaseConverter = field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        from cattrs import BaseConverter  # heavy; a command that decodes nothing does not load it
+
         converter, tables = BaseConverter(), {table.cls: table for table in self.tables}
         converter.register_structure_hook_factory(
             tables.__contains__, lambda cls: _ObjectReader(self, tables, cls, converter).structure
