@@ -1,13 +1,12 @@
 """The base classes of every error, sorted by whose move it is.
 
 An error that carries a key, a value or a trace stands beside it (``records``, ``ipam``, ``dataplane``); it
-derives from one of these. ``code`` is the number a CNI runtime reads (CNI specification, "Error codes"): codes
-below 100 are the specification's, 101 to 119 belong to allocation, 120 to 139 to the dataplane, 999 to what nobody
-foresaw. Nothing here imports anything of netplug.
+derives from one of these. ``ErrorCode`` is the one table of their codes. Nothing here imports anything of netplug.
 """
 
 from __future__ import annotations
 
+import enum
 from types import UnionType
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ __all__ = [
     "DataplaneError",
     "DatastoreError",
     "DecodeError",
+    "ErrorCode",
     "IncompatibleVersion",
     "InvalidArgument",
     "InvariantBroken",
@@ -46,17 +46,78 @@ REDACTED = "…"
 _MAX_SHOWN_LENGTH = 120  # characters of an argument
 
 
-class NetplugError(Exception):
-    """Everything netplug raises on purpose; never raised itself."""
+class ErrorCode(enum.Enum):
+    """Every code that a CNI runtime reads, and its identifier if it has one; both are the same in every release.
 
-    code: ClassVar[int] = 999
+    Codes below 100 are the CNI specification's; 101 to 119 belong to allocation, 120 to 139 to the dataplane. The
+    identifier is the name of the reason, such as ``pool-not-found``; only the codes of allocation have one.
+    ``docs/errors.md`` says what each code means; ``python -m tools.errors`` writes it.
+    """
+
+    INCOMPATIBLE_VERSION = (1, "")
+    BAD_REQUEST = (4, "")
+    UNREADABLE_INPUT = (5, "")
+    UNDECODABLE = (6, "")
+    NOT_ACCEPTED = (7, "")
+    NAMESPACE_NOT_SERVED = (8, "")
+    TRY_AGAIN = (11, "")
+    NOT_READY = (50, "")
+    USAGE = (100, "")
+    POOL_NOT_FOUND = (101, "pool-not-found")
+    POOL_DISABLED = (102, "pool-disabled")
+    POOL_WRONG_FAMILY = (103, "pool-wrong-family")
+    NO_POOL_SELECTED = (104, "no-pool-selected")
+    POOLS_EXHAUSTED = (105, "pools-exhausted")
+    BLOCK_LIMIT_REACHED = (106, "block-limit-reached")
+    POOL_BEING_REMOVED = (107, "pool-being-removed")
+    POOL_NOT_ALLOCATABLE = (108, "pool-not-allocatable")
+    POOL_WRONG_USE = (109, "pool-wrong-use")
+    NO_ADDRESS_WANTED = (110, "no-address-wanted")
+    ADDRESS_OUTSIDE_POOLS = (111, "address-outside-pools")
+    ADDRESS_TAKEN = (112, "address-taken")
+    ADDRESS_COOLING = (113, "address-cooling")
+    USE_MISSING = (114, "use-missing")
+    STRICT_AFFINITY = (115, "strict-affinity")
+    CLAIMS_OFF = (116, "claims-off")
+    SEQUENCE_MISMATCH = (117, "sequence-mismatch")
+    HANDLE_MISMATCH = (118, "handle-mismatch")
+    BLOCK_NOT_EMPTY = (119, "block-not-empty")
+    NAMESPACE_REFUSED = (120, "")
+    LINK_EXISTS = (121, "")
+    ROUTE_CONFLICT = (122, "")
+    KERNEL_REFUSED = (123, "")
+    KERNEL_TIMEOUT = (124, "")
+    ATTACHMENT_DIFFERS = (130, "")
+    ADDRESSES_NOT_HELD = (131, "")
+    ENDPOINT_DIFFERS = (132, "")
+    UNFORESEEN = (999, "")
+
+    def __init__(self, number: int, identifier: str) -> None:
+        self.number = number
+        self.identifier = identifier
+
+
+class NetplugError(Exception):
+    """Everything netplug raises on purpose; never raised itself.
+
+    A class names its ``error_code``; ``code`` and ``identifier`` follow from it.
+    """
+
+    error_code: ClassVar[ErrorCode] = ErrorCode.UNFORESEEN
+    code: ClassVar[int] = ErrorCode.UNFORESEEN.number
+    identifier: ClassVar[str] = ErrorCode.UNFORESEEN.identifier
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "error_code" in vars(cls):
+            cls.code, cls.identifier = cls.error_code.number, cls.error_code.identifier
 
 
 @frozen
 class IncompatibleVersion(NetplugError):
     """The network configuration asks for a CNI version, or a verb, that it cannot have (code 1)."""
 
-    code: ClassVar[int] = 1
+    error_code: ClassVar[ErrorCode] = ErrorCode.INCOMPATIBLE_VERSION
     message: str
     details: str = ""
 
@@ -68,7 +129,7 @@ class IncompatibleVersion(NetplugError):
 class RequestError(NetplugError):
     """The runtime's move: an environment variable is missing or malformed (code 4)."""
 
-    code: ClassVar[int] = 4
+    error_code: ClassVar[ErrorCode] = ErrorCode.BAD_REQUEST
     message: str
 
     def __str__(self) -> str:
@@ -79,7 +140,7 @@ class RequestError(NetplugError):
 class ReadError(NetplugError):
     """Standard input could not be read (code 5)."""
 
-    code: ClassVar[int] = 5
+    error_code: ClassVar[ErrorCode] = ErrorCode.UNREADABLE_INPUT
     message: str
 
     def __str__(self) -> str:
@@ -90,7 +151,7 @@ class ReadError(NetplugError):
 class DecodeError(NetplugError):
     """The text is not JSON, not an object, or a key has the wrong JSON type (code 6)."""
 
-    code: ClassVar[int] = 6
+    error_code: ClassVar[ErrorCode] = ErrorCode.UNDECODABLE
     where: str
     problem: str
 
@@ -105,7 +166,7 @@ class ConfigurationError(NetplugError):
     ``where`` names the object and the field, ``value`` is what was found there, ``accepted`` what would do.
     """
 
-    code: ClassVar[int] = 7
+    error_code: ClassVar[ErrorCode] = ErrorCode.NOT_ACCEPTED
     where: str
     value: object
     accepted: str
@@ -137,7 +198,7 @@ class NotYetSupported(ConfigurationError):
 class NamespaceError(NetplugError):
     """CNI_NETNS names a namespace that cannot be served (code 8)."""
 
-    code: ClassVar[int] = 8
+    error_code: ClassVar[ErrorCode] = ErrorCode.NAMESPACE_NOT_SERVED
     message: str
 
     def __str__(self) -> str:
@@ -148,7 +209,7 @@ class NamespaceError(NetplugError):
 class NamespaceNotFound(NamespaceError):
     """CNI_NETNS leads to no network namespace: a variable that is wrong, as others may be (code 4)."""
 
-    code: ClassVar[int] = 4
+    error_code: ClassVar[ErrorCode] = ErrorCode.BAD_REQUEST
 
 
 class DatastoreError(NetplugError):
@@ -159,7 +220,7 @@ class DatastoreError(NetplugError):
 class Unavailable(DatastoreError):
     """Something this call needs does not answer now; the runtime tries again later (code 11)."""
 
-    code: ClassVar[int] = 11
+    error_code: ClassVar[ErrorCode] = ErrorCode.TRY_AGAIN
     what: str
     cause: str
 
@@ -176,7 +237,7 @@ class Unauthorized(Unavailable):
 class ContentionExhausted(NetplugError):
     """Every attempt lost against other writers until the deadline passed (code 11)."""
 
-    code: ClassVar[int] = 11
+    error_code: ClassVar[ErrorCode] = ErrorCode.TRY_AGAIN
     attempts: int
     last_error: str
 
@@ -188,7 +249,7 @@ class ContentionExhausted(NetplugError):
 class UnhealthyStatus(NetplugError):
     """STATUS: an ADD could not be served now (code 50)."""
 
-    code: ClassVar[int] = 50
+    error_code: ClassVar[ErrorCode] = ErrorCode.NOT_READY
     reason: str
 
     def __str__(self) -> str:
@@ -199,7 +260,7 @@ class UnhealthyStatus(NetplugError):
 class UsageError(NetplugError):
     """The executables' own flags are wrong (code 100)."""
 
-    code: ClassVar[int] = 100
+    error_code: ClassVar[ErrorCode] = ErrorCode.USAGE
     message: str
     details: str = ""
 
@@ -210,16 +271,14 @@ class UsageError(NetplugError):
 class AllocationError(NetplugError):
     """The move of whoever plans capacity (codes 101 to 119); the members stand in ``ipam``.
 
-    ``identifier`` names the reason in a word that is as stable as the code.
+    ``identifier`` is the name of the reason; it is as stable as the code.
     """
-
-    identifier: ClassVar[str] = ""
 
 
 class DataplaneError(NetplugError):
     """The move of whoever runs the node (codes 120 to 139); the members stand in ``dataplane``."""
 
-    code: ClassVar[int] = 120
+    error_code: ClassVar[ErrorCode] = ErrorCode.NAMESPACE_REFUSED
 
 
 @frozen

@@ -21,7 +21,7 @@ from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
 from netplug_core.addressing import Address
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, InterfaceAddress
-from netplug_core.errors import DataplaneError
+from netplug_core.errors import DataplaneError, ErrorCode
 
 __all__ = ["NamespaceRefused", "PinnedNamespaces"]
 
@@ -38,7 +38,7 @@ _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 class NamespaceRefused(DataplaneError):
     """The kernel refused to create, enter, change or remove a network namespace (code 120)."""
 
-    code: ClassVar[int] = 120
+    error_code: ClassVar[ErrorCode] = ErrorCode.NAMESPACE_REFUSED
     operation: str
     path: str
     reason: str

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.errors import DataplaneError
+from netplug_core.errors import DataplaneError, ErrorCode
 
 __all__ = [
     "OWN_NAMESPACE",
@@ -259,7 +259,7 @@ class Dataplane(Protocol):
 class LinkExists(DataplaneError):
     """The container has an interface of that name which is not this attachment (code 121)."""
 
-    code: ClassVar[int] = 121
+    error_code: ClassVar[ErrorCode] = ErrorCode.LINK_EXISTS
     name: str
     namespace: str
 
@@ -271,7 +271,7 @@ class LinkExists(DataplaneError):
 class RouteConflict(DataplaneError):
     """The host reaches one of the addresses through another interface (code 122)."""
 
-    code: ClassVar[int] = 122
+    error_code: ClassVar[ErrorCode] = ErrorCode.ROUTE_CONFLICT
     destination: Prefix
     interface: str
     owner: str
@@ -290,7 +290,7 @@ class KernelError(DataplaneError):
     ``operation`` names it with its object, ``reason`` is the kernel's answer.
     """
 
-    code: ClassVar[int] = 123
+    error_code: ClassVar[ErrorCode] = ErrorCode.KERNEL_REFUSED
     operation: str
     reason: str
 
@@ -302,7 +302,7 @@ class KernelError(DataplaneError):
 class DataplaneTimeout(DataplaneError):
     """Something was not done when its time was up (code 124)."""
 
-    code: ClassVar[int] = 124
+    error_code: ClassVar[ErrorCode] = ErrorCode.KERNEL_TIMEOUT
     operation: str
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Address, Family
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
-from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
+from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, Unavailable
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Automatic, Specific, Wanted
 from netplug_core.log import Level
@@ -33,8 +33,7 @@ __all__ = [
 class NoAddressWanted(AllocationError):
     """The configuration switches both families off, so there is nothing to assign (code 110)."""
 
-    code: ClassVar[int] = 110
-    identifier: ClassVar[str] = "no-address-wanted"
+    error_code: ClassVar[ErrorCode] = ErrorCode.NO_ADDRESS_WANTED
 
     def __str__(self) -> str:
         return (

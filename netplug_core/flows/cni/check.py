@@ -15,7 +15,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, find_previous_result
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import Difference, Link
-from netplug_core.errors import ConfigurationError, DataplaneError
+from netplug_core.errors import ConfigurationError, DataplaneError, ErrorCode
 from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, wanted_of, workload_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
@@ -34,7 +34,7 @@ CHECK_S = 10.0
 class AttachmentDiffers(DataplaneError):
     """Interface, addresses, routes or settings differ from what ADD made (code 130)."""
 
-    code: ClassVar[int] = 130
+    error_code: ClassVar[ErrorCode] = ErrorCode.ATTACHMENT_DIFFERS
     differences: tuple[Difference, ...]
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class AttachmentDiffers(DataplaneError):
 class AddressesNotHeld(DataplaneError):
     """The handle of an attachment no longer holds its addresses (code 131)."""
 
-    code: ClassVar[int] = 131
+    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESSES_NOT_HELD
     handle: str
     missing: tuple[str, ...]
 
@@ -57,7 +57,7 @@ class AddressesNotHeld(DataplaneError):
 class EndpointDiffers(DataplaneError):
     """The stored endpoint is missing, or belongs to another container or other addresses (code 132)."""
 
-    code: ClassVar[int] = 132
+    error_code: ClassVar[ErrorCode] = ErrorCode.ENDPOINT_DIFFERS
     endpoint: str
     problem: str
 

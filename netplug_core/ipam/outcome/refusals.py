@@ -11,7 +11,7 @@ from typing import ClassVar
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.errors import AllocationError, NetplugError
+from netplug_core.errors import AllocationError, ErrorCode, NetplugError
 from netplug_core.ipam.model.block import RESERVED_HANDLE
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted, PoolOutcome, PoolTrace, RuleTrace
 from netplug_core.records import TraceEntry
@@ -46,8 +46,7 @@ __all__ = [
 class PoolUnknown(AllocationError):
     """The request names a pool that does not exist."""
 
-    code: ClassVar[int] = 101
-    identifier: ClassVar[str] = "pool-not-found"
+    error_code: ClassVar[ErrorCode] = ErrorCode.POOL_NOT_FOUND
     entry: str
     known: tuple[str, ...]
 
@@ -66,12 +65,12 @@ class PoolRefused(AllocationError):
     @property
     def code(self) -> int:  # type: ignore[override]
         """The number of the reason."""
-        return _REASONS[self.seen.outcome][0]
+        return _REASONS[self.seen.outcome].number
 
     @property
     def identifier(self) -> str:  # type: ignore[override]
         """The name of the reason."""
-        return _REASONS[self.seen.outcome][1]
+        return _REASONS[self.seen.outcome].identifier
 
     def __str__(self) -> str:
         if self.seen.outcome in _NOT_ENABLED:
@@ -81,10 +80,10 @@ class PoolRefused(AllocationError):
 
 _NOT_ENABLED = (PoolOutcome.DISABLED, PoolOutcome.TERMINATING, PoolOutcome.NOT_ALLOCATABLE)
 _REASONS = {
-    PoolOutcome.DISABLED: (102, "pool-disabled"),
-    PoolOutcome.WRONG_FAMILY: (103, "pool-wrong-family"),
-    PoolOutcome.TERMINATING: (107, "pool-being-removed"),
-    PoolOutcome.NOT_ALLOCATABLE: (108, "pool-not-allocatable"),
+    PoolOutcome.DISABLED: ErrorCode.POOL_DISABLED,
+    PoolOutcome.WRONG_FAMILY: ErrorCode.POOL_WRONG_FAMILY,
+    PoolOutcome.TERMINATING: ErrorCode.POOL_BEING_REMOVED,
+    PoolOutcome.NOT_ALLOCATABLE: ErrorCode.POOL_NOT_ALLOCATABLE,
 }
 
 
@@ -92,8 +91,7 @@ _REASONS = {
 class NoPoolServes(AllocationError):
     """Nothing was named, and no pool selects the workload; ``is_registered`` is whether its node is known at all."""
 
-    code: ClassVar[int] = 104
-    identifier: ClassVar[str] = "no-pool-selected"
+    error_code: ClassVar[ErrorCode] = ErrorCode.NO_POOL_SELECTED
     family: Family
     node: str
     seen: tuple[PoolTrace, ...]
@@ -110,8 +108,7 @@ class NoPoolServes(AllocationError):
 class NoPoolQualifies(AllocationError):
     """Of the pools that were named, or that select the workload, none is for this use or has large enough blocks."""
 
-    code: ClassVar[int] = 109
-    identifier: ClassVar[str] = "pool-wrong-use"
+    error_code: ClassVar[ErrorCode] = ErrorCode.POOL_WRONG_USE
     use: AllowedUse
     seen: tuple[PoolTrace, ...]
 
@@ -124,8 +121,7 @@ class NoPoolQualifies(AllocationError):
 class UseMissing(AllocationError):
     """A request for automatic addresses does not say what they are for."""
 
-    code: ClassVar[int] = 114
-    identifier: ClassVar[str] = "use-missing"
+    error_code: ClassVar[ErrorCode] = ErrorCode.USE_MISSING
 
     def __str__(self) -> str:
         uses = ", ".join(use.value for use in AllowedUse)
@@ -165,8 +161,7 @@ class AddressShortfall(AllocationError):
 class PoolsExhausted(AddressShortfall):
     """No free address is left in the pools that may serve."""
 
-    code: ClassVar[int] = 105
-    identifier: ClassVar[str] = "pools-exhausted"
+    error_code: ClassVar[ErrorCode] = ErrorCode.POOLS_EXHAUSTED
 
     def message(self) -> str:
         """Names every pool that was looked at, or the block that the node does not claim."""
@@ -185,8 +180,7 @@ def _is_over_limit(entry: TraceEntry) -> bool:
 class BlockLimitReached(AddressShortfall):
     """The node may not own more blocks, by the configuration's or the request's limit."""
 
-    code: ClassVar[int] = 106
-    identifier: ClassVar[str] = "block-limit-reached"
+    error_code: ClassVar[ErrorCode] = ErrorCode.BLOCK_LIMIT_REACHED
     limit: int = 0
 
     def message(self) -> str:
@@ -198,8 +192,7 @@ class BlockLimitReached(AddressShortfall):
 class StrictlyExhausted(AddressShortfall):
     """The node's own blocks are full, no block is left to claim, and strict affinity forbids to borrow."""
 
-    code: ClassVar[int] = 115
-    identifier: ClassVar[str] = "strict-affinity"
+    error_code: ClassVar[ErrorCode] = ErrorCode.STRICT_AFFINITY
 
     def message(self) -> str:
         """Names the setting."""
@@ -210,8 +203,7 @@ class StrictlyExhausted(AddressShortfall):
 class BlockUnavailable(AddressShortfall):
     """The node's own blocks are full, and the configuration lets it claim none."""
 
-    code: ClassVar[int] = 116
-    identifier: ClassVar[str] = "claims-off"
+    error_code: ClassVar[ErrorCode] = ErrorCode.CLAIMS_OFF
 
     def message(self) -> str:
         """Names the setting."""
@@ -225,8 +217,7 @@ class BlockUnavailable(AddressShortfall):
 class AddressOutside(AllocationError):
     """The requested address lies in no enabled pool, or in none of the named ones."""
 
-    code: ClassVar[int] = 111
-    identifier: ClassVar[str] = "address-outside-pools"
+    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESS_OUTSIDE_POOLS
     address: Address
     named: tuple[str, ...]
     seen: tuple[PoolTrace, ...]
@@ -241,8 +232,7 @@ class AddressOutside(AllocationError):
 class AddressWrongUse(AllocationError):
     """The pool of the requested address is not for the stated use."""
 
-    code: ClassVar[int] = 109
-    identifier: ClassVar[str] = "pool-wrong-use"
+    error_code: ClassVar[ErrorCode] = ErrorCode.POOL_WRONG_USE
     address: Address
     pool: str
     use: AllowedUse
@@ -260,8 +250,7 @@ class AddressWrongUse(AllocationError):
 class AddressTaken(AllocationError):
     """The requested address is held already."""
 
-    code: ClassVar[int] = 112
-    identifier: ClassVar[str] = "address-taken"
+    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESS_TAKEN
     address: Address
     block: Prefix
     handle: str | None
@@ -275,8 +264,7 @@ class AddressTaken(AllocationError):
 class AddressCooling(AllocationError):
     """The requested address was released, and its cooldown has not expired."""
 
-    code: ClassVar[int] = 113
-    identifier: ClassVar[str] = "address-cooling"
+    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESS_COOLING
     address: Address
     block: Prefix
     cooldown_s: int
@@ -292,8 +280,7 @@ class AddressCooling(AllocationError):
 class StrictAffinity(AllocationError):
     """The requested address lies in a block of another node, and strict affinity is on."""
 
-    code: ClassVar[int] = 115
-    identifier: ClassVar[str] = "strict-affinity"
+    error_code: ClassVar[ErrorCode] = ErrorCode.STRICT_AFFINITY
     address: Address
     seen: BlockTrace
     rule: RuleTrace
@@ -309,8 +296,7 @@ class StrictAffinity(AllocationError):
 class SequenceMismatch(AllocationError):
     """An address is held under another sequence number than the release names: by a later allocation."""
 
-    code: ClassVar[int] = 117
-    identifier: ClassVar[str] = "sequence-mismatch"
+    error_code: ClassVar[ErrorCode] = ErrorCode.SEQUENCE_MISMATCH
     address: Address
     requested: int
     expected: int
@@ -323,8 +309,7 @@ class SequenceMismatch(AllocationError):
 class HandleMismatch(AllocationError):
     """An address is held by another handle than the release names."""
 
-    code: ClassVar[int] = 118
-    identifier: ClassVar[str] = "handle-mismatch"
+    error_code: ClassVar[ErrorCode] = ErrorCode.HANDLE_MISMATCH
     address: Address
     requested: str
     expected: str | None
@@ -337,8 +322,7 @@ class HandleMismatch(AllocationError):
 class BlockNotEmpty(AllocationError):
     """A block that shall be given up only if it is empty has addresses."""
 
-    code: ClassVar[int] = 119
-    identifier: ClassVar[str] = "block-not-empty"
+    error_code: ClassVar[ErrorCode] = ErrorCode.BLOCK_NOT_EMPTY
     block: Prefix
     owner: str
     used: int
