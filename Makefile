@@ -1,5 +1,5 @@
-# Nothing has to be set up beforehand: each target makes .venv and installs what it uses (Debian packages too, as
-# root; otherwise it says what is missing).
+# Nothing has to be set up before: each target makes .venv and installs what it uses (also Debian packages, as root;
+# otherwise it prints what is missing).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,11 +18,11 @@ lint.ruff-check := ruff check .
 lint.mypy := mypy --strict
 lint.pyright := pyright --pythonpath $(python) --warnings
 lint.lint-imports := lint-imports
-# What the tests also have to pass on, at night: the oldest and the newest etcd, and an older API server.
+# The other servers that the tests have to pass on, at night: the oldest and the newest etcd, and an older API server.
 other_etcds := etcd-debian etcd-v3.7.3
 other_apiservers := kube-apiserver-v1.35.4
 step = @printf '==> %s\n'
-# As tests/conftest.py judges it.
+# The rule is in tests/conftest.py.
 missed = $(if $(filter 1 true,$(shell echo '$(CI)' | tr A-Z a-z)),fail: CI=$(CI) allows no skip,are skipped)
 servers = @tools/servers || printf '%s\n' 'tests that need what is missing $(missed)'
 
@@ -90,12 +90,12 @@ bench:                  ## blocks beside plain JSON, a cluster of allocators, AD
 	$(step) 'benchmarks'
 	@$(python) -m benchmarks
 
-manifests:              ## write netplug_cli/manifests anew from the tables of kinds and rights
+manifests:              ## write netplug_cli/manifests again from the tables of kinds and rights
 	@tools/prepare dev
 	$(step) 'manifests'
 	@$(python) -m tools.manifests
 
-constraints:            ## pin anew what pyproject.toml asks for
+constraints:            ## pin again what pyproject.toml asks for
 	@tools/prepare dev
 	@tools/pin
 

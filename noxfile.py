@@ -1,4 +1,4 @@
-"""The checks of `make test` and `make lint`, each in an environment of its own, and one of the built wheel."""
+"""The checks of `make test` and `make lint`, each in its own environment, and one of the built wheel."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Types, by two opinions."""
+    """Types, by two checkers."""
     install(session)
     session.run("mypy", "--strict")
     session.run("pyright", "--pythonpath", f"{session.bin}/python", "--warnings")
@@ -51,14 +51,14 @@ def unit(session: nox.Session) -> None:
 
 @nox.session(name="property")
 def property_(session: nox.Session) -> None:
-    """Laws, with Hypothesis."""
+    """Properties, with Hypothesis."""
     install(session)
     session.run("pytest", "tests/property", *session.posargs)
 
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """Every mishap at every write of every operation of the allocator."""
+    """Every fault at every write of every operation of the allocator."""
     install(session)
     session.run("pytest", "tests/faults", *session.posargs)
 
@@ -74,7 +74,7 @@ def integration(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("protobuf", ["==4.25.0", "~=4.25", "==5.26.0", "~=5.26", "==6.30.0", "~=6.30", "==7.34.0", "~=7.34"])
 def protobuf(session: nox.Session, protobuf: str) -> None:
-    """What speaks to etcd, on the oldest and the newest protobuf of every major version that it is to work on."""
+    """The etcd backend, on the oldest and the newest protobuf of every major version that it supports."""
     install(session)
     session.install(f"protobuf{protobuf}")
     session.run("pytest", "tests/unit/netplug_backends/etcdv3", "tests/integration/test_etcd_conformance.py")
@@ -82,7 +82,7 @@ def protobuf(session: nox.Session, protobuf: str) -> None:
 
 @nox.session
 def dist(session: nox.Session) -> None:
-    """Build what is published, and test what was installed from it, by the tests in it, rather than this folder."""
+    """Build what is published, install it, and run the tests of the source distribution on what was installed."""
     install_pinned(session)
     away = Path(session.create_tmp())
     shutil.rmtree(away, ignore_errors=True)
@@ -101,14 +101,14 @@ def dist(session: nox.Session) -> None:
 
 @nox.session
 def manifests(session: nox.Session) -> None:
-    """Write netplug_cli/manifests anew from the tables of kinds and rights."""
+    """Write netplug_cli/manifests again from the tables of kinds and rights."""
     install(session)
     session.run("python", "-m", "tools.manifests")
 
 
 @nox.session
 def mutation(session: nox.Session) -> None:
-    """Change the rules of the allocator in thousands of small ways: a test notices, or the page of survivors argues."""
+    """Make thousands of small changes to the allocator: a test fails, or the page of survivors has the reason."""
     install_pinned(session)
     session.install(MUTMUT)
     away = Path(session.create_tmp()) / "tree"
@@ -118,6 +118,6 @@ def mutation(session: nox.Session) -> None:
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(HERE / name, away)
     session.chdir(away)
-    with (away / "mutmut.log").open("w") as log:  # it draws while it works, a line for each frame
+    with (away / "mutmut.log").open("w") as log:  # it draws its progress, one line for each frame
         session.run("mutmut", "run", *session.posargs, stdout=log, stderr=log)
     session.run("python", str(HERE / "tools" / "mutants.py"), str(HERE / "docs" / "design" / "mutants.md"))

@@ -1,4 +1,4 @@
-"""A node made of the real fakes, for tests of flows: a store in memory, a kernel in memory, a clock moved by hand.
+"""A node of fakes, for tests of flows: a store in memory, a kernel in memory, a clock that tests move.
 
 Calls are made as a runtime makes them: variables and JSON in, through the real protocol and configuration code.
 """

@@ -77,12 +77,12 @@ def ipv6(count: int = 1, *pools: str) -> Automatic:
 
 
 def specific(address: str, *pools: str) -> Specific:
-    """A wish for exactly that address."""
+    """A request for exactly that address."""
     return Specific(address=Address.parse(address), pools=pools)
 
 
 def make_request(handle: str | None = "h", *wanted: Wanted, node: str = NODE) -> AssignRequest:
-    """A wish for these families (one IPv4 address unless it says otherwise), all or nothing."""
+    """A request for these families (by default one IPv4 address), all or nothing."""
     return AssignRequest(
         handle=handle, node=node, wanted=wanted or (ipv4(),), use=AllowedUse.WORKLOAD, shortfall=Shortfall.REFUSE
     )
@@ -128,7 +128,7 @@ class IPAMHarness:
     def assign(
         self, request: AssignRequest, script: Mapping[int, Fault] | None = None, part: EndpointWrites = NO_ENDPOINT
     ) -> list[str]:
-        """The addresses that the wish is granted, as texts."""
+        """The addresses that the request gets, as texts."""
         assignment = self.ipam(script).assign(request, part, deadline=self.deadline)
         return [str(assigned.address) for assigned in assignment.addresses]
 
@@ -262,7 +262,7 @@ class IPAMHarness:
         self.put(affinity_key(host_owner(node), Prefix.parse(cidr)), Affinity(state=state))
 
     def put_block(self, cidr: str, node: str = NODE) -> None:
-        """An empty block of a node; of nobody where the node is empty."""
+        """An empty block that is affine to a node; to none if the node is empty."""
         owner = host_owner(node) if node else ""
         self.put(block_key(Prefix.parse(cidr)), Block.new(Prefix.parse(cidr), owner=owner, now_ns=self.clock.now_ns()))
 

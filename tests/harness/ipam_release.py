@@ -1,4 +1,4 @@
-"""What tests of giving back have in common: decisions without their commit, items to release, what a store holds."""
+"""What tests of releases share: decisions without their commit, items to release, and what a store holds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def decide_without_commit(
     """What a rule makes of the store as it is; nothing is committed."""
     snapshot = harness.read(*queries)
     while True:
-        made = rule(snapshot)
-        if isinstance(made, Decision):
-            return made
-        snapshot = snapshot.merged(harness.read(*made.queries))
+        decision = rule(snapshot)
+        if isinstance(decision, Decision):
+            return decision
+        snapshot = snapshot.merged(harness.read(*decision.queries))
 
 
 def release_item(address: str, handle: str | None = None, sequence: int | None = None) -> ReleaseItem:
@@ -48,5 +48,5 @@ def texts(values: Iterable[Address | Prefix]) -> list[str]:
 
 
 def affinity_names(harness: IPAMHarness) -> list[str]:
-    """Every claim as ``type:name block``; ``Bench.claims`` knows those of nodes alone."""
+    """Every affinity as ``type:name block``; ``IPAMHarness.affinities`` has those of nodes only."""
     return ["{}:{} {}".format(*record.key.path[:2], record.key.name) for record in harness.records(AFFINITY)]

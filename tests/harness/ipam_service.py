@@ -14,7 +14,7 @@ NOTE_KIND: Kind[str] = Kind("Note", ("name",))
 
 
 def note_endpoint_part(key_name: str = "n") -> EndpointWrites:
-    """An endpoint that notes what it was told; idempotent."""
+    """An endpoint whose record has the assigned addresses; idempotent."""
     key = NOTE_KIND.key(key_name)
 
     def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...]:
@@ -33,8 +33,8 @@ def refusing_endpoint_part(error: NetplugError) -> EndpointWrites:
 
 def make_cluster(mode: MemoryMode = MemoryMode.ATOMIC) -> IPAMHarness:
     """A cluster with one pool of each family, four blocks each."""
-    made = IPAMHarness.new(mode)
-    made.add_pool("main", IPV4_POOL)
-    made.add_pool("six", IPV6_POOL)
-    made.take_call_counts()
-    return made
+    harness = IPAMHarness.new(mode)
+    harness.add_pool("main", IPV4_POOL)
+    harness.add_pool("six", IPV6_POOL)
+    harness.take_call_counts()
+    return harness

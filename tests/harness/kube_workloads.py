@@ -27,7 +27,7 @@ _ONE_IPV4 = (Automatic(family=Family.IPV4),)
 
 
 def attach(store: Datastore, pod: str, *wanted: Wanted) -> tuple[BlockIPAM, WorkloadIdentity]:
-    """Assign addresses to a pod, as ADD does; one of IPv4 unless told."""
+    """Assign addresses to a pod, as ADD does; by default one IPv4 address."""
     workload = WorkloadIdentity(
         node=NODE, network="net", container_id=f"c{pod}"[:64], interface="eth0", pod=pod, pod_namespace=NAMESPACE
     )
@@ -53,6 +53,6 @@ def detach(ipam: BlockIPAM, workload: WorkloadIdentity) -> None:
 
 def new_pod(server: ApiServer, name: str = "web") -> str:
     """The name of a new pod on the node."""
-    made = f"{name}-{next(_POD_NUMBERS)}"
-    make_pod(server, NAMESPACE, made, node=NODE)
-    return made
+    pod_name = f"{name}-{next(_POD_NUMBERS)}"
+    make_pod(server, NAMESPACE, pod_name, node=NODE)
+    return pod_name

@@ -55,7 +55,7 @@ def access(path: Path, context: str = "", deadline: Deadline | None = None) -> A
 
 
 def error_of(path: Path, context: str = "", deadline: Deadline | None = None) -> NetplugError:
-    """The error that a kubeconfig leads to, which tells nobody the secret."""
+    """The error that a kubeconfig leads to; it does not contain the secret."""
     with pytest.raises(NetplugError) as refused:
         access(path, context, deadline)
     assert SECRET not in f"{refused.value} {refused.value!r} {refused.value.__cause__!r}"

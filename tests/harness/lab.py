@@ -36,7 +36,7 @@ ADD_OUTPUT = {
     "ips": [{"address": "10.98.0.1/32", "interface": 1}, {"address": "fd98::1/128", "interface": 1}],
 }
 
-# Keeps what it is told: a line of its variables and a line of its standard input for each call.
+# Keeps its input: a line of its variables and a line of its standard input for each call.
 _PLUGIN = """#!/bin/sh
 echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME $CNI_ARGS $CNI_PATH" >> '{calls}'
 cat >> '{calls}'
@@ -50,7 +50,7 @@ fi
 
 
 class KernelError(DataplaneError):
-    """What the namespaces raise when they are told to fail."""
+    """What the namespaces raise in a test of a failure."""
 
     def __str__(self) -> str:
         return "the kernel would not"
@@ -183,7 +183,7 @@ class LabHarness:
 
     @property
     def calls(self) -> list[tuple[str, dict[str, object]]]:
-        """What the plugins were told: variables as one line, and the request."""
+        """The input of each plugin call: variables as one line, and the request."""
         file = self.home / "calls"
         lines = file.read_text().splitlines() if file.exists() else []
         return [(lines[at], json.loads(lines[at + 1])) for at in range(0, len(lines), 2)]

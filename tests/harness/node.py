@@ -140,7 +140,7 @@ class PluginReply:
 
     @property
     def is_success_without_output(self) -> bool:
-        """Whether the call succeeded as DEL, CHECK, GC and STATUS do: without a word on standard output."""
+        """Whether the call succeeded as DEL, CHECK, GC and STATUS do: with nothing on standard output."""
         return self.status == 0 and self.stdout == ""
 
     @property
@@ -153,7 +153,7 @@ class PluginReply:
 
 @define
 class StoreInspector:
-    """What a store holds, asked and filled by the test itself."""
+    """Reads and fills a store for a test."""
 
     open: Callable[[], AbstractContextManager[Datastore]]
 
@@ -267,10 +267,10 @@ class NetnsNode:
     def make_pods(self, count: int) -> tuple[PodNamespace, ...]:
         """So many new pods."""
         first, self._pods = self._pods + 1, self._pods + count
-        made = tuple(PodNamespace(f"pod-{number}") for number in range(first, first + count))
-        names = " ".join(pod.name for pod in made)
+        pods = tuple(PodNamespace(f"pod-{number}") for number in range(first, first + count))
+        names = " ".join(pod.name for pod in pods)
         self.run("sh", "-ec", f"for n in {names}; do ip netns add $n; ip -n $n link set lo up; done")
-        return made
+        return pods
 
     def remove_pod(self, pod: PodNamespace) -> None:
         """Remove a pod's namespace; the kernel takes its interfaces apart a little later."""
@@ -361,7 +361,7 @@ def open_node(folder: str) -> Iterator[NetnsNode]:
 
 @frozen
 class CNIRuntime:
-    """A container runtime for one node: runs executables as a runtime would and judges how they answer."""
+    """A container runtime for one node: runs executables as a runtime does, and checks the form of their answers."""
 
     node: NetnsNode
     bin_dir: str

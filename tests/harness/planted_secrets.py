@@ -32,7 +32,7 @@ _PATIENCE_S = 5.0
 # The plugin as a runtime calls it, without an installed file.
 _PLUGIN = "import sys; sys.argv[:] = ['netplug']; from netplug_cli.wiring.cni import main; sys.exit(main())"
 
-# Where the tool, and the plugin, are told a setting. What is missing cannot be told them.
+# The names of a setting in the configuration of the tool and of the plugin. A setting without a name has none there.
 _VARIABLES = {
     "type": "DATASTORE_TYPE",
     "etcd_endpoints": "ETCD_ENDPOINTS",
@@ -68,7 +68,7 @@ _ACCESS_KEYS = {"kubeconfig": "kubeconfig", "api_root": "k8s_api_root"}
 
 @frozen(kw_only=True)
 class FailingSettings:
-    """Settings that do not work, and what they hold that nobody may see."""
+    """Settings that do not work, and the secrets in them that no output may contain."""
 
     name: str
     settings: DatastoreSettings

@@ -1,4 +1,4 @@
-"""Where a node's plugin keeps its books in a test: a file of the node's own, a real etcd, a real API server.
+"""The datastores that a node's plugin uses in a test: a file of the node, a real etcd, a real API server.
 
 A server runs outside the node, on the machine's loopback; the node reaches it at the same address.
 """
@@ -118,8 +118,8 @@ def _kubernetes(node: NetnsNode, server: ApiServer) -> Iterator[PluginDatastore]
     pods = f"/api/v1/namespaces/{_NAMESPACE}/pods"
     server.delete_collection(pods)
 
-    def register(made: Sequence[PodNamespace]) -> None:
-        for pod in made:
+    def register(pods: Sequence[PodNamespace]) -> None:
+        for pod in pods:
             make_pod(server, _NAMESPACE, pod.name, node=_NODE)
 
     kubeconfig = server.write_kubeconfig(install_role(server), name="places")

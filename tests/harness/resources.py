@@ -1,4 +1,4 @@
-"""A person who changes resources, over a store in memory: for tests of flows that ``netplugctl`` calls."""
+"""Changes of resources in a memory store: for tests of the flows that ``netplugctl`` calls."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ResourceHarness:
 
     @classmethod
     def with_mode(cls, mode: MemoryMode) -> ResourceHarness:
-        """A bench with an empty store of that sort."""
+        """A harness with an empty store in that mode."""
         clock = ManualClock()
         return cls(clock, MemoryDatastore(mode, clock=clock))
 

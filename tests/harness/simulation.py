@@ -1,4 +1,4 @@
-"""Studies and what becomes of them, for tests of the simulation."""
+"""Scenarios and their results, for tests of the simulation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def make_pool(cidr: str, block_length: int, name: str = "main", **spec: object) 
 def make_scenario(
     node_count: int, pools: tuple[IPPool, ...], load: PodLoad, *, steps: int = 1, **more: object
 ) -> Scenario:
-    """A study of so many nodes."""
+    """A scenario with so many nodes."""
     return Scenario(nodes=make_nodes(node_count), pools=pools, load=load, steps=steps, **more)  # type: ignore[arg-type]
 
 
 def run_scenario(scenario: Scenario) -> tuple[SimulationResult, list[SimulatedCall], MemoryDatastore]:
-    """What a study finds, the calls that were made for it, and the store as it is then."""
+    """The result of a scenario, its calls, and the store at the end."""
     clock = SimulatedClock()
     store = MemoryDatastore(clock=clock)
     calls: list[SimulatedCall] = []
@@ -46,9 +46,9 @@ def run_scenario(scenario: Scenario) -> tuple[SimulationResult, list[SimulatedCa
         else:
             samples.append(event)
 
-    findings = simulate(scenario, store, clock, observe=watch)
-    assert tuple(samples) == findings.samples
-    return findings, calls, store
+    result = simulate(scenario, store, clock, observe=watch)
+    assert tuple(samples) == result.samples
+    return result, calls, store
 
 
 def stored_records(store: MemoryDatastore, kind: Kind[object]) -> dict[Key[object], object]:

@@ -1,4 +1,4 @@
-"""Somebody who types ``netplugctl`` commands against a real store, through a configuration file."""
+"""A user who runs ``netplugctl`` commands on a real store, through a configuration file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CommandResult:
 
 @define
 class ToolUser:
-    """A person with a folder for files and a configuration that leads to a store. ``spec`` is what it says."""
+    """A user with a folder for files and a configuration that leads to a store. ``spec`` is its content."""
 
     folder: Path
     spec: Mapping[str, object]
@@ -64,16 +64,16 @@ class ToolUser:
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", io.StringIO(stdin)):
             status = run(argv, lambda: self.session)
-        said = CommandResult(status, out.getvalue(), err.getvalue())
-        assert "Traceback" not in said.all_output
-        self.results.append(said)
-        return said
+        result = CommandResult(status, out.getvalue(), err.getvalue())
+        assert "Traceback" not in result.all_output
+        self.results.append(result)
+        return result
 
     def get_object(self, *words: str) -> dict[str, object]:
         """One object as the tool shows it."""
-        said = self.run_command("get", *words, "-o", "yaml")
-        assert said.status == 0, said
-        found = yaml.safe_load(said.out)
+        result = self.run_command("get", *words, "-o", "yaml")
+        assert result.status == 0, result
+        found = yaml.safe_load(result.out)
         assert isinstance(found, dict)
         return found
 

@@ -1,4 +1,4 @@
-"""One process of ``test_etcd_chaos``: a node that assigns and releases addresses, and says when it held which.
+"""One process of ``test_etcd_chaos``: a node that assigns and releases addresses, and prints when it held which.
 
 ``python -m tests.harness.processes.etcd_worker <endpoints> <number> <node> <stop file>``. It ends when the stop file
 exists. It prints a line of JSON for each call of the allocator and of the store below it: the call, its handle, when it
@@ -55,10 +55,10 @@ class TimedStore(StoreWrapper):
         return _timed("commit", deadline, lambda: self.inner.commit(writes, deadline=deadline))
 
 
-def _timed(call: str, deadline: Deadline, made: Callable[[], T]) -> T:
+def _timed(call: str, deadline: Deadline, function: Callable[[], T]) -> T:
     began, allowed_s = CLOCK.monotonic(), deadline.remaining_s
     try:
-        result = made()
+        result = function()
     except NetplugError as error:
         _print_call(call, "", began, allowed_s=allowed_s, error=repr(error))
         raise
@@ -67,7 +67,7 @@ def _timed(call: str, deadline: Deadline, made: Callable[[], T]) -> T:
 
 
 class Worker:
-    """A node's part, under handles that nobody else uses."""
+    """The work of one node, with handles of its own."""
 
     def __init__(self, ipam: BlockIPAM, name: str, node: str) -> None:
         self._ipam = ipam
@@ -86,7 +86,7 @@ class Worker:
         if self._assign(handle):
             self._held.append(handle)
         else:
-            self._release(handle)  # as a runtime does: whatever the ADD came to, its DEL must leave nothing
+            self._release(handle)  # as a runtime does: a DEL leaves nothing, however its ADD ended
 
     def _assign(self, handle: str) -> bool:
         wanted = (Automatic(family=Family.IPV4),)
@@ -132,7 +132,7 @@ def _print_call(
 
 if __name__ == "__main__":
     _program, urls, number, node, stop_file = sys.argv
-    # Not drawn: there is a worker at each member.
+    # Not random, so that each member has a worker.
     client = EtcdClient(
         StaticMembers(parse_endpoints(urls.split(","))),
         Credentials(DatastoreSettings()),

@@ -1,8 +1,7 @@
-"""One process of ``test_sqlite_processes``: opens the store when it is told to, does its work, says what it did.
+"""One process of ``test_sqlite_processes``: waits for a line, opens the store, does its work, and prints the result.
 
-``python -m tests.harness.processes.sqlite_counter <path> open|count|pair <argument>``; it begins when its standard
-input has a
-line, so that many of them begin at once.
+``python -m tests.harness.processes.sqlite_counter <path> open|count|pair <argument>``. It begins when its standard
+input has a line, so that many of them begin at one moment.
 """
 
 from __future__ import annotations
@@ -76,13 +75,13 @@ def count_up(store: Datastore, argument: str) -> None:
 
 
 def count_pair(store: Datastore, argument: str) -> None:
-    """Count two records up together until killed, and say each number that was committed."""
+    """Count two records up together until killed, and print each number that was committed."""
     while True:
         print_line(increment(store, f"{argument}-left", f"{argument}-right"))
 
 
 def print_line(line: str) -> None:
-    """Say one thing to the test, at once."""
+    """Print a line for the test, without delay."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -68,7 +68,7 @@ def open_name_server(records: Mapping[str, Sequence[str]]) -> Iterator[DNSServer
 
 @contextmanager
 def use_name_server(port: int) -> Iterator[None]:
-    """Let this process ask whoever listens on a port of loopback."""
+    """Make this process ask the name server on a port of loopback."""
     resolver = dns.resolver.Resolver(configure=False)
     resolver.nameservers = ["127.0.0.1"]
     resolver.port = port

@@ -33,7 +33,7 @@ __all__ = [
     "start_etcd",
 ]
 
-_READY_S = 30.0
+_READY_S = 120.0  # an emergency stop
 # In memory where there is such a folder: a member that is killed loses nothing, and a slow disk is not what is tested.
 _DATA_ROOT = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
@@ -76,7 +76,7 @@ class EtcdMember:
             self.process = None
 
     def is_accepting(self) -> bool:
-        """Whether somebody listens on the clients' port."""
+        """Whether the port for clients accepts connections."""
         with socket.socket() as probe:
             probe.settimeout(1.0)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
@@ -92,7 +92,7 @@ class EtcdMember:
 
     @property
     def is_leader(self) -> bool:
-        """Whether it says that it leads the cluster; one that serves no metrics says nothing."""
+        """Whether its metrics show that it leads the cluster; false if it serves no metrics."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=2.0) as reply:
                 return b"\netcd_server_is_leader 1\n" in reply.read()
@@ -100,7 +100,7 @@ class EtcdMember:
             return False
 
     def log(self) -> str:
-        """The end of what the process said."""
+        """The end of the log of the process."""
         with open(self.log_path, errors="replace") as file:
             return file.read()[-4000:]
 
@@ -126,7 +126,7 @@ class EtcdCluster:
                 if member.is_leader:
                     return member
             time.sleep(0.05)
-        raise AssertionError("nobody leads the cluster")
+        raise AssertionError("no member leads the cluster")
 
     def wait_until_ready(self) -> None:
         """Return once every member takes clients."""

@@ -1,4 +1,4 @@
-"""What tests do to an etcd besides what netplug does: through its JSON gateway, which needs no client."""
+"""What tests do to an etcd themselves: through its JSON gateway, which needs no client."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def stored_key_names(etcd: EtcdCluster) -> set[str]:
 
 
 def compact(etcd: EtcdCluster, revision: int) -> None:
-    """Let the server forget what was before a revision."""
+    """Remove the history before a revision."""
     post(etcd, "kv/compaction", {"revision": revision, "physical": True})
 
 
 def enable_users(etcd: EtcdCluster, password: str) -> None:
     """Turn users on: ``root``, ``netplug`` who may read and write below /netplug, ``reader`` who may only read.
 
-    ``certificate`` is somebody who has no password.
+    ``certificate`` is a user without a password.
     """
     below = {"key": _base64("/netplug/"), "range_end": _base64("/netplug0")}
     for user, right in (("root", None), ("netplug", "READWRITE"), ("reader", "READ")):

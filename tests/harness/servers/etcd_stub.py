@@ -1,4 +1,4 @@
-"""A member of etcd that answers as a test tells it: what a real one says too seldom to be waited for."""
+"""A member of etcd whose answers a test chooses: those that a real one gives too rarely."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GrpcRefusal:
 
 @define
 class EtcdStub:
-    """What it was sent, and what it answers; a transaction succeeds at revision 7 and finds nothing."""
+    """What it was sent, and its answers. By default a transaction succeeds at revision 7 and finds nothing."""
 
     on_txn: Callable[[], Message | GrpcRefusal] = field(factory=lambda: lambda: None)
     on_login: Callable[[], Message | GrpcRefusal] = field(factory=lambda: lambda: None)
@@ -62,7 +62,7 @@ class EtcdStub:
         return _reply(self.on_login(), CLASSES["AuthenticateResponse"](token="t"), context)  # noqa: S106
 
     def watch(self, requests: Iterator[Message], context: Any) -> Iterator[Message]:  # noqa: ANN401
-        """Begin the watch, tell of one change at the revision asked for, and then nothing until the stream ends."""
+        """Begin the watch, send one change at the requested revision, and then nothing until the stream ends."""
         self.metadata.append(dict(context.invocation_metadata()))
         create = next(requests).create_request
         header = CLASSES["ResponseHeader"](revision=self.watched_at)
@@ -74,14 +74,14 @@ class EtcdStub:
 
 
 def answer_late() -> None:
-    """An answer that comes when a second is long over."""
+    """Answer after more than a second."""
     Event().wait(_LATE_S)
 
 
-def _reply(told: Message | GrpcRefusal, usual: Message, context: Any) -> Message:  # noqa: ANN401  # grpc has no types
-    if isinstance(told, GrpcRefusal):
-        context.abort(told.status, told.text)
-    return told or usual
+def _reply(answer: Message | GrpcRefusal, usual: Message, context: Any) -> Message:  # noqa: ANN401  # grpc has no types
+    if isinstance(answer, GrpcRefusal):
+        context.abort(answer.status, answer.text)
+    return answer or usual
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """A Kubernetes API server of the tests' own: started on loopback beside an etcd, stopped again.
 
-It has no controllers and no kubelet: namespaces, nodes and pods are what a test says they are.
+It has no controllers and no kubelet: namespaces, nodes and pods are what a test creates.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RequestRefused(Exception):
 
 @define
 class ApiServer:
-    """A running server, and an administrator's way to it that shares no code with what is tested."""
+    """A running server, with an administrator's client that shares no code with what is tested."""
 
     program: str
     etcd: str
@@ -67,7 +67,7 @@ class ApiServer:
 
     @property
     def ca_file(self) -> str:
-        """The certificate of whoever signed the server's."""
+        """The certificate of the authority that signed the server's."""
         return str(self.folder / "ca.pem")
 
     def write_kubeconfig(self, token: str = ADMIN_TOKEN, *, name: str = "kubeconfig") -> str:
@@ -85,7 +85,7 @@ class ApiServer:
                 }
             )
         )
-        new.replace(path)  # somebody may be reading it
+        new.replace(path)  # another thread may be reading it
         return str(path)
 
     def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> object:
@@ -109,16 +109,16 @@ class ApiServer:
 
     def create(self, path: str, body: object) -> Mapping[str, object]:
         """A new object."""
-        made = self.request("POST", path, body)
-        assert isinstance(made, dict)
-        return made
+        created = self.request("POST", path, body)
+        assert isinstance(created, dict)
+        return created
 
     def delete_collection(self, path: str) -> None:
         """Delete every object of a collection."""
         self.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
     def audited_requests(self, agent: str) -> list[tuple[str, str]]:
-        """Every request so far of programs that call themselves so: the verb and the resource, as the server saw it."""
+        """Every request so far whose user agent begins so: the verb and the resource, from the server's audit log."""
         found = []
         for line in (self.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)

@@ -120,8 +120,8 @@ def install_role(server: ApiServer, *, without: tuple[str, str] | None = None) -
         target = f"{path}/{_name(body)}?fieldManager=tests&force=true"
         server.request("PATCH", target, body, content_type="application/apply-patch+yaml")
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    made = server.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{_name(account)}/token", request)
-    status = made["status"]
+    reply = server.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{_name(account)}/token", request)
+    status = reply["status"]
     assert isinstance(status, dict)
     return str(status["token"])
 

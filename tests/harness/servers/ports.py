@@ -1,7 +1,7 @@
-"""Ports of loopback for the servers of tests, and for tests that need a port where nobody listens.
+"""Ports of loopback for the servers of tests, and for tests that need a port without a listener.
 
-A port that is found by binding and closing a socket may be taken by somebody else before the server binds it: by
-another worker of pytest-xdist, or by any connection of this machine. These ports lie below the range from which the
+A port that is found by binding and closing a socket may be taken before the server binds it: by another
+worker of pytest-xdist, or by any connection of this machine. These ports lie below the range from which the
 kernel takes ports for connections, and each one is reserved until this process ends.
 """
 
@@ -16,7 +16,7 @@ _FIRST, _COUNT = 20_000, 12_000
 
 
 def reserve_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, and that no other process gets from here."""
+    """A port of 127.0.0.1 without a listener, which no other process gets from here."""
     for number in range(_COUNT):
         port = _FIRST + (os.getpid() * 37 + number) % _COUNT
         if _is_reserved_now(port) and _is_free(port):
@@ -42,7 +42,7 @@ def _is_reserved_now(port: int) -> bool:
 
 
 def _is_free(port: int) -> bool:
-    """Whether nobody else, who does not reserve ports, listens there."""
+    """Whether no other program, which does not reserve its ports here, listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

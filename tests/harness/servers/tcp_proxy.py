@@ -102,7 +102,7 @@ class TCPProxy:
 
 
 def _shut(sockets: tuple[socket.socket, ...]) -> None:
-    """Break connections; whoever serves them closes the sockets."""
+    """Break connections; the threads that serve them close the sockets."""
     for each in sockets:
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
