@@ -1,4 +1,4 @@
-"""The block allocator is found by its name, through the registry."""
+"""The registry finds the block allocator by its name."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_netplug_ipam_is_the_block_allocator() -> None:
 
 
 @pytest.mark.parametrize("name", ["host-local", "netplug", ""])
-def test_other_names_are_somebody_elses(name: str) -> None:
+def test_other_names_are_not_opened(name: str) -> None:
     clock = ManualClock()
     context = IPAMContext(datastore=MemoryDatastore(clock=clock), clock=clock, chance=lambda: 0.5)
     assert hookimpls.netplug_open_ipam(name, context) is None

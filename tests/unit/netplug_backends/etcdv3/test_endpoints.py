@@ -1,4 +1,4 @@
-"""URLs of members: what they mean, and what is none."""
+"""URLs of members: valid and invalid ones."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_url_names_a_member(url: str, endpoint: EtcdEndpoint, target: str) -> 
     assert endpoint.is_secure == url.startswith("https")
 
 
-def test_a_member_that_is_named_twice_is_one() -> None:
+def test_a_member_that_is_listed_twice_counts_once() -> None:
     assert parse_endpoints(["http://a:1", "http://b:2", "http://a:1/"]) == (
         EtcdEndpoint("http", "a", 1),
         EtcdEndpoint("http", "b", 2),
@@ -43,7 +43,7 @@ def test_a_member_that_is_named_twice_is_one() -> None:
             "http://a:1\n", "http://a\u00a0b:1", "http://a..b:1", "http://.a:1", "http://.:1", "http://\ud800:1",
             f"http://{'a' * 64}:1"]
 )  # fmt: skip
-def test_what_is_no_url_of_a_member_is_refused(url: str) -> None:
+def test_an_invalid_member_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_endpoints(["http://good:1", url])
     assert str(caught.value) == f"etcd_endpoints: {url!r} is not accepted; {ACCEPTED}"
@@ -58,13 +58,13 @@ def test_d14_a_password_in_a_url_is_refused_and_not_shown() -> None:
 
 @pytest.mark.parametrize("written", ["https://netplug:s3c,ret@10.0.0.1:2379", "http://a:1,https://netplug:,s3cret@b:2"])
 def test_d14_no_part_of_a_password_with_a_comma_is_shown(written: str) -> None:
-    """The list is split first, and only one of the pieces has the ``@``."""
+    """The list is split first, and only one part has the ``@``."""
     with pytest.raises(ConfigurationError) as caught:
         parse_endpoints(written.split(","))
     assert str(caught.value) == f"etcd_endpoints: '…' is not accepted; {ACCEPTED}"
 
 
-def test_what_people_set_is_named_in_a_refusal() -> None:
+def test_the_setting_is_named_in_the_error() -> None:
     with pytest.raises(ConfigurationError, match=r"^etcd_authority: 'http://a b' is not accepted; give http"):
         parse_endpoints(["http://a b"], "etcd_authority")
 

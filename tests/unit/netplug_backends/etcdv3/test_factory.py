@@ -1,4 +1,4 @@
-"""Settings to a store: S-14 and S-16, which are refused before anybody is called; and what a store says of itself."""
+"""Opening from settings: S-14 and S-16, refused before anything is sent; and the location of a datastore."""
 
 from contextlib import closing
 
@@ -20,7 +20,7 @@ DEADLINE = Deadline.after(CLOCK, 5.0)
 SETTINGS = DatastoreSettings(etcd_endpoints=("http://a:1", "http://b:2"))
 
 
-def test_a_store_says_where_it_is() -> None:
+def test_a_datastore_has_a_location() -> None:
     with closing(datastore_from_settings(SETTINGS, clock=CLOCK)) as store:
         assert store.description == DatastoreDescription(
             name="etcdv3", atomicity=Atomicity.ATOMIC, location="http://a:1,http://b:2"
@@ -37,7 +37,7 @@ def test_s14_endpoints_and_a_domain_are_refused() -> None:
 
 
 @pytest.mark.parametrize("domain", ["a..b", f"{'a' * 64}.org", ".", "\ud800.org", "http://a.org", "a.org:2379"])
-def test_a_domain_that_is_none_is_refused(domain: str) -> None:
+def test_an_invalid_domain_is_refused(domain: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         datastore_from_settings(DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv=domain), clock=CLOCK)
     assert str(caught.value) == f"etcd_discovery_srv: {domain!r} is not accepted; give the name of a domain"
@@ -50,18 +50,18 @@ def test_a_url_is_no_domain_and_shows_no_password(domain: str) -> None:
     assert str(caught.value) == "etcd_discovery_srv: '…' is not accepted; give the name of a domain"
 
 
-def test_what_people_set_is_named_when_it_makes_no_endpoint() -> None:
+def test_the_setting_that_makes_an_invalid_endpoint_is_named() -> None:
     pair = DatastoreSettings(etcd_endpoints=("http://a b",), etcd_endpoints_source="etcd_authority")
     with pytest.raises(ConfigurationError, match=r"^etcd_authority: 'http://a b' is not accepted; "):
         datastore_from_settings(pair, clock=CLOCK)
 
 
-def test_s16_neither_is_refused() -> None:
+def test_s16_neither_endpoints_nor_a_domain_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no etcd endpoints specified"):
         datastore_from_settings(DatastoreSettings(etcd_endpoints=()), clock=CLOCK)
 
 
-def test_s4_a_revision_that_is_none_of_etcds_is_refused_before_a_call() -> None:
+def test_s4_an_invalid_revision_is_refused_before_a_call() -> None:
     with closing(datastore_from_settings(SETTINGS, clock=CLOCK)) as store:
         write = Delete(IPPOOL.key("main"), Revision("abc"))
         with pytest.raises(ConfigurationError, match="'abc' is not accepted; etcd's revisions are numbers"):
@@ -70,7 +70,7 @@ def test_s4_a_revision_that_is_none_of_etcds_is_refused_before_a_call() -> None:
             list(store.watch({IPPOOL: Revision("abc")}, deadline=DEADLINE))
 
 
-def test_more_writes_than_the_server_takes_are_refused_before_a_call() -> None:
+def test_too_many_writes_are_refused_before_a_call() -> None:
     writes = [Create(IPPOOL.key(f"pool-{number}"), "") for number in range(MAX_TXN_OPERATIONS + 1)]
     with (
         closing(EtcdDatastore(client_from_settings(SETTINGS, clock=CLOCK), codec=SAMPLE_CODEC)) as store,
@@ -79,14 +79,14 @@ def test_more_writes_than_the_server_takes_are_refused_before_a_call() -> None:
         store.commit(writes, deadline=DEADLINE)
 
 
-def test_nothing_asked_and_nothing_written_calls_nobody() -> None:
+def test_an_empty_read_and_an_empty_commit_send_nothing() -> None:
     with closing(datastore_from_settings(SETTINGS, clock=CLOCK)) as store:
         assert store.read([], deadline=DEADLINE).results == {}
         assert store.commit([], deadline=DEADLINE) == ()
         assert list(store.watch({}, deadline=DEADLINE)) == []
 
 
-def test_after_the_deadline_nobody_is_called() -> None:
+def test_after_the_deadline_nothing_is_sent() -> None:
     passed = Deadline.after(CLOCK, 0.0)
     with closing(datastore_from_settings(SETTINGS, clock=CLOCK)) as store:
         with pytest.raises(Unavailable, match=r"^etcd: the deadline passed before it could be asked$"):

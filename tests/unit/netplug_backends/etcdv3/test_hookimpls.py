@@ -1,4 +1,4 @@
-"""The hook, where the optional packages are missing."""
+"""The hook, if optional packages are missing."""
 
 import sys
 
@@ -11,7 +11,7 @@ from netplug_core.testing.clock import ManualClock
 
 
 def text_without(package: str, settings: DatastoreSettings, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What opening the store is refused with where a package is not installed."""
+    """The error of opening the datastore without a package."""
     for module in [name for name in sys.modules if name.startswith(("netplug_backends.etcdv3.", f"{package}."))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
@@ -20,7 +20,7 @@ def text_without(package: str, settings: DatastoreSettings, monkeypatch: pytest.
     return str(caught.value)
 
 
-def test_without_its_packages_etcd_is_refused_and_the_text_says_what_brings_them(
+def test_without_its_packages_etcd_is_refused_and_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert text_without("grpc", DatastoreSettings(), monkeypatch) == (
@@ -29,7 +29,7 @@ def test_without_its_packages_etcd_is_refused_and_the_text_says_what_brings_them
     )
 
 
-def test_without_the_package_that_asks_name_servers_a_domain_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dnspython_a_domain_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv="etcd.local")
     assert text_without("dns", settings, monkeypatch) == (
         "datastore_type: 'etcdv3' is not accepted; the package dns is not installed; netplug[etcd] brings what it needs"

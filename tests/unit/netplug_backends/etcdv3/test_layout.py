@@ -1,4 +1,4 @@
-"""Where records stand: the keys of the storage model, none twice, each found again; the allocator's configuration."""
+"""The etcd keys of records, unique and reversible, and the stored form of the configuration."""
 
 import json
 
@@ -42,18 +42,18 @@ PLACES: list[tuple[Key[object], str]] = [
 
 
 @pytest.mark.parametrize("key,place", PLACES, ids=[place for _, place in PLACES])
-def test_a_record_stands_where_the_storage_model_says(key: Key[object], place: str) -> None:
+def test_a_record_has_the_key_of_the_storage_model(key: Key[object], place: str) -> None:
     assert LAYOUT.key(key) == place.encode()
     assert LAYOUT.find_key(key.kind, place.encode()) == key
 
 
 @pytest.mark.parametrize("row", KINDS, ids=lambda row: row.name)
-def test_a_resource_stands_under_its_plural(row: ResourceKind) -> None:
+def test_a_resource_key_has_its_plural(row: ResourceKind) -> None:
     path = tuple("x" for _ in row.kind.segments)
     assert LAYOUT.key(row.kind.key(*path)) == f"{RESOURCES}/{row.plural}/{'/'.join(path)}".encode()
 
 
-def test_every_kind_that_is_stored_as_bytes_has_a_place() -> None:
+def test_every_kind_that_is_stored_as_bytes_has_keys() -> None:
     assert set(LAYOUT.kinds) == set(STORED_JSON.kinds) == set(ETCD_JSON.kinds)
 
 
@@ -77,12 +77,12 @@ def test_every_kind_that_is_stored_as_bytes_has_a_place() -> None:
         (WORKLOAD_ENDPOINT, ("ns",), f"{RESOURCES}/workloadendpoints/ns/", f"{RESOURCES}/workloadendpoints/ns0"),
     ],
 )
-def test_a_list_is_one_span(kind: Kind[object], within: tuple[str, ...], start: str, end: str) -> None:
+def test_a_list_is_one_range(kind: Kind[object], within: tuple[str, ...], start: str, end: str) -> None:
     span = LAYOUT.list_range(kind, within)
     assert (span.start.decode(), span.end.decode()) == (start, end)
 
 
-def test_d4_the_span_of_a_host_holds_its_claims_and_no_other_hosts() -> None:
+def test_d4_the_range_of_a_host_has_its_affinities_and_no_other_hosts() -> None:
     """Trap 9: ``node1`` begins the name ``node10``."""
     span = LAYOUT.list_range(AFFINITY, ("host", "node1"))
     assert span.start <= LAYOUT.key(AFFINITY.key("host", "node1", "ipv6", "fd00::/122")) < span.end
@@ -94,7 +94,7 @@ def test_d4_the_span_of_a_host_holds_its_claims_and_no_other_hosts() -> None:
 @pytest.mark.parametrize(
     "key", [BLOCK.key("ipv4", "10.0.0.0/26"), AFFINITY.key("host", "node-a", "ipv6", "fd00::/122")]
 )
-def test_a_block_or_claim_of_old_stands_at_a_key_with_a_mark(key: Key[object]) -> None:
+def test_a_legacy_block_or_affinity_has_a_key_with_a_suffix(key: Key[object]) -> None:
     place, old = LAYOUT.key(key), LAYOUT.legacy_key(key)
     assert old == place + b"@"
     assert LAYOUT.find_key(key.kind, old) == key
@@ -105,14 +105,14 @@ def test_a_block_or_claim_of_old_stands_at_a_key_with_a_mark(key: Key[object]) -
         LAYOUT.find_key(key.kind, old + b"@")
 
 
-def test_of_other_kinds_a_mark_is_part_of_the_name() -> None:
+def test_other_kinds_have_no_legacy_suffix() -> None:
     handle = HANDLE.key("a@")
     assert LAYOUT.find_key(HANDLE, LAYOUT.key(handle)) == handle
     assert LAYOUT.read_range(handle) == LAYOUT.list_range(HANDLE, ("a@",))
     assert not LAYOUT.is_legacy(HANDLE, LAYOUT.key(handle))
 
 
-def test_the_mark_of_a_host_is_no_claim() -> None:
+def test_the_key_of_an_owner_alone_is_no_affinity() -> None:
     assert LAYOUT.find_key(AFFINITY, b"/netplug/ipam/v2/host/node1") is None
 
 
@@ -129,7 +129,7 @@ def test_the_mark_of_a_host_is_no_claim() -> None:
         (WORKLOAD_ENDPOINT, f"{RESOURCES}/workloadendpoints/a/".encode()),
     ],
 )
-def test_a_key_that_nothing_of_ours_made_is_malformed(kind: Kind[object], raw: bytes) -> None:
+def test_a_foreign_key_is_malformed(kind: Kind[object], raw: bytes) -> None:
     with pytest.raises(Malformed, match=f"it is no key of a {kind}"):
         LAYOUT.find_key(kind, raw)
 
@@ -145,12 +145,12 @@ def test_a_key_that_nothing_of_ours_made_is_malformed(kind: Kind[object], raw: b
         BLOCK.key("ipv4", "10.0.0.0/26/1"),
     ],
 )
-def test_d4_a_path_that_could_be_read_as_another_is_refused(key: Key[object]) -> None:
+def test_d4_an_ambiguous_path_is_refused(key: Key[object]) -> None:
     with pytest.raises(InvariantBroken):
         LAYOUT.key(key)
 
 
-def test_a_kind_that_is_not_kept_is_said_to_be_so() -> None:
+def test_a_kind_that_is_not_stored_is_not_supported() -> None:
     with pytest.raises(NotSupported, match="storing of Fruit is not supported: etcd keeps BlockAffinity, "):
         LAYOUT.key(Kind("Fruit", ("name",)).key("x"))
 
@@ -161,7 +161,7 @@ CONFIGURATION = IPAMConfiguration(
 )
 
 
-def test_the_configuration_is_stored_as_the_allocator_reads_it() -> None:
+def test_the_configuration_is_stored_flat() -> None:
     stored = json.loads(ETCD_JSON.encode(IPAM_CONFIGURATION_KEY, CONFIGURATION))
     assert stored == {
         "strict_affinity": True,
@@ -173,14 +173,14 @@ def test_the_configuration_is_stored_as_the_allocator_reads_it() -> None:
     }
 
 
-def test_d3_the_configuration_is_read_back_as_it_was() -> None:
-    """D6 too: what stands in its metadata survives."""
+def test_d3_the_configuration_round_trips() -> None:
+    """D6 too: its metadata is preserved."""
     data = ETCD_JSON.encode(IPAM_CONFIGURATION_KEY, CONFIGURATION)
     assert ETCD_JSON.decode(IPAM_CONFIGURATION_KEY, data) == CONFIGURATION
 
 
-def test_a_flag_that_is_not_there_is_off() -> None:
-    """Writers leave a false one out; an absent object is another thing, and claims blocks."""
+def test_a_missing_flag_is_false() -> None:
+    """Writers omit a false flag. If the whole object is missing, the default is true."""
     found = ETCD_JSON.decode(
         IPAM_CONFIGURATION_KEY, b'{"strict_affinity":true,"kubeVirtVMAddressPersistence":"Enabled"}'
     )
@@ -192,7 +192,7 @@ def test_a_flag_that_is_not_there_is_off() -> None:
     )
 
 
-def test_a_claim_without_a_value_is_confirmed() -> None:
+def test_an_affinity_without_a_value_is_confirmed() -> None:
     assert ETCD_JSON.decode(AFFINITY.key("host", "a", "ipv4", "10.0.0.0/26"), b"") == Affinity(
         state=AffinityState.CONFIRMED
     )
@@ -200,6 +200,6 @@ def test_a_claim_without_a_value_is_confirmed() -> None:
         ETCD_JSON.decode(BLOCK.key("ipv4", "10.0.0.0/26"), b"")
 
 
-def test_a_configuration_that_makes_no_sense_is_malformed() -> None:
+def test_an_invalid_configuration_is_malformed() -> None:
     with pytest.raises(Malformed, match="object is not an object"):
         ETCD_JSON.decode(IPAM_CONFIGURATION_KEY, b'{"object":1}')

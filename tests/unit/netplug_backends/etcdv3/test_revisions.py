@@ -1,4 +1,4 @@
-"""Revisions as texts, and what is none."""
+"""Revisions as texts, valid and invalid ones."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from netplug_core.records import Revision
         ("9" * 18, EtcdRevision(10**18 - 1), 10**18 - 1),
     ],
 )
-def test_a_text_stands_for_a_position(text: str, position: EtcdRevision, whole: int) -> None:
+def test_a_text_encodes_a_revision(text: str, position: EtcdRevision, whole: int) -> None:
     revision = Revision(text)
     assert find_etcd_revision(revision) == position == get_etcd_revision(revision, where="it")
     assert (position.revision, position.delivered_up_to) == (revision, whole)

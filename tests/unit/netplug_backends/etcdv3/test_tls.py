@@ -1,4 +1,4 @@
-"""Keys and certificates: S-15, each refusal when the store is opened; and what happens when files change."""
+"""Keys and certificates: S-15, each error at opening; and changed files."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_roots_alone_are_enough(certificates: Certificates) -> None:
     assert Credentials(settings(etcd_ca_cert_file=certificates.root)).material().roots == certificates.root.read_bytes()
 
 
-def test_trap_27_several_roots_and_what_stands_between_them_for_people(certificates: Certificates) -> None:
+def test_trap_27_several_roots_with_comments_between_them(certificates: Certificates) -> None:
     both = "# Käse\n".encode() + certificates.other_root.read_bytes() + b"\nours:\n" + certificates.root.read_bytes()
     certificates.root.write_bytes(both)
     assert Credentials(settings(etcd_ca_cert_file=certificates.root)).material().roots == both
 
 
-def test_s15_all_three_inline(certificates: Certificates) -> None:
+def test_s15_key_certificate_and_roots_may_be_inline(certificates: Certificates) -> None:
     inline = settings(
         etcd_key=certificates.key.read_text(),
         etcd_cert=certificates.certificate.read_text(),
@@ -70,9 +70,7 @@ def test_s15_all_three_inline(certificates: Certificates) -> None:
 
 
 @pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
-def test_s15_a_file_that_is_missing_empty_or_something_else(
-    name: str, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_s15_a_missing_empty_or_foreign_file_is_refused(name: str, certificates: Certificates, tmp_path: Path) -> None:
     files = {
         "etcd_key_file": certificates.key,
         "etcd_cert_file": certificates.certificate,
@@ -87,16 +85,18 @@ def test_s15_a_file_that_is_missing_empty_or_something_else(
     assert refused(**given) == f"{name}: '{path}' is not accepted; it holds no PEM text"
 
 
-def test_s15_trap_26_a_key_without_its_certificate_and_the_other_way(certificates: Certificates) -> None:
-    ending = "is not accepted; a client has a key and a certificate: give both files, or neither"
-    assert refused(etcd_key_file=certificates.key) == f"etcd_key_file: '{certificates.key}' {ending}"
-    assert refused(etcd_cert_file=certificates.certificate) == f"etcd_cert_file: '{certificates.certificate}' {ending}"
-    ending = "is not accepted; a client has a key and a certificate: give both, or neither"
-    assert refused(etcd_key=certificates.key.read_text()) == f"etcd: 'inline key' {ending}"
-    assert refused(etcd_cert=certificates.certificate.read_text()) == f"etcd: 'inline certificate' {ending}"
+def test_s15_trap_26_half_of_a_pair_is_refused(certificates: Certificates) -> None:
+    accepted = "is not accepted; a client has a key and a certificate: give both files, or neither"
+    assert refused(etcd_key_file=certificates.key) == f"etcd_key_file: '{certificates.key}' {accepted}"
+    assert (
+        refused(etcd_cert_file=certificates.certificate) == f"etcd_cert_file: '{certificates.certificate}' {accepted}"
+    )
+    accepted = "is not accepted; a client has a key and a certificate: give both, or neither"
+    assert refused(etcd_key=certificates.key.read_text()) == f"etcd: 'inline key' {accepted}"
+    assert refused(etcd_cert=certificates.certificate.read_text()) == f"etcd: 'inline certificate' {accepted}"
 
 
-def test_s15_inline_texts_beside_files(certificates: Certificates) -> None:
+def test_s15_inline_texts_together_with_files_are_refused(certificates: Certificates) -> None:
     text = "etcd: '…' is not accepted; Cannot mix inline certificate-key and certificate / key files"
     assert (
         refused(etcd_key="x", etcd_cert="y", etcd_key_file=certificates.key, etcd_cert_file=certificates.certificate)
@@ -106,7 +106,7 @@ def test_s15_inline_texts_beside_files(certificates: Certificates) -> None:
     assert refused(etcd_ca_cert="x", etcd_ca_cert_file=certificates.root) == text
 
 
-def test_s15_texts_that_are_no_certificates(certificates: Certificates, tmp_path: Path) -> None:
+def test_s15_texts_that_are_no_certificates_are_refused(certificates: Certificates, tmp_path: Path) -> None:
     key, certificate = certificates.key.read_text(), certificates.certificate.read_text()
     pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
     assert refused(etcd_key=key, etcd_cert="x") == f"etcd: 'inline key and certificate' {pair}"
@@ -124,8 +124,8 @@ def test_s15_texts_that_are_no_certificates(certificates: Certificates, tmp_path
     )
 
 
-def test_s15_a_key_and_a_certificate_that_changed_places(certificates: Certificates, tmp_path: Path) -> None:
-    """OpenSSL takes them from one text in any order; gRPC would not, and say so at every call."""
+def test_s15_a_swapped_key_and_certificate_are_refused(certificates: Certificates, tmp_path: Path) -> None:
+    """OpenSSL reads them from one text in any order; with gRPC every call would fail."""
     assert refused(etcd_key_file=certificates.certificate, etcd_cert_file=certificates.key) == (
         f"etcd_key_file: '{certificates.certificate}' is not accepted; it holds no private key"
     )
@@ -135,14 +135,14 @@ def test_s15_a_key_and_a_certificate_that_changed_places(certificates: Certifica
     assert refused(etcd_ca_cert_file=certificates.key) == (
         f"etcd_ca_cert_file: '{certificates.key}' is not accepted; it holds no certificate"
     )
-    ending = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
+    accepted = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
     assert refused(etcd_key=certificates.certificate.read_text(), etcd_cert=certificates.key.read_text()) == (
-        f"etcd: 'inline key and certificate' {ending}"
+        f"etcd: 'inline key and certificate' {accepted}"
     )
 
 
-def test_one_file_may_hold_both(certificates: Certificates, tmp_path: Path) -> None:
-    """Each is taken from its own setting: another key beside the certificate changes nothing."""
+def test_one_file_may_have_key_and_certificate(certificates: Certificates, tmp_path: Path) -> None:
+    """Each is read from its own setting: another key beside the certificate is ignored."""
     both = tmp_path / "both"
     both.write_bytes(certificates.key.read_bytes() + certificates.certificate.read_bytes())
     assert Credentials(settings(etcd_key_file=both, etcd_cert_file=both)).material().key == both.read_bytes()
@@ -154,7 +154,7 @@ def test_one_file_may_hold_both(certificates: Certificates, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file"])
-def test_s15_a_path_that_no_file_can_have(name: str, certificates: Certificates) -> None:
+def test_s15_a_path_that_no_file_can_have_is_refused(name: str, certificates: Certificates) -> None:
     files = {
         "etcd_key_file": certificates.key,
         "etcd_cert_file": certificates.certificate,
@@ -175,8 +175,8 @@ def test_files_are_read_again_when_they_change(certificates: Certificates) -> No
     assert credentials.material() is after
 
 
-def test_half_a_rotation_leaves_what_was_read_before_in_use(certificates: Certificates) -> None:
-    """The key is new and the certificate still old: at the next call the other half may be there."""
+def test_during_half_a_rotation_the_earlier_contents_stay_in_use(certificates: Certificates) -> None:
+    """The key is new and the certificate still old; at the next call both may be new."""
     credentials = Credentials(settings(etcd_key_file=certificates.key, etcd_cert_file=certificates.certificate))
     before, key = credentials.material(), certificates.key.read_bytes()
     replace(certificates.key, certificates.other_key.read_bytes())
@@ -187,8 +187,8 @@ def test_half_a_rotation_leaves_what_was_read_before_in_use(certificates: Certif
     assert credentials.material() == before
 
 
-def test_s15_an_inline_text_that_no_bytes_stand_for_is_refused(certificates: Certificates) -> None:
-    """As JSON can bring one: half of a pair of surrogates."""
+def test_s15_an_inline_text_that_is_not_utf_8_is_refused(certificates: Certificates) -> None:
+    """JSON can contain one: half of a surrogate pair."""
     key, certificate = certificates.key.read_text(), certificates.certificate.read_text()
     pair = "is not accepted; key and certificate must be PEM texts without a passphrase, and belong together"
     assert refused(etcd_key="\ud800", etcd_cert=certificate) == f"etcd: 'inline key and certificate' {pair}"
@@ -199,8 +199,8 @@ def test_s15_an_inline_text_that_no_bytes_stand_for_is_refused(certificates: Cer
 
 
 @pytest.mark.parametrize("name,other", [("etcd_password", "etcd_username"), ("etcd_username", "etcd_password")])
-def test_d14_a_user_that_the_protocol_cannot_carry_is_refused_and_not_shown(name: str, other: str) -> None:
-    """As Python reads an environment in another encoding."""
+def test_d14_a_user_that_is_not_utf_8_is_refused_and_not_shown(name: str, other: str) -> None:
+    """So Python reads an environment in another encoding."""
     given = settings(**{name: os.fsdecode(b"p\xe4ss"), other: "u"})
     with pytest.raises(ConfigurationError) as caught:
         Credentials(given)
@@ -229,7 +229,7 @@ def test_d14_nothing_secret_is_shown(certificates: Certificates) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Rotate a file as careful programs do: a new one takes its place."""
+    """Replace a file by renaming a new one over it."""
     new = path.with_suffix(".new")
     new.write_bytes(data)
     os.replace(new, path)

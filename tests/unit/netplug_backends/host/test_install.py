@@ -1,4 +1,4 @@
-"""The executables on a host: what is in the files, that they answer, and what is left alone."""
+"""The executables on a host: their content, that they answer, and foreign files."""
 
 import importlib.util
 import json
@@ -22,26 +22,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def said() -> list[str]:
+def reports() -> list[str]:
     return []
 
 
 @pytest.fixture(scope="module", autouse=True)
 def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A place for bytecode: what is found there was compiled here, and once, because it takes a while."""
+    """A bytecode cache of its own, shared by the module's tests, because compiling takes a while."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "pycache_prefix", str(tmp_path_factory.mktemp("bytecode")))
         yield Path(str(sys.pycache_prefix))
 
 
 @pytest.fixture(scope="module")
-def installed(bytecode: Path, folder: Path, said: list[str]) -> Installed:
-    return install(str(folder), said.append)
+def installed(bytecode: Path, folder: Path, reports: list[str]) -> Installed:
+    return install(str(folder), reports.append)
 
 
-def test_two_files_are_written(installed: Installed, folder: Path, said: list[str]) -> None:
+def test_two_files_are_written(installed: Installed, folder: Path, reports: list[str]) -> None:
     assert installed.files == tuple(str(folder / name) for name in EXECUTABLES)
-    assert said == [f"installed {file}" for file in installed.files]
+    assert reports == [f"installed {file}" for file in installed.files]
     assert sorted(os.listdir(folder)) == sorted(EXECUTABLES)
     assert {stat.S_IMODE((folder / name).stat().st_mode) for name in EXECUTABLES} == {0o755}
 
@@ -68,7 +68,7 @@ def test_an_executable_answers(installed: Installed, folder: Path, name: str) ->
     assert about.stderr.decode().startswith(f"{name} ")
 
 
-def test_what_it_loads_is_byte_compiled(installed: Installed, bytecode: Path) -> None:
+def test_the_packages_are_byte_compiled(installed: Installed, bytecode: Path) -> None:
     names = {Path(path).name for path in installed.compiled}
     assert names >= {"attr", "attrs", "cattrs", "pluggy", "netplug_core", "netplug_backends", "netplug_cli"}
     for path in installed.compiled:
@@ -78,30 +78,28 @@ def test_what_it_loads_is_byte_compiled(installed: Installed, bytecode: Path) ->
     assert len(list(bytecode.rglob("*.pyc"))) > 100, "their modules too"
 
 
-def test_what_attrs_compiles_is_kept(installed: Installed, bytecode: Path) -> None:
+def test_the_methods_that_attrs_generates_are_cached(installed: Installed, bytecode: Path) -> None:
     assert installed.files
     assert [file.name for file in bytecode.rglob("*.methods")] == [
         f"method_cache.{sys.implementation.cache_tag}.methods"
     ]
 
 
-def test_a_place_for_bytecode_that_cannot_be_written_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_bytecode_cache_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "file"))
-    said: list[str] = []
-    install(str(tmp_path / "bin"), said.append)
-    assert any("netplug_core could not be byte-compiled; every call will be" in line for line in said)
-    assert any(line.startswith("warning: every call will be slower by a quarter: ") for line in said)
-    assert said[-1] == f"installed {tmp_path}/bin/netplug-ipam"
+    reports: list[str] = []
+    install(str(tmp_path / "bin"), reports.append)
+    assert any("netplug_core could not be byte-compiled; every call will be" in line for line in reports)
+    assert any(line.startswith("warning: every call will be slower by a quarter: ") for line in reports)
+    assert reports[-1] == f"installed {tmp_path}/bin/netplug-ipam"
 
 
-def test_what_is_ours_is_removed(installed: Installed, folder: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_our_executables_are_removed(installed: Installed, folder: Path, tmp_path: Path) -> None:
+    reports: list[str] = []
     (tmp_path / "netplug").write_text((folder / "netplug").read_text())
-    assert uninstall(str(tmp_path), said.append) == (str(tmp_path / "netplug"),)
-    assert said == [f"removed {tmp_path}/netplug", f"not there: {tmp_path}/netplug-ipam"]
+    assert uninstall(str(tmp_path), reports.append) == (str(tmp_path / "netplug"),)
+    assert reports == [f"removed {tmp_path}/netplug", f"not there: {tmp_path}/netplug-ipam"]
     assert os.listdir(tmp_path) == []
 
 
@@ -110,11 +108,11 @@ def test_a_launcher_of_an_earlier_release_is_removed(tmp_path: Path) -> None:
     assert uninstall(str(tmp_path), print) == (str(tmp_path / "netplug"),)
 
 
-def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_foreign_files_are_kept(tmp_path: Path) -> None:
+    reports: list[str] = []
     (tmp_path / "netplug").write_bytes(b"\x7fELF\xff\xfe")
-    assert uninstall(str(tmp_path), said.append) == ()
-    assert said == [
+    assert uninstall(str(tmp_path), reports.append) == ()
+    assert reports == [
         f"left alone, not written by netplugctl: {tmp_path}/netplug",
         f"not there: {tmp_path}/netplug-ipam",
     ]
@@ -129,7 +127,7 @@ def test_a_file_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interpreter", ["/" + "x" * (SHEBANG_LIMIT - 6), "/with a/space"])
-def test_an_interpreter_that_no_kernel_would_run_is_refused(
+def test_an_interpreter_path_that_does_not_fit_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, interpreter: str
 ) -> None:
     monkeypatch.setattr(sys, "executable", interpreter)
@@ -145,7 +143,7 @@ def test_an_interpreter_that_no_kernel_would_run_is_refused(
     "interpreter,cause",
     [("/bin/false", "exit status 1, b''"), ("/not/a/python", "No such file or directory")],
 )
-def test_what_does_not_run_replaces_nothing(
+def test_an_executable_that_does_not_run_replaces_nothing(
     monkeypatch: pytest.MonkeyPatch, installed: Installed, tmp_path: Path, interpreter: str, cause: str
 ) -> None:
     (tmp_path / "netplug").write_text("the release before")
@@ -163,7 +161,9 @@ def test_a_folder_that_cannot_be_written_is_named(installed: Installed, tmp_path
     assert str(refusal.value) == f"{tmp_path}/file/netplug: File exists"
 
 
-def test_a_relative_folder_is_this_one(monkeypatch: pytest.MonkeyPatch, installed: Installed, tmp_path: Path) -> None:
+def test_a_relative_folder_is_in_the_working_folder(
+    monkeypatch: pytest.MonkeyPatch, installed: Installed, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert install(".", lambda _: None).files == tuple(str(tmp_path / name) for name in EXECUTABLES)
 
@@ -171,7 +171,7 @@ def test_a_relative_folder_is_this_one(monkeypatch: pytest.MonkeyPatch, installe
 def test_an_environment_that_lacks_a_library_gets_no_executables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CHECK alone loads it: without this an installation looks well until the first CHECK."""
+    """Only CHECK loads it, so without this test of the installer the first CHECK would fail."""
     monkeypatch.setitem(sys.modules, "pyroute2", None)
     with pytest.raises(Unavailable, match=r"^pyroute2: .* not installed in this environment; netplug\[host\]"):
         install(str(tmp_path), lambda _line: None)

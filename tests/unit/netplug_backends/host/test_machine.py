@@ -1,4 +1,4 @@
-"""This machine: small files, locks between processes, fresh identities."""
+"""This machine: small files, locks between processes, random uids."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ MACHINE: Host = HostMachine()
 CLOCK: Clock = SystemClock()
 
 
-def test_the_clock_is_the_machines() -> None:
+def test_the_clock_is_the_machines_clock() -> None:
     before = time.time_ns()
     assert before <= CLOCK.now_ns() <= time.time_ns()
     start = CLOCK.monotonic()
@@ -25,7 +25,7 @@ def test_the_clock_is_the_machines() -> None:
     assert CLOCK.monotonic() >= start
 
 
-def test_the_name_is_the_kernels() -> None:
+def test_the_host_name_is_the_kernels() -> None:
     assert MACHINE.host_name() == Path("/proc/sys/kernel/hostname").read_text().strip()
 
 
@@ -52,7 +52,7 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def test_a_lock_is_held_for_as_long_as_the_block_lasts(tmp_path: Path) -> None:
+def test_a_lock_is_held_until_the_block_ends(tmp_path: Path) -> None:
     path = tmp_path / "run" / "netplug" / "ipam.lock"
     with MACHINE.lock(str(path)):
         assert _is_locked(path)
@@ -76,7 +76,7 @@ def test_a_lock_is_not_inherited(tmp_path: Path) -> None:
 def _target(descriptor: str) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")
-    except FileNotFoundError:  # the one that the listing itself used
+    except FileNotFoundError:  # the descriptor that the listing itself used
         return ""
 
 
@@ -86,7 +86,7 @@ def test_a_lock_that_cannot_be_taken_is_an_error(tmp_path: Path) -> None:
         raise AssertionError("it was taken")
 
 
-def test_a_lock_may_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_may_be_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with MACHINE.lock("lock"):
         assert _is_locked(tmp_path / "lock")

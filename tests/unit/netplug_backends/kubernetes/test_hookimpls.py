@@ -1,4 +1,4 @@
-"""What opening says and does: nothing is sent, and a group that is none is refused."""
+"""Opening the datastore: nothing is sent, and an unknown API group is refused."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from netplug_core.testing.clock import ManualClock
 ACCESS = KubernetesAccess(api_root="https://nowhere.example")
 
 
-def test_opening_sends_nothing_and_says_where_it_would() -> None:
+def test_opening_sends_nothing_and_has_a_location() -> None:
     settings = DatastoreSettings(type="kubernetes", kubernetes=ACCESS, api_group="projectnetplug.org")
     opened = netplug_open_datastore(name="kubernetes", settings=settings, clock=ManualClock())
     assert opened is not None
@@ -21,7 +21,7 @@ def test_opening_sends_nothing_and_says_where_it_would() -> None:
         assert (store.description.name, store.description.location) == ("kubernetes", "https://nowhere.example")
 
 
-def test_the_prefix_of_annotations_arrives() -> None:
+def test_the_annotation_prefix_is_passed_on() -> None:
     settings = DatastoreSettings(type="kubernetes", kubernetes=ACCESS, annotation_prefix="example.org")
     opened = netplug_open_datastore(name="kubernetes", settings=settings, clock=ManualClock())
     assert opened is not None
@@ -30,7 +30,7 @@ def test_the_prefix_of_annotations_arrives() -> None:
         assert store.annotation_prefix == "example.org"
 
 
-def test_s17_a_group_that_is_none_is_refused_at_once() -> None:
+def test_s17_an_unknown_api_group_is_refused_at_once() -> None:
     settings = DatastoreSettings(type="kubernetes", kubernetes=ACCESS, api_group="example.org")
     with pytest.raises(ConfigurationError, match="netplug_api_group"):
         netplug_open_datastore(name="kubernetes", settings=settings, clock=ManualClock())

@@ -1,4 +1,4 @@
-"""How records are spelled as objects of both groups, and what is understood of what others wrote."""
+"""Records as objects of both API groups, and decoding of what other programs wrote."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ STORED_BLOCK = Block(
     sequence=1755684000000000003,
     sequences=(0, 1755684000000000002, 0, 0),
 )
-SPELLED_BLOCK = {
+BLOCK_SPEC = {
     "cidr": "10.0.0.0/30",
     "affinity": "host:node-a",
     "affinityClaimTime": "2026-08-20T10:00:00Z",
@@ -48,24 +48,24 @@ SPELLED_BLOCK = {
 UID = "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0"
 
 
-def spelled(mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
-    """The spec, as it comes back from JSON."""
+def encoded_spec(mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
+    """The spec after a JSON round trip."""
     spec = json.loads(json.dumps(KIND_MAPPINGS[key.kind.name].encode(mode, key, value)))["spec"]
     assert isinstance(spec, dict)
     return spec
 
 
-def understood(mode: CrdMode, kind: Kind[object], spec: object) -> tuple[Key[object], object]:
+def decoded(mode: CrdMode, kind: Kind[object], spec: object) -> tuple[Key[object], object]:
     return KIND_MAPPINGS[kind.name].decode(mode, kind, {"metadata": {"name": "any"}, "spec": spec})
 
 
-def test_blocks_are_spelled_as_the_clusters_tools_know_them() -> None:
-    assert spelled(CrdMode.V3, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK
-    assert spelled(CrdMode.V1, STORED_BLOCK.key, STORED_BLOCK) == SPELLED_BLOCK | {"strictAffinity": False}
+def test_blocks_have_the_members_that_other_tools_read() -> None:
+    assert encoded_spec(CrdMode.V3, STORED_BLOCK.key, STORED_BLOCK) == BLOCK_SPEC
+    assert encoded_spec(CrdMode.V1, STORED_BLOCK.key, STORED_BLOCK) == BLOCK_SPEC | {"strictAffinity": False}
 
 
 @pytest.mark.parametrize("mode", CrdMode)
-def test_s12_a_block_comes_back_with_what_cools_down_and_what_is_not_known(mode: CrdMode) -> None:
+def test_s12_a_block_keeps_cooling_addresses_and_unknown_members(mode: CrdMode) -> None:
     """Traps 11 and 12: no owner, no handle, releasedAt, and the members of a newer release."""
     cooling = Attribute(handle=None, released_ns=1_787_220_000_000_000_000, unknown_json='{"newer":[1]}')
     block = evolve(
@@ -75,44 +75,44 @@ def test_s12_a_block_comes_back_with_what_cools_down_and_what_is_not_known(mode:
         attributes=Attributes.of((cooling,)),
         unknown_json='{"later":{"a":null}}',
     )
-    assert understood(mode, BLOCK, spelled(mode, block.key, block)) == (block.key, block)
-    assert "affinity" not in spelled(mode, block.key, block)
+    assert decoded(mode, BLOCK, encoded_spec(mode, block.key, block)) == (block.key, block)
+    assert "affinity" not in encoded_spec(mode, block.key, block)
 
 
-def test_a_block_of_an_old_writer_is_understood() -> None:
-    """Trap 11: a null list is an empty one."""
+def test_a_block_of_an_old_release_is_decoded() -> None:
+    """Trap 11: a null list is an empty list."""
     spec: dict[str, object] = {
         "cidr": "10.0.0.0/30",
         "allocations": [0, 0, 0, 0],
         "unallocated": None,
         "attributes": [{}],
     }
-    _, block = understood(CrdMode.V1, BLOCK, spec)
+    _, block = decoded(CrdMode.V1, BLOCK, spec)
     assert isinstance(block, Block)
     assert block.free == ()
 
 
 @pytest.mark.parametrize("mode,deleted", [(CrdMode.V1, "false"), (CrdMode.V3, False)])
-def test_affinities_say_in_their_spec_what_their_key_says(mode: CrdMode, deleted: object) -> None:
-    """Trap 4: the flag is a text in v1 and a boolean in v3."""
+def test_the_spec_of_an_affinity_has_its_key(mode: CrdMode, deleted: object) -> None:
+    """Trap 4: the deleted flag is a text in v1 and a boolean in v3."""
     key, value = affinity_key("host:node-a", PREFIX), Affinity(state=AffinityState.CONFIRMED)
-    spec = spelled(mode, key, value)
+    spec = encoded_spec(mode, key, value)
     assert spec == {"state": "confirmed", "node": "node-a", "type": "host", "cidr": "10.0.0.0/30", "deleted": deleted}
-    assert understood(mode, AFFINITY, spec) == (key, value)
+    assert decoded(mode, AFFINITY, spec) == (key, value)
 
 
-def test_s11_an_affinity_without_type_is_a_hosts_and_without_state_confirmed() -> None:
-    key, value = understood(CrdMode.V1, AFFINITY, {"node": "node-a", "cidr": "10.0.0.0/30", "deleted": "false"})
+def test_s11_an_affinity_without_type_is_a_hosts_and_one_without_state_is_confirmed() -> None:
+    key, value = decoded(CrdMode.V1, AFFINITY, {"node": "node-a", "cidr": "10.0.0.0/30", "deleted": "false"})
     assert key == affinity_key("host:node-a", PREFIX)
     assert value == Affinity(state=AffinityState.CONFIRMED)
 
 
 @pytest.mark.parametrize("mode", CrdMode)
-def test_handles_keep_their_id_as_it_is(mode: CrdMode) -> None:
+def test_the_spec_of_a_handle_has_its_id(mode: CrdMode) -> None:
     key, value = handle_key("Net.A1~0123abcd"), Handle(blocks=((PREFIX, 1),))
-    spec = spelled(mode, key, value)
+    spec = encoded_spec(mode, key, value)
     assert spec == {"handleID": "Net.A1~0123abcd", "block": {"10.0.0.0/30": 1}, "deleted": False}
-    assert understood(mode, HANDLE, spec) == (key, value)
+    assert decoded(mode, HANDLE, spec) == (key, value)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_handles_keep_their_id_as_it_is(mode: CrdMode) -> None:
         (IPPOOL, {"cidr": "here"}, "IPPool CIDR must be a valid subnet"),
     ],
 )
-def test_what_makes_no_sense_is_named(kind: Kind[object], spec: object, problem: str) -> None:
+def test_an_invalid_spec_is_malformed_and_named(kind: Kind[object], spec: object, problem: str) -> None:
     with pytest.raises(Malformed) as refusal:
-        understood(CrdMode.V1, kind, spec)
+        decoded(CrdMode.V1, kind, spec)
     assert str(kind) in refusal.value.key
     assert "any" in refusal.value.key
     assert problem in refusal.value.problem
@@ -148,7 +148,7 @@ def test_what_makes_no_sense_is_named(kind: Kind[object], spec: object, problem:
         ),
     ],
 )
-def test_no_depth_of_an_object_is_an_accident(kind: Kind[object], whole: Callable[[object], Json]) -> None:
+def test_an_object_of_any_depth_is_decoded_or_malformed(kind: Kind[object], whole: Callable[[object], Json]) -> None:
     nested: object = []
     refused = 0
     for _ in range(1100):
@@ -160,13 +160,13 @@ def test_no_depth_of_an_object_is_an_accident(kind: Kind[object], whole: Callabl
     assert 0 < refused < 1100
 
 
-def test_a_key_that_names_no_block_is_malformed() -> None:
+def test_a_key_without_a_valid_prefix_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"IPAMBlock\(ipv4/here\)"):
         KIND_MAPPINGS["IPAMBlock"].name(("ipv4", "here"))
 
 
 @pytest.mark.parametrize("deleted", [True, "true"])
-def test_d8_both_ways_to_mark_a_record_are_seen(deleted: object) -> None:
+def test_d8_both_spellings_of_the_deleted_flag_count(deleted: object) -> None:
     assert is_deleted(KIND_MAPPINGS["IPAMBlock"], {"spec": {"deleted": deleted}})
 
 
@@ -175,13 +175,13 @@ def test_other_records_are_not_marked(found: dict[str, object]) -> None:
     assert not is_deleted(KIND_MAPPINGS["IPAMBlock"], found)
 
 
-def test_a_record_that_waits_for_finalizers_is_gone_and_what_the_user_made_is_going() -> None:
+def test_a_record_that_waits_for_finalizers_is_deleted_and_a_users_resource_is_not() -> None:
     found = {"metadata": {"deletionTimestamp": "2026-08-20T10:00:00Z"}}
     assert is_deleted(KIND_MAPPINGS["IPAMHandle"], found)
     assert not is_deleted(KIND_MAPPINGS["IPPool"], found)
 
 
-def test_resources_are_what_people_write_without_what_the_server_keeps() -> None:
+def test_resources_are_stored_without_the_servers_metadata() -> None:
     pool = IPPool.for_prefix(Prefix.parse("10.1.0.0/16"), name="main")
     known = evolve(pool.metadata, uid=UID, creation_time_ns=0, labels=(("a", "b"),), finalizers=("x.example/y",))
     body = KIND_MAPPINGS["IPPool"].encode(CrdMode.V1, pool.key, evolve(pool, metadata=known))
@@ -190,7 +190,7 @@ def test_resources_are_what_people_write_without_what_the_server_keeps() -> None
 
 @pytest.mark.parametrize("mode,shown", [(CrdMode.V1, mirrored_uid(UID)), (CrdMode.V3, UID)])
 def test_a_resource_shows_its_uid_mirrored_in_v1(mode: CrdMode, shown: str) -> None:
-    """D7: the rest of the metadata is the object's own in both modes."""
+    """D7: the rest of the metadata is unchanged in both modes."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": UID}
     metadata = {"name": "main", "uid": UID, "resourceVersion": "7", "ownerReferences": [owner], "labels": {"a": "b"}}
     found = {"metadata": metadata, "spec": {"cidr": "10.1.0.0/16"}, "kind": "IPPool", "apiVersion": mode.value}
@@ -222,14 +222,14 @@ def test_the_configuration_has_another_kind_in_v1() -> None:
         ("IPPool", ("main",), {"fieldSelector": "metadata.name=main"}),
     ],
 )
-def test_s6_s9_lists_ask_for_no_more_than_they_can_say(
+def test_s6_s9_lists_are_narrowed_by_labels_or_name(
     kind: str, within: tuple[str, ...], selection: dict[str, str]
 ) -> None:
     assert KIND_MAPPINGS[kind].list_parameters(within) == selection
 
 
-def test_a_mirrored_uid_is_another_one_of_the_same_sort() -> None:
-    """D7, trap 14: bytes 6 and 8 say version and variant and stay."""
+def test_a_mirrored_uid_is_another_uid_of_the_same_version() -> None:
+    """D7, trap 14: bytes 6 and 8 have version and variant and are not changed."""
     assert mirrored_uid("01000000-0000-4000-8000-000000000080") == "80000000-0000-4000-8000-000000000001"
 
 
@@ -239,5 +239,5 @@ def test_d7_a_uid_mirrored_twice_is_itself(uid: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no-uid", "ab"])
-def test_what_is_no_uid_stays(text: str) -> None:
+def test_a_text_that_is_no_uid_is_not_mirrored(text: str) -> None:
     assert mirrored_uid(text) == text

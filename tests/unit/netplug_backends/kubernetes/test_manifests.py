@@ -1,4 +1,4 @@
-"""What is shipped is what the tables say, and no more than the plugin needs."""
+"""The shipped manifests match the tables, and grant no more than the plugin needs."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
 
 
 @pytest.mark.parametrize("mode", CrdMode)
-def test_the_shipped_definitions_are_the_tables(mode: CrdMode) -> None:
-    """``make manifests`` writes them anew."""
+def test_the_shipped_definitions_match_the_tables(mode: CrdMode) -> None:
+    """``make manifests`` writes them."""
     folder = MANIFESTS / "crds" / mode.name.lower()
     wanted = dict(definitions(mode))
     assert sorted(path.stem for path in folder.iterdir()) == sorted(wanted)
@@ -24,17 +24,17 @@ def test_the_shipped_definitions_are_the_tables(mode: CrdMode) -> None:
         assert yaml.safe_load((folder / f"{plural}.yaml").read_text()) == definition
 
 
-def test_the_shipped_rights_are_the_tables() -> None:
+def test_the_shipped_roles_match_the_tables() -> None:
     text = (MANIFESTS / "rbac" / "cni-plugin.yaml").read_text()
     assert list(yaml.safe_load_all(text)) == list(plugin_role())
 
 
-def test_every_kind_that_is_kept_has_a_schema() -> None:
+def test_every_stored_kind_has_a_schema() -> None:
     assert sorted(SCHEMAS) == sorted(KIND_MAPPINGS)
 
 
-def test_rights_that_are_never_given() -> None:
-    """Reading pods is all that the specification asks for (4, 5); their status is where the endpoint is kept."""
+def test_rights_that_the_plugin_never_gets() -> None:
+    """The specification needs pods to be read (4, 5); the endpoint is stored in their status."""
     _, role, _ = plugin_role()
     rules = role["rules"]
     assert isinstance(rules, list)

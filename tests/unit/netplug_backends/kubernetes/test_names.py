@@ -1,4 +1,4 @@
-"""Names of objects: known ones, those that need a hash, and the law that no two records share one (D4)."""
+"""Names of objects: known ones, those with a hash, and the property that no two records share a name (D4)."""
 
 import re
 
@@ -21,7 +21,7 @@ from netplug_core.testing.strategies import names, prefixes
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 BLOCK = Prefix.parse("10.0.0.0/30")
 
-# Few and alike, so that two that are drawn apart are nearly the same.
+# Few and similar, so that two independent draws are nearly the same.
 hosts = st.one_of(
     st.sampled_from(["a", "a-1", "a-1-2", "a-fd00", "a-fd00-1", "a.b", "A", "a_b", "-a", "a-", "x" * 252, "é", "~"]),
     names(longest=252),
@@ -48,21 +48,21 @@ handles = st.one_of(
         ("fd00::/8", "fd00---8"),
     ],
 )
-def test_blocks_are_called_by_their_range(prefix: str, name: str) -> None:
-    """Trap 8: also networks that begin or end with two colons."""
+def test_blocks_are_named_by_their_prefix(prefix: str, name: str) -> None:
+    """Trap 8: also prefixes that begin or end with two colons."""
     assert block_name(Prefix.parse(prefix)) == name
 
 
-def test_affinities_of_hosts_are_called_by_host_and_range() -> None:
+def test_affinities_of_hosts_are_named_by_host_and_prefix() -> None:
     assert affinity_name("host", "node-a", BLOCK) == "node-a-10-0-0-0-30"
 
 
-def test_affinities_of_others_cannot_be_taken_for_a_hosts() -> None:
+def test_affinities_of_other_owners_end_in_the_owner_type() -> None:
     """Trap 5."""
     assert affinity_name("virtual", "node-a", BLOCK) == "node-a-10-0-0-0-30-virtual"
 
 
-def test_s10_hosts_that_are_alike_for_longer_than_a_name_have_two_objects() -> None:
+def test_s10_hosts_with_a_long_common_prefix_have_different_names() -> None:
     one, other = ("h" * 240 + letter * 12 for letter in "ab")
     first, second = affinity_name("host", one, BLOCK), affinity_name("host", other, BLOCK)
     assert first != second
@@ -70,30 +70,30 @@ def test_s10_hosts_that_are_alike_for_longer_than_a_name_have_two_objects() -> N
     assert first.startswith("h" * (252 - len("10-0-0-0-30") - 13) + "-10-0-0-0-30-")
 
 
-def test_a_host_that_ends_like_an_address_begins_gets_a_hash() -> None:
+def test_a_host_whose_name_is_ambiguous_with_an_address_gets_a_hash() -> None:
     ambiguous = affinity_name("host", "a-fd00", Prefix.parse("1::/64"))
     assert affinity_name("host", "a", Prefix.parse("fd00:1::/64")) == "a-fd00-1---64"
     assert re.fullmatch(r"a-fd00-1---64-[0-9a-f]{11}", ambiguous)
 
 
 @pytest.mark.parametrize("handle", ["k8s-pod-network.4f2a", "a.b-c", "net.0123456789abcdef"])
-def test_handles_are_called_by_their_id_where_it_is_a_name(handle: str) -> None:
+def test_handles_are_named_by_their_id_if_it_is_a_valid_name(handle: str) -> None:
     assert handle_name(handle) == handle
 
 
-def test_handles_that_differ_in_case_only_have_two_objects() -> None:
+def test_handles_that_differ_only_in_case_have_different_names() -> None:
     """Trap 6."""
     upper, lower = handle_name("net.A1"), handle_name("net.a1")
     assert lower == "net.a1"
     assert re.fullmatch(r"net-a1-[0-9a-f]{16}", upper)
 
 
-def test_the_hash_of_a_host_is_the_known_one() -> None:
-    """Golden: the label that lists of a host's affinities select by."""
+def test_the_host_label_is_the_known_hash() -> None:
+    """Lists of a host's affinities select by this label."""
     assert host_hash_label("node-a") == "PY3TQE2E3XMTETLM2MJO3UITKPFB27YUJ4T4E5XGPEJON3SM4QAA"
 
 
-def test_s7_labels_say_whose_claim_it_is() -> None:
+def test_s7_labels_have_type_host_and_family() -> None:
     labels = affinity_labels(("host", "my-host", "ipv4", "192.168.1.0/24"))
     assert labels == {
         "projectnetplug.org/affinity-type": "host",
@@ -126,7 +126,7 @@ def test_no_two_handles_share_a_name(chosen: list[str]) -> None:
 
 
 @given(hosts)
-def test_a_hash_of_a_host_fits_a_label(host: str) -> None:
+def test_the_host_label_is_a_valid_label_value(host: str) -> None:
     assert re.fullmatch(r"[A-Z2-7]{52}", host_hash_label(host))
 
 

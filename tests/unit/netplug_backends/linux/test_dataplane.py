@@ -1,4 +1,4 @@
-"""Waiting for what some kernels never finish. The rest needs a kernel: ``tests/integration``."""
+"""Work with a deadline. The rest of the dataplane needs a kernel: ``tests/integration``."""
 
 import threading
 
@@ -20,7 +20,7 @@ def test_work_that_ends_in_time_is_done_when_the_call_returns() -> None:
     assert done == ["done"]
 
 
-def test_what_the_work_raises_is_raised_where_it_is_waited_for() -> None:
+def test_an_error_of_the_work_is_raised_in_the_waiting_thread() -> None:
     def work() -> None:
         raise ProcessLookupError("gone")
 
@@ -28,7 +28,7 @@ def test_what_the_work_raises_is_raised_where_it_is_waited_for() -> None:
         run_with_deadline(work, deadline=deadline(20), operation="working")
 
 
-def test_work_that_hangs_is_given_up() -> None:
+def test_work_that_hangs_is_a_timeout() -> None:
     hanging = threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Every message of the encoder as pyroute2 reads it, and replies that pyroute2 wrote as the decoder reads them."""
+"""Each encoded message is decoded with pyroute2, and replies that pyroute2 encoded are decoded here."""
 
 import struct
 from collections.abc import Callable
@@ -34,7 +34,7 @@ FAMILIES = {Family.IPV4: 2, Family.IPV6: 10}
 
 
 def decoded(message: NetlinkMessage, kind: Callable[..., Any]) -> Any:  # noqa: ANN401  pyroute2 has no types
-    """The message as pyroute2 reads it, once everything in it was read."""
+    """The message, decoded completely by pyroute2."""
     data = HEADER.pack(HEADER.size + len(message.body), message.type, message.flags, 1, 0) + message.body
     found = kind(data)
     found.decode()
@@ -46,7 +46,7 @@ def attributes(found: Any) -> dict[str, Any]:  # noqa: ANN401  pyroute2 has no t
     return {attribute[0]: attribute[1] for attribute in found["attrs"]}
 
 
-def test_the_pair_is_made_in_one_message() -> None:
+def test_the_pair_is_created_in_one_message() -> None:
     message = netlink.create_veth_pair(LINK, CONTAINER, HOST, host_namespace=7)
     found = decoded(message, ifinfmsg)
     assert (message.type, message.flags) == (16, REQUEST | CREATE | EXCL)
@@ -74,7 +74,7 @@ def test_the_pair_is_made_in_one_message() -> None:
     assert "'eth0' (in /run/netns/one) and 'netp1' (on the host)" in message.operation
 
 
-def test_an_mtu_of_nothing_is_left_to_the_kernel() -> None:
+def test_without_an_mtu_the_kernel_decides() -> None:
     link = Link(namespace="", name="eth0", host_name="netp1")
     own = attributes(decoded(netlink.create_veth_pair(link, CONTAINER, HOST, host_namespace=7), ifinfmsg))
     assert "IFLA_MTU" not in own
@@ -91,7 +91,7 @@ def test_links_are_named(message: NetlinkMessage, type: int, flags: int) -> None
     assert (found["index"], attributes(found)) == (0, {"IFLA_IFNAME": "eth0"})
 
 
-def test_bringing_up_changes_that_flag_alone() -> None:
+def test_setting_up_changes_only_that_flag() -> None:
     message = netlink.set_up(12, "eth0")
     found = decoded(message, ifinfmsg)
     assert (message.type, message.flags) == (16, REQUEST)
@@ -99,7 +99,7 @@ def test_bringing_up_changes_that_flag_alone() -> None:
 
 
 @pytest.mark.parametrize("text,length", [("10.65.0.5", 32), ("fd65::5", 128), ("fe80::1", 64)])
-def test_addresses_are_not_looked_for(text: str, length: int) -> None:
+def test_addresses_are_added_without_duplicate_detection(text: str, length: int) -> None:
     address = Address.parse(text)
     message = netlink.add_address(12, "eth0", InterfaceAddress(address, length))
     found = decoded(message, ifaddrmsg)
@@ -168,7 +168,7 @@ def test_routes(
 
 
 @pytest.mark.parametrize("text,width", [("10.65.0.5", 32), ("fd65::5", 128)])
-def test_a_route_is_asked_for_as_it_stands_in_its_table(text: str, width: int) -> None:
+def test_a_route_query_asks_for_the_route_in_its_table(text: str, width: int) -> None:
     message = netlink.query_route(Address.parse(text))
     found = decoded(message, rtmsg)
     assert (message.type, message.flags) == (26, REQUEST)
@@ -183,14 +183,14 @@ def test_routes_are_listed_by_family(family: Family) -> None:
     assert (found["family"], found["attrs"]) == (FAMILIES[family], [])
 
 
-def test_a_namespace_is_asked_for_by_descriptor() -> None:
+def test_a_namespace_id_is_queried_by_descriptor() -> None:
     message = netlink.query_namespace_id(9)
     found = decoded(message, nsidmsg)
     assert (message.type, message.flags, attributes(found)) == (90, REQUEST, {"NETNSA_FD": 9})
 
 
 def encoded(kind: Callable[..., Any], fields: dict[str, object]) -> bytes:
-    """What the kernel would send, by pyroute2's encoder; without the netlink header."""
+    """A reply of the kernel, encoded by pyroute2, without the netlink header."""
     message = kind()
     for name, value in fields.items():
         message[name] = value
@@ -209,20 +209,20 @@ def link_reply(*more: tuple[str, object]) -> bytes:
     return encoded(ifinfmsg, {"index": 7, "flags": 1, "attrs": [*always, *more]})
 
 
-def test_an_interface_is_read() -> None:
+def test_an_interface_is_decoded() -> None:
     found = netlink.decode_link(link_reply(("IFLA_LINK", 3), ("IFLA_LINK_NETNSID", 5)))
     assert (found.index, found.name, found.mac, found.mtu) == (7, "netp1", "ee:ee:ee:ee:ee:ee", 1450)
     assert (found.tx_queues, found.rx_queues, found.is_up) == (4, 2, True)
     assert (found.peer, found.peer_namespace) == (3, 5)
 
 
-def test_an_interface_without_a_peer_is_read() -> None:
+def test_an_interface_without_a_peer_is_decoded() -> None:
     found = netlink.decode_link(link_reply())
     assert (found.peer, found.peer_namespace) == (None, None)
 
 
 @pytest.mark.parametrize("number", [4, -1])
-def test_the_number_of_a_namespace_is_read(number: int) -> None:
+def test_the_id_of_a_namespace_is_decoded(number: int) -> None:
     body = struct.pack("=B3x", 0) + struct.pack("=HHi", 8, 1, number)
     assert netlink.decode_namespace_id(body) == number
 
@@ -236,15 +236,15 @@ def test_the_number_of_a_namespace_is_read(number: int) -> None:
         (10, 64, [("RTA_DST", "fd65::")], "fd65::/64", 0),
     ],
 )
-def test_a_route_is_read(family: int, length: int, attrs: list[object], destination: str, interface: int) -> None:
+def test_a_route_is_decoded(family: int, length: int, attrs: list[object], destination: str, interface: int) -> None:
     found = netlink.decode_route(encoded(rtmsg, {"family": family, "dst_len": length, "attrs": attrs}))
     assert (str(found.destination), found.interface) == (destination, interface)
 
 
-def test_attributes_end_where_the_data_does() -> None:
+def test_attributes_end_with_the_data() -> None:
     padded = struct.pack("=HH", 5, 1) + b"a\0\0\0" + struct.pack("=HH", 0x8000 | 4, 2)[:0]
     assert list(netlink.decode_attributes(padded + struct.pack("=HH", 4, 0x8002) + b"\0\0")) == [(1, b"a"), (2, b"")]
 
 
-def test_an_attribute_of_no_length_does_not_hold_the_reader_up() -> None:
+def test_an_attribute_of_length_zero_does_not_block_the_decoder() -> None:
     assert len(list(netlink.decode_attributes(bytes(8)))) == 2

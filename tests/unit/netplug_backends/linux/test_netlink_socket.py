@@ -1,4 +1,4 @@
-"""What becomes of a batch, read from what a kernel sends: any order, any mixture, any age."""
+"""The outcomes of a batch, for answers of the kernel in any order and mixture, and late ones."""
 
 import _socket
 import os
@@ -31,29 +31,29 @@ def words(text: str) -> bytes:
 
 
 @pytest.fixture
-def kernel() -> "Iterator[tuple[NetlinkSocket, _socket.socket]]":
-    """A channel, and the kernel's end of it."""
-    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+def netlink_peer() -> "Iterator[tuple[NetlinkSocket, _socket.socket]]":
+    """A netlink socket, and the kernel's end of it."""
+    ours, kernel_end = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     ours.settimeout(0)
-    with NetlinkSocket(ours) as channel:
-        yield channel, theirs
-    theirs.close()
+    with NetlinkSocket(ours) as netlink_socket:
+        yield netlink_socket, kernel_end
+    kernel_end.close()
 
 
 def send(
-    kernel: "tuple[NetlinkSocket, _socket.socket]", replies: list[bytes], names: str = "ab"
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]", replies: list[bytes], names: str = "ab"
 ) -> tuple[NetlinkOutcome, ...]:
-    channel, far = kernel
+    netlink_socket, far = netlink_peer
     for reply in replies:
         far.send(reply)
-    return channel.send([query_link(name) for name in names])
+    return netlink_socket.send([query_link(name) for name in names])
 
 
-def test_a_batch_is_one_datagram_and_only_its_last_message_asks_for_an_answer(
-    kernel: "tuple[NetlinkSocket, _socket.socket]",
+def test_a_batch_is_one_datagram_and_only_its_last_message_requests_an_acknowledgement(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]",
 ) -> None:
-    send(kernel, [error(2, 0)])
-    sent = kernel[1].recv(4096)
+    send(netlink_peer, [error(2, 0)])
+    sent = netlink_peer[1].recv(4096)
     first, kind, flags, number, _ = HEADER.unpack_from(sent)
     assert (kind, flags, number) == (18, 0x1, 1)
     second, kind, flags, number, _ = HEADER.unpack_from(sent, first)
@@ -61,31 +61,31 @@ def test_a_batch_is_one_datagram_and_only_its_last_message_asks_for_an_answer(
     assert first + second == len(sent)
 
 
-def test_replies_and_errors_go_to_the_messages_they_name(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
-    one, two = send(kernel, [error(1, 19), message(NEWLINK, 2, b"body"), error(2, 0)])
+def test_replies_and_errors_go_to_their_messages(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    one, two = send(netlink_peer, [error(1, 19), message(NEWLINK, 2, b"body"), error(2, 0)])
     assert (one.error, one.replies) == (19, ())
     assert (two.error, two.reply) == (0, b"body")
 
 
-def test_several_answers_may_come_in_one_datagram(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
-    one, two = send(kernel, [message(NEWLINK, 1, b"odd") + error(2, 17)])
+def test_several_answers_may_come_in_one_datagram(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    one, two = send(netlink_peer, [message(NEWLINK, 1, b"odd") + error(2, 17)])
     assert (one.error, two.error) == (0, 17)
     assert one.reply == b"odd"
 
 
-def test_a_listing_ends_with_its_end(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
+def test_a_listing_ends_with_a_done_message(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
     pages = [message(NEWLINK, 1, b"one!", MULTI), message(NEWLINK, 1, b"two!", MULTI)]
-    (found,) = send(kernel, [*pages, message(DONE, 1, struct.pack("=i", 0), MULTI)], "a")
+    (found,) = send(netlink_peer, [*pages, message(DONE, 1, struct.pack("=i", 0), MULTI)], "a")
     assert (found.error, found.replies) == (0, (b"one!", b"two!"))
 
 
-def test_a_listing_that_breaks_off_is_an_error(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
-    (found,) = send(kernel, [message(DONE, 1, struct.pack("=i", -105), MULTI)], "a")
+def test_an_error_at_the_end_of_a_listing_is_its_outcome(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    (found,) = send(netlink_peer, [message(DONE, 1, struct.pack("=i", -105), MULTI)], "a")
     assert found.error == 105
 
 
-def test_answers_to_earlier_batches_are_passed_over(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
-    found = send(kernel, [error(0, 5), error(1, 0)], "a")
+def test_answers_to_earlier_batches_are_ignored(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    found = send(netlink_peer, [error(0, 5), error(1, 0)], "a")
     assert found[0].error == 0
 
 
@@ -103,35 +103,35 @@ def test_answers_to_earlier_batches_are_passed_over(kernel: "tuple[NetlinkSocket
     ids=["bare", "explained", "with the request", "explained by nothing"],
 )
 def test_a_refusal_names_the_operation_and_both_reasons(
-    kernel: "tuple[NetlinkSocket, _socket.socket]", answer: bytes, text: str
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]", answer: bytes, text: str
 ) -> None:
-    (found,) = send(kernel, [answer], "a")
+    (found,) = send(netlink_peer, [answer], "a")
     with pytest.raises(KernelError) as refused:
         found.require_success(17)
     assert str(refused.value) == text
     assert found.require_success(22) is found
 
 
-def test_a_silent_kernel_is_waited_for_no_longer_than_the_socket_waits(
-    kernel: "tuple[NetlinkSocket, _socket.socket]",
+def test_a_silent_kernel_is_a_timeout(
+    netlink_peer: "tuple[NetlinkSocket, _socket.socket]",
 ) -> None:
     with pytest.raises(DataplaneTimeout, match="looking for 'b'"):
-        send(kernel, [])
+        send(netlink_peer, [])
 
 
-def test_a_socket_that_fails_is_an_error_of_ours(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
-    channel, far = kernel
+def test_a_socket_that_fails_is_an_error_of_ours(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    netlink_socket, far = netlink_peer
     far.close()
     with pytest.raises(KernelError, match=f"looking for 'a': {os.strerror(32)}"):
-        channel.send_one(query_link("a"))
+        netlink_socket.send_one(query_link("a"))
 
 
-def test_nothing_to_send_needs_no_kernel(kernel: "tuple[NetlinkSocket, _socket.socket]") -> None:
-    assert send(kernel, [], "") == ()
+def test_an_empty_batch_sends_nothing(netlink_peer: "tuple[NetlinkSocket, _socket.socket]") -> None:
+    assert send(netlink_peer, [], "") == ()
 
 
-def test_a_real_kernel_answers_without_any_right() -> None:
-    with NetlinkSocket.open() as channel:
-        found, absent = channel.send([query_link("lo"), query_link("no-such-link")])
+def test_a_real_kernel_answers_an_unprivileged_process() -> None:
+    with NetlinkSocket.open() as netlink_socket:
+        found, absent = netlink_socket.send([query_link("lo"), query_link("no-such-link")])
     assert found.reply
     assert absent.error == 19

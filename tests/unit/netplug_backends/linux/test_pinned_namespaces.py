@@ -1,4 +1,4 @@
-"""What is read of the table of mounts, and what a refusal says."""
+"""Lines of the mount table, and error texts."""
 
 import errno
 
@@ -19,7 +19,7 @@ def test_a_line_of_mountinfo(line: str, expected: tuple[str, str]) -> None:
     assert _mount_of(line) == expected
 
 
-def test_a_lack_of_rights_says_what_would_do() -> None:
+def test_missing_rights_give_a_hint() -> None:
     with pytest.raises(NamespaceRefused) as refused, _translated("making the network namespace", "/x"):
         raise OSError(errno.EPERM, "Operation not permitted")
     assert str(refused.value) == (
@@ -28,7 +28,7 @@ def test_a_lack_of_rights_says_what_would_do() -> None:
     )
 
 
-def test_any_other_refusal_says_what_the_kernel_says() -> None:
+def test_any_other_refusal_has_the_kernels_text() -> None:
     with (
         pytest.raises(NamespaceRefused, match=r"^making the network namespace /x: No space left on device$"),
         _translated("making the network namespace", "/x"),
@@ -36,10 +36,10 @@ def test_any_other_refusal_says_what_the_kernel_says() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_what_is_no_namespace_is_not_entered() -> None:
+def test_a_path_that_is_no_namespace_is_not_entered() -> None:
     with pytest.raises(NamespaceRefused), PinnedNamespaces().enter("/dev/null"):
         pytest.fail("entered")
 
 
-def test_nothing_is_pinned_where_nothing_is() -> None:
+def test_an_empty_folder_has_no_pinned_namespace() -> None:
     assert PinnedNamespaces().find_below("/nowhere") == ()

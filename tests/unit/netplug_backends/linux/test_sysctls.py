@@ -1,4 +1,4 @@
-"""Settings are files; nothing is written here, because whose machine it is a test cannot know."""
+"""Reading settings. Nothing is written, because a unit test must not change the machine."""
 
 import pytest
 
@@ -10,14 +10,14 @@ def test_a_setting_is_read() -> None:
     assert found == "Linux"
 
 
-def test_a_setting_that_this_kernel_lacks_is_none() -> None:
+def test_a_missing_setting_is_none() -> None:
     assert sysctls.find_sysctl("net/ipv4/no_such") is None
 
 
-def test_a_setting_that_this_kernel_lacks_cannot_be_written() -> None:
+def test_a_missing_setting_cannot_be_written() -> None:
     with pytest.raises(FileNotFoundError):
         sysctls.write_sysctl("net/ipv4/no_such", "1")
 
 
-def test_ipv6_is_there_exactly_if_its_settings_are() -> None:
+def test_has_ipv6_depends_on_its_settings() -> None:
     assert sysctls.has_ipv6() == (sysctls.find_sysctl("net/ipv6/conf/all/forwarding") is not None)

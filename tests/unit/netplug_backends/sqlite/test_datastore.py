@@ -1,4 +1,4 @@
-"""What the sqlite datastore does beyond the conformance suite: its file, its locks, its errors, its waiting."""
+"""The sqlite datastore beyond the conformance suite: its file, locks, errors and waits."""
 
 import resource
 import sqlite3
@@ -40,7 +40,7 @@ FRUITS = List(FRUIT)
 
 @define
 class EventfulClock(ManualClock):
-    """A manual clock on which things happen while somebody sleeps: the n-th event during the n-th sleep."""
+    """A manual clock that runs an action during each sleep: the n-th event during the n-th sleep."""
 
     events: list[Callable[[], object]] = field(factory=list)
 
@@ -85,13 +85,13 @@ def soon() -> Deadline:
 # --- the file ------------------------------------------------------------------------------------------------------
 
 
-def test_it_says_what_it_is_and_touches_nothing_before_the_first_call(store: SqliteDatastore, path: Path) -> None:
+def test_constructing_does_not_touch_the_file(store: SqliteDatastore, path: Path) -> None:
     description = store.description
     assert (description.name, description.atomicity, description.location) == ("sqlite", Atomicity.ATOMIC, str(path))
     assert not path.exists()
 
 
-def test_a_read_makes_the_file(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
+def test_a_read_creates_the_file(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
     snapshot = store.read((FRUITS,), deadline=deadline)
     assert (snapshot.list(FRUITS), snapshot.revision(FRUIT)) == ((), "0")
     assert path.exists()
@@ -106,7 +106,7 @@ def test_records_outlive_the_store(path: Path, clock: EventfulClock, deadline: D
         assert (record.value, record.revision) == ("a", revision)
 
 
-def test_a_closed_store_opens_again_when_it_is_asked(store: SqliteDatastore, deadline: Deadline) -> None:
+def test_a_closed_store_opens_again_at_the_next_call(store: SqliteDatastore, deadline: Deadline) -> None:
     store.commit((Create(APPLE, "a"),), deadline=deadline)
     store.close()
     store.close()
@@ -125,7 +125,7 @@ def test_two_stores_on_one_file_race_for_one_revision(
     assert caught.value.current.value == "theirs"
 
 
-def test_the_order_of_paths_is_that_of_tuples_whatever_the_names(store: SqliteDatastore, deadline: Deadline) -> None:
+def test_paths_sort_like_tuples_for_all_names(store: SqliteDatastore, deadline: Deadline) -> None:
     paths = [
         ("a", "z"),
         ("a b", "a"),
@@ -144,12 +144,16 @@ def test_the_order_of_paths_is_that_of_tuples_whatever_the_names(store: SqliteDa
 
 
 @pytest.mark.parametrize("name", ["a\x1fb", "a\x00", "\n"])
-def test_a_path_with_control_characters_is_our_mistake(store: SqliteDatastore, deadline: Deadline, name: str) -> None:
+def test_a_path_with_control_characters_breaks_an_invariant(
+    store: SqliteDatastore, deadline: Deadline, name: str
+) -> None:
     with pytest.raises(InvariantBroken, match="cannot hold control characters"):
         store.read((Get(FRUIT.key("green", name)),), deadline=deadline)
 
 
-def test_a_stored_record_that_makes_no_sense_is_named(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
+def test_an_invalid_stored_record_is_malformed_and_named(
+    store: SqliteDatastore, path: Path, deadline: Deadline
+) -> None:
     store.commit((Create(APPLE, "a"), Create(PEAR, "p")), deadline=deadline)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE record SET value = '5' WHERE path LIKE '%apple'")
@@ -177,7 +181,7 @@ def test_d14_a_writer_that_stays_makes_others_give_up_at_their_deadline(store: S
 
 
 class SlowCodec(TextCodec):
-    """Decodes when it is allowed to."""
+    """A codec that waits for permission to decode."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -189,7 +193,7 @@ class SlowCodec(TextCodec):
         return super().decode(key, data)
 
 
-def test_a_thread_that_stays_makes_others_give_up_at_their_deadline(path: Path) -> None:
+def test_a_thread_that_stays_in_a_call_makes_others_give_up_at_their_deadline(path: Path) -> None:
     codec = SlowCodec()
     refusals: list[AlreadyExists] = []
     with closing(SqliteDatastore(str(path), clock=SystemClock(), codec=codec)) as store:
@@ -212,7 +216,7 @@ def test_a_thread_that_stays_makes_others_give_up_at_their_deadline(path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 100, b"short"])
-def test_a_file_that_is_no_database_is_unavailable_by_name(
+def test_a_file_that_is_no_database_is_unavailable_and_named(
     store: SqliteDatastore, path: Path, deadline: Deadline, content: bytes
 ) -> None:
     path.write_bytes(content)
@@ -235,7 +239,9 @@ def test_a_file_in_the_place_of_the_folder_is_unavailable(path: Path, clock: Eve
         store.read((FRUITS,), deadline=deadline)
 
 
-def test_a_newer_file_is_refused_by_every_call(store: SqliteDatastore, path: Path, deadline: Deadline) -> None:
+def test_a_file_of_a_newer_release_is_refused_by_every_call(
+    store: SqliteDatastore, path: Path, deadline: Deadline
+) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version=9")
     for _ in range(2):
@@ -253,7 +259,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_fails_in_the_middle_of_a_commit_leaves_it_unknown(
+def test_a_disk_error_during_a_commit_leaves_the_outcome_unknown(
     store: SqliteDatastore, path: Path, deadline: Deadline
 ) -> None:
     store.commit((Create(APPLE, "a"),), deadline=deadline)
@@ -271,7 +277,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_commit_leaves_it_unknown(
 # --- waiting -------------------------------------------------------------------------------------------------------
 
 
-def test_a_watch_wakes_for_own_and_foreign_writes_and_tells_each_once(
+def test_a_watch_delivers_own_and_foreign_writes_once(
     store: SqliteDatastore, path: Path, clock: EventfulClock, deadline: Deadline
 ) -> None:
     with opened(path, clock) as other:
@@ -283,8 +289,8 @@ def test_a_watch_wakes_for_own_and_foreign_writes_and_tells_each_once(
             store.close,
             lambda: store.commit((Create(TOOL.key("saw"), "not asked for"),), deadline=deadline),
         ]
-        told = list(store.watch({FRUIT: Revision("0")}, deadline=Deadline.after(clock, 1.0)))
-    assert [(change.key, change.value, change.revision) for change in told] == [
+        changes = list(store.watch({FRUIT: Revision("0")}, deadline=Deadline.after(clock, 1.0)))
+    assert [(change.key, change.value, change.revision) for change in changes] == [
         (APPLE, "own", "1"),
         (PEAR, "foreign", "2"),
     ]
@@ -297,7 +303,7 @@ def test_a_watch_polls_every_tenth_of_a_second(store: SqliteDatastore, clock: Ev
     assert times == pytest.approx([0.1, 0.2, 0.25])
 
 
-def test_changes_beyond_those_kept_are_an_expired_watch(path: Path, clock: EventfulClock, deadline: Deadline) -> None:
+def test_a_watch_from_forgotten_changes_expires(path: Path, clock: EventfulClock, deadline: Deadline) -> None:
     with opened(path, clock, keep_changes=2) as store:
         store.commit([Create(TOOL.key(name), "x") for name in ("axe", "saw", "vice")], deadline=deadline)
         with pytest.raises(WatchExpired, match="after revision 0 are no longer kept"):
@@ -316,7 +322,7 @@ def test_a_watch_that_falls_behind_expires(path: Path, clock: EventfulClock, dea
 
 
 @pytest.mark.parametrize("revision", ["4", "uid/4", ""])
-def test_nothing_is_concluded_from_a_revision_of_another_store(
+def test_a_revision_of_another_store_fulfils_no_condition(
     store: SqliteDatastore, deadline: Deadline, revision: str
 ) -> None:
     store.commit((Create(APPLE, "a"),), deadline=deadline)

@@ -1,4 +1,4 @@
-"""The database file: made with care, checked at every opening, left alone when it is not ours."""
+"""The database file: its creation, the check at every opening, and foreign files."""
 
 import sqlite3
 import stat
@@ -23,14 +23,14 @@ def pragma(path: Path, name: str) -> object:
         return connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-def test_file_and_logs_are_for_their_owner_alone(tmp_path: Path, deadline: Deadline) -> None:
+def test_only_the_owner_may_read_the_file_and_its_logs(tmp_path: Path, deadline: Deadline) -> None:
     path = tmp_path / "lib" / "netplug" / "netplug.db"
     with closing(open_database(str(path), deadline=deadline)):
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert modes == {"netplug.db": 0o600, "netplug.db-wal": 0o600, "netplug.db-shm": 0o600}
 
 
-def test_a_fresh_file_has_the_mode_and_the_version_of_this_release(tmp_path: Path, deadline: Deadline) -> None:
+def test_a_new_file_has_wal_mode_and_the_schema_version(tmp_path: Path, deadline: Deadline) -> None:
     path = tmp_path / "netplug.db"
     with closing(open_database(str(path), deadline=deadline)) as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -46,7 +46,7 @@ def test_a_relative_path_is_in_the_working_folder(
     assert (tmp_path / "netplug.db").exists()
 
 
-def test_an_empty_file_becomes_a_store(tmp_path: Path, deadline: Deadline) -> None:
+def test_an_empty_file_becomes_a_database(tmp_path: Path, deadline: Deadline) -> None:
     path = tmp_path / "netplug.db"
     path.touch()
     open_database(str(path), deadline=deadline).close()
@@ -70,7 +70,7 @@ def test_a_second_opening_changes_nothing(tmp_path: Path, deadline: Deadline) ->
 
 
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, -1])
-def test_another_schema_version_is_refused_by_name(tmp_path: Path, deadline: Deadline, version: int) -> None:
+def test_another_schema_version_is_refused_and_named(tmp_path: Path, deadline: Deadline, version: int) -> None:
     path = tmp_path / "netplug.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version={version}")
@@ -81,7 +81,7 @@ def test_another_schema_version_is_refused_by_name(tmp_path: Path, deadline: Dea
     )
 
 
-def test_the_database_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, deadline: Deadline) -> None:
+def test_a_foreign_database_is_refused_and_not_changed(tmp_path: Path, deadline: Deadline) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE songs (title)")

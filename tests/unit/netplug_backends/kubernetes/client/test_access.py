@@ -1,4 +1,4 @@
-"""Where access comes from, what is read again and when, and how each refusal reads; no secret in any of them."""
+"""Sources of the access, when they are read again, and the text of each error; no error has a secret."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_files_are_read_again_when_they_change_and_not_before(tmp_path: Path) ->
     (tmp_path / "ca.pem").write_text("one")
     source = AccessSource(KubernetesAccess(kubeconfig=str(path)), {})
     first = source.current(deadline=soon())
-    assert first.token == "first"  # noqa: S105  # a token of nobody's
+    assert first.token == "first"  # noqa: S105  # no real token
     assert source.current(deadline=soon()) is first
     token.write_text("the second")
     second = source.current(deadline=soon())
@@ -36,7 +36,7 @@ def test_files_are_read_again_when_they_change_and_not_before(tmp_path: Path) ->
     assert source.current(deadline=soon()) is fourth, "somebody has done so since"
 
 
-def test_who_has_an_access_keeps_it_while_files_are_being_written(tmp_path: Path) -> None:
+def test_the_access_stays_while_its_files_are_half_written(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"tokenFile": "token", "client-certificate": "c.pem", "client-key": "k.pem"})
     files = {tmp_path / name: name for name in ("token", "ca.pem", "c.pem", "k.pem")} | {path: path.read_text()}
     for file, text in files.items():
@@ -47,7 +47,7 @@ def test_who_has_an_access_keeps_it_while_files_are_being_written(tmp_path: Path
         before = source.current(deadline=soon())
         file.unlink()
         assert source.current(deadline=soon()) is before
-        if file.suffix != ".pem":  # of those the one who connects knows what makes sense
+        if file.suffix != ".pem":  # the connection checks those
             file.write_text("")
             assert source.current(deadline=soon()) is before
         file.write_text(text)
@@ -56,7 +56,7 @@ def test_who_has_an_access_keeps_it_while_files_are_being_written(tmp_path: Path
         assert after is not before, "it is looked at again"
 
 
-def test_who_was_refused_is_told_what_makes_no_sense(tmp_path: Path) -> None:
+def test_after_a_refusal_an_unusable_file_is_an_error(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"token": SECRET})
     source = source_of(path)
     refused = source.current(deadline=soon())
@@ -68,7 +68,7 @@ def test_who_was_refused_is_told_what_makes_no_sense(tmp_path: Path) -> None:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> KubernetesAccess:
-    """An API root with files that are there."""
+    """An API root with existing files."""
     for name in ("c.pem", "k.pem", "ca.pem"):
         (tmp_path / name).touch()
     return KubernetesAccess(
@@ -93,7 +93,7 @@ def test_an_api_root_needs_no_kubeconfig(pair: KubernetesAccess) -> None:
     assert SECRET not in repr(source)
 
 
-def test_half_of_a_pair_makes_nobody_anonymous(pair: KubernetesAccess) -> None:
+def test_a_certificate_without_its_key_is_refused(pair: KubernetesAccess) -> None:
     certificate, key = "k8s_client_certificate or K8S_CERT_FILE", "k8s_client_key or K8S_KEY_FILE"
     halves = ((evolve(pair, certificate=""), certificate, key), (evolve(pair, key=""), key, certificate))
     for settings, missing, present in halves:
@@ -103,7 +103,7 @@ def test_half_of_a_pair_makes_nobody_anonymous(pair: KubernetesAccess) -> None:
 
 
 @pytest.mark.parametrize("setting", ["certificate", "key", "certificate_authority"])
-def test_a_file_beside_an_api_root_that_is_missing_is_named(pair: KubernetesAccess, setting: str) -> None:
+def test_a_missing_file_of_an_api_root_is_named(pair: KubernetesAccess, setting: str) -> None:
     os.unlink(getattr(pair, setting))
     with pytest.raises(ConfigurationError) as refused:
         AccessSource(pair, {}).current(deadline=soon())
@@ -111,21 +111,21 @@ def test_a_file_beside_an_api_root_that_is_missing_is_named(pair: KubernetesAcce
     assert str(refused.value) == expected
 
 
-def test_a_kubeconfig_goes_before_an_api_root(tmp_path: Path) -> None:
+def test_a_kubeconfig_wins_over_an_api_root(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {})
     source = AccessSource(KubernetesAccess(kubeconfig=str(path), api_root="https://other"), {})
     assert source.current(deadline=soon()).server == "https://api:6443"
     assert source.origin == str(path)
 
 
-def test_without_settings_the_users_own_kubeconfig_serves(tmp_path: Path) -> None:
+def test_without_settings_the_users_kubeconfig_is_used(tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     os.rename(kubeconfig(tmp_path, {"token": SECRET}, {"server": "https://api"}), tmp_path / ".kube" / "config")
     source = AccessSource(KubernetesAccess(), {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.96.0.1"})
     assert source.current(deadline=soon()).token == SECRET
 
 
-def test_a_pod_without_an_account_is_told_which_file_is_missing(tmp_path: Path) -> None:
+def test_a_missing_file_of_the_service_account_is_named(tmp_path: Path) -> None:
     source = AccessSource(KubernetesAccess(), {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "fd00::1"})
     assert source.origin == "the pod's service account"
     with pytest.raises(ConfigurationError, match=r"serviceaccount/token: 'No such file or directory' is not accepted"):
@@ -133,7 +133,7 @@ def test_a_pod_without_an_account_is_told_which_file_is_missing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("token", [f"{SECRET}\r\nX-Other: 1", f"{SECRET}ü", f"{SECRET}\0"])
-def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str) -> None:
+def test_a_token_that_is_no_header_text_is_refused_and_not_shown(token: str) -> None:
     source = AccessSource(KubernetesAccess(api_root="https://api", token=token), {})
     with pytest.raises(ConfigurationError, match="the token of https://api: '…' is not accepted") as caught:
         source.current(deadline=soon())
@@ -148,13 +148,13 @@ def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
     assert SECRET not in repr(source)
 
 
-def test_only_an_explicit_wish_skips_verification() -> None:
-    for wish, wanted in ((False, TlsVerification.REQUIRED), (True, TlsVerification.SKIPPED)):
-        settings = KubernetesAccess(api_root="https://api", skips_tls_verification=wish)
-        assert AccessSource(settings, {}).current(deadline=soon()).verification is wanted
+def test_only_an_explicit_setting_skips_verification() -> None:
+    for skips, expected in ((False, TlsVerification.REQUIRED), (True, TlsVerification.SKIPPED)):
+        settings = KubernetesAccess(api_root="https://api", skips_tls_verification=skips)
+        assert AccessSource(settings, {}).current(deadline=soon()).verification is expected
 
 
-def test_nothing_at_all_says_what_would_do(tmp_path: Path) -> None:
+def test_without_any_access_the_error_names_the_settings(tmp_path: Path) -> None:
     source = AccessSource(KubernetesAccess(), {"HOME": str(tmp_path)})
     with pytest.raises(ConfigurationError, match="name a kubeconfig or k8s_api_root"):
         source.current(deadline=soon())

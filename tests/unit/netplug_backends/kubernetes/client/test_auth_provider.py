@@ -1,4 +1,4 @@
-"""Identity providers, which the ``kubernetes`` package asks: within the deadline, and nothing of it is left."""
+"""Identity providers, through the ``kubernetes`` package: by the deadline, and without files that stay."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ from tests.harness.waiting import MARGIN_S
 
 
 def identity(expires_s: float) -> str:
-    """A token of an identity provider's, unsigned."""
+    """An unsigned token of an identity provider."""
     parts = ({"alg": "none"}, {"exp": int(time.time() + expires_s)}, {"sub": SECRET})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
 
@@ -36,14 +36,14 @@ def provider(**config: object) -> dict[str, object]:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the package would put temporary files."""
+    """The folder for the package's temporary files."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 
 
-def test_a_provider_gives_a_token_and_no_file_is_made(tmp_path: Path, temporary: Path) -> None:
+def test_a_provider_gives_a_token_without_a_file(tmp_path: Path, temporary: Path) -> None:
     data = base64.b64encode(b"PEM").decode()
     token = identity(3600)
     user = provider(**{"id-token": token, "idp-certificate-authority-data": data})
@@ -55,7 +55,7 @@ def test_a_provider_gives_a_token_and_no_file_is_made(tmp_path: Path, temporary:
     assert list(temporary.iterdir()) == []
 
 
-def test_a_token_that_is_there_already_makes_the_provider_needless(tmp_path: Path) -> None:
+def test_a_token_wins_over_a_provider(tmp_path: Path) -> None:
     assert access(kubeconfig(tmp_path, provider() | {"token": SECRET})).token == SECRET
 
 
@@ -73,13 +73,13 @@ def test_a_provider_that_gives_nothing_is_refused(tmp_path: Path, user: dict[str
     assert refusal(path) == expected
 
 
-def test_an_authority_that_is_none_is_refused(tmp_path: Path) -> None:
-    said = refusal(kubeconfig(tmp_path, provider(**{"idp-certificate-authority-data": f"{SECRET}!"})))
-    assert said.endswith("auth-provider.config.idp-certificate-authority-data: '…' is not accepted; base64 is expected")
+def test_an_invalid_certificate_authority_is_refused(tmp_path: Path) -> None:
+    text = refusal(kubeconfig(tmp_path, provider(**{"idp-certificate-authority-data": f"{SECRET}!"})))
+    assert text.endswith("auth-provider.config.idp-certificate-authority-data: '…' is not accepted; base64 is expected")
 
 
-def test_whoever_answers_for_a_provider_has_to_prove_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package would not ask for that where the kubeconfig names no authority, and send its secrets."""
+def test_the_certificate_of_a_provider_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an authority in the kubeconfig, the package would not verify it and still send its secrets."""
     seen: list[object] = []
 
     def load(document: dict[str, Any], **_: object) -> None:
@@ -91,20 +91,20 @@ def test_whoever_answers_for_a_provider_has_to_prove_who_it_is(tmp_path: Path, m
     assert seen == [certifi.where(), str(tmp_path / "idp.pem")]
 
 
-def test_what_the_package_misses_is_told(tmp_path: Path) -> None:
-    said = refusal(kubeconfig(tmp_path, provider()))
+def test_a_configuration_error_of_the_package_is_shown(tmp_path: Path) -> None:
+    text = refusal(kubeconfig(tmp_path, provider()))
     assert (
-        "users[u].auth-provider: '…' is not accepted; its credentials cannot be had: Invalid kube-config file" in said
+        "users[u].auth-provider: '…' is not accepted; its credentials cannot be had: Invalid kube-config file" in text
     )
 
 
-def test_what_a_providers_command_says_when_it_fails_is_not_shown(tmp_path: Path) -> None:
+def test_the_output_of_a_providers_failed_command_is_not_shown(tmp_path: Path) -> None:
     command = tmp_path / "login"
     command.write_text(f"#!/bin/sh\necho '{SECRET}' >&2\nexit 3\n")
     command.chmod(0o700)
     config = {"cmd-path": str(command), "cmd-args": SECRET}
-    said = refusal(kubeconfig(tmp_path, {"auth-provider": {"name": "gcp", "config": config}}))
-    assert said.endswith("its credentials cannot be had: cmd-path: process returned 3")
+    text = refusal(kubeconfig(tmp_path, {"auth-provider": {"name": "gcp", "config": config}}))
+    assert text.endswith("its credentials cannot be had: cmd-path: process returned 3")
 
 
 def test_d14_a_provider_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_d14_a_provider_that_hangs_costs_no_more_than_the_deadline(tmp_path: Pat
     assert str(error) == f"{path} users[u].auth-provider: the provider gave no credentials within 0.5 s"
 
 
-def test_a_provider_that_is_away_is_asked_again_later(tmp_path: Path, temporary: Path) -> None:
+def test_a_provider_that_is_down_is_tried_again_later(tmp_path: Path, temporary: Path) -> None:
     data = base64.b64encode(b"PEM").decode()
     config = {"id-token": identity(-3600), "idp-certificate-authority-data": data}
     error = error_of(kubeconfig(tmp_path, provider(**config)), deadline=soon(20))
@@ -128,7 +128,7 @@ def test_a_provider_that_is_away_is_asked_again_later(tmp_path: Path, temporary:
     assert list(temporary.iterdir()) == []
 
 
-def test_without_the_package_the_refusal_says_what_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "netplug_backends.kubernetes.client.auth_provider", raising=False)
     for module in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
         monkeypatch.delitem(sys.modules, module)

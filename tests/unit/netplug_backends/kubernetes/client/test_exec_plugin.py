@@ -1,4 +1,4 @@
-"""Programs that give credentials: what they are told, what is taken from them, and that none outlives a call."""
+"""Credential programs: their input, their output, and that none outlives a call."""
 
 import base64
 import json
@@ -39,34 +39,34 @@ PAIR = """echo '%s, "status": {"clientCertificateData": "CERTIFICATE", "clientKe
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be fetched does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def told(folder: Path, cluster: dict[str, object], **more: object) -> dict[str, object]:
-    """What a program is told of the request."""
-    script = f"printenv KUBERNETES_EXEC_INFO >'{folder}/told'\n{TOKEN}"
+def exec_info(folder: Path, cluster: dict[str, object], **more: object) -> dict[str, object]:
+    """The ``KUBERNETES_EXEC_INFO`` that a program gets."""
+    script = f"printenv KUBERNETES_EXEC_INFO >'{folder}/exec-info'\n{TOKEN}"
     access(kubeconfig(folder, program(folder, script, **more), cluster))
-    found: dict[str, object] = json.loads((folder / "told").read_text())
+    found: dict[str, object] = json.loads((folder / "exec-info").read_text())
     return found
 
 
 def test_a_program_may_give_a_token(tmp_path: Path) -> None:
-    """It lies beside the kubeconfig if it is named with a folder, wherever this process is."""
+    """A path with a folder is relative to the kubeconfig, not to the working folder."""
     assert access(kubeconfig(tmp_path, program(tmp_path, TOKEN))).token == SECRET
 
 
-def test_a_program_without_a_folder_is_one_of_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_a_folder_is_found_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     path = kubeconfig(tmp_path, program(tmp_path, TOKEN, command="login"))
     assert access(path).token == SECRET
 
 
-def test_a_certificate_and_its_key_touch_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left to be removed by a process that the plugin's executables end at once."""
+def test_a_certificate_and_its_key_are_not_written_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin's executables exit at once, so nothing would remove a file."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -80,16 +80,16 @@ def test_a_certificate_and_its_key_touch_no_disk(tmp_path: Path, monkeypatch: py
     assert list(folder.iterdir()) == []
 
 
-def test_a_program_is_told_what_it_has_to_answer_and_the_cluster_only_on_request(tmp_path: Path) -> None:
+def test_a_program_gets_the_version_and_on_request_the_cluster(tmp_path: Path) -> None:
     plain = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
         "spec": {"interactive": False},
     }
     (tmp_path / "ca.pem").write_text("AUTHORITY")
-    assert told(tmp_path, CLUSTER) == plain
-    assert told(tmp_path, CLUSTER, provideClusterInfo=False) == plain
-    known = told(tmp_path, CLUSTER, provideClusterInfo=True)["spec"]
+    assert exec_info(tmp_path, CLUSTER) == plain
+    assert exec_info(tmp_path, CLUSTER, provideClusterInfo=False) == plain
+    known = exec_info(tmp_path, CLUSTER, provideClusterInfo=True)["spec"]
     authority = base64.b64encode(b"AUTHORITY").decode()
     cluster = {"server": "https://api:6443", "certificate-authority-data": authority}
     assert known == {"interactive": False, "cluster": cluster}
@@ -104,7 +104,7 @@ def test_a_program_is_told_what_it_has_to_answer_and_the_cluster_only_on_request
         "insecure-skip-tls-verify": True,
         "extensions": extensions,
     }
-    known = told(tmp_path, more, provideClusterInfo=True)["spec"]
+    known = exec_info(tmp_path, more, provideClusterInfo=True)["spec"]
     cluster_of_it = {
         "server": "https://api",
         "tls-server-name": "kubernetes",
@@ -116,7 +116,7 @@ def test_a_program_is_told_what_it_has_to_answer_and_the_cluster_only_on_request
 
 @pytest.fixture
 def configuration() -> Iterator[None]:
-    """A standard input with something to read, as the plugin's is."""
+    """A standard input with data, like the plugin's."""
     before, (reading, writing) = os.dup(0), os.pipe()
     os.write(writing, b"the network configuration")
     os.dup2(reading, 0)
@@ -134,8 +134,8 @@ def test_a_program_has_its_arguments_its_variables_and_no_input(tmp_path: Path, 
     assert access(kubeconfig(tmp_path, user)).token == SECRET
 
 
-def test_a_token_that_is_there_already_makes_the_program_needless(tmp_path: Path) -> None:
-    """As for ``kubectl``."""
+def test_a_token_wins_over_a_program(tmp_path: Path) -> None:
+    """As with ``kubectl``."""
     user = program(tmp_path, "exit 3") | {"token": SECRET}
     assert access(kubeconfig(tmp_path, user)).token == SECRET
 
@@ -152,14 +152,14 @@ def test_d14_a_program_that_hangs_ends_at_the_deadline_with_all_that_it_started(
     assert is_eventually(lambda: [lives(pid) for pid in pids] == [False, False])
 
 
-def test_d14_a_program_that_leaves_somebody_behind_who_keeps_its_output_open_ends_too(tmp_path: Path) -> None:
+def test_d14_a_child_that_keeps_the_output_open_is_killed_too(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, program(tmp_path, f"sleep 60 &\necho $! >'{tmp_path}/pids'\n{TOKEN}"))
     assert isinstance(error_of(path, deadline=soon(0.5)), Unavailable)
     assert is_eventually(lambda: not lives(int((tmp_path / "pids").read_text())))
 
 
 class _Stop(Exception):
-    """What a signal's handler may raise anywhere."""
+    """An error that a signal handler may raise anywhere."""
 
 
 def test_an_interrupted_call_leaves_no_program_behind(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_an_interrupted_call_leaves_no_program_behind(tmp_path: Path) -> None:
     assert not lives(int((tmp_path / "pids").read_text()))
 
 
-def test_what_a_program_says_when_it_fails_is_not_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_failed_program_is_not_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = kubeconfig(tmp_path, program(tmp_path, f"echo '{SECRET}' >&2\necho '{SECRET}'\nexit 3"))
     assert refusal(path) == (
         f"{path} users[u].exec: './login' is not accepted; "
@@ -205,12 +205,12 @@ def test_what_a_program_says_when_it_fails_is_not_shown(tmp_path: Path, capfd: p
     ],
 )
 def test_a_program_that_cannot_be_run_is_refused(tmp_path: Path, more: dict[str, object], problem: str) -> None:
-    said = refusal(kubeconfig(tmp_path, program(tmp_path, TOKEN, **more)))
-    assert said.startswith(f"{tmp_path}/kubeconfig users[u].exec")
-    assert problem in said
+    text = refusal(kubeconfig(tmp_path, program(tmp_path, TOKEN, **more)))
+    assert text.startswith(f"{tmp_path}/kubeconfig users[u].exec")
+    assert problem in text
 
 
-def test_a_program_that_is_none_and_one_beside_a_provider_are_refused(tmp_path: Path) -> None:
+def test_an_invalid_program_and_one_beside_a_provider_are_refused(tmp_path: Path) -> None:
     assert "users[u].exec: 'a text' is not accepted; a mapping is" in refusal(kubeconfig(tmp_path, {"exec": "login"}))
     both = program(tmp_path, TOKEN) | {"auth-provider": {"name": "oidc"}}
     assert "users[u].auth-provider: '…' is not accepted; it is not supported" in refusal(kubeconfig(tmp_path, both))
@@ -236,12 +236,12 @@ EXPECTED = "(its answer).status: '…' is not accepted; a token, or clientCertif
         ('%s, "status": {"token": "t", "expirationTimestamp": "soon"}}', "expirationTimestamp: 'soon' is not accepted"),
     ],
 )
-def test_an_answer_that_holds_no_credentials_is_refused(tmp_path: Path, answer: str, problem: str) -> None:
+def test_an_answer_without_credentials_is_refused(tmp_path: Path, answer: str, problem: str) -> None:
     assert problem in refusal(kubeconfig(tmp_path, program(tmp_path, f"cat <<'END'\n{answer}\nEND")))
 
 
-def test_credentials_whose_time_is_over_are_asked_for_again(tmp_path: Path) -> None:
-    """A server that is shown an old certificate ends the connection, without a 401 that would say why."""
+def test_expired_credentials_are_fetched_again(tmp_path: Path) -> None:
+    """With an expired certificate, a server closes the connection and sends no 401."""
     clock = ManualClock()
     end = datetime.fromtimestamp(clock.now_ns() / 1e9, UTC) + timedelta(seconds=60)
     status = f'%s, "status": {{"token": "\'$(date +%N)\'", "expirationTimestamp": "{end:%Y-%m-%dT%H:%M:%SZ}"}}}}'
@@ -258,7 +258,7 @@ def test_credentials_whose_time_is_over_are_asked_for_again(tmp_path: Path) -> N
         source.current(deadline=deadline)
 
 
-def test_a_program_is_run_once_for_all_who_wait_for_it(tmp_path: Path) -> None:
+def test_a_program_runs_once_for_all_waiting_threads(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, program(tmp_path, f"echo >>'{tmp_path}/runs'\nsleep 0.3\n{TOKEN}"))
     source = source_of(path)
     with ThreadPoolExecutor(8) as pool:
@@ -267,7 +267,7 @@ def test_a_program_is_run_once_for_all_who_wait_for_it(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "\n"
 
 
-def test_d14_who_waits_for_anothers_program_gives_up_at_the_deadline(tmp_path: Path) -> None:
+def test_d14_a_wait_for_another_threads_program_ends_at_the_deadline(tmp_path: Path) -> None:
     source = source_of(kubeconfig(tmp_path, program(tmp_path, f"touch '{tmp_path}/runs'\nsleep 1\n{TOKEN}")))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(lambda: source.current(deadline=soon()))
@@ -280,11 +280,11 @@ def test_d14_who_waits_for_anothers_program_gives_up_at_the_deadline(tmp_path: P
         assert first.result().token == SECRET
 
 
-def test_where_the_api_is_can_be_known_without_the_program(tmp_path: Path) -> None:
+def test_the_server_is_known_without_running_the_program(tmp_path: Path) -> None:
     assert source_of(kubeconfig(tmp_path, program(tmp_path, "exit 3"))).server == "https://api:6443"
 
 
-def test_what_json_cannot_say_is_not_told_to_a_program(tmp_path: Path) -> None:
+def test_a_value_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"data": b"\xff"}}
     user = program(tmp_path, TOKEN, provideClusterInfo=True)
     path = kubeconfig(tmp_path, user, {"server": "https://api", "extensions": [extension]})
@@ -292,15 +292,15 @@ def test_what_json_cannot_say_is_not_told_to_a_program(tmp_path: Path) -> None:
     assert refusal(path) == expected
 
 
-def test_a_certificate_that_is_no_text_is_refused_as_one(tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_ascii_is_refused(tmp_path: Path) -> None:
     pair = r'"clientCertificateData": "\\ud800", "clientKeyData": "\\ud800"'
     found = access(kubeconfig(tmp_path, program(tmp_path, f"echo '%s, \"status\": {{{pair}}}}}'")))
     with pytest.raises(ConfigurationError, match="a certificate and its key in PEM are expected"):
         tls_context(evolve(found, certificate_authority=Pem()))
 
 
-def test_a_program_of_a_text_is_looked_for_where_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No folder is a kubeconfig's that is in no file; and PATH is for names without a folder."""
+def test_a_program_of_an_inline_kubeconfig_has_its_own_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inline kubeconfig has no folder, and PATH is used only for names without a folder."""
     user = program(tmp_path, TOKEN)
     elsewhere = tmp_path / "bin"
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""What a kubeconfig says, how several are merged, and how each refusal reads; no secret in any of them."""
+"""The access of a kubeconfig, merging several, and the text of each error; no error has a secret."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def test_a_kubeconfig_names_server_authority_and_user(tmp_path: Path) -> None:
     assert SECRET not in repr(found)
 
 
-def test_a_kubeconfig_may_hold_everything_itself(tmp_path: Path) -> None:
+def test_a_kubeconfig_may_contain_all_data_inline(tmp_path: Path) -> None:
     encoded = base64.b64encode(b"PEM").decode()
     cluster: dict[str, object] = {
         "server": "https://api",
@@ -45,8 +45,8 @@ def test_a_kubeconfig_may_hold_everything_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["\n", "\r\n", " \n  "])
-def test_base64_may_be_folded_into_lines(tmp_path: Path, line: str) -> None:
-    """As many programs write it, and ``kubectl`` reads it."""
+def test_base64_may_have_line_breaks(tmp_path: Path, line: str) -> None:
+    """Many programs write it so, and ``kubectl`` reads it."""
     pem = bytes(range(256))
     encoded = base64.b64encode(pem).decode()
     folded = line.join(encoded[at : at + 64] for at in range(0, len(encoded), 64)) + line
@@ -55,15 +55,15 @@ def test_base64_may_be_folded_into_lines(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("data", ["\n", "=", "====", "ü", "QQ", "Q Q"])
-def test_base64_of_nothing_does_not_make_anybody_trusted(tmp_path: Path, data: str) -> None:
+def test_empty_base64_is_refused(tmp_path: Path, data: str) -> None:
     cluster: dict[str, object] = {"server": "https://api", "certificate-authority-data": data}
-    said = refusal(kubeconfig(tmp_path, {}, cluster))
-    assert said.endswith("clusters[c].certificate-authority-data: '…' is not accepted; base64 is expected")
+    text = refusal(kubeconfig(tmp_path, {}, cluster))
+    assert text.endswith("clusters[c].certificate-authority-data: '…' is not accepted; base64 is expected")
 
 
 @pytest.mark.parametrize("user", [{}, {"token": None}, {"token": ""}, {"exec": None, "auth-provider": None}])
-def test_a_user_of_whom_nothing_is_said_is_nobody(tmp_path: Path, user: dict[str, object]) -> None:
-    """As for ``kubectl``."""
+def test_a_user_without_credentials_is_anonymous(tmp_path: Path, user: dict[str, object]) -> None:
+    """As with ``kubectl``."""
     found = access(kubeconfig(tmp_path, user))
     assert (found.token, found.certificate, found.key) == ("", Pem(), Pem())
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str, prob
     assert problem in refusal(path)
 
 
-def test_a_file_that_is_no_text_or_is_missing_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_and_one_that_is_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     assert "No such file or directory" in refusal(path)
     path.write_bytes(b"\xff\xfe")
@@ -128,12 +128,14 @@ def test_a_file_that_is_no_text_or_is_missing_is_refused(tmp_path: Path) -> None
         ({"password": SECRET}, "users[u].password: '…' is not accepted; it is not supported; leave it out"),
     ],
 )
-def test_trap_26_a_user_that_cannot_be_one_is_refused(tmp_path: Path, user: dict[str, object], problem: str) -> None:
+def test_trap_26_a_user_with_invalid_credentials_is_refused(
+    tmp_path: Path, user: dict[str, object], problem: str
+) -> None:
     assert problem in refusal(kubeconfig(tmp_path, user))
 
 
 @pytest.mark.parametrize("missing", ["certificate-authority", "tokenFile", "client-certificate", "client-key"])
-def test_a_file_that_is_missing_is_named_with_the_entry_that_names_it(tmp_path: Path, missing: str) -> None:
+def test_a_missing_file_is_named_with_its_entry(tmp_path: Path, missing: str) -> None:
     user = {"tokenFile": "tokenFile", "client-certificate": "client-certificate", "client-key": "client-key"}
     cluster: dict[str, object] = {"server": "https://api", "certificate-authority": "certificate-authority"}
     for name in {*user, "certificate-authority"} - {missing}:
@@ -147,7 +149,7 @@ def test_a_file_that_is_missing_is_named_with_the_entry_that_names_it(tmp_path: 
 
 
 @pytest.mark.parametrize("nothing", ["", " \n"])
-def test_an_empty_file_of_a_token_makes_nobody_anonymous(tmp_path: Path, nothing: str) -> None:
+def test_an_empty_token_file_is_refused(tmp_path: Path, nothing: str) -> None:
     (tmp_path / "token").write_text(nothing)
     path = kubeconfig(tmp_path, {"tokenFile": "token"})
     expected = f"{path} users[u].tokenFile ({tmp_path}/token): '' is not accepted; a token is expected"
@@ -158,14 +160,12 @@ def test_a_cluster_without_a_server_is_refused(tmp_path: Path) -> None:
     assert "clusters[c].server: '' is not accepted; the API's URL" in refusal(kubeconfig(tmp_path, {}, {"x": 1}))
 
 
-def test_a_proxy_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_proxy_is_refused(tmp_path: Path) -> None:
     cluster = CLUSTER | {"proxy-url": "http://proxy"}
     assert "clusters[c].proxy-url: '…' is not accepted" in refusal(kubeconfig(tmp_path, {}, cluster))
 
 
-def test_without_pyyaml_a_kubeconfig_in_json_does_and_one_in_yaml_says_what_brings_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyyaml_json_works_and_yaml_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = kubeconfig(tmp_path, {"token": SECRET})
     as_json = json.dumps(yaml.safe_load(path.read_text()))
     monkeypatch.setitem(sys.modules, "yaml", None)
@@ -180,7 +180,7 @@ def test_without_pyyaml_a_kubeconfig_in_json_does_and_one_in_yaml_says_what_brin
 
 
 def part(path: Path, **members: object) -> str:
-    """A file that says something."""
+    """A kubeconfig file with some members."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(members))
     return str(path)
@@ -197,8 +197,8 @@ def user(**members: object) -> list[dict[str, object]]:
 CONTEXT = [{"name": "one", "context": {"cluster": "c", "user": "u"}}]
 
 
-def test_several_files_are_merged_and_the_first_that_says_something_wins(tmp_path: Path) -> None:
-    """What one file says of a name is all that is said of it; files are found beside the one that names them."""
+def test_several_files_are_merged_and_the_first_entry_wins(tmp_path: Path) -> None:
+    """The first file with a name defines it completely; paths are relative to the file that has them."""
     first = part(tmp_path / "a" / "config", clusters=cluster("https://first", **{"certificate-authority": "ca.pem"}))
     second = part(
         tmp_path / "b" / "config",
@@ -219,7 +219,7 @@ def test_several_files_are_merged_and_the_first_that_says_something_wins(tmp_pat
     assert source.current(deadline=soon()).server == "https://new", "a file that comes later is seen"
 
 
-def test_of_several_files_at_least_one_is_there_and_each_makes_sense(tmp_path: Path) -> None:
+def test_of_several_files_one_must_exist_and_each_must_be_valid(tmp_path: Path) -> None:
     def refused(*paths: str) -> str:
         with pytest.raises(ConfigurationError) as caught:
             AccessSource(KubernetesAccess(kubeconfig=":".join(paths)), {}).current(deadline=soon())
@@ -241,7 +241,7 @@ def test_a_path_with_a_colon_is_one_file(tmp_path: Path) -> None:
     assert access(Path(path)).server == "https://api"
 
 
-def test_the_text_of_a_kubeconfig_may_stand_in_for_a_file(tmp_path: Path) -> None:
+def test_the_text_of_a_kubeconfig_may_replace_a_file(tmp_path: Path) -> None:
     text = kubeconfig(tmp_path, {"token": SECRET}, {"server": "https://inline"}).read_text()
     source = AccessSource(KubernetesAccess(kubeconfig_inline=text, kubeconfig="/gone", context="one"), {})
     assert source.current(deadline=soon()) == ApiAccess(server="https://inline", token=SECRET)
@@ -253,26 +253,26 @@ def test_the_text_of_a_kubeconfig_may_stand_in_for_a_file(tmp_path: Path) -> Non
     assert SECRET not in f"{caught.value!r}"
 
 
-def test_what_looks_like_a_time_is_text(tmp_path: Path) -> None:
+def test_a_value_that_looks_like_a_time_is_a_text(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"token": SECRET})
     path.write_text(path.read_text() + "preferences: {since: 2024-99-99, until: 2024-01-01 25:00:00}\n")
     assert access(path).token == SECRET
 
 
 def test_a_long_kubeconfig_is_read(tmp_path: Path) -> None:
-    remark = {"name": "of-others", "extension": {"text": "x" * 20_000}}
-    path = kubeconfig(tmp_path, {"token": SECRET}, {"server": "https://api", "extensions": [remark]})
+    extension = {"name": "of-others", "extension": {"text": "x" * 20_000}}
+    path = kubeconfig(tmp_path, {"token": SECRET}, {"server": "https://api", "extensions": [extension]})
     assert access(path).server == "https://api"
 
 
 @pytest.mark.parametrize("name", [".foo", "a..b", "x" * 70, "a b", "a\0b"])
-def test_a_servers_name_that_none_can_have_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_invalid_tls_server_name_is_refused(tmp_path: Path, name: str) -> None:
     path = kubeconfig(tmp_path, {}, {"server": "https://api", "tls-server-name": name})
     expected = f"clusters[c].tls-server-name: {name!r} is not accepted; the name of a host is expected"
     assert refusal(path) == f"{path} {expected}"
 
 
-def test_a_file_that_none_can_be_called_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"tokenFile": "to\0ken"})
     assert "users[u].tokenFile" in refusal(path)
     assert "embedded null byte" in refusal(path)

@@ -11,7 +11,7 @@ def reply(status: int, body: bytes = b"", location: str = "") -> RawReply:
     return RawReply(status, "", location, body, is_last=False)
 
 
-def test_a_missing_object_is_told_apart_from_a_path_that_is_not_served() -> None:
+def test_a_missing_object_differs_from_a_path_that_is_not_served() -> None:
     assert decode_reply(reply(404, b'{"kind": "Status", "details": {"name": "main"}}')).is_missing
     assert not decode_reply(reply(404, b'{"kind": "Status", "details": {}}')).is_missing
     assert not decode_reply(reply(404, b"404 page not found")).is_missing

@@ -1,11 +1,11 @@
-"""A bucket of requests: a burst at once, then steadily, and never past a deadline."""
+"""The rate limit: a burst at once, then a steady rate, and no wait past a deadline."""
 
 from netplug_backends.kubernetes.client.ratelimit import DEFAULT_BURST, RateLimiter
 from netplug_core.clock import Deadline
 from netplug_core.testing.clock import ManualClock
 
 
-def test_a_burst_waits_for_nothing_and_then_requests_come_steadily() -> None:
+def test_a_burst_does_not_wait_and_later_requests_are_spaced() -> None:
     clock = ManualClock()
     limits = RateLimiter(clock=clock, qps=10, burst=3)
     times = []
@@ -15,7 +15,7 @@ def test_a_burst_waits_for_nothing_and_then_requests_come_steadily() -> None:
     assert times == [0.0, 0.0, 0.0, 0.1, 0.2]
 
 
-def test_a_bucket_fills_up_and_no_further() -> None:
+def test_a_bucket_fills_up_to_its_size() -> None:
     clock = ManualClock()
     limits = RateLimiter(clock=clock, qps=10, burst=2)
     clock.sleep(60)
@@ -25,7 +25,7 @@ def test_a_bucket_fills_up_and_no_further() -> None:
     assert round(clock.monotonic() - before, 3) == 0.1
 
 
-def test_nobody_waits_past_a_deadline_nor_takes_what_he_does_not_use() -> None:
+def test_no_wait_passes_a_deadline_and_an_unused_token_stays() -> None:
     clock = ManualClock()
     limits = RateLimiter(clock=clock, qps=1, burst=1)
     assert limits.try_acquire(Deadline.after(clock, 1))
@@ -37,7 +37,7 @@ def test_nobody_waits_past_a_deadline_nor_takes_what_he_does_not_use() -> None:
     assert clock.monotonic() == 1.0
 
 
-def test_a_node_full_of_pods_is_no_flood_by_default() -> None:
+def test_the_default_burst_allows_the_pods_of_a_node() -> None:
     """Trap 28."""
     clock = ManualClock()
     limits = RateLimiter(clock=clock)

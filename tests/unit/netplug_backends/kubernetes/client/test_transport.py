@@ -1,4 +1,4 @@
-"""How a connection is to be secured, and what cannot be a server, a certificate or a key. No secret is shown."""
+"""TLS settings, connecting, and invalid URLs, certificates and keys; no error has a secret."""
 
 import errno
 import socket
@@ -47,7 +47,7 @@ def refusal(access: ApiAccess) -> str:
         "http://api/a b",
     ],
 )
-def test_an_address_that_is_no_url_is_refused(server: str) -> None:
+def test_an_invalid_url_is_refused(server: str) -> None:
     assert "a URL such as https://host:6443 is expected" in refusal(ApiAccess(server=server))
 
 
@@ -66,7 +66,7 @@ def test_only_the_configured_authorities_are_trusted_and_all_of_them(tmp_path: P
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_a_remark_between_certificates_may_be_in_any_language(tmp_path: Path) -> None:
+def test_a_comment_between_certificates_need_not_be_ascii(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_bytes(AUTHORITY.cert_pem.bytes() + "# the café's\n".encode() + trustme.CA().cert_pem.bytes())
     for authority in (Pem(path=str(file)), Pem(data=file.read_bytes())):
@@ -75,13 +75,13 @@ def test_a_remark_between_certificates_may_be_in_any_language(tmp_path: Path) ->
         assert len(context.get_ca_certs()) == 2
 
 
-def test_verification_is_skipped_on_an_explicit_wish() -> None:
+def test_verification_is_skipped_if_the_setting_says_so() -> None:
     context = tls_context(ApiAccess(server="https://api", verification=TlsVerification.SKIPPED))
     assert context is not None
     assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
 
 
-def test_a_certificate_and_its_key_are_taken_from_files_and_from_texts(tmp_path: Path) -> None:
+def test_a_certificate_and_its_key_may_be_files_or_data(tmp_path: Path) -> None:
     issued = AUTHORITY.issue_cert("somebody.example")
     certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
     issued.cert_chain_pems[0].write_to_path(str(certificate))
@@ -93,7 +93,7 @@ def test_a_certificate_and_its_key_are_taken_from_files_and_from_texts(tmp_path:
         assert tls_context(ApiAccess(server="https://api", certificate=pair[0], key=pair[1])) is not None
 
 
-def test_what_cannot_be_used_is_named_without_its_content(tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_named_without_its_content(tmp_path: Path) -> None:
     """Trap 26: empty files, another certificate's key, no certificates at all."""
     empty, missing = tmp_path / "empty.pem", tmp_path / "missing.pem"
     empty.write_text("")
@@ -127,21 +127,21 @@ def soon(seconds: float) -> Deadline:
 
 
 def resolved_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
-    """Have every name lead to these ports of this machine."""
+    """Resolve every name to these ports of this machine."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in ports]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: found)
 
 
 @pytest.fixture
-def listening() -> Iterator[int]:
-    """A port where somebody takes connections."""
+def listening_port() -> Iterator[int]:
+    """A port that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
 @pytest.fixture
-def silent() -> Iterator[int]:
-    """A port where nobody answers: so many wait for a connection that the kernel drops who comes."""
+def silent_port() -> Iterator[int]:
+    """A port that does not answer: its queue is full, so the kernel drops new connections."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -153,36 +153,34 @@ def silent() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_a_name_with_an_address_that_is_silent_leads_to_the_next(
-    monkeypatch: pytest.MonkeyPatch, silent: int, listening: int
+def test_after_a_silent_address_the_next_one_is_tried(
+    monkeypatch: pytest.MonkeyPatch, silent_port: int, listening_port: int
 ) -> None:
-    resolved_to(monkeypatch, silent, listening)
+    resolved_to(monkeypatch, silent_port, listening_port)
     began = time.monotonic()
     connect(ApiAccess(server="http://api.example"), None, soon(3.0)).close()
     assert time.monotonic() - began > 1.4
 
 
-def test_d14_addresses_that_are_silent_cost_the_deadline_once(monkeypatch: pytest.MonkeyPatch, silent: int) -> None:
-    resolved_to(monkeypatch, silent, silent, silent)
+def test_d14_silent_addresses_share_the_deadline(monkeypatch: pytest.MonkeyPatch, silent_port: int) -> None:
+    resolved_to(monkeypatch, silent_port, silent_port, silent_port)
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         connect(ApiAccess(server="http://api.example"), None, soon(0.6))
     assert 0.5 < time.monotonic() - began < 0.6 + MARGIN_S
 
 
-def test_d14_a_name_server_that_does_not_answer_costs_no_more_than_the_deadline(
-    monkeypatch: pytest.MonkeyPatch, listening: int
-) -> None:
+def test_d14_a_silent_name_server_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch, listening_port: int) -> None:
     answer = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: answer.wait(60))
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="no name server answered"):
-        connect(ApiAccess(server=f"http://api.example:{listening}"), None, soon(0.3))
+        connect(ApiAccess(server=f"http://api.example:{listening_port}"), None, soon(0.3))
     assert time.monotonic() - began < 0.3 + MARGIN_S
     answer.set()
 
 
-def test_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_args: object, **_options: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -205,14 +203,14 @@ def test_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         ("http://127.0.0.1:8001/behind", 8001, "127.0.0.1:8001"),
     ],
 )
-def test_an_address_without_a_port_leads_to_the_schemes_and_is_named_as_it_is_written(
+def test_a_url_without_a_port_has_the_schemes_port_and_no_port_in_the_host_header(
     monkeypatch: pytest.MonkeyPatch, server: str, port: int, host: str
 ) -> None:
-    asked: list[object] = []
+    ports: list[object] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def lead(_host: str, port: int, **_options: object) -> list[object]:
-            asked.append(port)
+            ports.append(port)
             return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", listener.getsockname())]
 
         monkeypatch.setattr(socket, "getaddrinfo", lead)
@@ -220,36 +218,36 @@ def test_an_address_without_a_port_leads_to_the_schemes_and_is_named_as_it_is_wr
         connection.send("GET", "/", {}, None, soon(5.0))
         accepted, _ = listener.accept()
         with accepted:
-            heard = accepted.recv(4096).decode().splitlines()
+            received = accepted.recv(4096).decode().splitlines()
         connection.close()
-    assert asked == [port]
-    assert f"Host: {host}" in heard
+    assert ports == [port]
+    assert f"Host: {host}" in received
 
 
-def test_no_connection_is_begun_after_the_deadline(listening: int) -> None:
+def test_no_connection_is_begun_after_the_deadline(listening_port: int) -> None:
     with pytest.raises(TimeoutError, match="the deadline passed"):
-        connect(ApiAccess(server=f"http://127.0.0.1:{listening}"), None, soon(0.0))
+        connect(ApiAccess(server=f"http://127.0.0.1:{listening_port}"), None, soon(0.0))
 
 
 class _Gone(socket.socket):
-    """A socket whose other side has not acknowledged the kernel's probes, which no test can wait for."""
+    """A socket on which the kernel's keepalive probes have failed; a test cannot wait for that."""
 
     def recv_into(self, buffer: object, nbytes: int = 0, flags: int = 0) -> int:
         raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
 
 
-def test_a_server_that_is_gone_is_no_deadline(monkeypatch: pytest.MonkeyPatch, listening: int) -> None:
-    """A watch that takes it for one would end without a word."""
-    made: list[socket.socket] = []
+def test_a_kernel_timeout_is_not_a_deadline(monkeypatch: pytest.MonkeyPatch, listening_port: int) -> None:
+    """Otherwise a watch would end as if its deadline had passed."""
+    sockets: list[socket.socket] = []
 
     def gone(*arguments: int) -> socket.socket:
-        made.append(_Gone(*arguments))
-        return made[-1]
+        sockets.append(_Gone(*arguments))
+        return sockets[-1]
 
     monkeypatch.setattr(socket, "socket", gone)
-    connection = connect(ApiAccess(server=f"http://127.0.0.1:{listening}"), None, soon(5.0))
-    assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    connection = connect(ApiAccess(server=f"http://127.0.0.1:{listening_port}"), None, soon(5.0))
+    assert sockets[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert sockets[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
     connection.send("GET", "/", {}, None, soon(5.0))
     with pytest.raises(ConnectionAbortedError, match="gone without a word"):
         connection.receive()

@@ -1,4 +1,4 @@
-"""Nodes as resources: what stands in which annotation, and what others' labels do to ours."""
+"""Nodes as resources: which annotation holds which member, and labels of the cluster."""
 
 import json
 from contextlib import suppress
@@ -45,13 +45,13 @@ def test_s19_a_node_is_read_from_its_annotations() -> None:
     assert node["status"] == {"podCIDRs": ["10.0.0.0/24"]}
 
 
-def test_s20_a_tunnel_address_is_part_of_it() -> None:
+def test_s20_a_tunnel_address_is_read_from_its_annotation() -> None:
     spec = cast("dict[str, object]", read({"IPv4IPIPTunnelAddr": "10.0.0.24"})["spec"])
     assert spec["bgp"] == {"ipv4IPIPTunnelAddr": "10.0.0.24"}
 
 
 @pytest.mark.parametrize("reflector", ["here", "fd00::1", ""])
-def test_s22_a_route_reflector_that_is_no_dotted_quad_is_passed_over(reflector: str) -> None:
+def test_s22_a_route_reflector_id_that_is_no_dotted_quad_is_ignored(reflector: str) -> None:
     spec = cast("dict[str, object]", read({"RouteReflectorClusterID": reflector, "ASNumber": "many"})["spec"])
     assert "bgp" not in spec
 
@@ -65,7 +65,7 @@ def test_s22_a_route_reflector_that_is_no_dotted_quad_is_passed_over(reflector: 
         ({"WireguardPublicKey": "key"}, {}, "", ""),
     ],
 )
-def test_s21_a_nodes_own_range_says_what_its_tunnels_have(
+def test_s21_tunnel_addresses_come_from_the_pod_cidr(
     annotations: dict[str, str], spec: dict[str, object], tunnel: str, wireguard: str
 ) -> None:
     record = node_record(NODE, found(annotations, spec=spec), PodAddressSource.POD_CIDR)
@@ -77,20 +77,20 @@ def test_s21_a_nodes_own_range_says_what_its_tunnels_have(
 @pytest.mark.parametrize(
     "number,read_as", [("4294967295", 4294967295), ("0", 0), ("4294967296", None), ("9" * 5_000, None), ("-1", None)]
 )
-def test_s22_an_as_number_that_is_none_is_passed_over(number: str, read_as: int | None) -> None:
-    """RFC 6793: it has 32 bits; one node's must not keep the others from being listed."""
+def test_s22_an_invalid_as_number_is_ignored(number: str, read_as: int | None) -> None:
+    """RFC 6793: it has 32 bits. An invalid one on one node must not make the list of nodes fail."""
     spec = cast("dict[str, object]", read({"ASNumber": number})["spec"])
     assert spec.get("bgp") == (None if read_as is None else {"asNumber": read_as})
 
 
-def test_labels_of_the_cluster_shadow_ours() -> None:
+def test_labels_of_the_cluster_hide_ours() -> None:
     node = node_record(NODE, found({"labels": '{"zone":"ours","rack":"1"}', "annotations": '{"k":"v"}'})).value
     assert isinstance(node, Node)
     assert node.metadata.labels == (("rack", "1"), ("zone", "a"))
     assert node.metadata.annotations == (("k", "v"),)
 
 
-def test_what_is_written_is_read_again_and_what_is_gone_is_taken_out() -> None:
+def test_written_members_are_read_again_and_removed_ones_lose_their_annotation() -> None:
     record = node_record(NODE, found({"IPv6VXLANTunnelAddr": "fd00::1"}))
     node = cast("Node", record.value)
     labels = (("rack", "1"), ("zone", "a"))
@@ -131,15 +131,15 @@ def test_what_is_written_is_read_again_and_what_is_gone_is_taken_out() -> None:
         ({"labels": "[" * 100_000}, "annotation projectnetplug.org/labels: it is nested too deeply"),
     ],
 )
-def test_annotations_that_make_no_sense_are_named(annotations: dict[str, str], problem: str) -> None:
+def test_invalid_annotations_are_malformed_and_named(annotations: dict[str, str], problem: str) -> None:
     with pytest.raises(Malformed) as refusal:
         node_record(NODE, found(annotations))
     assert refusal.value.key == "Node(node-a)"
     assert problem in refusal.value.problem
 
 
-def test_no_depth_of_an_annotation_is_an_accident() -> None:
-    """There is one that can be read and not be written again."""
+def test_an_annotation_of_any_depth_is_decoded_or_malformed() -> None:
+    """At some depth JSON can be decoded and not encoded again."""
     refused = 0
     for depth in range(100, 1100):
         with suppress(Malformed):

@@ -1,4 +1,4 @@
-"""What the API says of pods, namespaces and nodes, and what is made of it."""
+"""Decoding pods, namespaces and nodes of the API."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from netplug_core.records import Malformed
 METADATA = {"namespace": "shop", "name": "web-0", "uid": "u"}
 
 
-def test_a_pod_is_understood_whole() -> None:
+def test_every_member_of_a_pod_is_decoded() -> None:
     port = {"name": "http", "containerPort": 80, "protocol": "TCP", "hostPort": 8080, "hostIP": "192.0.2.1"}
     pod = pod_facts(
         {
@@ -43,7 +43,7 @@ def test_a_pod_is_understood_whole() -> None:
     assert pod.deletion_time_ns == 1_787_220_001_000_000_000
 
 
-def test_a_pod_that_says_nothing_is_pending_and_has_a_network_of_its_own() -> None:
+def test_a_pod_without_spec_and_status_is_pending_with_its_own_network() -> None:
     pod = pod_facts({"metadata": METADATA})
     assert (pod.phase, pod.network, pod.node, pod.ports, pod.addresses) == (
         PodPhase.PENDING,
@@ -55,11 +55,11 @@ def test_a_pod_that_says_nothing_is_pending_and_has_a_network_of_its_own() -> No
     assert (pod.creation_time_ns, pod.deletion_time_ns) == (None, None)
 
 
-def test_an_address_by_itself_counts_where_there_is_no_list() -> None:
+def test_pod_ip_is_used_without_pod_ips() -> None:
     assert pod_facts({"metadata": METADATA, "status": {"podIP": "10.0.0.1"}}).addresses == (Address.parse("10.0.0.1"),)
 
 
-def test_a_namespace_is_understood() -> None:
+def test_a_namespace_is_decoded() -> None:
     found = namespace_facts({"metadata": {"name": "shop", "uid": "u", "labels": {"team": "a"}, "annotations": None}})
     assert (found.name, found.uid, found.labels, found.annotations) == ("shop", "u", (("team", "a"),), ())
 
@@ -72,9 +72,7 @@ def test_a_namespace_is_understood() -> None:
         ({"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24", "fd00::/64"]}, ("10.0.0.0/24", "fd00::/64")),
     ],
 )
-def test_a_node_has_the_ranges_that_were_set_aside_for_its_pods(
-    spec: dict[str, object], prefixes: tuple[str, ...]
-) -> None:
+def test_a_node_has_its_pod_cidrs(spec: dict[str, object], prefixes: tuple[str, ...]) -> None:
     node = node_facts({"metadata": {"name": "n", "uid": "u"}, "spec": spec})
     assert node.pod_cidrs == tuple(map(Prefix.parse, prefixes))
 
@@ -95,13 +93,13 @@ def test_a_node_has_the_ranges_that_were_set_aside_for_its_pods(
         ({"metadata": METADATA | {"creationTimestamp": "now"}}, "now"),
     ],
 )
-def test_a_pod_that_makes_no_sense_is_named(found: dict[str, object], problem: str) -> None:
+def test_an_invalid_pod_is_malformed_and_named(found: dict[str, object], problem: str) -> None:
     with pytest.raises(Malformed) as refusal:
         pod_facts(found)
     assert refusal.value.key == "Pod(shop/web-0)"
     assert problem in refusal.value.problem
 
 
-def test_a_node_whose_ranges_are_no_list_is_named() -> None:
+def test_a_node_whose_pod_cidrs_are_no_list_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"Node\(n\) is malformed: spec.podCIDRs"):
         node_facts({"metadata": {"name": "n"}, "spec": {"podCIDRs": "10.0.0.0/24"}})

@@ -1,4 +1,4 @@
-"""Namespaces and service accounts as profiles: names, labels, rules, and where their watches begin."""
+"""Profiles of namespaces and service accounts: names, labels, rules, and the start of watches."""
 
 from typing import cast
 
@@ -48,7 +48,7 @@ def test_a_service_account_is_a_profile_with_its_labels_alone() -> None:
     }
 
 
-def test_one_whose_times_make_no_sense_is_malformed() -> None:
+def test_a_profile_with_an_invalid_time_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"Profile\(kns\.shop\).*creationTimestamp"):
         profile_record(PROFILE, found("shop", creationTimestamp="yesterday"))
 
@@ -56,13 +56,13 @@ def test_one_whose_times_make_no_sense_is_malformed() -> None:
 @pytest.mark.parametrize(
     "revision,numbers", [("5/6", ("5", "6")), ("5/", ("5", "")), ("/6", ("", "6")), ("", ("", ""))]
 )
-def test_a_revision_is_a_number_for_each_collection(revision: str, numbers: tuple[str, str]) -> None:
+def test_a_revision_has_a_number_per_collection(revision: str, numbers: tuple[str, str]) -> None:
     sources = ProfileStore(cast("ApiClient", None)).watched_collections(PROFILE, Revision(revision))
     assert tuple(number for _, number in sources) == numbers
     assert [request.path for request, _ in sources] == ["/api/v1/namespaces", "/api/v1/serviceaccounts"]
 
 
-def test_the_profile_that_allows_everything_needs_no_object() -> None:
+def test_the_allow_all_profile_needs_no_object() -> None:
     assert to_mapping(DEFAULT_ALLOW_PROFILE.value) == {
         "kind": "Profile",
         "apiVersion": "projectnetplug.org/v3",

@@ -1,4 +1,4 @@
-"""Which pods are endpoints, and what an endpoint says that is made of a pod."""
+"""Which pods have an endpoint, and its members."""
 
 import pytest
 from attrs import evolve
@@ -34,7 +34,7 @@ def texts(pod: PodFacts) -> list[str]:
     return [str(address) for address in endpoint(pod).spec.addresses]
 
 
-def test_s27_an_endpoint_is_called_by_node_pod_and_interface() -> None:
+def test_s27_an_endpoint_is_named_by_node_pod_and_interface() -> None:
     found = endpoint(evolve(POD, node="node-1", name="pod-name"))
     assert found.metadata.name == "node--1-k8s-pod--name-eth0"
     assert found.metadata.namespace == "default"
@@ -57,7 +57,7 @@ def test_an_endpoint_belongs_to_its_namespace_and_account() -> None:
     assert len(found.spec.interface_name) == 15
 
 
-def test_an_account_that_is_not_known_is_not_named() -> None:
+def test_a_pod_without_a_service_account_has_no_label_or_profile_of_one() -> None:
     found = endpoint(evolve(POD, service_account=""))
     assert found.spec.profiles == ("kns.default",)
     assert "projectnetplug.org/serviceaccount" not in dict(found.metadata.labels)
@@ -73,11 +73,11 @@ def test_annotations_may_have_another_prefix() -> None:
 
 
 @pytest.mark.parametrize("pod", [evolve(POD, node=""), evolve(POD, network=PodNetwork.HOST)])
-def test_pods_without_a_node_or_a_network_are_no_endpoints(pod: PodFacts) -> None:
+def test_unscheduled_and_host_network_pods_have_no_endpoint(pod: PodFacts) -> None:
     assert find_pod_endpoint(pod) is None
 
 
-def test_s25_addresses_are_those_that_the_plugin_wrote_until_the_node_reports_them() -> None:
+def test_s25_reported_addresses_replace_those_that_the_plugin_wrote() -> None:
     written = annotated(
         POD, podIP="192.168.91.117/32", podIPs="192.168.91.117/32,fd00::1/128", containerID="abcde12345"
     )
@@ -89,20 +89,20 @@ def test_s25_addresses_are_those_that_the_plugin_wrote_until_the_node_reports_th
 
 
 @pytest.mark.parametrize("phase", [PodPhase.SUCCEEDED, PodPhase.FAILED])
-def test_s26_a_pod_that_is_over_has_no_addresses(phase: PodPhase) -> None:
+def test_s26_a_pod_that_has_ended_has_no_addresses(phase: PodPhase) -> None:
     assert texts(evolve(annotated(POD, podIP="10.0.0.1/32"), phase=phase, addresses=(Address.parse("10.0.0.1"),))) == []
 
 
-def test_s26_a_pod_that_goes_and_was_released_has_no_addresses() -> None:
-    """Trap 19: the kubelet may still report the old one."""
+def test_s26_a_deleted_pod_whose_addresses_are_released_has_none() -> None:
+    """Trap 19: the kubelet may still report the old address."""
     reported = evolve(POD, addresses=(Address.parse("10.0.0.1"),))
     assert texts(evolve(annotated(reported, podIP=""), deletion_time_ns=1)) == []
     assert texts(evolve(reported, deletion_time_ns=1)) == ["10.0.0.1"]
     assert texts(annotated(reported, podIP="")) == ["10.0.0.1"]
 
 
-def test_annotations_that_make_no_sense_give_nothing() -> None:
-    """Anybody may write them; the plugin refuses them when the pod is attached."""
+def test_invalid_annotations_give_no_values() -> None:
+    """Any program may write them; ADD refuses invalid ones."""
     pod = annotated(POD, podIPs="10.0.0.1/32,somewhere", floatingIPs="{", allowedSourcePrefixes='["x", "1.1.1.7/24"]')
     found = endpoint(pod)
     assert texts(pod) == ["10.0.0.1"]
@@ -113,14 +113,14 @@ def test_annotations_that_make_no_sense_give_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[" * 900 + "]" * 900, "[" + "9" * 5_000 + "]", '[["10.0.0.1"], 7]'])
 @pytest.mark.parametrize("name", ["floatingIPs", "allowedSourcePrefixes"])
-def test_no_annotation_of_a_tenants_keeps_a_pod_from_being_read(name: str, text: str) -> None:
-    """It would keep its DEL from ever succeeding, and everybody from listing."""
+def test_no_annotation_of_a_tenant_makes_a_pod_unreadable(name: str, text: str) -> None:
+    """Otherwise its DEL, and every list of endpoints, would fail."""
     found = endpoint(annotated(POD, podIPs="10.0.0.1/32", **{name: text}))
     assert (found.spec.ip_nats, found.spec.allowed_source_prefixes) == ((), ())
     assert found.spec.addresses == (Address.parse("10.0.0.1"),)
 
 
-def test_floating_addresses_stand_for_the_pods_own_of_the_same_family() -> None:
+def test_a_floating_address_maps_to_the_pods_address_of_the_same_family() -> None:
     pod = annotated(POD, podIPs="10.0.0.1/32", floatingIPs='["192.0.2.9", "2001:db8::9", "nowhere"]')
     mapping = IPNAT(internal=Address.parse("10.0.0.1"), external=Address.parse("192.0.2.9"))
     assert endpoint(pod).spec.ip_nats == (mapping,)
