@@ -1,6 +1,6 @@
 """Datastores of typed records.
 
-``protocol``: what a store is. ``transaction``: the one loop that reads, decides and commits. ``batch``: many requests
-in one commit. ``cache`` and ``feed``: what a process that stays knows of a store. ``paging``: long lists. For authors
-of a backend, ``write_set``: what the writes of a commit mean.
+``protocol``: what a store is. ``transaction``: the one loop that reads, decides and commits. ``batch`` and
+``batch_plan``: many requests in one commit. ``cache`` and ``feed``: what a process that stays knows of a store.
+``paging``: long lists. For authors of a backend, ``write_set``: what the writes of a commit mean.
 """

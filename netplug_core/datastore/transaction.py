@@ -30,7 +30,7 @@ from netplug_core.records import (
 if TYPE_CHECKING:
     from netplug_core.datastore.cache import DatastoreCache
 
-__all__ = ["CALL_TIMEOUT_S", "Transaction", "Transactor", "WriteGate"]
+__all__ = ["CALL_TIMEOUT_S", "CommitObserver", "Transaction", "Transactor", "WriteGate"]
 
 R = TypeVar("R")
 
@@ -78,6 +78,18 @@ class Transactor(Protocol):
         ...
 
 
+class CommitObserver(Protocol):
+    """Notes what a transaction read and what it may have written, so that a caller can clean up after a failure."""
+
+    def note_read(self, snapshot: Snapshot) -> None:
+        """Note an answer of the store."""
+        ...
+
+    def note_commit(self, writes: Sequence[Write], error: BaseException | None) -> None:
+        """Note the end of a commit, before the cache is changed; ``error`` is None if all writes are applied."""
+        ...
+
+
 @frozen
 class Transaction:
     """The :class:`Transactor` of a single call.
@@ -94,6 +106,27 @@ class Transaction:
     gate: WriteGate | None = None
     cache: DatastoreCache | None = None
     assume_absent: tuple[Query, ...] = ()
+    observer: CommitObserver | None = None
+
+    def note_read(self, snapshot: Snapshot) -> None:
+        """Let the observer note an answer of the store."""
+        if self.observer is not None:
+            self.observer.note_read(snapshot)
+
+    def note_commit(self, writes: Sequence[Write], error: BaseException | None) -> None:
+        """Let the observer note the end of a commit."""
+        if self.observer is not None:
+            self.observer.note_commit(writes, error)
+
+    def is_confirmed_by_commit(self, decision: Decision[object]) -> bool:
+        """Whether the commit of a decision proves what was only cached or assumed.
+
+        What was assumed to be absent is proven only by its creation.
+        """
+        if not decision.writes or decision.is_partial or isinstance(decision.result, NetplugError):
+            return False
+        created = {Get(write.key) for write in decision.writes if isinstance(write, Create)}
+        return created.issuperset(self.assume_absent)
 
     def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """Commit what ``decide`` decides, as :meth:`Transactor.run` says."""
@@ -105,7 +138,7 @@ class Transaction:
             number += 1
             attempt = _Attempt(self, may_use_cache=number == 1)
             decision = attempt.decide(wanted, decide)
-            if not attempt.is_validated_by(decision):
+            if attempt.is_from_cache and not self.is_confirmed_by_commit(decision):
                 attempt.invalidate_cache()
                 continue
             try:
@@ -158,20 +191,9 @@ class _Attempt:
                 known, missing = cache.lookup(missing)
                 snapshot = snapshot.merged(known)
 
-    def is_validated_by(self, decision: Decision[R]) -> bool:
-        """Whether the commit proves what was only cached or assumed.
-
-        What was assumed to be absent is proven only by its creation.
-        """
-        if not self.is_from_cache:
-            return True
-        if not decision.writes or decision.is_partial or isinstance(decision.result, NetplugError):
-            return False
-        created = {Get(write.key) for write in decision.writes if isinstance(write, Create)}
-        return created.issuperset(self.of.assume_absent)
-
     def _read(self, queries: tuple[Query, ...]) -> Snapshot:
         found = self.of.store.read(queries, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
+        self.of.note_read(found)
         if self.of.cache is not None:
             self.of.cache.add_snapshot(found)
         return found
@@ -184,9 +206,11 @@ class _Attempt:
         began = cache.state if cache is not None else None
         try:
             revisions = self.of.store.commit(writes, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))
-        except BaseException:  # an interrupt too: the store may have applied writes that the cache does not know of
+        except BaseException as error:  # an interrupt too: writes may be applied that the cache does not know of
+            self.of.note_commit(writes, error)
             self.invalidate_cache()
             raise
+        self.of.note_commit(writes, None)
         if cache is not None:
             cache.apply_writes(writes, revisions, began=began)
 

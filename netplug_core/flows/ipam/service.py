@@ -6,7 +6,7 @@ settled together. Opened by ``hookimpls``, called by ``netplug_core.flows``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain
@@ -16,8 +16,8 @@ from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
-from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.transaction import Transaction, Transactor
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
@@ -40,18 +40,16 @@ from netplug_core.records import (
     Decision,
     Delete,
     Get,
-    Kind,
     NeedMore,
     OutcomeUnknown,
     Query,
-    Revision,
     Snapshot,
     Update,
-    WatchEvent,
     Write,
 )
 
 if TYPE_CHECKING:
+    from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.cache import DatastoreCache
 
 __all__ = ["BlockIPAM"]
@@ -67,7 +65,8 @@ class BlockIPAM:
     """``netplug-ipam``: an IPAM that stores blocks, affinities and handles in a datastore.
 
     ``chance`` (0 to 1) jitters the waits between attempts. ``order`` says where a node starts in a pool. ``cache`` is
-    what a resident process knows of the store; a process that serves one call has none.
+    what a resident process knows of the store; a process that serves one call has none. With a ``queue`` (of the same
+    store and cache), assignments and releases of several callers share commits.
     """
 
     datastore: Datastore
@@ -75,13 +74,14 @@ class BlockIPAM:
     chance: Callable[[], float]
     order: BlockOrder = hashed_start
     cache: DatastoreCache | None = None
+    queue: RequestQueue | None = None
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
         """Assign the wanted addresses and store the endpoint, in one commit."""
         from netplug_core.ipam.allocation.decide import decide, queries  # a DEL does without
 
         handle = None if request.handle is None else handle_query(request.handle)
-        store = _RecordingStore(self.datastore, handle)
+        record = _CommitRecord(self._is_ordered, handle)
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
             decision = decide(snapshot, request, self.clock.now_ns(), self.order)
@@ -97,18 +97,17 @@ class BlockIPAM:
         presumed = () if handle is None else (handle, *endpoint.queries)
         wanted = (*queries(request), *endpoint.queries)
         try:
-            transaction = Transaction(store, self._pace(deadline), READINESS_GATE, self.cache, presumed)
-            return _result_of(transaction.run(wanted, decided))
+            return _result_of(self._transactor(deadline, presumed, record).run(wanted, decided))
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
-            if request.handle is not None and store.may_have_written_handle and store.handle_existed is not True:
-                self._release_after_failure(ReleaseRequest(handle=request.handle), endpoint, store, error)
+            if request.handle is not None and record.may_have_written_handle and record.handle_existed is not True:
+                self._release_after_failure(ReleaseRequest(handle=request.handle), endpoint, record, error)
             raise
         finally:
-            if store.unreleased:
-                self._release_leftovers(store.unreleased)
+            if record.unreleased:
+                self._release_leftovers(record.unreleased)
 
     def _release_after_failure(
-        self, request: ReleaseRequest, endpoint: EndpointWrites, store: _RecordingStore, error: BaseException
+        self, request: ReleaseRequest, endpoint: EndpointWrites, record: _CommitRecord, error: BaseException
     ) -> None:
         """Release what a failed or interrupted call may have written, if its handle held nothing before.
 
@@ -119,7 +118,7 @@ class BlockIPAM:
             self.cache.invalidate()  # it may lack writes of the interrupted call
         deadline = Deadline.after(self.clock, CLEANUP_TIMEOUT_S)
         try:
-            if store.handle_existed is False or self._has_only(request.handle, store.assigned(), deadline):
+            if record.handle_existed is False or self._has_only(request.handle, record.assigned(), deadline):
                 self.release(request, endpoint, deadline=deadline)
         except NetplugError as failure:
             error.add_note(f"what it had written could not be taken back: {failure}")
@@ -151,7 +150,7 @@ class BlockIPAM:
     def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
         """Release what the handle holds and delete the endpoint, in one commit."""
         freed: set[Address] = set()
-        store = _RecordingStore(self.datastore, None)
+        record = _CommitRecord(self._is_ordered, None)
 
         def decided(snapshot: Snapshot) -> Decision[Released] | NeedMore:
             decision = decide_release(snapshot, request, self.clock.now_ns())
@@ -159,7 +158,7 @@ class BlockIPAM:
                 return decision
             # An earlier attempt without a reply may have freed addresses that are not held any more. One that lost a
             # race has freed none.
-            if not store.may_have_written_block:
+            if not record.may_have_written_block:
                 freed.clear()
             freed.update(decision.result.addresses)
             part = endpoint.writes(snapshot, None)
@@ -168,7 +167,7 @@ class BlockIPAM:
             return decision.with_writes(part)
 
         wanted = (*release_queries(request), *endpoint.queries)
-        Transaction(store, self._pace(deadline), READINESS_GATE, self.cache).run(wanted, decided)
+        self._transactor(deadline, (), record).run(wanted, decided)
         return Released(addresses=tuple(sorted(freed)))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
@@ -202,13 +201,26 @@ class BlockIPAM:
         blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline))
         return attachments(blocks, node=node, network=network)
 
+    @property
+    def _is_ordered(self) -> bool:
+        return self.datastore.description.atomicity is Atomicity.ORDERED
+
+    def _transactor(self, deadline: Deadline, assume_absent: tuple[Query, ...], record: _CommitRecord) -> Transactor:
+        pace = self._pace(deadline)
+        transaction = Transaction(self.datastore, pace, READINESS_GATE, self.cache, assume_absent, record)
+        if self.queue is None:
+            return transaction
+        from netplug_core.datastore.batch import BatchTransactor  # a process that serves one call does without
+
+        return BatchTransactor(self.queue, transaction)
+
     def _pace(self, deadline: Deadline) -> Pace:
         return Pace(clock=self.clock, deadline=deadline, chance=self.chance)
 
 
 @define
-class _RecordingStore:
-    """A store that records what the commits of one call may have written.
+class _CommitRecord:
+    """What the commits of one call may have written; the transaction keeps it.
 
     ``may_have_written_handle`` and ``may_have_written_block``: a commit may have written the call's handle, or any
     block. ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
@@ -217,7 +229,7 @@ class _RecordingStore:
     attempt cannot know that they are its own.
     """
 
-    inner: Datastore
+    is_ordered: bool
     handle: Get[Handle] | None
     may_have_written_block: bool = False
     may_have_written_handle: bool = False
@@ -225,39 +237,26 @@ class _RecordingStore:
     attempted: list[Sequence[Write]] = field(factory=list)
     unreleased: list[ReleaseItem] = field(factory=list)
 
-    @property
-    def description(self) -> DatastoreDescription:
-        return self.inner.description
+    def note_read(self, snapshot: Snapshot) -> None:
+        """Note whether the handle existed before the call wrote anything."""
+        if self.handle is not None and not self.may_have_written_handle and snapshot.has(self.handle):
+            self.handle_existed = snapshot.find(self.handle) is not None
 
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        found = self.inner.read(queries, deadline=deadline)
-        if self.handle is not None and not self.may_have_written_handle and found.has(self.handle):
-            self.handle_existed = found.find(self.handle) is not None
-        return found
-
-    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+    def note_commit(self, writes: Sequence[Write], error: BaseException | None) -> None:
+        """Note which writes of a commit may be applied."""
         self.attempted.append(writes)
-        try:
-            revisions = self.inner.commit(writes, deadline=deadline)
-        except (CommitError, OutcomeUnknown) as error:
+        if error is None:
+            self.may_have_written_handle = True
+        elif isinstance(error, (CommitError, OutcomeUnknown)):
             self._note_written(writes if isinstance(error, OutcomeUnknown) else writes[: error.applied])
             self._note_unreleased(writes[: error.applied])
-            raise
-        except NetplugError as error:
+        elif not isinstance(error, NetplugError):  # interrupted: any write may be applied
+            self._note_written(writes)
+        elif type(error) is not Unavailable and self.is_ordered:
             # ``Unavailable`` means that nothing was sent. Any other error, such as a missing right, may have stopped an
             # ordered store at any write, after it applied those before.
-            if type(error) is not Unavailable and self.description.atomicity is Atomicity.ORDERED:
-                self._note_written(writes[:-1])
-                self._note_unreleased(writes[:-1])
-            raise
-        except BaseException:  # interrupted: any write may be applied
-            self._note_written(writes)
-            raise
-        self.may_have_written_handle = True
-        return revisions
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        return self.inner.watch(start, deadline=deadline)
+            self._note_written(writes[:-1])
+            self._note_unreleased(writes[:-1])
 
     def assigned(self) -> frozenset[tuple[Address, int]]:
         """The addresses that the commits assigned if they were applied, with their sequence numbers."""
