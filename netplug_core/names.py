@@ -17,10 +17,14 @@ from netplug_core.errors import ConfigurationError
 
 __all__ = [
     "API_VERSION",
+    "DEFAULT_INTERFACE",
     "HOST_INTERFACE_PREFIX",
     "HOST_MAC",
+    "KUBERNETES_ORCHESTRATOR",
     "LAB_LABEL",
     "MAX_NAME_LENGTH",
+    "NO_ORCHESTRATOR",
+    "RESOURCE_DOMAIN",
     "InvalidName",
     "WorkloadEndpointIdentifiers",
     "container_mac",
@@ -33,27 +37,42 @@ __all__ = [
     "is_dns_subdomain",
     "is_resource_name",
     "matches_endpoint_name",
+    "orchestrator_of",
     "parse_endpoint_name",
     "prefix_to_name",
     "workload_endpoint_name",
 ]
 
-API_VERSION = "projectnetplug.org/v3"
+RESOURCE_DOMAIN = "projectnetplug.org"
+"""The domain of netplug's resources, labels and annotations."""
+
+API_VERSION = f"{RESOURCE_DOMAIN}/v3"
 """The API version of every resource, as documents and stored objects spell it."""
 
 HOST_INTERFACE_PREFIX = "netp"
 """What the name of every host end begins with: four characters, so that eleven of a hash fit behind them."""
 
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
-"""The hardware address of every host end; it makes their IPv6 link-local address known in advance."""
+"""The hardware address of every host end.
 
-LAB_LABEL = "projectnetplug.org/lab"
+A container may cache its next hop's address for ever, and the IPv6 link-local address follows from it.
+"""
+
+LAB_LABEL = f"{RESOURCE_DOMAIN}/lab"
 """The label, with the lab's uid, of everything that a lab stores on servers that it did not start."""
 
 MAX_NAME_LENGTH = 253
 """Characters in the name of a resource (a DNS subdomain, RFC 1123)."""
 
-_DEFAULT_INTERFACE = "eth0"
+DEFAULT_INTERFACE = "eth0"
+"""The name that a runtime gives to a container's first interface."""
+
+KUBERNETES_ORCHESTRATOR = "k8s"
+"""The orchestrator of a pod, in the names and records of endpoints."""
+
+NO_ORCHESTRATOR = "cni"
+"""What stands in its place for a container that no orchestrator named."""
+
 _SEGMENTS = 4
 _ESCAPED = "--"
 _LETTERS_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
@@ -83,11 +102,16 @@ class WorkloadEndpointIdentifiers:
     def segments(self) -> tuple[tuple[str, str], ...]:
         """The four parts of the name in their order, each with the field it comes from."""
         third = {
-            "k8s": ("pod", self.pod),
-            "cni": ("containerID", self.container_id),
+            KUBERNETES_ORCHESTRATOR: ("pod", self.pod),
+            NO_ORCHESTRATOR: ("containerID", self.container_id),
             "libnetwork": ("workload", "libnetwork"),
         }.get(self.orchestrator, ("workload", self.workload))
         return (("node", self.node), ("orchestrator", self.orchestrator), third, ("endpoint", self.endpoint))
+
+
+def orchestrator_of(*, pod_namespace: str, pod: str) -> str:
+    """Who schedules a workload: Kubernetes if the runtime names a pod and its namespace, else nobody."""
+    return KUBERNETES_ORCHESTRATOR if pod_namespace and pod else NO_ORCHESTRATOR
 
 
 def endpoint_name(identity: WorkloadEndpointIdentifiers) -> str:
@@ -140,9 +164,9 @@ def parse_endpoint_name(name: str) -> WorkloadEndpointIdentifiers:
     return WorkloadEndpointIdentifiers(
         node=node,
         orchestrator=orchestrator,
-        pod=third if orchestrator == "k8s" else "",
-        container_id=third if orchestrator == "cni" else "",
-        workload=third if orchestrator not in ("k8s", "cni") else "",
+        pod=third if orchestrator == KUBERNETES_ORCHESTRATOR else "",
+        container_id=third if orchestrator == NO_ORCHESTRATOR else "",
+        workload=third if orchestrator not in (KUBERNETES_ORCHESTRATOR, NO_ORCHESTRATOR) else "",
         endpoint=endpoint,
     )
 
@@ -182,7 +206,7 @@ def handle_id(network: str, container_id: str, interface: str) -> str:
     A text that other parts could give too, because a part has a dot in it (or the interface a tilde), is told apart
     by ``~`` and 8 digits of a hash of the three parts.
     """
-    is_default = interface == _DEFAULT_INTERFACE
+    is_default = interface == DEFAULT_INTERFACE
     text = f"{network}.{container_id}" if is_default else f"{network}.{container_id}.{interface}"
     is_plain = "." not in network + container_id and (is_default or not set(interface) & set(".~"))
     if is_plain:
@@ -198,7 +222,7 @@ def host_interface_name(*, pod_namespace: str, pod: str, container_id: str, ifna
     Hashed is ``namespace.pod`` where both are known, else the container's id; ``.interface`` follows unless it is eth0.
     """
     text = f"{pod_namespace}.{pod}" if pod_namespace and pod else container_id
-    if ifname != _DEFAULT_INTERFACE:
+    if ifname != DEFAULT_INTERFACE:
         text = f"{text}.{ifname}"
     digest = hashlib.sha1(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
     return f"{HOST_INTERFACE_PREFIX}{digest[:11]}"

@@ -11,6 +11,7 @@ from netplug_cli.lab.stores import LabStore, SqliteStore
 from netplug_core.addressing import Address, Prefix
 from netplug_core.cni.result import CNIResult
 from netplug_core.errors import NetplugError
+from netplug_core.names import DEFAULT_INTERFACE
 
 __all__ = [
     "CNI_VERSION",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 CNI_VERSION = "1.0.0"
-IFNAME = "eth0"
+IFNAME = DEFAULT_INTERFACE
 POD_NAMESPACE = "lab"
 NODE_NETNS = "node"
 """The name of the node's namespace, beside those of the pods."""

@@ -21,6 +21,7 @@ from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.json_text import parse_json_object
 from netplug_core.decoding.tables import Decoder, Field, Table
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError
+from netplug_core.names import orchestrator_of
 
 __all__ = [
     "CNIArgs",
@@ -130,7 +131,7 @@ class CNIRequest:
     @property
     def orchestrator(self) -> str:
         """Who schedules the workload: ``k8s`` when the call names a pod with its namespace, else ``cni``."""
-        return "k8s" if self.args.pod_namespace and self.args.pod_name else "cni"
+        return orchestrator_of(pod_namespace=self.args.pod_namespace, pod=self.args.pod_name)
 
 
 @frozen(kw_only=True)

@@ -28,12 +28,10 @@ from netplug_core.dataplane.protocol import (
     Sysctl,
     SysctlRequirement,
 )
+from netplug_core.names import HOST_MAC
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
-__all__ = ["HOST_MAC", "HOST_ROUTE_METRIC", "AttachmentPlan", "next_hop", "plan"]
-
-HOST_MAC = "ee:ee:ee:ee:ee:ee"
-"""The MAC of every host end: a container may keep its next hop's address for ever."""
+__all__ = ["HOST_ROUTE_METRIC", "AttachmentPlan", "next_hop", "plan"]
 
 HOST_ROUTE_METRIC = 10
 """The metric of host routes: better than what a routing daemon learns (IPv6's default is 1024)."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from netplug_core.errors import redact_url_credentials
+from netplug_core.names import RESOURCE_DOMAIN
 
 __all__ = [
     "DEFAULT_ANNOTATION_PREFIX",
@@ -25,7 +26,7 @@ __all__ = [
     "KubernetesAccess",
 ]
 
-DEFAULT_ANNOTATION_PREFIX = "cni.projectnetplug.org"
+DEFAULT_ANNOTATION_PREFIX = f"cni.{RESOURCE_DOMAIN}"
 DEFAULT_ETCD_AUTHORITY = "127.0.0.1:2379"
 DEFAULT_ETCD_ENDPOINT = f"http://{DEFAULT_ETCD_AUTHORITY}"
 DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"

@@ -10,14 +10,13 @@ from attrs import evolve, frozen
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.names import RESOURCE_DOMAIN
 from netplug_core.records import Create, Delete, Get, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["NewObjectMetadata", "build_endpoint", "endpoint_delete", "endpoint_upsert"]
-
-_LABEL_DOMAIN = "projectnetplug.org"
 
 
 @frozen(kw_only=True)
@@ -35,7 +34,6 @@ def build_endpoint(
 
     Without a policy type it has one profile, named like its network.
     """
-    is_pod = workload.orchestrator == "k8s"
     return WorkloadEndpoint(
         metadata=Metadata(
             name=workload.endpoint_key.name,
@@ -44,15 +42,15 @@ def build_endpoint(
             creation_time_ns=new_metadata.creation_time_ns
             - new_metadata.creation_time_ns % 1_000_000_000,  # stored in whole seconds
             labels=(
-                (f"{_LABEL_DOMAIN}/namespace", workload.namespace),
-                (f"{_LABEL_DOMAIN}/orchestrator", workload.orchestrator),
+                (f"{RESOURCE_DOMAIN}/namespace", workload.namespace),
+                (f"{RESOURCE_DOMAIN}/orchestrator", workload.orchestrator),
             ),
         ),
         spec=WorkloadEndpointSpec(
             orchestrator=workload.orchestrator,
             node=workload.node,
             container_id=workload.container_id,
-            pod=workload.pod if is_pod else "",
+            pod=workload.pod if workload.is_pod else "",
             endpoint=workload.interface,
             addresses=tuple(assigned.address for assigned in assignment.addresses),
             profiles=(workload.network,),

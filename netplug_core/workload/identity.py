@@ -1,15 +1,17 @@
-"""Who a call is about, and every name that follows from it. ``flows`` builds it once for a call; pure."""
+"""The workload of a call, and every name that follows from it. A flow makes it once for a call."""
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.ipam.model.block import Pairs
 from netplug_core.names import (
+    KUBERNETES_ORCHESTRATOR,
     WorkloadEndpointIdentifiers,
     container_mac,
     handle_id,
     host_interface_name,
+    orchestrator_of,
     workload_endpoint_name,
 )
 from netplug_core.records import Key
@@ -18,14 +20,20 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, workload_e
 __all__ = ["DEFAULT_NAMESPACE", "WorkloadIdentity"]
 
 DEFAULT_NAMESPACE = "default"
-"""Where the endpoints of containers are kept that no orchestrator named."""
+"""The namespace of the endpoints of containers that no orchestrator named."""
 
 
 @frozen(kw_only=True)
 class WorkloadIdentity:
-    """One interface of one container on one network.
+    """One interface of one container on one network, with every name that follows from it, worked out once.
 
-    ``pod`` and ``pod_namespace`` are empty unless the runtime named both; texts are verbatim, as the runtime gave them.
+    ``pod`` and ``pod_namespace`` are empty unless the runtime named both; texts are as the runtime gave them.
+    ``orchestrator`` is ``k8s`` for a pod and ``cni`` for a container that no orchestrator named; ``namespace`` is that
+    of the endpoint. The addresses are held under ``handle``; ``host_interface`` is the name of the host end, ``mac``
+    the hardware address of the container's end, and ``endpoint_key`` is where the endpoint is stored.
+
+    Raises:
+        InvalidName: the endpoint has no name, because the node, the container or the interface is empty.
     """
 
     node: str
@@ -34,43 +42,47 @@ class WorkloadIdentity:
     interface: str
     pod: str = ""
     pod_namespace: str = ""
+    orchestrator: str = field(init=False, eq=False)
+    namespace: str = field(init=False, eq=False)
+    handle: str = field(init=False, eq=False)
+    host_interface: str = field(init=False, eq=False)
+    mac: str = field(init=False, eq=False)
+    endpoint_key: Key[WorkloadEndpoint] = field(init=False, eq=False)
 
     @property
-    def orchestrator(self) -> str:
-        """``k8s`` for a pod, ``cni`` for a container that no orchestrator named."""
-        return "k8s" if self.pod and self.pod_namespace else "cni"
+    def is_pod(self) -> bool:
+        """Whether the runtime named a pod."""
+        return self.orchestrator == KUBERNETES_ORCHESTRATOR
 
-    @property
-    def namespace(self) -> str:
-        """The namespace of its endpoint."""
-        return self.pod_namespace if self.orchestrator == "k8s" else DEFAULT_NAMESPACE
+    @orchestrator.default
+    def _orchestrator(self) -> str:
+        return orchestrator_of(pod_namespace=self.pod_namespace, pod=self.pod)
 
-    @property
-    def handle(self) -> str:
-        """The id that its addresses are held under."""
+    @namespace.default
+    def _namespace(self) -> str:
+        return self.pod_namespace if self.is_pod else DEFAULT_NAMESPACE
+
+    @handle.default
+    def _handle(self) -> str:
         return handle_id(self.network, self.container_id, self.interface)
 
-    @property
-    def host_interface(self) -> str:
-        """The name of the host end of its interface."""
+    @host_interface.default
+    def _host_interface(self) -> str:
         return host_interface_name(
             pod_namespace=self.pod_namespace, pod=self.pod, container_id=self.container_id, ifname=self.interface
         )
 
-    @property
-    def mac(self) -> str:
-        """The hardware address of its interface."""
+    @mac.default
+    def _mac(self) -> str:
         return container_mac(self.handle)
 
-    @property
-    def endpoint_key(self) -> Key[WorkloadEndpoint]:
-        """Where its endpoint is stored."""
-        is_pod = self.orchestrator == "k8s"
+    @endpoint_key.default
+    def _endpoint_key(self) -> Key[WorkloadEndpoint]:
         name = workload_endpoint_name(
             WorkloadEndpointIdentifiers(
                 node=self.node,
                 orchestrator=self.orchestrator,
-                pod=self.pod if is_pod else "",
+                pod=self.pod if self.is_pod else "",
                 container_id=self.container_id,
                 endpoint=self.interface,
             )
@@ -79,8 +91,8 @@ class WorkloadIdentity:
 
     @property
     def allocation_attributes(self) -> Pairs:
-        """What is stored with its addresses, besides the node and the time: GC and DEL compare these."""
+        """What is stored with the addresses, besides the node and the time: GC and DEL compare these."""
         pairs = [("container", self.container_id), ("interface", self.interface), ("network", self.network)]
-        if self.orchestrator == "k8s":
+        if self.is_pod:
             pairs += [("namespace", self.pod_namespace), ("pod", self.pod)]
         return tuple(sorted(pairs))

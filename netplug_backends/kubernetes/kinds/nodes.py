@@ -39,7 +39,7 @@ from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
-from netplug_core.names import API_VERSION
+from netplug_core.names import API_VERSION, KUBERNETES_ORCHESTRATOR
 from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.records import (
     Create,
@@ -193,7 +193,7 @@ def node_record(
 def _spec_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]]:
     """The resource's members, each with its path."""
     annotations = dict(facts.annotations)
-    yield ("spec", "orchRefs"), [{"nodeName": facts.name, "orchestrator": "k8s"}]
+    yield ("spec", "orchRefs"), [{"nodeName": facts.name, "orchestrator": KUBERNETES_ORCHESTRATOR}]
     for name, path in _TEXT_ANNOTATIONS.items():
         text = annotations.get(f"{API_DOMAIN}/{name}")
         if text:

@@ -42,6 +42,8 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, RequestError
 from netplug_core.names import (
+    DEFAULT_INTERFACE,
+    KUBERNETES_ORCHESTRATOR,
     InvalidName,
     WorkloadEndpointIdentifiers,
     host_interface_name,
@@ -76,7 +78,6 @@ __all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
 # The names of annotations, after their prefix.
 _POD_IP, _POD_IPS, _CONTAINER = "podIP", "podIPs", "containerID"
 _FLOATING, _ALLOWED_SOURCES = "floatingIPs", "allowedSourcePrefixes"
-_ORCHESTRATOR, _INTERFACE = "k8s", "eth0"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _INVALID = 422
 # A name that was too long is cut and ends in a hash, so the pod's name cannot be read from it.
@@ -153,7 +154,7 @@ class WorkloadEndpointStore:
     def _find_record(self, key: Key[object], deadline: Deadline) -> Record[object] | None:
         namespace, name = key.path
         identity = _find_identity(name)
-        if identity is not None and identity.orchestrator == _ORCHESTRATOR and identity.pod:
+        if identity is not None and identity.orchestrator == KUBERNETES_ORCHESTRATOR and identity.pod:
             found = self._find_pod(namespace, identity.pod, deadline)
             record = None if found is None else self._find_endpoint_record(key.kind, found)
             if record is not None and record.key == key:
@@ -174,12 +175,12 @@ class WorkloadEndpointStore:
         return find_object(self._client, pod_path(namespace, name), deadline=deadline)
 
     def _get_existing(self, key: Key[object], spec: WorkloadEndpointSpec, deadline: Deadline) -> Record[object]:
-        if spec.orchestrator != _ORCHESTRATOR:
+        if spec.orchestrator != KUBERNETES_ORCHESTRATOR:
             accepted = "endpoints are kept in pods: CNI_ARGS must name K8S_POD_NAMESPACE and K8S_POD_NAME"
             raise ConfigurationError(str(key), spec.orchestrator, accepted)
-        if spec.endpoint != _INTERFACE:
+        if spec.endpoint != DEFAULT_INTERFACE:
             what = f"storing the endpoint {spec.endpoint}"
-            raise NotSupported(what, key.kind, f"a pod holds that of {_INTERFACE} only")
+            raise NotSupported(what, key.kind, f"a pod holds that of {DEFAULT_INTERFACE} only")
         current = self._find_record(key, deadline)
         if current is not None:
             return current
@@ -252,10 +253,12 @@ def find_pod_endpoint(pod: PodFacts, prefix: str = DEFAULT_ANNOTATION_PREFIX) ->
     """The endpoint of a pod; None while the pod is not scheduled, or if it uses its node's network."""
     if not pod.node or pod.network is PodNetwork.HOST:
         return None
-    identity = WorkloadEndpointIdentifiers(node=pod.node, orchestrator=_ORCHESTRATOR, pod=pod.name, endpoint=_INTERFACE)
+    identity = WorkloadEndpointIdentifiers(
+        node=pod.node, orchestrator=KUBERNETES_ORCHESTRATOR, pod=pod.name, endpoint=DEFAULT_INTERFACE
+    )
     own = (
         (f"{API_DOMAIN}/namespace", pod.namespace),
-        (f"{API_DOMAIN}/orchestrator", _ORCHESTRATOR),
+        (f"{API_DOMAIN}/orchestrator", KUBERNETES_ORCHESTRATOR),
         (f"{API_DOMAIN}/serviceaccount", pod.service_account),
     )
     labels = {**dict(pod.labels), **{name: value for name, value in own if value}}
@@ -277,17 +280,17 @@ def _spec(pod_annotations: _AnnotatedPod) -> WorkloadEndpointSpec:
     pod, addresses = pod_annotations.pod, tuple(_addresses(pod_annotations))
     account = (f"ksa.{pod.namespace}.{pod.service_account}",) if pod.service_account else ()
     return WorkloadEndpointSpec(
-        orchestrator=_ORCHESTRATOR,
+        orchestrator=KUBERNETES_ORCHESTRATOR,
         node=pod.node,
         container_id=pod_annotations.text(_CONTAINER) or "",
         pod=pod.name,
-        endpoint=_INTERFACE,
+        endpoint=DEFAULT_INTERFACE,
         service_account=pod.service_account,
         addresses=addresses,
         ip_nats=tuple(_mappings(pod_annotations, addresses)),
         profiles=(f"kns.{pod.namespace}", *account),
         interface_name=host_interface_name(
-            pod_namespace=pod.namespace, pod=pod.name, container_id="", ifname=_INTERFACE
+            pod_namespace=pod.namespace, pod=pod.name, container_id="", ifname=DEFAULT_INTERFACE
         ),
         ports=tuple(map(_port, pod.ports)),
         allowed_source_prefixes=tuple(_valid_prefixes(pod_annotations.array(_ALLOWED_SOURCES))),

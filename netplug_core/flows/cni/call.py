@@ -13,6 +13,7 @@ from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, 
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Automatic, Specific, Wanted
 from netplug_core.log import Level
+from netplug_core.names import KUBERNETES_ORCHESTRATOR
 from netplug_core.netconf.load import resolve_node_name
 from netplug_core.netconf.model import MAX_MTU, NetConf
 from netplug_core.workload.identity import WorkloadIdentity
@@ -77,7 +78,7 @@ def open_call(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> Attachm
 
 def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
     """The workload of a request."""
-    is_pod = request.orchestrator == "k8s"
+    is_pod = request.orchestrator == KUBERNETES_ORCHESTRATOR
     return WorkloadIdentity(
         node=node,
         network=request.network,

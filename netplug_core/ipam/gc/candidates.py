@@ -15,11 +15,11 @@ from attrs import frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.model.affinity import owner_node
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Block
+from netplug_core.names import DEFAULT_INTERFACE
 from netplug_core.orchestrator.model import PodFacts, PodName
 
 __all__ = ["AllocationOwner", "LeakReason", "UndeterminedReason", "Verdict", "allocation_owners", "judge"]
 
-_REPORTED_INTERFACE = "eth0"
 """The only interface whose addresses are in the pod's status."""
 
 _TUNNEL_SUFFIX = "TunnelAddress"
@@ -114,7 +114,7 @@ def _judge_by_pod(owner: AllocationOwner, pod: PodFacts | None) -> LeakReason | 
     if pod.node and owner.node and pod.node != owner.node:
         return LeakReason.POD_ELSEWHERE
     # A pod without addresses is starting, and this may be the address that it will report.
-    is_reported = owner.interface in ("", _REPORTED_INTERFACE) and bool(pod.addresses)
+    is_reported = owner.interface in ("", DEFAULT_INTERFACE) and bool(pod.addresses)
     return LeakReason.POD_DIFFERS if is_reported and owner.address not in pod.addresses else None
 
 

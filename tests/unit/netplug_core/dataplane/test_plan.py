@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.plan import HOST_MAC, next_hop, plan
+from netplug_core.dataplane.plan import next_hop, plan
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     Forwarding,
@@ -16,6 +16,7 @@ from netplug_core.dataplane.protocol import (
     RouteScope,
     SysctlRequirement,
 )
+from netplug_core.names import HOST_MAC
 from netplug_core.testing.dataplane_harness import endpoint
 
 LINK = Link(namespace="/run/netns/one", name="eth0.1", host_name="netp0123456789a")

@@ -56,3 +56,9 @@ def test_names_of_the_machine_fit_the_machine() -> None:
     assert POD.host_interface.startswith("netp")
     assert len(POD.host_interface) == 15
     assert int(POD.mac[:2], 16) & 0b11 == 0b10  # unicast, locally administered
+
+
+def test_the_names_are_worked_out_once() -> None:
+    assert POD.endpoint_key is POD.endpoint_key
+    assert POD.handle is POD.handle
+    assert POD.host_interface is POD.host_interface
