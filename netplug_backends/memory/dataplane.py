@@ -1,8 +1,8 @@
-"""A kernel's worth of namespaces, links, addresses and routes in memory, and a dataplane over them.
+"""A dataplane over namespaces, links, addresses and routes in memory.
 
-Tests of flows and the simulator call it in the place of a node. It is strict: what the kernel refuses, it refuses, in
-the kernel's words. A script given as ``before`` is told of every effect before it happens and may raise: an error of
-ours stands for a kernel that refuses, anything that is no :class:`Exception` for a process that dies there.
+Tests of flows and the simulator use it in place of a node. It refuses what the kernel refuses, with the same messages.
+A function given as ``before_effect`` is called before each effect and may raise: a netplug error stands for a kernel
+that refuses, an exception that is not an :class:`Exception` for a process that dies there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STATIC = 4
 
 @frozen
 class _RouteEntry:
-    """A route as a table holds it; a lower metric wins, and among equals the older one."""
+    """A route of a table; the lowest metric wins, among equals the oldest route."""
 
     destination: Prefix
     gateway: str
@@ -55,7 +55,7 @@ class _RouteEntry:
 
 @define(eq=False)
 class MemoryInterface:
-    """An interface and everything that hangs on it; ``namespace`` is a path."""
+    """An interface with its addresses, neighbours, routes and settings; ``namespace`` is a path."""
 
     name: str
     namespace: str
@@ -76,7 +76,7 @@ def _no_script(effect: str) -> None:
 
 @define(eq=False)
 class MemoryDataplane:
-    """A dataplane without a kernel. Its namespaces, apart from the host's, are made by ``add_namespace``."""
+    """A dataplane without a kernel. ``add_namespace`` makes every namespace except the host's."""
 
     before_effect: Callable[[str], None] = _no_script
     _namespaces: dict[str, dict[str, MemoryInterface]] = field(factory=lambda: {_HOST: {}}, init=False)
@@ -90,7 +90,7 @@ class MemoryDataplane:
         return InterfacePresence.PRESENT if self.interface(link.name, link.namespace) else InterfacePresence.ABSENT
 
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
-        """Make the plan true, or leave nothing of it."""
+        """Make what the plan says, or leave nothing of it."""
         if plan.link.namespace not in self._namespaces:
             raise NamespaceNotFound(f"CNI_NETNS: {plan.link.namespace!r} is not a network namespace")
         kept = self._reuse_or_remove_pair(plan)
@@ -110,7 +110,7 @@ class MemoryDataplane:
                 self._add_host_route(host, route)
 
     def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
-        """What is not as planned."""
+        """The differences between the plan and what exists."""
         del deadline  # nothing here takes time
         container = self.interface(plan.link.name, plan.link.namespace)
         host = self.interface(plan.link.host_name, _HOST)
@@ -137,20 +137,20 @@ class MemoryDataplane:
         """Whether the path is the host's own namespace."""
         return path == OWN_NAMESPACE
 
-    # --- the world around it: what a runtime, a person or another program does -------------------------------------
+    # --- what a runtime, a user or another program does ------------------------------------------------------------
 
     def add_namespace(self, path: str) -> None:
-        """A new namespace without interfaces."""
+        """Make a namespace without interfaces."""
         self._namespaces[path] = {}
 
     def remove_namespace(self, path: str) -> None:
-        """A namespace goes, and its interfaces with their peers."""
+        """Remove a namespace, and its interfaces with their peers."""
         for name in tuple(self._namespaces.get(path, ())):
             self.delete_link(name, path)
         self._namespaces.pop(path, None)
 
     def interface(self, name: str, namespace: str = OWN_NAMESPACE) -> MemoryInterface | None:
-        """The interface of a name, to look at and to spoil; on the host unless a namespace is named."""
+        """The interface of that name, which the caller may change; on the host unless a namespace is named."""
         return self._namespaces.get(namespace, {}).get(name)
 
     def names(self, namespace: str = OWN_NAMESPACE) -> tuple[str, ...]:
@@ -163,34 +163,34 @@ class MemoryDataplane:
         return tuple(sorted(found, key=str))
 
     def add_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
-        """An interface that is not ours: up, without a peer."""
+        """Make an interface that is not netplug's: up, without a peer."""
         self._register(MemoryInterface(name, namespace, is_up=True))
 
     def delete_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
-        """An interface goes, with its routes and its peer."""
+        """Delete an interface with its routes and its peer."""
         link = self._get(name, namespace)
         for end in (link, link.peer):
             if end is not None:
                 del self._namespaces[end.namespace][end.name]
 
     def add_route(self, destination: Prefix, name: str, metric: int = 0) -> None:
-        """A route of the host that is not ours."""
+        """Make a route of the host that is not netplug's."""
         self._get(name, _HOST).routes.append(_RouteEntry(destination, "", _STATIC, metric))
 
-    # --- what the kernel does, and refuses -------------------------------------------------------------------------
+    # --- what the kernel does and refuses --------------------------------------------------------------------------
 
     def _reuse_or_remove_pair(self, plan: AttachmentPlan) -> MemoryInterface | None:
-        """The container's end of a pair that is there and as planned; otherwise both names are free afterwards."""
-        mine = self.interface(plan.link.name, plan.link.namespace)
-        theirs = self.interface(plan.link.host_name, _HOST)
-        if mine is not None:
-            if theirs is None or mine.peer is not theirs:
+        """The container end of an existing pair that is as planned; otherwise None, and both names are free."""
+        inner = self.interface(plan.link.name, plan.link.namespace)
+        outer = self.interface(plan.link.host_name, _HOST)
+        if inner is not None:
+            if outer is None or inner.peer is not outer:
                 raise LinkExists(plan.link.name, plan.link.namespace)
-            if _is_planned(plan, plan.container, mine) and _is_planned(plan, plan.host, theirs):
-                return mine
-        if theirs is not None:
-            self.before_effect(f"removing {theirs.name!r}")
-            self.delete_link(theirs.name)
+            if _is_planned(plan, plan.container, inner) and _is_planned(plan, plan.host, outer):
+                return inner
+        if outer is not None:
+            self.before_effect(f"removing {outer.name!r}")
+            self.delete_link(outer.name)
         return None
 
     def _create(self, plan: AttachmentPlan) -> None:
@@ -208,7 +208,7 @@ class MemoryDataplane:
 
     @contextmanager
     def _removed_on_error(self, plan: AttachmentPlan) -> Iterator[None]:
-        """Remove the pair if the block fails; a process that dies removes nothing."""
+        """Remove the pair if the block fails, but not if the process dies."""
         try:
             yield
         except Exception:
@@ -259,14 +259,14 @@ class MemoryDataplane:
 
     def _add_host_route(self, link: MemoryInterface, route: PlannedRoute) -> None:
         entry = _route_entry(route)
-        rivals = [
+        conflicting = [
             (other.metric, owner.name)
             for owner in self._namespaces[_HOST].values()
             for other in owner.routes
             if owner is not link and other.destination == route.destination and other.metric <= route.metric
         ]
-        if rivals:
-            raise RouteConflict(route.destination, link.name, min(rivals)[1])
+        if conflicting:
+            raise RouteConflict(route.destination, link.name, min(conflicting)[1])
         if entry not in link.routes:
             self._add_entry(link, entry, route)
 

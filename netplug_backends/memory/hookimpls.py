@@ -1,4 +1,4 @@
-"""Offers the datastore, the dataplane and the orchestrator ``memory``: complete fakes for one process."""
+"""Offers the datastore, the dataplane and the orchestrator ``memory``, which live in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def netplug_open_datastore(
     name: str, settings: DatastoreSettings, clock: Clock
 ) -> AbstractContextManager[Datastore] | None:
     """A fresh, empty store that ends with the process."""
-    del settings  # it has none
+    del settings  # the memory store has no settings
     if name != "memory":
         return None
     from netplug_backends.memory.datastore import MemoryDatastore
@@ -48,7 +48,7 @@ def netplug_open_orchestrator(
     name: str, settings: DatastoreSettings, clock: Clock
 ) -> AbstractContextManager[Orchestrator] | None:
     """An orchestrator of nothing, until something is put there."""
-    del settings  # it has none
+    del settings  # the memory store has no settings
     if name != "memory":
         return None
     from netplug_backends.memory.orchestrator import MemoryOrchestrator

@@ -1,7 +1,7 @@
-"""An orchestrator in the memory of one process: pods, namespaces and nodes that a test or a simulation puts there.
+"""An orchestrator in memory, with the pods, namespaces and nodes that a test or a simulation puts there.
 
-It gives identities and times as a real one does, and refuses what a real one refuses: a pod in a namespace that is not
-there, and a change of what never changes.
+It sets uids and times as a real one does, and refuses what a real one refuses: a pod in a missing namespace, and a move
+to another node.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class MemoryOrchestrator:
         """The node of that name; None when there is none."""
         return self._found(self._nodes.get(name), deadline)
 
-    # --- what there is ---------------------------------------------------------------------------------------------
+    # --- what a test puts there ------------------------------------------------------------------------------------
 
     def put_pod(self, pod: PodFacts) -> PodFacts:
-        """Make a pod, or change the one of that name; as it is then, with its identity and its birth.
+        """Make a pod, or change the pod of that name; returns it with its uid and creation time.
 
         Raises:
-            InvariantBroken: its namespace is not there, or it would move from one node to another.
+            InvariantBroken: its namespace does not exist, or it would move from one node to another.
         """
         key = (pod.namespace, pod.name)
         with self._lock:
@@ -60,25 +60,25 @@ class MemoryOrchestrator:
                 raise InvariantBroken(f"pod {pod.namespace}/{pod.name}: its namespace is not there")
             before = self._pods.get(key)
             if before is None:
-                born_ns = self._clock.now_ns() // _SECOND_NS * _SECOND_NS
-                made = evolve(pod, uid=self._new_uid(), creation_time_ns=born_ns)
+                created_ns = self._clock.now_ns() // _SECOND_NS * _SECOND_NS
+                stored = evolve(pod, uid=self._new_uid(), creation_time_ns=created_ns)
             elif before.node not in ("", pod.node):
                 raise InvariantBroken(f"pod {pod.namespace}/{pod.name}: it is on node {before.node} and stays there")
             else:
-                made = evolve(pod, uid=before.uid, creation_time_ns=before.creation_time_ns)
-            self._pods[key] = made
-        return made
+                stored = evolve(pod, uid=before.uid, creation_time_ns=before.creation_time_ns)
+            self._pods[key] = stored
+        return stored
 
     def put_namespace(self, namespace: NamespaceFacts) -> NamespaceFacts:
-        """Make a namespace, or change the one of that name; as it is then, with its identity."""
+        """Make a namespace, or change the one of that name; returns it with its uid."""
         return self._put(self._namespaces, namespace)
 
     def put_node(self, node: NodeFacts) -> NodeFacts:
-        """Make a node, or change the one of that name; as it is then, with its identity."""
+        """Make a node, or change the one of that name; returns it with its uid."""
         return self._put(self._nodes, node)
 
     def delete_pod(self, namespace: str, name: str) -> None:
-        """Remove a pod; one that is not there is gone already."""
+        """Remove a pod; a missing pod is no error."""
         with self._lock:
             self._pods.pop((namespace, name), None)
 
@@ -90,15 +90,15 @@ class MemoryOrchestrator:
                 del self._pods[key]
 
     def delete_node(self, name: str) -> None:
-        """Remove a node; its pods stay until somebody removes them."""
+        """Remove a node; its pods stay."""
         with self._lock:
             self._nodes.pop(name, None)
 
     def _put(self, kept: dict[str, F], facts: F) -> F:
         with self._lock:
             before = kept.get(facts.name)
-            made = kept[facts.name] = evolve(facts, uid=before.uid if before else self._new_uid())
-        return made
+            stored = kept[facts.name] = evolve(facts, uid=before.uid if before else self._new_uid())
+        return stored
 
     def _new_uid(self) -> str:
         return f"00000000-0000-4000-8000-{next(self._numbers):012}"

@@ -1,6 +1,7 @@
-"""What holds every implementation of an interface to its text, ours and a stranger's.
+"""The testing kit: strategies, clocks, stores with faults, and a conformance suite for each interface.
 
-A clock that is moved by hand (``clock``), Hypothesis strategies (``strategies``), and one conformance suite per
-interface. That of datastores is a rule-based machine (``datastore``) and the same text as examples
-(``datastore_checks``), over ``bench``. Needs the extra ``netplug[testing]``; nothing that ships imports it.
+``strategies`` (Hypothesis), ``clock`` (manual and real), ``assertions``, ``faults`` (a store that fails by script),
+``datastore_conformance`` (checks and a state machine; ``medium`` and ``samples`` are what it takes),
+``dataplane_checks``, ``orchestrator_checks``, ``allocator``. ``concurrency`` is the only module that starts threads.
+The kit needs the extra ``netplug[testing]``; no product module imports it.
 """

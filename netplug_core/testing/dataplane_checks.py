@@ -1,16 +1,17 @@
-"""What every dataplane must do, as cases that run against any implementation.
+"""What every dataplane must do, as checks that run against any implementation.
 
-Each case takes a fresh :class:`~netplug_core.testing.dataplane_harness.DataplaneHarness`: the dataplane under test, and
-hands to arrange the world around it and to spoil it. A test module needs three lines::
+Each check takes a fresh :class:`~netplug_core.testing.dataplane_harness.DataplaneHarness`. A test module needs three
+lines::
 
-    @pytest.mark.parametrize("case", DATAPLANE_CHECKS, ids=lambda case: case.__name__)
-    def test_conformance(case: DataplaneCheck, bench: DataplaneHarness) -> None:
-        case(bench)
+    @pytest.mark.parametrize("check", DATAPLANE_CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check: DataplaneCheck, harness: DataplaneHarness) -> None:
+        check(harness)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from attrs import evolve
@@ -20,14 +21,13 @@ from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import DataplaneTimeout, InterfacePresence, KernelError, LinkExists, RouteConflict
 from netplug_core.errors import NamespaceNotFound
+from netplug_core.testing.assertions import expect, expect_refused
 from netplug_core.testing.dataplane_harness import (
     DataplaneHarness,
     apply,
     endpoint,
-    expect,
     expect_as_planned,
     expect_difference,
-    expect_refused,
     expect_unchanged,
     link_to,
     plan_for,
@@ -62,7 +62,7 @@ def an_attachment_is_as_planned(harness: DataplaneHarness) -> None:
 
 
 def applying_twice_changes_nothing(harness: DataplaneHarness) -> None:
-    """The second time finds everything true."""
+    """The second time finds everything as planned."""
     wanted = plan_for(harness, *_DUAL)
     apply(harness, wanted)
     with expect_unchanged(harness):
@@ -71,7 +71,7 @@ def applying_twice_changes_nothing(harness: DataplaneHarness) -> None:
 
 
 def applying_restores_what_was_removed(harness: DataplaneHarness) -> None:
-    """Applying heals a spoilt attachment."""
+    """Applying again repairs an attachment of which parts were removed."""
     wanted = plan_for(harness, *_DUAL)
     apply(harness, wanted)
     harness.delete_address(wanted.container.addresses[0], "eth0", wanted.link.namespace)
@@ -82,7 +82,7 @@ def applying_restores_what_was_removed(harness: DataplaneHarness) -> None:
 
 
 def a_changed_link_is_recreated(harness: DataplaneHarness) -> None:
-    """Another MTU, and other queues."""
+    """A plan with another MTU, or with more queues, makes the pair again."""
     wanted = plan_for(harness, *_DUAL)
     apply(harness, wanted)
     for changed in (evolve(wanted.link, mtu=1400), evolve(wanted.link, mtu=1400, queues=2)):
@@ -92,7 +92,7 @@ def a_changed_link_is_recreated(harness: DataplaneHarness) -> None:
 
 
 def a_leftover_host_interface_is_replaced(harness: DataplaneHarness) -> None:
-    """An interface that a crash, or somebody, left there. Source: CNI plugin check 46."""
+    """An interface with that name is left from a crash. Source: CNI plugin check 46."""
     wanted = plan_for(harness, *_DUAL)
     harness.make_link(wanted.link.host_name)
     apply(harness, wanted)
@@ -111,7 +111,7 @@ def a_restarted_workload_reuses_its_host_interface_name(harness: DataplaneHarnes
 
 
 def two_interfaces_of_one_container_live_side_by_side(harness: DataplaneHarness) -> None:
-    """Both default routes are there, and the removal of one interface leaves the other as it was."""
+    """Each has its default route, and the removal of one interface does not change the other."""
     first = plan_for(harness, *_DUAL)
     second = plan(endpoint("10.65.0.9", "fd65::9"), link_to(first.link.namespace, "eth1", "netpbcdefabcdef"))
     for wanted in (first, second, second, first):
@@ -122,7 +122,7 @@ def two_interfaces_of_one_container_live_side_by_side(harness: DataplaneHarness)
 
 
 def routes_of_the_configuration_replace_the_default(harness: DataplaneHarness) -> None:
-    """Only the families that the container has addresses of get any."""
+    """Only families of which the container has an address get routes."""
     link = evolve(link_to(harness.make_namespace()), routes=(Prefix.parse("10.96.0.0/12"), Prefix.parse("fd96::/64")))
     wanted = plan(endpoint("10.65.0.5"), link)
     apply(harness, wanted)
@@ -130,7 +130,7 @@ def routes_of_the_configuration_replace_the_default(harness: DataplaneHarness) -
 
 
 def only_the_host_namespace_is_recognised(harness: DataplaneHarness) -> None:
-    """Another one is not, nor what cannot be opened."""
+    """Other namespaces and paths that cannot be opened are not."""
     own = harness.dataplane.is_own_namespace
     expect(own(harness.own_namespace), "the host's own namespace is not recognised")
     for path in (harness.make_namespace(), harness.make_file(), "", "/nowhere/at/all"):
@@ -141,58 +141,58 @@ def only_the_host_namespace_is_recognised(harness: DataplaneHarness) -> None:
 
 
 def a_missing_namespace_is_reported(harness: DataplaneHarness) -> None:
-    """No such path, and a path of something else; the attachment is refused and the removal is a success."""
+    """For a missing path and for another file the attachment is refused, and the removal succeeds."""
     gone = harness.make_namespace()
     harness.remove_namespace(gone)
     for path in (gone, harness.make_file(), "", "/nowhere/at/all"):
         link = link_to(path)
         expect(harness.dataplane.find(link) is InterfacePresence.NAMESPACE_GONE, f"{path!r} is taken for a namespace")
-        with expect_unchanged(harness), expect_refused(NamespaceNotFound, repr(path)):
-            apply(harness, plan(endpoint(*_DUAL), link))
+        with expect_unchanged(harness):
+            attach = partial(apply, harness, plan(endpoint(*_DUAL), link))
+            expect_refused(NamespaceNotFound, attach, repr(path))
         remove(harness, link)
 
 
 def another_interface_of_the_name_is_left_alone(harness: DataplaneHarness) -> None:
-    """Whether the host name is free or not."""
-    for host_name in ("netp0123456789a", "somebody"):
+    """Also if an interface with the host name exists."""
+    for host_name in ("netp0123456789a", "foreign"):
         wanted = plan(endpoint(*_DUAL), link_to(harness.make_namespace(), host_name=host_name))
         harness.make_link("eth0", wanted.link.namespace)
-        if host_name == "somebody":
+        if host_name == "foreign":
             harness.make_link(host_name)
-        with expect_unchanged(harness), expect_refused(LinkExists, "eth0", wanted.link.namespace):
-            apply(harness, wanted)
+        with expect_unchanged(harness):
+            expect_refused(LinkExists, partial(apply, harness, wanted), "eth0", wanted.link.namespace)
         expect(harness.dataplane.find(wanted.link) is InterfacePresence.PRESENT, "the other interface is gone")
 
 
 def a_route_of_another_interface_is_respected(harness: DataplaneHarness) -> None:
-    """Both interfaces are named, and nothing is left, though the fault shows last of all."""
+    """The error names both interfaces, and nothing is left, although the route is added last."""
     harness.make_link("other")
     for address in _DUAL:
         destination = Address.parse(address).host_prefix
         harness.make_host_route(destination, "other")
         wanted = plan_for(harness, *_DUAL)
-        with (
-            expect_unchanged(harness),
-            expect_refused(RouteConflict, str(destination), "'other'", wanted.link.host_name),
-        ):
-            apply(harness, wanted)
+        with expect_unchanged(harness):
+            words = (str(destination), "'other'", wanted.link.host_name)
+            expect_refused(RouteConflict, partial(apply, harness, wanted), *words)
         expect(harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "the interface was left there")
         harness.delete_route(destination, "other")
 
 
 def an_impossible_mtu_is_refused(harness: DataplaneHarness) -> None:
-    """In the kernel's words, naming what was to be made."""
+    """The error names both interfaces."""
     wanted = plan(endpoint(*_DUAL), evolve(link_to(harness.make_namespace()), mtu=20))
-    with expect_unchanged(harness), expect_refused(KernelError, "eth0", wanted.link.host_name):
-        apply(harness, wanted)
+    with expect_unchanged(harness):
+        expect_refused(KernelError, lambda: apply(harness, wanted), "eth0", wanted.link.host_name)
     expect(harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "the interface was left there")
 
 
 def nothing_is_left_when_the_time_is_up(harness: DataplaneHarness) -> None:
-    """A deadline that has passed before the end is an error, not half an attachment."""
+    """If the deadline passes before the end, the call fails and leaves no part of an attachment."""
     wanted = plan_for(harness, *_DUAL)
-    with expect_unchanged(harness), expect_refused(DataplaneTimeout, wanted.link.namespace):
-        harness.dataplane.apply(wanted, deadline=Deadline.after(harness.clock, 0))
+    attach = partial(harness.dataplane.apply, wanted, deadline=Deadline.after(harness.clock, 0))
+    with expect_unchanged(harness):
+        expect_refused(DataplaneTimeout, attach, wanted.link.namespace)
     expect(harness.dataplane.find(wanted.link) is InterfacePresence.ABSENT, "the interface was left there")
 
 
@@ -200,7 +200,7 @@ def nothing_is_left_when_the_time_is_up(harness: DataplaneHarness) -> None:
 
 
 def removing_leaves_nothing(harness: DataplaneHarness) -> None:
-    """And may be repeated."""
+    """Removing again succeeds."""
     with expect_unchanged(harness):
         wanted = plan_for(harness, *_DUAL)
         apply(harness, wanted)
@@ -210,7 +210,7 @@ def removing_leaves_nothing(harness: DataplaneHarness) -> None:
 
 
 def removing_needs_no_host_name(harness: DataplaneHarness) -> None:
-    """The host end is reached as the peer, whatever the caller takes its name to be."""
+    """The host end is found as the peer, also if the caller names another interface."""
     wanted = plan_for(harness, *_DUAL)
     apply(harness, wanted)
     harness.make_link("bystander")
@@ -219,7 +219,7 @@ def removing_needs_no_host_name(harness: DataplaneHarness) -> None:
 
 
 def deleting_a_namespace_deletes_its_attachment(harness: DataplaneHarness) -> None:
-    """Nothing is left to remove, and removing says so by succeeding."""
+    """Nothing is left to remove, and removing succeeds."""
     with expect_unchanged(harness):
         wanted = plan_for(harness, *_DUAL)
         apply(harness, wanted)
@@ -231,12 +231,12 @@ def deleting_a_namespace_deletes_its_attachment(harness: DataplaneHarness) -> No
 
 
 def every_removal_is_a_difference(harness: DataplaneHarness) -> None:
-    """Of either end; each is made, reported, and healed again."""
+    """Each part of either end is removed, reported and repaired."""
     wanted = plan_for(harness, *_DUAL)
     inside, outside = wanted.link.namespace, wanted.link.host_name
     held, owned = wanted.container.addresses, wanted.host.addresses[0]
     apply(harness, wanted)
-    spoilers: tuple[tuple[Callable[[], None], tuple[str, ...]], ...] = (
+    removals: tuple[tuple[Callable[[], None], tuple[str, ...]], ...] = (
         (lambda: harness.set_down("eth0", inside), ("eth0", inside, "up", "down")),
         (lambda: harness.set_down(outside), (outside, "on the host", "up", "down")),
         (lambda: harness.set_mtu(1300, "eth0", inside), ("eth0", "MTU", "1450", "1300")),
@@ -264,8 +264,8 @@ def every_removal_is_a_difference(harness: DataplaneHarness) -> None:
             ("neighbour", "169.254.1.1 at ee:ee:ee:ee:ee:ee"),
         ),
     )
-    for spoil, words in spoilers:
-        spoil()
+    for remove_part, words in removals:
+        remove_part()
         expect_difference(harness, wanted, *words)
         apply(harness, wanted)
         expect_as_planned(harness, wanted)
@@ -281,7 +281,7 @@ def a_conflicting_route_is_a_difference(harness: DataplaneHarness) -> None:
 
 
 def a_missing_end_is_a_difference(harness: DataplaneHarness) -> None:
-    """Gone from the namespace, gone with the namespace, or replaced on the host."""
+    """The container end is deleted, its namespace is removed, or the host end is replaced."""
     wanted = plan_for(harness, *_DUAL)
     apply(harness, wanted)
     harness.delete_link("eth0", wanted.link.namespace)

@@ -56,7 +56,7 @@ def creating_twice_is_refused(harness: DatastoreHarness) -> None:
 
 
 def a_key_created_again_has_a_new_revision(harness: DatastoreHarness) -> None:
-    """A revision is never given twice to one key, so nobody mistakes the new record for the old one."""
+    """A revision is never given twice to one key, so the new record is never mistaken for the old one."""
     key = harness.samples.keys[0]
     first = harness.create(key)
     harness.commit(Delete(key, first))

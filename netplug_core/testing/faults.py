@@ -1,8 +1,8 @@
-"""The mishaps a store suffers, by script.
+"""A datastore with scripted faults.
 
-The n-th commit loses its race, its request or its reply, the process dies around it, or another actor comes first.
-Tests wrap any datastore in :class:`FaultyDatastore` and let flows run over it. A fault happens once, at the commit it
-is written for; every other call passes through unchanged.
+The n-th commit loses its race, its request or its reply, the process dies before or after it, or another operation runs
+first. Tests wrap any datastore in :class:`FaultyDatastore`. A fault happens once, at its commit; every other call
+passes through unchanged.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ _LOCATION = "the scripted datastore"
 
 
 class ProcessDied(BaseException):
-    """The process ended here, as by ``kill -9``; no handler of ours may catch it."""
+    """The process ends here, as by ``kill -9``; no error handler may catch this."""
 
 
 @frozen
 class LostRace:
-    """Another writer was first at the write ``applied``: ``Conflict``; those before it are applied (ordered stores)."""
+    """Another writer was faster at write ``applied``: ``Conflict``. An ordered store has applied those before it."""
 
     applied: int = 0
 
 
 @frozen
 class LostRequest:
-    """The request of the write ``applied`` never arrived; those before it are applied (ordered stores)."""
+    """The request of the write ``applied`` never arrived. An ordered store has applied those before it."""
 
     applied: int = 0
 
 
 @frozen
 class LostReply:
-    """The reply never came, though the store did what was asked.
+    """The store applied the writes, and the reply was lost.
 
-    ``applied`` is how many writes reached the store, the last of them unanswered; None is all of them.
+    ``applied`` is the number of writes that reached the store; None is all of them.
     """
 
     applied: int | None = None
@@ -81,7 +81,7 @@ class ProcessDeath:
 
 @frozen
 class RunBefore:
-    """Another actor does something, from beginning to end, just before this commit arrives."""
+    """Another operation runs completely just before this commit arrives."""
 
     operation: Callable[[], object]
 
@@ -99,19 +99,19 @@ class FaultyDatastore:
 
     @property
     def description(self) -> DatastoreDescription:
-        """What the store inside says of itself."""
+        """The description of the inner store."""
         return self._inner.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries; never disturbed."""
+        """Answer all queries; has no faults."""
         return self._inner.read(queries, deadline=deadline)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        """Changes after the revisions given; never disturbed."""
+        """Changes after the revisions given; has no faults."""
         return self._inner.watch(start, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """Apply conditional writes, or suffer what the script has for this commit.
+        """Apply conditional writes, or fail as the script says for this commit.
 
         Raises:
             ProcessDied: the script says so.
@@ -120,11 +120,11 @@ class FaultyDatastore:
         match self._script.get(self.commits):
             case None:
                 return self._inner.commit(writes, deadline=deadline)
-            case RunBefore(act):
-                act()
+            case RunBefore(operation):
+                operation()
                 return self._inner.commit(writes, deadline=deadline)
             case ProcessDeath(applied):
-                with suppress(CommitError):  # whatever the answer was, nobody is left to hear it
+                with suppress(CommitError):  # the process that would get the answer is dead
                     self._send(writes, applied, deadline)
                 raise ProcessDied
             case LostReply(applied):
@@ -153,7 +153,7 @@ class FaultyDatastore:
     def _send(self, writes: Sequence[Write], applied: int | None, deadline: Deadline) -> None:
         count = len(writes) if applied is None else applied
         if self._is_atomic and 0 < count < len(writes):
-            raise InvariantBroken(f"the script wants {count} of {len(writes)} writes applied by an atomic store")
+            raise InvariantBroken(f"the script applies {count} of {len(writes)} writes, and the store is atomic")
         if count:
             self._inner.commit(writes[:count], deadline=deadline)
 

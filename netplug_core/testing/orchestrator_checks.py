@@ -1,12 +1,10 @@
-"""What every orchestrator must tell, as cases that run against any implementation.
+"""What every orchestrator must answer, as checks that run against any implementation.
 
-Each case takes an :class:`OrchestratorHarness`: the orchestrator under test, and hands to arrange the world that it
-tells
-of. A test module needs three lines::
+Each check takes an :class:`OrchestratorHarness`. A test module needs three lines::
 
-    @pytest.mark.parametrize("case", ORCHESTRATOR_CHECKS, ids=lambda case: case.__name__)
-    def test_conformance(case: OrchestratorCheck, bench: OrchestratorHarness) -> None:
-        case(bench)
+    @pytest.mark.parametrize("check", ORCHESTRATOR_CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check: OrchestratorCheck, harness: OrchestratorHarness) -> None:
+        check(harness)
 """
 
 from __future__ import annotations
@@ -28,40 +26,40 @@ from netplug_core.orchestrator.model import (
     PodPhase,
 )
 from netplug_core.orchestrator.protocol import Orchestrator
-from netplug_core.testing.assertions import expect, expect_same
+from netplug_core.testing.assertions import expect, expect_refused, expect_same
 
 __all__ = ["ORCHESTRATOR_CHECKS", "OrchestratorCheck", "OrchestratorHarness"]
 
 
 class OrchestratorHarness(Protocol):
-    """An orchestrator and its world, which holds nothing of the names that it makes up."""
+    """An orchestrator under test, and the pods, namespaces and nodes that it knows."""
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """The one under test."""
+        """The orchestrator under test."""
         ...
 
     def deadline(self, seconds: float = 10.0) -> Deadline:
-        """One that passes so many seconds from now."""
+        """The deadline that many seconds from now."""
         ...
 
     def new_name(self) -> str:
-        """A name that nothing has yet, neither a namespace nor a node."""
+        """A name that no namespace and no node has."""
         ...
 
     def put_pod(self, pod: PodFacts) -> None:
-        """Make a pod, or bring the one of that name to its labels, annotations, phase and addresses.
+        """Make a pod, or set labels, annotations, phase and addresses of the pod with that name.
 
-        Identity and times are the orchestrator's to give.
+        The orchestrator sets uid and times.
         """
         ...
 
     def put_namespace(self, namespace: NamespaceFacts) -> None:
-        """Make a namespace, or bring the one of that name to its labels and annotations."""
+        """Make a namespace, or set labels and annotations of the one with that name."""
         ...
 
     def put_node(self, node: NodeFacts) -> None:
-        """Make a node, or bring the one of that name to its labels and annotations."""
+        """Make a node, or set labels and annotations of the one with that name."""
         ...
 
     def delete_pod(self, namespace: str, name: str) -> None:
@@ -70,24 +68,28 @@ class OrchestratorHarness(Protocol):
 
 
 OrchestratorCheck: TypeAlias = Callable[[OrchestratorHarness], None]
-"""One thing that an orchestrator must tell; it raises AssertionError when it does not."""
+"""One rule for orchestrators; raises AssertionError if the orchestrator breaks it."""
 
 
 def a_missing_object_is_none(harness: OrchestratorHarness) -> None:
-    """What is not there, and what is in another namespace."""
+    """A missing object, and one of another namespace."""
     here, there = _make_namespace(harness), _make_namespace(harness)
     _put_and_find_pod(harness, PodFacts(namespace=here, name="web-0", uid=""))
-    tell = harness.orchestrator
-    expect_same(tell.find_pod(there, "web-0", deadline=harness.deadline()), None, "a pod of another namespace")
-    expect_same(tell.find_pod(here, "web-1", deadline=harness.deadline()), None, "a pod that is not there")
-    nobody = harness.new_name()
-    expect_same(tell.find_pod(nobody, "web-0", deadline=harness.deadline()), None, "a pod of no namespace")
-    expect_same(tell.find_namespace(nobody, deadline=harness.deadline()), None, "a namespace that is not there")
-    expect_same(tell.find_node(nobody, deadline=harness.deadline()), None, "a node that is not there")
+    orchestrator = harness.orchestrator
+    expect_same(orchestrator.find_pod(there, "web-0", deadline=harness.deadline()), None, "a pod of another namespace")
+    expect_same(orchestrator.find_pod(here, "web-1", deadline=harness.deadline()), None, "a pod that is not there")
+    missing = harness.new_name()
+    expect_same(
+        orchestrator.find_pod(missing, "web-0", deadline=harness.deadline()), None, "a pod of a missing namespace"
+    )
+    expect_same(
+        orchestrator.find_namespace(missing, deadline=harness.deadline()), None, "a namespace that is not there"
+    )
+    expect_same(orchestrator.find_node(missing, deadline=harness.deadline()), None, "a node that is not there")
 
 
 def a_pod_has_all_its_fields(harness: OrchestratorHarness) -> None:
-    """Labels, annotations, account, ports of every protocol, addresses of both families, its birth."""
+    """Labels, annotations, account, ports of every protocol, addresses of both families, creation time."""
     wanted = PodFacts(
         namespace=_make_namespace(harness),
         name="web-0.a",
@@ -106,22 +108,24 @@ def a_pod_has_all_its_fields(harness: OrchestratorHarness) -> None:
     )
     found = _put_and_find_pod(harness, wanted)
     expect(bool(found.uid), "the pod has no identity")
-    expect(found.creation_time_ns is not None, "the pod was never born")
-    expect_same(found.deletion_time_ns, None, "when the pod was told to go")
+    expect(found.creation_time_ns is not None, "the pod has no creation time")
+    expect_same(found.deletion_time_ns, None, "the deletion time of the pod")
     expect_same(evolve(found, uid="", creation_time_ns=None), wanted, "the pod")
     expect_same(found.find_annotation("example.org/note"), '["a b"]', "its annotation")
-    expect_same(found.find_annotation("note"), None, "an annotation that it has not")
+    expect_same(found.find_annotation("note"), None, "an annotation that the pod does not have")
 
 
 def a_pending_pod_has_no_node(harness: OrchestratorHarness) -> None:
-    """Nobody has placed it; it waits, without addresses."""
+    """It is not scheduled yet, and has no addresses."""
     found = _put_and_find_pod(harness, PodFacts(namespace=_make_namespace(harness), name="later", uid=""))
-    expect_same((found.node, found.phase, found.addresses), ("", PodPhase.PENDING, ()), "what the pod has")
-    expect(found.network is PodNetwork.OWN, "a pod has a network of its own unless it says otherwise")
+    expect_same(
+        (found.node, found.phase, found.addresses), ("", PodPhase.PENDING, ()), "node, phase and addresses of the pod"
+    )
+    expect(found.network is PodNetwork.OWN, "a pod without hostNetwork is not in the host's network")
 
 
 def a_pod_may_use_the_host_network(harness: OrchestratorHarness) -> None:
-    """Which makes it none that can be attached."""
+    """Such a pod cannot be attached."""
     wanted = PodFacts(
         namespace=_make_namespace(harness), name="agent", uid="", node="machine-1", network=PodNetwork.HOST
     )
@@ -136,12 +140,14 @@ def a_pod_is_finished_in_its_last_phases(harness: OrchestratorHarness) -> None:
         found = _put_and_find_pod(harness, wanted)
         expect_same(found.phase, phase, "the pod's phase")
         expect_same(
-            found.is_terminated, phase in (PodPhase.SUCCEEDED, PodPhase.FAILED), f"whether it is over in {phase}"
+            found.is_terminated,
+            phase in (PodPhase.SUCCEEDED, PodPhase.FAILED),
+            f"is_terminated in {phase}",
         )
 
 
 def a_change_is_seen_and_the_uid_stays(harness: OrchestratorHarness) -> None:
-    """Of a pod, of a namespace and of a node: each question is answered from what is there now."""
+    """Every lookup of a pod, a namespace or a node shows its present state."""
     namespace, node = _make_namespace(harness), harness.new_name()
     pod = PodFacts(namespace=namespace, name="web-0", uid="", node=node, labels=(("app", "web"),))
     before = _put_and_find_pod(harness, pod)
@@ -162,7 +168,7 @@ def a_change_is_seen_and_the_uid_stays(harness: OrchestratorHarness) -> None:
 
 
 def a_recreated_pod_has_a_new_uid(harness: OrchestratorHarness) -> None:
-    """Gone in between; what one namespace's pod does is nothing to another's of the same name."""
+    """Pods of the same name in other namespaces are not touched."""
     here, there = _make_namespace(harness), _make_namespace(harness)
     first, other = (
         _put_and_find_pod(harness, PodFacts(namespace=name, name="web-0", uid="")) for name in (here, there)
@@ -190,20 +196,16 @@ def a_namespace_and_a_node_have_all_their_fields(harness: OrchestratorHarness) -
 
 
 def every_lookup_ends_by_its_deadline(harness: OrchestratorHarness) -> None:
-    """One that has passed is no time for any."""
+    """A lookup after its deadline is Unavailable."""
     namespace = _make_namespace(harness)
-    over = harness.deadline(0.0)
-    tell = harness.orchestrator
-    for ask in (
-        lambda: tell.find_pod(namespace, "web-0", deadline=over),
-        lambda: tell.find_namespace(namespace, deadline=over),
-        lambda: tell.find_node("machine-1", deadline=over),
+    passed = harness.deadline(0.0)
+    orchestrator = harness.orchestrator
+    for find in (
+        lambda: orchestrator.find_pod(namespace, "web-0", deadline=passed),
+        lambda: orchestrator.find_namespace(namespace, deadline=passed),
+        lambda: orchestrator.find_node("machine-1", deadline=passed),
     ):
-        try:
-            ask()
-        except Unavailable:
-            continue
-        raise AssertionError("a question was answered after its deadline")
+        expect_refused(Unavailable, find, what="a lookup after its deadline")
 
 
 ORCHESTRATOR_CHECKS: tuple[OrchestratorCheck, ...] = (
@@ -217,7 +219,7 @@ ORCHESTRATOR_CHECKS: tuple[OrchestratorCheck, ...] = (
     a_namespace_and_a_node_have_all_their_fields,
     every_lookup_ends_by_its_deadline,
 )
-"""Every case, by what it is called."""
+"""Every check."""
 
 
 def _make_namespace(harness: OrchestratorHarness) -> str:
@@ -228,11 +230,11 @@ def _make_namespace(harness: OrchestratorHarness) -> str:
 
 
 def _put_and_find_pod(harness: OrchestratorHarness, pod: PodFacts) -> PodFacts:
-    """The pod as it is told when it has been put there."""
+    """Put a pod, and the pod as the orchestrator then shows it."""
     harness.put_pod(pod)
     found = harness.orchestrator.find_pod(pod.namespace, pod.name, deadline=harness.deadline())
     if found is None:
-        raise AssertionError(f"pod {pod.namespace}/{pod.name} is there, and not told of")
+        raise AssertionError(f"pod {pod.namespace}/{pod.name} was made and is not found")
     return found
 
 
@@ -240,7 +242,7 @@ def _put_and_find_namespace(harness: OrchestratorHarness, namespace: NamespaceFa
     harness.put_namespace(namespace)
     found = harness.orchestrator.find_namespace(namespace.name, deadline=harness.deadline())
     if found is None:
-        raise AssertionError(f"namespace {namespace.name} is there, and not told of")
+        raise AssertionError(f"namespace {namespace.name} was made and is not found")
     return found
 
 
@@ -248,5 +250,5 @@ def _put_and_find_node(harness: OrchestratorHarness, node: NodeFacts) -> NodeFac
     harness.put_node(node)
     found = harness.orchestrator.find_node(node.name, deadline=harness.deadline())
     if found is None:
-        raise AssertionError(f"node {node.name} is there, and not told of")
+        raise AssertionError(f"node {node.name} was made and is not found")
     return found

@@ -1,7 +1,7 @@
-"""Hypothesis strategies for the values everything is made of, both families mixed.
+"""Hypothesis strategies for addresses, names, labels, selectors, resources and the records of the allocator.
 
-Property tests draw from here, so that a corner one of them found is a corner for all of them. Resources are such as
-their rules accept; blocks are in states that a life of assignments and releases can bring them into.
+Both families are mixed. Resources are valid; blocks are in states that assignments and releases lead to. All property
+tests draw from here, so that a corner case that one test needed is tried by all.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def families() -> st.SearchStrategy[Family]:
 
 
 def addresses(family: Family | None = None) -> st.SearchStrategy[Address]:
-    """Any address, of one family or of both; never one that is IPv4 in IPv6's spelling."""
+    """Any address, of one family or of both; no IPv4-mapped IPv6 address."""
     chosen = families() if family is None else st.just(family)
     return chosen.flatmap(_addresses_of)
 
@@ -75,7 +75,7 @@ def prefixes(draw: st.DrawFn, *, family: Family | None = None, shortest: int = 0
 
 
 def names(*, longest: int = 63) -> st.SearchStrategy[str]:
-    """Names as resources have them: lower-case letters, digits, dashes and dots between them (RFC 1123)."""
+    """Names of resources: lower-case letters and digits, with dashes and dots between them (RFC 1123)."""
     part = st.text(alphabet=_LABEL_CHARACTERS + "-", min_size=1, max_size=min(longest, 63)).filter(
         _has_alphanumeric_edges
     )
@@ -84,24 +84,24 @@ def names(*, longest: int = 63) -> st.SearchStrategy[str]:
 
 
 def labels() -> st.SearchStrategy[Labels]:
-    """A few labels, sorted by key; keys with and without a domain, values empty now and then."""
+    """A few labels, sorted by key; keys with and without a domain, some values empty."""
     keys = st.one_of(names(longest=20), st.builds("{}/{}".format, names(longest=20), names(longest=20)))
     values = st.one_of(st.just(""), names(longest=20))
     return st.dictionaries(keys, values, max_size=4).map(lambda pairs: tuple(sorted(pairs.items())))
 
 
 def label_sets() -> st.SearchStrategy[dict[str, str]]:
-    """Labels of an object that ``selectors`` speak about, as a selector is held against them."""
+    """Labels of an object, with the keys and values that ``selectors`` uses."""
     return st.dictionaries(st.sampled_from(_LABELS), st.sampled_from(_VALUES), max_size=5)
 
 
 def selectors() -> st.SearchStrategy[str]:
-    """Texts of selectors in every spelling: spaced or not, needlessly grouped, negated more than once."""
+    """Texts of selectors in every spelling: with and without blanks and parentheses, negated more than once."""
     return st.one_of(st.sampled_from(["", " \t"]), st.recursive(_selector_terms(), _joined_selectors, max_leaves=8))
 
 
 def revisions() -> st.SearchStrategy[Revision]:
-    """Revisions as stores make them: numbers, resource versions, uid and version together."""
+    """Revisions as stores make them: a number, or a uid and a number."""
     return st.one_of(
         st.integers(1, 2**63 - 1).map(str),
         st.builds("{}/{}".format, st.uuids(), st.integers(1, 2**63 - 1)),
@@ -113,7 +113,7 @@ def revisions() -> st.SearchStrategy[Revision]:
 
 @st.composite
 def pools(draw: st.DrawFn) -> IPPool:
-    """Pools of any size, use and selection; encapsulation, which assignment does not look at, is left out."""
+    """Pools of any size, use and selection, without encapsulation."""
     family = draw(families())
     shortest, longest = family.block_lengths
     length = draw(st.integers(shortest, longest))
@@ -134,7 +134,7 @@ def pools(draw: st.DrawFn) -> IPPool:
 
 
 def reservations() -> st.SearchStrategy[IPReservation]:
-    """A few reserved prefixes, single addresses among them, which may overlap."""
+    """Up to four reserved prefixes, also single addresses, which may overlap."""
     spec = st.builds(IPReservationSpec, reserved=st.lists(prefixes(shortest=8), max_size=4).map(tuple))
     return st.builds(IPReservation, metadata=st.builds(Metadata, name=names()), spec=spec)
 
@@ -152,16 +152,16 @@ def configurations() -> st.SearchStrategy[IPAMConfigurationSpec]:
     return loose | strict
 
 
-# --- the books of the allocator ---------------------------------------------------------------------------------------
+# --- records of the allocator -----------------------------------------------------------------------------------------
 
 
 def owners() -> st.SearchStrategy[str]:
-    """Whom a block may belong to, as blocks name it: a node, somebody who is no node, or nobody."""
+    """The owner of a block as blocks name it: a node, another owner, or an empty text."""
     return st.one_of(names().map("host:{}".format), names().map("virtual:{}".format), st.just(""))
 
 
 def attributes() -> st.SearchStrategy[Attribute]:
-    """Who may hold an address; one that cools down, which nobody holds, is not among them."""
+    """The attribute of an allocated address; never the one of an address in cooldown."""
     return st.builds(
         Attribute,
         handle=st.none() | names(longest=20),
@@ -172,7 +172,7 @@ def attributes() -> st.SearchStrategy[Attribute]:
 
 @st.composite
 def blocks(draw: st.DrawFn, *, family: Family | None = None, max_size_bits: int = 4) -> Block:
-    """A block of up to 2 ** ``max_size_bits`` addresses after a life of assignments, releases, rests and owners."""
+    """A block of up to 2 ** ``max_size_bits`` addresses after assignments, releases, cooldowns and changes of owner."""
     prefix = draw(prefixes(family=family))
     size = draw(st.integers(0, max_size_bits))
     prefix = Prefix.at(prefix.first, prefix.family.width - size)
@@ -187,15 +187,15 @@ def blocks(draw: st.DrawFn, *, family: Family | None = None, max_size_bits: int 
 
 @st.composite
 def _changed_block(draw: st.DrawFn, block: Block, now_ns: int) -> Block:
-    """What one more write makes of a block."""
+    """The block after one more write."""
     held = [allocation.ordinal for allocation in block.held() if not allocation.is_cooling]
-    match draw(st.sampled_from(["assign", "assign", "release", "rest", "collect", "claim", "relinquish", "touch"])):
+    match draw(st.sampled_from(["assign", "assign", "release", "cool", "collect", "claim", "relinquish", "touch"])):
         case "assign" if block.free:
             ordinals = block.find_free(draw(st.integers(1, len(block.free))), None)
             return block.assign(ordinals, draw(attributes()))
-        case "release" | "rest" as how if held:
+        case "release" | "cool" as how if held:
             going = draw(st.frozensets(st.sampled_from(held), min_size=1))
-            return block.release(going, cooling_from_ns=now_ns if how == "rest" else None)
+            return block.release(going, cooling_from_ns=now_ns if how == "cool" else None)
         case "collect":
             return block.expire_cooldown(now_ns, draw(st.integers(0, 10)) * _SECOND_NS)
         case "claim":
@@ -207,19 +207,19 @@ def _changed_block(draw: st.DrawFn, block: Block, now_ns: int) -> Block:
 
 
 def affinities() -> st.SearchStrategy[Affinity]:
-    """A claim in each of its states."""
+    """An affinity in any of its states."""
     return st.builds(Affinity, state=st.sampled_from(AffinityState))
 
 
 def handles() -> st.SearchStrategy[Handle]:
-    """What a handle may count: some blocks of both families, each once and above nothing."""
+    """A handle with up to four blocks of both families, each with a count above zero."""
     counted = st.dictionaries(prefixes(shortest=20), st.integers(1, 2**40), max_size=4)
     return counted.map(lambda counts: Handle(blocks=tuple(sorted(counts.items()))))
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> AssignRequest:
-    """Anything that may be asked of an assignment: one thing or nothing of each family."""
+    """Any request: automatic, specific or nothing for each family."""
     wanted: list[Wanted] = []
     for family in draw(st.lists(families(), min_size=1, max_size=2, unique=True)):
         named = tuple(draw(st.lists(names(), max_size=2)))
@@ -261,7 +261,7 @@ def _is_global(prefix: Prefix) -> bool:
 
 def _addresses_of(family: Family) -> st.SearchStrategy[Address]:
     last = (1 << family.width) - 1
-    # Both ends of the family are where arithmetic goes wrong, so they come up more often than chance has them.
+    # Arithmetic goes wrong at the ends of the family, so they are drawn more often.
     values = st.one_of(st.integers(0, last), st.integers(0, 300), st.integers(last - 300, last))
     drawn = values.map(lambda value: Address(family, value))
     return drawn.filter(lambda address: Address.parse(str(address)) == address)

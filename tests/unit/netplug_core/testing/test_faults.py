@@ -154,7 +154,7 @@ def test_a_fault_happens_once_and_only_at_its_commit() -> None:
 
 
 def test_an_atomic_store_is_never_scripted_to_apply_a_part() -> None:
-    with pytest.raises(InvariantBroken, match="the script wants 1 of 3 writes applied by an atomic store"):
+    with pytest.raises(InvariantBroken, match="the script applies 1 of 3 writes, and the store is atomic"):
         commit(opened(ProcessDeath(1)))
 
 
