@@ -1,4 +1,4 @@
-"""How full pools are, and who has an address, as they are read from a store."""
+"""The utilization of pools and the state of an address, read from a store."""
 
 import pytest
 
@@ -28,29 +28,29 @@ def block(cidr: str, *held: int) -> Block:
 
 
 @pytest.fixture
-def bench() -> ResourceHarness:
-    """Two pools, a block in one and a block in none, and what is reserved in both, twice."""
-    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
-    bench.create(make_pool("10.0.0.0/24", "four"))
-    bench.create(make_pool("fd00::/64", "six"))
+def harness() -> ResourceHarness:
+    """Two pools, a block in one and a block in none, and reservations in both, twice."""
+    harness = ResourceHarness.with_mode(MemoryMode.ATOMIC)
+    harness.create(make_pool("10.0.0.0/24", "four"))
+    harness.create(make_pool("fd00::/64", "six"))
     stored = [block("10.0.0.0/26", 5), block("172.16.0.0/28", 3)]
-    bench.put(
+    harness.put(
         *(Create(block.key, block) for block in stored),
         reservation("a", "10.0.0.0/25", "fd00::/66"),
         reservation("b", "10.0.0.5", "10.0.0.64/26"),
     )
-    return bench
+    return harness
 
 
-def find_it(harness: ResourceHarness, address: str) -> AddressState:
+def find_state(harness: ResourceHarness, address: str) -> AddressState:
     return find_address(harness.store, Address.parse(address), pace=harness.pace)
 
 
-def test_utilization_reads_pools_blocks_and_reservations_at_once(bench: ResourceHarness) -> None:
+def test_utilization_reads_pools_blocks_and_reservations_at_once(harness: ResourceHarness) -> None:
     """I-66 of the catalogue."""
-    reads = bench.store.calls.reads
-    four, six, orphans = read_utilization(bench.store, deadline=bench.deadline)
-    assert bench.store.calls.reads == reads + 1
+    reads = harness.store.calls.reads
+    four, six, orphans = read_utilization(harness.store, deadline=harness.deadline)
+    assert harness.store.calls.reads == reads + 1
     assert (four.capacity, four.in_use, four.reserved, four.available) == (256, 1, 128, 128)
     assert (six.reserved, six.available) == (2**62, 2**64 - 2**62)
     assert (orphans.name, orphans.in_use) == (ORPHANS, 1)
@@ -66,22 +66,22 @@ def test_utilization_reads_pools_blocks_and_reservations_at_once(bench: Resource
     ],
 )
 def test_pools_are_selected_by_name_or_cidr(
-    bench: ResourceHarness, selected: tuple[str, ...], names: list[str]
+    harness: ResourceHarness, selected: tuple[str, ...], names: list[str]
 ) -> None:
-    usages = read_utilization(bench.store, selected, deadline=bench.deadline)
+    usages = read_utilization(harness.store, selected, deadline=harness.deadline)
     assert [usage.name for usage in usages] == names
 
 
 @pytest.mark.parametrize("word", ["five", "10.0.0.0/25", "0.0.0.0/0", ORPHANS])
-def test_what_is_selected_has_to_be_a_pool(bench: ResourceHarness, word: str) -> None:
+def test_a_selected_pool_has_to_exist(harness: ResourceHarness, word: str) -> None:
     with pytest.raises(ResourceMissing) as caught:
-        read_utilization(bench.store, ("four", word), deadline=bench.deadline)
+        read_utilization(harness.store, ("four", word), deadline=harness.deadline)
     assert str(caught.value) == f"resource does not exist: IPPool({word})"
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5", "172.16.0.3"])
-def test_an_address_is_found_in_its_block_in_a_pool_or_not(bench: ResourceHarness, address: str) -> None:
-    state = find_it(bench, address)
+def test_an_address_is_found_in_a_pool_and_outside_of_pools(harness: ResourceHarness, address: str) -> None:
+    state = find_state(harness, address)
     assert state.holder.is_held
     assert state.holder.allocation is not None
     assert state.holder.allocation.attribute == MINE
@@ -91,19 +91,19 @@ def test_an_address_is_found_in_its_block_in_a_pool_or_not(bench: ResourceHarnes
 @pytest.mark.parametrize(
     "address, reserved_by", [("10.0.0.6", ("a",)), ("10.0.0.70", ("a", "b")), ("10.0.0.200", ()), ("fd00::1", ("a",))]
 )
-def test_a_free_address_may_be_reserved(bench: ResourceHarness, address: str, reserved_by: tuple[str, ...]) -> None:
-    state = find_it(bench, address)
+def test_a_free_address_may_be_reserved(harness: ResourceHarness, address: str, reserved_by: tuple[str, ...]) -> None:
+    state = find_state(harness, address)
     assert state.holder.allocation is None
     assert state.reserved_by == reserved_by
 
 
-@pytest.mark.parametrize("cooldown_s, rests_s", [(0, 0), (60, 61)])
-def test_an_address_that_cools_down_has_an_end_of_it(bench: ResourceHarness, cooldown_s: int, rests_s: int) -> None:
+@pytest.mark.parametrize("cooldown_s, remaining_s", [(0, 0), (60, 61)])
+def test_the_end_of_a_cooldown_is_known(harness: ResourceHarness, cooldown_s: int, remaining_s: int) -> None:
     resting = block("10.0.0.64/26", 1).release(frozenset({Ordinal(1)}), cooling_from_ns=RELEASED_NS)
-    bench.put(Create(resting.key, resting))
+    harness.put(Create(resting.key, resting))
     if cooldown_s:
         spec = IPAMConfigurationSpec(cooldown_s=cooldown_s)
-        bench.put(Create(IPAM_CONFIGURATION_KEY, IPAMConfiguration(metadata=Metadata(name="default"), spec=spec)))
-    state = find_it(bench, "10.0.0.65")
+        harness.put(Create(IPAM_CONFIGURATION_KEY, IPAMConfiguration(metadata=Metadata(name="default"), spec=spec)))
+    state = find_state(harness, "10.0.0.65")
     assert state.holder.is_cooling
-    assert state.cooldown_ends_ns == RELEASED_NS + rests_s * 1_000_000_000
+    assert state.cooldown_ends_ns == RELEASED_NS + remaining_s * 1_000_000_000

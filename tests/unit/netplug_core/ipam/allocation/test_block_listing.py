@@ -20,7 +20,7 @@ def listed(harness: IPAMHarness, family: Family) -> tuple[list[str], int]:
     return texts(found), reads
 
 
-def test_nothing_is_found_in_one_read() -> None:
+def test_an_empty_store_takes_one_read() -> None:
     assert listed(IPAMHarness.new(), Family.IPV4) == ([], 1)
 
 
@@ -33,7 +33,7 @@ def test_only_the_blocks_of_the_family_are_found() -> None:
 
 
 @pytest.mark.parametrize("count, reads", [(PAGE_SIZE, 1), (PAGE_SIZE + 1, 2), (2 * PAGE_SIZE + 1, 3)])
-def test_each_read_brings_a_page(count: int, reads: int) -> None:
+def test_each_page_takes_one_read(count: int, reads: int) -> None:
     bench = IPAMHarness.new()
     for number in range(count):
         bench.put_block(f"10.0.{number // 256}.{number % 256}/32")
@@ -41,7 +41,7 @@ def test_each_read_brings_a_page(count: int, reads: int) -> None:
     assert (len(set(blocks)), spent) == (count, reads)
 
 
-def test_the_first_page_is_what_is_asked_first() -> None:
+def test_the_first_page_is_needed_first() -> None:
     needed = all_blocks(Snapshot.empty(), Family.IPV6)
     assert isinstance(needed, NeedMore)
     assert needed.queries == (List(BLOCK, ("ipv6",), limit=PAGE_SIZE),)

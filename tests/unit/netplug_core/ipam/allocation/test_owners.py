@@ -1,4 +1,4 @@
-"""Looking up who holds an address, and changing what is stored about its owners."""
+"""Finding the holder of an address, and changing its stored owners."""
 
 import pytest
 from attrs import evolve
@@ -28,14 +28,14 @@ NEW: Pairs = (("node", "node-b"), ("pod", "new"))
 
 
 @pytest.fixture
-def bench() -> IPAMHarness:
-    """A cluster in which one request has taken two addresses, which share their entry."""
-    made = IPAMHarness.new()
-    made.add_pool("main", "10.0.0.0/24")
-    made.assign_or_refuse("h1", ipv4(2))
-    block = made.block(BLOCK_0)
-    made.put(block.key, evolve(block, attributes=Attributes.of((Attribute(handle="h1", owner=OLD),))))
-    return made
+def harness() -> IPAMHarness:
+    """A cluster with two addresses of one request, which share their attribute entry."""
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24")
+    harness.assign_or_refuse("h1", ipv4(2))
+    block = harness.block(BLOCK_0)
+    harness.put(block.key, evolve(block, attributes=Attributes.of((Attribute(handle="h1", owner=OLD),))))
+    return harness
 
 
 def holder(harness: IPAMHarness, address: Address) -> AddressHolder:
@@ -67,11 +67,11 @@ def change_to(
 
 
 def changed(harness: IPAMHarness, change: OwnerChange) -> AddressHolder:
-    """Commit a change that is granted."""
-    made = decision(harness, change)
-    assert isinstance(made.result, AddressHolder)
-    harness.commit(*made.writes)
-    return made.result
+    """Commit a change that is not refused."""
+    decided = decision(harness, change)
+    assert isinstance(decided.result, AddressHolder)
+    harness.commit(*decided.writes)
+    return decided.result
 
 
 def stored(harness: IPAMHarness, address: Address = FIRST) -> Attribute:
@@ -83,131 +83,131 @@ def stored(harness: IPAMHarness, address: Address = FIRST) -> Attribute:
 # --- who holds it -----------------------------------------------------------------------------------------------
 
 
-def test_the_holder_of_an_address_is_found(bench: IPAMHarness) -> None:
-    held = holder(bench, FIRST)
+def test_the_holder_of_an_address_is_found(harness: IPAMHarness) -> None:
+    held = holder(harness, FIRST)
     assert (held.is_held, held.is_cooling) == (True, False)
-    assert held.block == bench.block(BLOCK_0)
+    assert held.block == harness.block(BLOCK_0)
     assert held.allocation is not None
     assert held.allocation.attribute == Attribute(handle="h1", owner=OLD)
 
 
-def test_a_free_address_has_a_block_and_no_holder(bench: IPAMHarness) -> None:
-    held = holder(bench, Address.parse("10.0.0.9"))
+def test_a_free_address_has_a_block_and_no_holder(harness: IPAMHarness) -> None:
+    held = holder(harness, Address.parse("10.0.0.9"))
     assert (held.is_held, held.is_cooling, held.allocation) == (False, False, None)
-    assert held.block == bench.block(BLOCK_0)
+    assert held.block == harness.block(BLOCK_0)
 
 
 @pytest.mark.parametrize("address", ["10.0.0.200", "11.0.0.1", "fd00::1"])
-def test_an_address_without_a_block_has_neither(bench: IPAMHarness, address: str) -> None:
-    held = holder(bench, Address.parse(address))
+def test_an_address_without_a_block_has_neither(harness: IPAMHarness, address: str) -> None:
+    held = holder(harness, Address.parse(address))
     assert (held.block, held.revision, held.allocation) == (None, NO_REVISION, None)
     assert not held.is_held
 
 
-def test_an_address_that_rests_is_nobodys(bench: IPAMHarness) -> None:
-    bench.configure(cooldown_s=60)
-    bench.release("h1")
-    held = holder(bench, FIRST)
+def test_an_address_that_is_cooling_down_has_no_holder(harness: IPAMHarness) -> None:
+    harness.configure(cooldown_s=60)
+    harness.release("h1")
+    held = holder(harness, FIRST)
     assert (held.is_held, held.is_cooling) == (False, True)
 
 
-def test_a_leftover_block_without_a_pool_is_found(bench: IPAMHarness) -> None:
-    bench.remove(ippool_key("main"))
-    assert holder(bench, SECOND).is_held
+def test_a_holder_is_found_in_a_block_without_a_pool(harness: IPAMHarness) -> None:
+    harness.remove(ippool_key("main"))
+    assert holder(harness, SECOND).is_held
 
 
 # --- changing it ------------------------------------------------------------------------------------------------
 
 
-def test_the_owner_is_replaced_and_the_alternate_stays(bench: IPAMHarness) -> None:
-    result = changed(bench, change_to())
-    assert stored(bench) == Attribute(handle="h1", owner=NEW)
+def test_the_owner_is_replaced_and_the_alternate_stays(harness: IPAMHarness) -> None:
+    result = changed(harness, change_to())
+    assert stored(harness) == Attribute(handle="h1", owner=NEW)
     assert result.allocation is not None
-    assert result.allocation.attribute == stored(bench)
-    changed(bench, change_to(None, alternate=OLD))
-    assert stored(bench) == Attribute(handle="h1", owner=NEW, alternate=OLD)
+    assert result.allocation.attribute == stored(harness)
+    changed(harness, change_to(None, alternate=OLD))
+    assert stored(harness) == Attribute(handle="h1", owner=NEW, alternate=OLD)
 
 
-def test_owner_and_alternate_swap_in_one_change(bench: IPAMHarness) -> None:
-    changed(bench, change_to(None, alternate=NEW))
-    changed(bench, change_to(NEW, alternate=(), expected=OLD, expected_alternate=NEW))
-    assert stored(bench) == Attribute(handle="h1", owner=NEW)
+def test_owner_and_alternate_are_swapped_in_one_change(harness: IPAMHarness) -> None:
+    changed(harness, change_to(None, alternate=NEW))
+    changed(harness, change_to(NEW, alternate=(), expected=OLD, expected_alternate=NEW))
+    assert stored(harness) == Attribute(handle="h1", owner=NEW)
 
 
-def test_trap_36_other_addresses_of_the_same_request_keep_their_owner(bench: IPAMHarness) -> None:
-    changed(bench, change_to())
-    assert stored(bench, SECOND) == Attribute(handle="h1", owner=OLD)
-    assert len(bench.block(BLOCK_0).attributes) == 2
-    assert bench.block(BLOCK_0).problem() == ""
+def test_trap_36_other_addresses_of_the_same_request_keep_their_owner(harness: IPAMHarness) -> None:
+    changed(harness, change_to())
+    assert stored(harness, SECOND) == Attribute(handle="h1", owner=OLD)
+    assert len(harness.block(BLOCK_0).attributes) == 2
+    assert harness.block(BLOCK_0).problem() == ""
 
 
-def test_the_allocation_stays_the_one_it_was(bench: IPAMHarness) -> None:
-    before = bench.block(BLOCK_0).find(FIRST)
-    changed(bench, change_to())
-    after = bench.block(BLOCK_0).find(FIRST)
+def test_a_change_of_the_owner_keeps_the_allocation(harness: IPAMHarness) -> None:
+    before = harness.block(BLOCK_0).find(FIRST)
+    changed(harness, change_to())
+    after = harness.block(BLOCK_0).find(FIRST)
     assert before is not None
     assert after is not None
     assert after.sequence == before.sequence
-    assert bench.release("h1") == ["10.0.0.0", "10.0.0.1"]
+    assert harness.release("h1") == ["10.0.0.0", "10.0.0.1"]
 
 
-def test_a_change_to_what_is_stored_already_is_not_written(bench: IPAMHarness) -> None:
-    made = decision(bench, change_to(OLD))
-    assert made.writes == ()
-    assert made.result == holder(bench, FIRST)
+def test_a_change_to_the_stored_owner_is_not_written(harness: IPAMHarness) -> None:
+    decided = decision(harness, change_to(OLD))
+    assert decided.writes == ()
+    assert decided.result == holder(harness, FIRST)
 
 
-def test_a_change_is_written_by_the_revision_that_was_read(bench: IPAMHarness) -> None:
-    (write,) = decision(bench, change_to()).writes
+def test_a_change_is_written_by_the_revision_that_was_read(harness: IPAMHarness) -> None:
+    (write,) = decision(harness, change_to()).writes
     assert isinstance(write, Update)
-    assert (write.key, write.revision) == (bench.block(BLOCK_0).key, holder(bench, FIRST).revision)
+    assert (write.key, write.revision) == (harness.block(BLOCK_0).key, holder(harness, FIRST).revision)
 
 
 # --- what it refuses --------------------------------------------------------------------------------------------
 
 
 def refused(harness: IPAMHarness, change: OwnerChange) -> object:
-    made = decision(harness, change)
-    assert made.writes == ()
-    return made.result
+    decided = decision(harness, change)
+    assert decided.writes == ()
+    return decided.result
 
 
-def test_a_change_of_nothing_is_refused(bench: IPAMHarness) -> None:
-    error = refused(bench, OwnerChange(address=FIRST, handle="h1", expected=OLD))
+def test_a_change_without_a_new_owner_is_refused(harness: IPAMHarness) -> None:
+    error = refused(harness, OwnerChange(address=FIRST, handle="h1", expected=OLD))
     assert isinstance(error, ConfigurationError)
     assert str(error) == "the owner of 10.0.0.0: None is not accepted; name a new owner or a new alternate owner"
 
 
 @pytest.mark.parametrize("address, expected", [("10.0.0.0", "h1"), ("10.0.0.9", None), ("11.0.0.1", None)])
 def test_an_address_that_the_handle_does_not_hold_is_refused(
-    bench: IPAMHarness, address: str, expected: str | None
+    harness: IPAMHarness, address: str, expected: str | None
 ) -> None:
-    error = refused(bench, OwnerChange(address=Address.parse(address), handle="h2", owner=NEW))
+    error = refused(harness, OwnerChange(address=Address.parse(address), handle="h2", owner=NEW))
     assert isinstance(error, HandleMismatch)
     assert (error.requested, error.expected) == ("h2", expected)
 
 
-def test_an_address_that_rests_has_no_owner_to_change(bench: IPAMHarness) -> None:
-    bench.configure(cooldown_s=60)
-    bench.release("h1")
-    assert isinstance(refused(bench, change_to()), HandleMismatch)
+def test_the_owner_of_an_address_that_is_cooling_down_cannot_be_changed(harness: IPAMHarness) -> None:
+    harness.configure(cooldown_s=60)
+    harness.release("h1")
+    assert isinstance(refused(harness, change_to()), HandleMismatch)
 
 
 @pytest.mark.parametrize("change", [change_to(expected=NEW), change_to(expected=OLD, expected_alternate=NEW)])
-def test_an_owner_that_is_not_the_expected_one_is_kept(bench: IPAMHarness, change: OwnerChange) -> None:
-    error = refused(bench, change)
+def test_an_owner_that_is_not_the_expected_one_is_kept(harness: IPAMHarness, change: OwnerChange) -> None:
+    error = refused(harness, change)
     assert isinstance(error, OwnerMismatch)
     assert error.code == 7
 
 
-def test_the_refusal_says_who_owns_it_and_who_was_expected(bench: IPAMHarness) -> None:
-    assert str(refused(bench, change_to(expected=NEW))) == (
+def test_the_refusal_names_the_stored_and_the_expected_owner(harness: IPAMHarness) -> None:
+    assert str(refused(harness, change_to(expected=NEW))) == (
         "10.0.0.0 is owned by {'node': 'node-a', 'pod': 'old'}, not by {'node': 'node-b', 'pod': 'new'}: "
         "nothing is changed"
     )
 
 
-def test_only_a_change_that_expects_nothing_may_be_decided_again_after_a_lost_reply(bench: IPAMHarness) -> None:
-    assert decision(bench, change_to()).is_repeatable
-    assert not decision(bench, change_to(expected=OLD)).is_repeatable
-    assert not decision(bench, change_to(expected_alternate=())).is_repeatable
+def test_a_change_with_expectations_is_not_repeatable(harness: IPAMHarness) -> None:
+    assert decision(harness, change_to()).is_repeatable
+    assert not decision(harness, change_to(expected=OLD)).is_repeatable
+    assert not decision(harness, change_to(expected_alternate=())).is_repeatable
