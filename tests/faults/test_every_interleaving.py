@@ -7,7 +7,6 @@ two of them ever run at once. A deep run (Hypothesis profile ``nightly``) lets e
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations_with_replacement
@@ -37,9 +36,8 @@ from netplug_core.testing.allocator.operations import (
 from netplug_core.testing.allocator.strategies import make_pool, make_request
 from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
-from tests.harness.local_stores import open_standalone_ipam
+from tests.harness.local_stores import FAULT_MODES, IS_DEEP, open_standalone_ipam
 
-IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
 MAX_CALLS = 200
 
 
@@ -166,7 +164,7 @@ def pairs() -> list[tuple[str, str]]:
     return [pair for pair in every if pair[0] != pair[1]] if IS_DEEP else list(PAIRS)
 
 
-@pytest.mark.parametrize("mode", MemoryMode)
+@pytest.mark.parametrize("mode", FAULT_MODES)
 @pytest.mark.parametrize("names", pairs(), ids=" and ".join)
 def test_in_whatever_order_two_clients_call_nothing_is_lost(names: tuple[str, str], mode: MemoryMode) -> None:
     acts = [MAX_TXN_OPERATIONS[name] for name in names]

@@ -9,7 +9,6 @@ With the Hypothesis profile ``nightly`` a second mishap follows the first one, a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import combinations
@@ -21,9 +20,7 @@ from netplug_core.testing.allocator.client import CallFault
 from netplug_core.testing.allocator.harness import AllocatorHarness
 from netplug_core.testing.allocator.scenarios import SCENARIOS, FaultScenario, every_fault, run_with_faults
 from netplug_core.testing.clock import ManualClock
-from tests.harness.local_stores import open_standalone_ipam
-
-IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
+from tests.harness.local_stores import FAULT_MODES, IS_DEEP, open_standalone_ipam
 
 
 def make_harness(mode: MemoryMode) -> AllocatorHarness:
@@ -32,13 +29,13 @@ def make_harness(mode: MemoryMode) -> AllocatorHarness:
 
 
 def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, ...]]:
-    """Every mishap alone; in a deep run also followed by every other at a later call."""
+    """Every fault alone; in a deep run also followed by every other at a later call."""
     yield from ((mishap,) for mishap in faults)
     if IS_DEEP:
         yield from ((one, two) for one, two in combinations(faults, 2) if one.call_number < two.call_number)
 
 
-@pytest.mark.parametrize("mode", MemoryMode)
+@pytest.mark.parametrize("mode", FAULT_MODES)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_whatever_happens_nothing_is_lost_and_nothing_is_there_twice(scenario: FaultScenario, mode: MemoryMode) -> None:
     arrange = partial(make_harness, mode)

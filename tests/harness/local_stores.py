@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
@@ -18,7 +19,21 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.medium import OpenStore
 
-__all__ = ["MEMORY_STORES", "open_memory_store", "open_resident_ipam", "open_sqlite_store", "open_standalone_ipam"]
+__all__ = [
+    "FAULT_MODES",
+    "IS_DEEP",
+    "MEMORY_STORES",
+    "open_memory_store",
+    "open_resident_ipam",
+    "open_sqlite_store",
+    "open_standalone_ipam",
+]
+
+IS_DEEP = os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") == "nightly"
+"""Whether tests try everything (`make nightly`), or what finds most."""
+
+FAULT_MODES = tuple(MemoryMode) if IS_DEEP else (MemoryMode.ATOMIC, MemoryMode.KUBE_LIKE)
+"""The memory stores for exhaustive tests of faults. What is wrong on the ordered one is wrong on the kube-like one."""
 
 
 def open_memory_store(clock: Clock, *, mode: MemoryMode) -> AbstractContextManager[Datastore]:
