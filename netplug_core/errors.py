@@ -269,14 +269,14 @@ class UsageError(NetplugError):
 
 
 class AllocationError(NetplugError):
-    """The move of whoever plans capacity (codes 101 to 119); the members stand in ``ipam``.
+    """An address could not be assigned or released (codes 101 to 119); the person who plans capacity can act.
 
     ``identifier`` is the name of the reason; it is as stable as the code.
     """
 
 
 class DataplaneError(NetplugError):
-    """The move of whoever runs the node (codes 120 to 139); the members stand in ``dataplane``."""
+    """An attachment failed on the node (codes 120 to 139); the person who runs the node can act."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.NAMESPACE_REFUSED
 

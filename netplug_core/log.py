@@ -1,4 +1,4 @@
-"""How the core says what it does: a line a phase, to whoever was handed in. Rules never log; flows do.
+"""The log of the core: a flow writes one line for each phase. Rules never log.
 
 ``netplug_cli.logs`` writes the lines; the levels are those of the network configuration (spec 2.1, ``log_level``).
 """
@@ -12,7 +12,7 @@ __all__ = ["Level", "Log"]
 
 
 class Level(enum.Enum):
-    """How much a line matters, the least first."""
+    """The importance of a line, the lowest first."""
 
     DEBUG = "DEBUG"
     INFO = "INFO"
@@ -21,7 +21,7 @@ class Level(enum.Enum):
 
 
 class Log(Protocol):
-    """Takes lines; it never fails, and no line ever holds configuration or tokens."""
+    """Takes lines; it never fails, and no line contains configuration or tokens."""
 
     def __call__(self, level: Level, message: str, /, **fields: object) -> None:
         """Write one line."""

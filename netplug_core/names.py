@@ -110,7 +110,7 @@ class WorkloadEndpointIdentifiers:
 
 
 def orchestrator_of(*, pod_namespace: str, pod: str) -> str:
-    """Who schedules a workload: Kubernetes if the runtime names a pod and its namespace, else nobody."""
+    """Who schedules a workload: Kubernetes if the runtime names a pod and its namespace, else no orchestrator."""
     return KUBERNETES_ORCHESTRATOR if pod_namespace and pod else NO_ORCHESTRATOR
 
 
@@ -203,8 +203,8 @@ def encode_segment(text: str) -> str:
 def handle_id(network: str, container_id: str, interface: str) -> str:
     """The handle of one attachment: ``network.container`` for eth0, ``network.container.interface`` for any other.
 
-    A text that other parts could give too, because a part has a dot in it (or the interface a tilde), is told apart
-    by ``~`` and 8 digits of a hash of the three parts.
+    If other parts could give the same text, because a part has a dot in it (or the interface a tilde), ``~`` and 8
+    digits of a hash of the three parts follow.
     """
     is_default = interface == DEFAULT_INTERFACE
     text = f"{network}.{container_id}" if is_default else f"{network}.{container_id}.{interface}"

@@ -1,7 +1,7 @@
-"""How a call that failed answers: one error object, and one text for the log.
+"""The answer to a call that failed: one error object, and one text for the log.
 
-``dispatch`` calls this for whatever ended a call. Nothing that leaves here holds a token or password of the
-configuration, whoever put it into a message.
+``dispatch`` calls this for every exception that ended a call. No text contains a token or password of the network
+configuration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_CHAIN_LENGTH = 16
 
 @frozen(kw_only=True)
 class CNIErrorObject:
-    """What ended a call. ``log`` has the traceback too when nobody foresaw it; the other texts never do."""
+    """What ended a call. Only ``log_text`` has a traceback, and only for an exception that is not an error of ours."""
 
     code: int
     message: str
@@ -31,10 +31,10 @@ class CNIErrorObject:
 
 
 def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObject:
-    """The failure that an exception is, with every secret hidden.
+    """The error object for an exception, with every secret hidden.
 
-    The details of an error of ours are its own, followed by our errors that were pending when it came; those
-    of any other exception are its text and the texts of all that were pending.
+    The details of an error of ours are its own details, followed by the errors of ours that it was raised from. The
+    details of any other exception are its text and the texts of all exceptions that it was raised from.
     """
     if isinstance(error, NetplugError):
         code, message, trace = error.code, str(error), ""
@@ -44,8 +44,8 @@ def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObj
         code, message, trace = NetplugError.code, _type_and_text(error), "\n" + _traceback(error)
         own = message
         pending = [_type_and_text(earlier) for earlier in _exception_chain(error)]
-    told = [f"raised while handling {text}" for text in pending if text not in message]  # once is enough
-    details = "; ".join([own, *told] if own else told)
+    causes = [f"raised while handling {text}" for text in pending if text not in message]  # once is enough
+    details = "; ".join([own, *causes] if own else causes)
     beside = f" ({details})" if details and details != message else ""
     return CNIErrorObject(
         code=code,
@@ -76,7 +76,7 @@ def collect_secrets(document: object) -> tuple[str, ...]:
 
 
 def _secrets_in(document: object) -> Iterator[str]:
-    # No recursion: input may be nested as deeply as its decoder could just bear.
+    # No recursion: the input may be nested as deeply as the JSON decoder allows.
     waiting = [document]
     while waiting:
         value = waiting.pop()
@@ -91,7 +91,7 @@ def _secrets_in(document: object) -> Iterator[str]:
 
 
 def _redact(text: str, secrets: tuple[str, ...]) -> str:
-    # The longest first: a secret that is part of another must not leave the rest of it standing.
+    # The longest first: a secret may be part of another one.
     for secret in secrets:
         text = text.replace(secret, _REDACTED)
     return text
@@ -103,7 +103,7 @@ def _type_and_text(error: BaseException) -> str:
 
 
 def _exception_chain(error: BaseException) -> Iterator[BaseException]:
-    # A chain of exceptions may be a ring; whoever prints an error must come to an end.
+    # A chain of exceptions may be a ring, so its length is bounded.
     for _ in range(_MAX_CHAIN_LENGTH):
         earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if earlier is None:

@@ -1,8 +1,8 @@
 """One CNI invocation as a value: the variables and standard input, checked.
 
-``dispatch`` calls the three steps in the order the protocol wants them judged: :func:`parse_environment`,
-:func:`decode_netconf`, :func:`make_request`. This module judges what every plugin shares: variables, CNI_ARGS,
-JSON, ``name`` and ``cniVersion``; every other key of the configuration is ``netconf``'s.
+``dispatch`` calls the three steps in the order that the protocol requires: :func:`parse_environment`,
+:func:`decode_netconf`, :func:`make_request`. This module checks what every plugin shares: variables, CNI_ARGS,
+JSON, ``name`` and ``cniVersion``. ``netconf`` reads every other key of the configuration.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _FALSE_TEXTS = frozenset({"0", "false"})
 
 @frozen(kw_only=True)
 class CNIArgs:
-    """What CNI_ARGS says: the keys we know, and every pair as it was written.
+    """The arguments of CNI_ARGS: the known keys, and every pair as it was written.
 
-    Where a key stands twice the last one counts. ``ignore_unknown`` is what the caller wrote; unknown keys
-    are accepted either way, because runtimes add keys without asking. Empty text: not given.
+    If a key is there twice, the last one counts. ``ignore_unknown`` is what the caller wrote; unknown keys are
+    accepted in any case, because runtimes add their own. An empty text means not given.
     """
 
     address: Address | None = None
@@ -92,9 +92,9 @@ class CNIArgs:
 
 @frozen(kw_only=True)
 class CNIEnvironment:
-    """What the CNI variables say, checked; empty where the command has no use for them.
+    """The CNI variables, checked; empty if the command does not use them.
 
-    ``has_netns_override``: the caller vouches for a network namespace that may be the plugin's own.
+    ``has_netns_override``: the caller allows a network namespace that is the plugin's own.
     """
 
     command: CNICommand
@@ -108,11 +108,11 @@ class CNIEnvironment:
 
 @frozen(kw_only=True)
 class CNIRequest:
-    """One call of a runtime: who is asked to do what, to which attachment, with which configuration.
+    """One call of a runtime: the command, the attachment and the network configuration.
 
-    ``raw`` is the configuration as it came, for delegates; ``config`` is the same text decoded.
-    ``cni_version`` is the negotiated version, ``reported_version`` the one that answers carry. Neither ``raw``
-    nor ``config`` is ever shown: they may hold tokens.
+    ``netconf_text`` is the configuration as it came, for delegates; ``netconf_mapping`` is the same text decoded.
+    ``cni_version`` is the negotiated version, ``reported_version`` the one that answers carry. Neither text nor
+    mapping is ever shown: they may contain tokens.
     """
 
     command: CNICommand
@@ -191,7 +191,7 @@ def make_request(
 ) -> CNIRequest:
     """The request that variables and configuration make together.
 
-    Judged in this order: ``name``, ``cniVersion``, whether that version has the command.
+    Checked in this order: ``name``, ``cniVersion``, whether that version has the command.
 
     Raises:
         DecodeError: one of the two keys is no string.

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class CNICommand(enum.Enum):
-    """What a runtime asks for: the value of CNI_COMMAND."""
+    """The command of a call: the value of CNI_COMMAND."""
 
     ADD = "ADD"
     DEL = "DEL"
@@ -75,12 +75,12 @@ SUPPORTED_VERSIONS = (
 """Every version supported, the oldest first. Source: CNI specification, "Released versions"."""
 
 NEWEST_VERSION = SUPPORTED_VERSIONS[-1]
-"""What answers carry when nobody said which version to use."""
+"""The version of an answer if the configuration names none."""
 
 _BY_TEXT = {version.text: version for version in SUPPORTED_VERSIONS}
 
-# A configuration from before there was a cniVersion is served as the first version; answers to it have always
-# said 0.2.0, whose shape is the same.
+# A configuration without a cniVersion is served as the first version. Answers to it have always said 0.2.0, which
+# has the same shape.
 _VERSION_WHEN_ABSENT = SUPPORTED_VERSIONS[0]
 _REPORTED_WHEN_ABSENT = "0.2.0"
 
@@ -123,7 +123,7 @@ def require_command(version: CNIVersion, command: CNICommand) -> None:
 
 
 def reported_version(configured: object) -> str:
-    """The ``cniVersion`` that an answer carries, whatever the configuration has under that key.
+    """The ``cniVersion`` that an answer carries, even if the value under that key is not a version.
 
     A version is repeated even when it is not supported, so that the runtime recognises its own; what is no
     version at all is answered with the newest.

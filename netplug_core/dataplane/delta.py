@@ -1,7 +1,7 @@
-"""A plan and what was found to the differences between them. Pure; dataplanes call it for ``verify``.
+"""The differences between a plan and what was found. Pure; dataplanes call it for ``verify``.
 
-Only what the attachment needs is compared: a chained plugin or the workload itself may have added addresses, routes
-and settings of its own, and those are nobody's business here.
+Only what the attachment needs is compared. A chained plugin or the workload itself may have added addresses, routes
+and settings of its own; they are no difference.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A workload endpoint and a link to an attachment plan. Pure: it asks the kernel nothing and repairs nothing.
+"""The attachment plan of a workload endpoint and a link. Pure: it neither reads nor changes the kernel.
 
-Flows call :func:`plan` on ADD (to apply it) and on CHECK (to verify it). All that differs between the families
-stands in one table; a link of both is the sum of the two.
+Flows call :func:`plan` on ADD (to apply it) and on CHECK (to verify it). One table has all that differs between the
+address families; a link of both families gets the sum of the two.
 
-The container sends everything to a next hop that is the same for every workload, whatever its addresses: for IPv4
-169.254.1.1, which nobody owns (a permanent neighbour entry names the host end's MAC, so that no answer to an ARP
-request, and no default route of the host, is needed), for IPv6 the link-local address that follows from that MAC.
+The container sends everything to a next hop that is the same for every workload. For IPv4 it is 169.254.1.1, which no
+interface has: a permanent neighbour entry has the host end's MAC, so neither an ARP answer nor a default route of the
+host is needed. For IPv6 it is the link-local address that follows from that MAC.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _FamilyTraits:
     forwarding: str
 
 
-# A delay must be gone before ARP is proxied (some kernels crashed otherwise); duplicate addresses are not looked
-# for, because nobody else can have these and a workload would wait a second for it.
+# The delay is set to 0 before ARP is proxied, because some kernels crashed otherwise. Duplicate address detection is
+# off: no other interface can have these addresses, and a workload would wait a second for it.
 _FAMILY_TRAITS = {
     Family.IPV4: _FamilyTraits(
         next_hop=Address.parse("169.254.1.1"),

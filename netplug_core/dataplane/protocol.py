@@ -1,9 +1,7 @@
-"""What a dataplane is: plans made true, compared with what is there, and taken away again.
+"""The interface of a dataplane: it applies plans, verifies them and removes attachments.
 
 Backends implement :class:`Dataplane`; flows call it with plans that ``plan`` made. The values here say what should
-exist and nothing of how the kernel is told. ``netplug_core.testing.dataplane_checks`` holds every implementation to
-this
-text.
+exist, not how the kernel is configured. ``netplug_core.testing.dataplane_checks`` tests every implementation.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Forwarding(enum.Enum):
 
 
 class InterfacePresence(enum.Enum):
-    """What a look into a namespace found: no such interface, the interface, or no such namespace."""
+    """What was found in a namespace: no such interface, the interface, or no such namespace."""
 
     ABSENT = "absent"
     PRESENT = "present"
@@ -60,7 +58,7 @@ class InterfacePresence(enum.Enum):
 
 
 class SysctlRequirement(enum.Enum):
-    """What it means that a setting cannot be made: the attachment fails, or a person is warned."""
+    """What happens if a setting cannot be made: the attachment fails, or a warning is logged."""
 
     REQUIRED = "required"
     OPTIONAL = "wanted"

@@ -278,7 +278,7 @@ INTEGER: Final = Codec(_integer)
 UINT32: Final = Codec(_uint32)
 NONNEGATIVE_INTEGER: Final = Codec(_nonnegative_integer)
 OBJECT: Final = Codec(_object)
-"""An object as it is, which somebody else reads."""
+"""An object as it is, which another program or another table reads."""
 
 TIME: Final = Codec(_time, lambda value: format_time(cast("int", value)))
 """Nanoseconds since the epoch; an RFC 3339 text in JSON."""

@@ -1,7 +1,7 @@
-"""The network configuration as values: every key of spec 2.1 to 2.3 and what practice adds, defaults filled in.
+"""The network configuration as values, defaults filled in (spec 2.1 to 2.3).
 
-``load`` makes them; flows and wiring read them. Wire spellings that mislead (string booleans, deprecated keys) exist
-only there. Empty texts and tuples mean not set.
+``load`` makes them; flows and wiring read them. String booleans and deprecated keys exist only in ``load``. Empty texts
+and tuples mean not set.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class FeatureControl:
 
 @frozen(kw_only=True)
 class NetConf:
-    """One network configuration, as a plugin is handed it.
+    """One network configuration.
 
-    ``valid_attachments`` is GC's list of container and interface; None when the runtime sent none. ``raw`` has
-    every key that speaks to us as it came, also those that nothing here reads; it is never shown.
+    ``valid_attachments`` is GC's list of container and interface; None if the runtime sent none. ``own_keys`` has every
+    key for this plugin as it came, also keys that no field holds; it is never shown.
     """
 
     type: str = ""

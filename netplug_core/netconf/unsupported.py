@@ -1,6 +1,6 @@
-"""What this release does not serve yet: ADD and STATUS refuse such a setting, DEL and GC never do.
+"""The settings that do not work yet: ADD and STATUS refuse them, DEL and GC do not.
 
-A line of the tables goes when its setting starts to work; when both are empty the module goes.
+A setting leaves these tables when it works.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _POLICY_KEYS = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s
 
 
 def refuse_unsupported(netconf: NetConf) -> None:
-    """Return if every setting is one that works.
+    """Check that every setting works.
 
     Raises:
         NotYetSupported: one is set to anything but its default and does not work yet.
-        ConfigurationError: a dataplane that nobody offers is named.
+        ConfigurationError: the named dataplane does not exist.
     """
     if netconf.dataplane_type:
         raise ConfigurationError(
@@ -39,10 +39,10 @@ def refuse_unsupported(netconf: NetConf) -> None:
 
 
 def require_supported(netconf: NetConf, log: Log) -> None:
-    """Return if everything that a configuration asks for is there; what is passed over is logged, in one warning.
+    """Check that every setting works; log one warning for the settings that are ignored.
 
     Raises:
-        ConfigurationError: something is not; the error is that of ``refuse_unsupported``.
+        ConfigurationError: a setting does not work; see ``refuse_unsupported``.
     """
     refuse_unsupported(netconf)
     keys = sorted(key for key, value in netconf.own_keys.items() if key.startswith("etcd_") and value)
@@ -52,7 +52,7 @@ def require_supported(netconf: NetConf, log: Log) -> None:
 
 
 def _unsupported_settings(netconf: NetConf) -> Iterator[tuple[str, object, str]]:
-    """Every setting that does not work yet: where it stands, what it is, what would do."""
+    """Every setting that does not work yet: its key, its value, and what is accepted."""
     default = NetConf()
     leave_out = "leave it out"
     if netconf.ipam.type != _IPAM_TYPE:
@@ -72,7 +72,7 @@ def _unsupported_settings(netconf: NetConf) -> Iterator[tuple[str, object, str]]
     ):
         if value != expected:
             yield where, value, leave_out
-    # Beside another store the orchestrator's pods are not asked about yet.
+    # With another datastore the Kubernetes API is not used yet.
     for key in () if netconf.datastore.is_kubernetes else KUBERNETES_NETCONF_KEYS:
         if netconf.own_keys.get(key):
             yield key, _redact_object(netconf.own_keys[key]), leave_out
@@ -94,5 +94,5 @@ def _keys_of_other_plugins(netconf: NetConf) -> Iterator[tuple[str, object, str]
 
 
 def _redact_object(value: object) -> object:
-    """What of a value may stand in an error: objects may hold tokens."""
+    """What an error shows of a value: an object may contain tokens."""
     return REDACTED if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""The kind ClusterInformation: one object, ``default``, that says whether pod networking may go on."""
+"""The kind ClusterInformation: one object, ``default``, that says whether the datastore is ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CLUSTER_INFORMATION", "CLUSTER_INFORMATION_KEY", "ClusterInformation
 class ClusterInformationSpec:
     """The cluster's identity and its ready flag.
 
-    ``is_datastore_ready`` is None when unset, which means ready; only an explicit false locks.
+    ``is_datastore_ready`` is None when unset, which means ready; only an explicit false locks the datastore.
     """
 
     cluster_guid: str = ""

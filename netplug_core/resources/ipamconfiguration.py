@@ -12,13 +12,11 @@ __all__ = ["IPAM_CONFIGURATION", "IPAM_CONFIGURATION_KEY", "IPAMConfiguration", 
 
 @frozen(kw_only=True)
 class IPAMConfigurationSpec:
-    """What the user asked of the allocator; the defaults are what holds while there is no object.
+    """The rules of the allocator; the defaults hold if there is no object.
 
     ``is_affinity_strict`` forbids borrowing, ``may_auto_allocate_blocks`` is whether an assignment may claim blocks,
-    and
-    ``max_blocks`` bounds how many a node may have, 0 for no bound of the user's. A released address rests for
-    ``cooldown_s`` before anybody is given it. ``vm_address_persistence`` is kept as it is written, and nothing acts
-    on it.
+    and ``max_blocks_per_host`` limits the blocks of a node (0: the user sets no limit). A released address is not
+    assigned again for ``cooldown_s`` seconds. ``vm_address_persistence`` is stored, and this release ignores it.
     """
 
     is_affinity_strict: bool = False
@@ -31,7 +29,7 @@ class IPAMConfigurationSpec:
 
 @frozen(kw_only=True)
 class IPAMConfiguration:
-    """The cluster's one configuration of block assignment as it is stored. Nothing creates it but a person."""
+    """The cluster's one configuration of block assignment as it is stored. Only users create it."""
 
     metadata: Metadata
     spec: IPAMConfigurationSpec = IPAMConfigurationSpec()

@@ -1,4 +1,4 @@
-"""The kind IPReservation: addresses in pools that nobody is given unless they ask for exactly one (spec 2.5)."""
+"""The kind IPReservation: addresses of pools that are assigned only to a request for that address (spec 2.5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class IPReservationSpec:
 
 @frozen(kw_only=True)
 class IPReservation:
-    """A reservation as it is stored. It binds automatic assignment; who holds an address keeps it."""
+    """A reservation as it is stored. It limits automatic assignment; a held address stays held."""
 
     metadata: Metadata
     spec: IPReservationSpec = IPReservationSpec()

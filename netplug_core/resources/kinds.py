@@ -1,6 +1,6 @@
-"""The kind table: every user-facing kind, and the words people have for it.
+"""The kind table: every user-facing kind and its names.
 
-``codec`` looks up what a document claims to be, ``netplugctl`` what a person typed. Nothing here says how a kind
+``codec`` looks up the kind of a document, ``netplugctl`` the word that a user typed. Nothing here says how a kind
 is printed (``netplug_cli.ctl.tables``) or stored (a backend's layout).
 """
 
@@ -49,8 +49,8 @@ class ResourceScope(enum.Enum):
 class ResourceKind:
     """One row: the stored kind, the class of its values, and its names.
 
-    ``words`` are what a person may type for it, in lower case; ``plural`` is the word that store layouts use.
-    ``fixed_name`` is the one name that its objects can have; empty where any will do.
+    ``aliases`` are the words that a user may type for it, in lower case; ``plural`` is the word in the layouts of
+    datastores. ``fixed_name`` is the only name that its objects can have; empty if any name is allowed.
     """
 
     kind: Kind[Resource]
@@ -124,7 +124,7 @@ _BY_TYPE = {row.value_type: row for row in KINDS}
 
 
 def find_kind(alias: str) -> ResourceKind | None:
-    """The kind that a word names, in any case and number; None when none is called so."""
+    """The kind that a word names, in any case, singular or plural; None if there is none."""
     return _BY_ALIAS.get(alias.lower())
 
 
@@ -132,7 +132,7 @@ def get_kind(alias: object, *, where: str = "") -> ResourceKind:
     """The kind that a word names.
 
     Raises:
-        UnknownKind: none is called so; the error says which there are, and ``where`` the word stood.
+        UnknownKind: none is called so; the error lists the kinds, and ``where`` is the place of the word.
     """
     row = find_kind(alias) if isinstance(alias, str) else None
     if row is None:

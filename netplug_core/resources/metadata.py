@@ -1,7 +1,7 @@
-"""What every resource says about itself, whatever its kind.
+"""The metadata that resources of every kind have.
 
-A resource is a :class:`Metadata` and a spec. ``carried`` fields hold, as canonical JSON text, what a store had and
-this release does not know: a newer release may have put it there, so it is written back unchanged.
+A resource is a :class:`Metadata` and a spec. ``unknown_json`` holds, as canonical JSON text, the stored members that
+this release does not know. A newer release may have put them there, so they are written back unchanged.
 """
 
 from __future__ import annotations

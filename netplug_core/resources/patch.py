@@ -1,7 +1,7 @@
-"""What becomes of a stored resource: a label more or less, a merge patch (RFC 7396), a copy for somewhere else.
+"""Changes of a stored resource: a label more or less, a merge patch (RFC 7396), a copy for another cluster.
 
-``flows`` hands these what is stored at the moment of writing, and again what came of it where a reply was lost: each
-changes nothing in its own result. Nothing here reads or writes a store.
+``flows`` applies them to what is stored, and after a lost reply to the result again: each leaves its own result
+unchanged. Nothing here reads or writes a datastore.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATCHABLE_METADATA = ("annotations", "labels")
 
 
 def with_label(resource: Resource, label: str, text: str) -> Resource:
-    """The resource with a label, whatever text it had before."""
+    """The resource with a label, which replaces an earlier value."""
     return _with_labels(resource, dict(resource.metadata.labels) | {label: text})
 
 
@@ -38,16 +38,17 @@ def without_label(resource: Resource, label: str) -> Resource:
 def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resource:
     """The resource with a merge patch applied: members replace members, null removes one, lists are replaced whole.
 
-    Only labels, annotations and the spec are a person's to change.
+    A user may change only labels, annotations and the spec.
 
     Raises:
-        ConfigurationError: the patch has other members, or what comes of it is no such resource.
+        ConfigurationError: the patch has other members, or the result is not a valid resource.
     """
     _refuse_unknown_fields(patch, _PATCHABLE_FIELDS, "$")
     metadata = patch.get("metadata")
     if isinstance(metadata, Mapping):
         _refuse_unknown_fields(metadata, _PATCHABLE_METADATA, "$.metadata")
-    # What a newer release put there is no field of a document; whoever stores the result puts it back.
+    # Members that only a newer release knows are not fields of a document; the flow that stores the result restores
+    # them.
     plain = cast("IPPool", resource)  # every kind has these members; a pool stands for them all
     bare = evolve(
         plain,
@@ -60,7 +61,7 @@ def apply_merge_patch(resource: Resource, patch: Mapping[str, object]) -> Resour
 
 
 def strip_cluster_fields(resource: Resource) -> Resource:
-    """The resource without what is only its own where it is stored: namespace, uid, birth."""
+    """The resource without what belongs to one cluster: namespace, uid and creation time."""
     metadata = evolve(resource.metadata, namespace="", uid="", creation_time_ns=None)
     return _with_metadata(resource, metadata)
 

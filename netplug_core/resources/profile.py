@@ -1,7 +1,7 @@
 """The kind Profile: labels and rules that endpoints get by naming it, such as those of a namespace's pods.
 
-Whoever watches the orchestrator keeps a profile for each namespace and each service account; where the orchestrator's
-own objects are the store, these are views of them. Everybody else's are the user's.
+A controller keeps a profile for each namespace and each service account of the orchestrator. If the datastore is
+Kubernetes, these are views of its own objects. Users write the others.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
-"""What the names of namespaces' profiles begin with."""
+"""The prefix of the names of namespaces' profiles."""
 
 SERVICE_ACCOUNT_PROFILE_PREFIX: Final = "ksa."
-"""What the names of service accounts' profiles begin with."""
+"""The prefix of the names of service accounts' profiles."""
 
 
 class RuleAction(enum.Enum):
-    """What becomes of a packet that a rule matches."""
+    """What happens to a packet that a rule matches."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -44,7 +44,7 @@ class RuleAction(enum.Enum):
 
 @frozen(kw_only=True)
 class ProfileRule:
-    """One rule. ``carried`` is what it matches: without it, every packet. Nothing of this release programs rules."""
+    """One rule. ``unknown_json`` is what it matches; if it is empty, every packet. This release programs no rules."""
 
     action: RuleAction
     unknown_json: str = ""
@@ -52,7 +52,7 @@ class ProfileRule:
 
 @frozen(kw_only=True)
 class ProfileSpec:
-    """What an endpoint gets: labels for selectors to find it by, and rules where no policy speaks of it."""
+    """What an endpoint gets: labels for selectors, and rules for what no policy decides."""
 
     labels_to_apply: Labels = ()
     ingress: tuple[ProfileRule, ...] = ()
@@ -83,4 +83,4 @@ _DEFAULT_ALLOW = Profile(
 )
 
 DEFAULT_ALLOW_PROFILE: Final = Record(profile_key(_DEFAULT_ALLOW.metadata.name), _DEFAULT_ALLOW, Revision("1"))
-"""The profile that allows everything. It is there in every cluster, is nowhere stored, and cannot be changed."""
+"""The profile that allows everything. Every cluster has it; it is not stored and cannot be changed."""

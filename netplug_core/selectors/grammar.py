@@ -58,14 +58,14 @@ class SelectorError(ValueError):
 
 
 class Everything(enum.Enum):
-    """A term that selects whatever there is; told from labels alone, the two are the same."""
+    """A term that selects everything; by labels alone, the two mean the same."""
 
     ALL = "all()"
     GLOBAL = "global()"
 
 
 class ComparisonOperator(enum.Enum):
-    """How the value of a label is held against a literal; an absent label satisfies ``NOT_EQUALS`` alone."""
+    """How the value of a label is compared with a literal; an absent label satisfies only ``NOT_EQUALS``."""
 
     EQUALS = "=="
     NOT_EQUALS = "!="
@@ -75,7 +75,7 @@ class ComparisonOperator(enum.Enum):
 
 
 class SetOperator(enum.Enum):
-    """How the value of a label is held against a set; an absent label satisfies ``NOT_IN`` alone."""
+    """How the value of a label is compared with a set; an absent label satisfies only ``NOT_IN``."""
 
     IN = "in"
     NOT_IN = "not in"

@@ -1,1 +1,1 @@
-"""The workload a call is about: who it is (``identity``) and the WorkloadEndpoint that stands for it (``endpoint``)."""
+"""The workload of a call: its names (``identity``) and its WorkloadEndpoint (``endpoint``)."""

@@ -1,6 +1,6 @@
-"""The WorkloadEndpoint of a call, and its share of the commit that assigns or releases its addresses.
+"""The WorkloadEndpoint of a call, and its writes in the commit that assigns or releases its addresses.
 
-``flows.add``, ``flows.delete`` and ``flows.gc`` hand these parts to an IPAM; nothing here reads or writes anything.
+``flows.cni`` hands these writes to an IPAM. Nothing here reads or writes a datastore.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["NewObjectMetadata", "build_endpoint", "endpoint_delete", "endpoint_u
 
 @frozen(kw_only=True)
 class NewObjectMetadata:
-    """What a new endpoint is given once: its uid and the time it was made."""
+    """What a new endpoint gets once: its uid and its creation time."""
 
     uid: str
     creation_time_ns: int
@@ -61,9 +61,9 @@ def build_endpoint(
 
 
 def endpoint_upsert(workload: WorkloadIdentity, new_metadata: NewObjectMetadata) -> EndpointWrites:
-    """The endpoint's share of an ADD: it is created, or brought to this container and its addresses.
+    """The endpoint's writes in an ADD: it is created, or updated to this container and its addresses.
 
-    Without addresses, where an ADD that failed is taken back, it goes as on DEL.
+    Without addresses, when a failed ADD is compensated, it is deleted as in a DEL.
     """
     key, gone = workload.endpoint_key, endpoint_delete(workload)
 
@@ -74,7 +74,7 @@ def endpoint_upsert(workload: WorkloadIdentity, new_metadata: NewObjectMetadata)
         stored = snapshot.find(key)
         if stored is None:
             return (Create(key, wanted),)
-        # The pod was restarted, or this call is a repetition: identity and what others added to it stay.
+        # The pod was restarted, or this call is a repetition. The uid and the labels that others added stay.
         metadata = evolve(
             stored.value.metadata, labels=_merge_labels(stored.value.metadata.labels, wanted.metadata.labels)
         )
@@ -86,7 +86,7 @@ def endpoint_upsert(workload: WorkloadIdentity, new_metadata: NewObjectMetadata)
 
 
 def endpoint_delete(workload: WorkloadIdentity) -> EndpointWrites:
-    """The endpoint's share of a DEL: it goes if it is this container's; a restarted pod's endpoint stays."""
+    """The endpoint's writes in a DEL: it is deleted if it is this container's; a restarted pod's endpoint stays."""
     key = workload.endpoint_key
 
     def writes(snapshot: Snapshot, _assignment: Assignment | None) -> tuple[Write, ...]:
