@@ -15,8 +15,8 @@ from netplug_core.flows.ipam.affinities import (
     relinquish_node,
     relinquish_pool,
 )
-from netplug_core.ipam.allocation.batches import BLOCKS_PER_COMMIT
 from netplug_core.ipam.allocation.claim import ClaimResult
+from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_COMMIT
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Block

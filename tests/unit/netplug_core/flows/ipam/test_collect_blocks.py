@@ -7,6 +7,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.model.handle import handle_key
+from netplug_core.resources.ippool import IPPoolStatus, PoolCondition, ippool_key
 from netplug_core.testing.faults import LostReply, RunBefore
 from tests.harness.collector import GRACE_S, HALF_GRACE_S, CollectorHarness, action_texts, inject_faults, leave_affinity
 
@@ -143,6 +144,17 @@ def test_an_empty_block_in_an_enabled_pool_is_kept_first(harness: CollectorHarne
         harness.add_block(cidr)
     harness.tick_twice()
     assert harness.affinities() == ["node-a 10.9.0.4/30"]
+
+
+def test_an_empty_block_in_a_pool_that_is_not_allocatable_is_not_kept_first(harness: CollectorHarness) -> None:
+    harness.add_pool("overlapping", "9.0.0.0/24")
+    condition = PoolCondition(type="Allocatable", status="False", reason="CIDROverlap")
+    pool = harness.get(ippool_key("overlapping"))
+    harness.put(ippool_key("overlapping"), evolve(pool, status=IPPoolStatus(conditions=(condition,))))
+    for cidr in ("9.0.0.0/30", "10.0.0.8/30", "10.0.0.4/30"):
+        harness.add_block(cidr)
+    harness.tick_twice()
+    assert harness.affinities() == ["node-a 10.0.0.4/30"]
 
 
 def test_a_block_that_is_assigned_from_in_the_meantime_is_skipped(harness: CollectorHarness) -> None:
