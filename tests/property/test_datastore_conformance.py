@@ -1,7 +1,7 @@
 """Every datastore of ours is the datastore of the interface.
 
 Laws (D1): commits are applied or refused as conditions say, all or a prefix; every read, list and page shows one
-moment; of the writers that hold one revision one succeeds; a watch from a revision tells every later change exactly
+moment; of the writers that hold one revision one succeeds; a watch from a revision shows every later change exactly
 once, in order per key.
 """
 

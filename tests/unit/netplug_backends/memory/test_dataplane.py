@@ -30,7 +30,7 @@ class SimulatedProcessDeath(BaseException):
 
 @define
 class MemoryDataplaneHarness:
-    """The bench of the conformance suite over the fake kernel."""
+    """The harness of the conformance suite over the fake kernel."""
 
     dataplane: MemoryDataplane = field(factory=MemoryDataplane)
     clock: ManualClock = field(factory=ManualClock)
@@ -95,9 +95,9 @@ class MemoryDataplaneHarness:
         return found
 
 
-@pytest.mark.parametrize("case", DATAPLANE_CHECKS, ids=lambda case: case.__name__)
-def test_conformance(case: DataplaneCheck) -> None:
-    case(MemoryDataplaneHarness())
+@pytest.mark.parametrize("check", DATAPLANE_CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: DataplaneCheck) -> None:
+    check(MemoryDataplaneHarness())
 
 
 def deadline(seconds: float = 30) -> Deadline:
@@ -169,11 +169,11 @@ def test_a_namespace_that_goes_in_the_middle_is_the_error_that_shows() -> None:
 
 
 def test_a_route_over_a_link_that_went_down_is_refused() -> None:
-    bench = MemoryDataplaneHarness()
-    bench.dataplane.add_namespace(NAMESPACE)
-    bench.dataplane.before_effect = lambda effect: bench.set_down("eth0", NAMESPACE) if "route" in effect else None
+    harness = MemoryDataplaneHarness()
+    harness.dataplane.add_namespace(NAMESPACE)
+    harness.dataplane.before_effect = lambda effect: harness.set_down("eth0", NAMESPACE) if "route" in effect else None
     with pytest.raises(KernelError, match="Network is down"):
-        bench.dataplane.apply(dual(), deadline=deadline())
+        harness.dataplane.apply(dual(), deadline=deadline())
 
 
 def test_a_gateway_that_no_route_leads_to_is_refused() -> None:

@@ -49,7 +49,7 @@ def test_calls_are_counted_also_those_that_are_refused(store: MemoryDatastore, d
     assert (store.calls.reads, store.calls.commits) == (1, 2)
 
 
-def test_it_says_what_it_is(clock: ManualClock) -> None:
+def test_the_description_has_name_and_atomicity(clock: ManualClock) -> None:
     store = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
     assert (store.description.name, store.description.atomicity) == ("memory", Atomicity.ORDERED)
 
@@ -90,9 +90,7 @@ def test_changes_beyond_those_kept_are_an_expired_watch(clock: ManualClock, dead
 
 
 @pytest.mark.parametrize("revision", ["4", "uid/4", ""])
-def test_nothing_is_concluded_from_a_revision_of_another_store(
-    store: MemoryDatastore, deadline: Deadline, revision: str
-) -> None:
+def test_a_revision_of_another_store_proves_nothing(store: MemoryDatastore, deadline: Deadline, revision: str) -> None:
     store.commit((Create(APPLE, "a"),), deadline=deadline)
     with pytest.raises(WatchExpired):
         next(store.watch({FRUIT: Revision(revision)}, deadline=deadline))
@@ -108,11 +106,11 @@ def test_an_ordered_store_makes_every_write_by_itself(clock: ManualClock, deadli
     store = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
     writes = (Create(APPLE, "pending"), Update(APPLE, "confirmed", Written(0)), Delete(APPLE, Written(1)))
     assert store.commit(writes, deadline=deadline) == ("1", "2", "3")
-    told = [change.value for change in store.watch({FRUIT: Revision("0")}, deadline=deadline)]
-    assert told == ["pending", "confirmed", None]
+    values = [change.value for change in store.watch({FRUIT: Revision("0")}, deadline=deadline)]
+    assert values == ["pending", "confirmed", None]
 
 
-def test_an_ordered_store_is_as_strict_with_lists_that_make_no_sense(clock: ManualClock, deadline: Deadline) -> None:
+def test_an_ordered_store_refuses_two_creates_of_one_key(clock: ManualClock, deadline: Deadline) -> None:
     store = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
     with pytest.raises(InvariantBroken):
         store.commit((Create(APPLE, "a"), Create(APPLE, "b")), deadline=deadline)

@@ -1,4 +1,4 @@
-"""The orchestrator in memory: what every orchestrator tells, and what this one refuses."""
+"""The orchestrator in memory: what every orchestrator answers, and what this one refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POD = PodFacts(namespace="shop", name="web-0", uid="", node="a")
 
 @define
 class MemoryOrchestratorHarness:
-    """An orchestrator whose world is its own."""
+    """An empty orchestrator in memory."""
 
     clock: ManualClock
     orchestrator: MemoryOrchestrator
@@ -48,52 +48,52 @@ class MemoryOrchestratorHarness:
 
 
 @pytest.fixture
-def bench() -> MemoryOrchestratorHarness:
+def harness() -> MemoryOrchestratorHarness:
     clock = ManualClock()
     return MemoryOrchestratorHarness(clock, MemoryOrchestrator(clock=clock))
 
 
-@pytest.mark.parametrize("case", ORCHESTRATOR_CHECKS, ids=lambda case: case.__name__)
-def test_it_tells_what_every_orchestrator_tells(case: OrchestratorCheck, bench: MemoryOrchestratorHarness) -> None:
-    case(bench)
-    assert case.__doc__
+@pytest.mark.parametrize("check", ORCHESTRATOR_CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: OrchestratorCheck, harness: MemoryOrchestratorHarness) -> None:
+    check(harness)
+    assert check.__doc__
 
 
-def test_a_pod_needs_its_namespace_and_stays_on_its_node(bench: MemoryOrchestratorHarness) -> None:
+def test_a_pod_needs_its_namespace_and_stays_on_its_node(harness: MemoryOrchestratorHarness) -> None:
     with pytest.raises(InvariantBroken, match="shop/web-0: its namespace is not there"):
-        bench.put_pod(POD)
-    bench.put_namespace(NamespaceFacts(name="shop", uid=""))
-    bench.put_pod(evolve(POD, node=""))
-    bench.put_pod(POD)
+        harness.put_pod(POD)
+    harness.put_namespace(NamespaceFacts(name="shop", uid=""))
+    harness.put_pod(evolve(POD, node=""))
+    harness.put_pod(POD)
     with pytest.raises(InvariantBroken, match="it is on node a and stays there"):
-        bench.put_pod(evolve(POD, node="b"))
+        harness.put_pod(evolve(POD, node="b"))
 
 
-def test_what_is_made_has_an_identity_and_a_birth_in_whole_seconds(bench: MemoryOrchestratorHarness) -> None:
-    bench.clock.sleep(1.5)
-    space = bench.orchestrator.put_namespace(NamespaceFacts(name="shop", uid="mine"))
-    pod = bench.orchestrator.put_pod(POD)
+def test_objects_get_a_uid_and_a_creation_time_in_whole_seconds(harness: MemoryOrchestratorHarness) -> None:
+    harness.clock.sleep(1.5)
+    space = harness.orchestrator.put_namespace(NamespaceFacts(name="shop", uid="mine"))
+    pod = harness.orchestrator.put_pod(POD)
     assert space.uid != "mine"
     assert pod.uid != space.uid
     assert pod.creation_time_ns is not None
     assert pod.creation_time_ns % 1_000_000_000 == 0
-    bench.clock.sleep(60)
-    assert bench.orchestrator.put_pod(POD) == pod
+    harness.clock.sleep(60)
+    assert harness.orchestrator.put_pod(POD) == pod
 
 
-def test_a_namespace_goes_with_its_pods_and_a_node_without(bench: MemoryOrchestratorHarness) -> None:
+def test_a_namespace_goes_with_its_pods_and_a_node_without(harness: MemoryOrchestratorHarness) -> None:
     for name in ("shop", "other"):
-        bench.put_namespace(NamespaceFacts(name=name, uid=""))
-        bench.put_pod(evolve(POD, namespace=name))
-    bench.put_node(NodeFacts(name="a", uid=""))
-    tell = bench.orchestrator
-    tell.delete_namespace("shop")
-    tell.delete_node("a")
-    tell.delete_node("a")
-    assert tell.find_namespace("shop", deadline=bench.deadline()) is None
-    assert tell.find_pod("shop", "web-0", deadline=bench.deadline()) is None
-    assert tell.find_pod("other", "web-0", deadline=bench.deadline()) is not None
-    assert tell.find_node("a", deadline=bench.deadline()) is None
+        harness.put_namespace(NamespaceFacts(name=name, uid=""))
+        harness.put_pod(evolve(POD, namespace=name))
+    harness.put_node(NodeFacts(name="a", uid=""))
+    orchestrator = harness.orchestrator
+    orchestrator.delete_namespace("shop")
+    orchestrator.delete_node("a")
+    orchestrator.delete_node("a")
+    assert orchestrator.find_namespace("shop", deadline=harness.deadline()) is None
+    assert orchestrator.find_pod("shop", "web-0", deadline=harness.deadline()) is None
+    assert orchestrator.find_pod("other", "web-0", deadline=harness.deadline()) is not None
+    assert orchestrator.find_node("a", deadline=harness.deadline()) is None
 
 
 def test_it_is_opened_by_its_name() -> None:

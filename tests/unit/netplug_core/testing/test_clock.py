@@ -1,10 +1,10 @@
-"""The clock that tests move by hand."""
+"""The clocks for tests."""
 
 from netplug_core.clock import Deadline
-from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.clock import ManualClock, RealClock
 
 
-def test_it_stands_still_until_somebody_sleeps() -> None:
+def test_it_stands_still_between_sleeps() -> None:
     clock = ManualClock()
     deadline = Deadline.after(clock, 0.3)
     wall = clock.now_ns()
@@ -21,3 +21,11 @@ def test_the_wall_clock_may_go_back_and_waiting_does_not_notice() -> None:
     clock.sleep(5.0)
     clock.wall_ns -= 3_600_000_000_000
     assert clock.monotonic() == 5.0
+
+
+def test_the_real_clock_goes_on_by_itself() -> None:
+    clock = RealClock()
+    wall, elapsed = clock.now_ns(), clock.monotonic()
+    clock.sleep(0.001)
+    assert clock.monotonic() - elapsed >= 0.001
+    assert clock.now_ns() != wall

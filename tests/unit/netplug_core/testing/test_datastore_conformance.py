@@ -162,7 +162,7 @@ class WatchesAllKinds(WrongStore):
         return super().watch(everything, deadline=deadline)
 
 
-class StartsInSilence(WrongStore):
+class SkipsForgottenHistory(WrongStore):
     def watch(self, start: Start, *, deadline: Deadline) -> Changes:
         try:
             yield from super().watch(start, deadline=deadline)
@@ -320,8 +320,8 @@ FAULTS: dict[str, tuple[OpenMedium, str]] = {
     "watch repeats": (wrong(RepeatsEvents), "the events: found"),
     "watch loses": (wrong(LosesEvents), "the events: found"),
     "watch of other kinds": (wrong(WatchesAllKinds), "the events: found .*Tool"),
-    "watch starts in silence": (
-        wrong(StartsInSilence),
+    "watch skips forgotten history": (
+        wrong(SkipsForgottenHistory),
         "a watch from a revision whose changes are forgotten was not refused with WatchExpired",
     ),
     "watch from anywhere": (
@@ -361,7 +361,7 @@ def _released() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_store_fails_within_ten_seconds_and_is_told_why(fault: str) -> None:
+def test_a_wrong_store_fails_within_ten_seconds_with_the_reason(fault: str) -> None:
     medium, text = FAULTS[fault]
     began = monotonic()
     with pytest.raises(AssertionError, match=text):

@@ -1,4 +1,4 @@
-"""Each fault, in both modes: what the caller is told, and what is really stored afterwards."""
+"""Each fault, in both modes: the error that the caller gets, and what is stored afterwards."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_process_dies_before_or_after_its_commit(fault: Fault, count: int, mod
     assert stored(store) == count
 
 
-def test_no_handler_of_exceptions_catches_a_death() -> None:
+def test_a_process_death_is_not_an_exception() -> None:
     assert not issubclass(ProcessDied, Exception)
 
 
@@ -85,7 +85,7 @@ def test_the_reply_of_one_write_of_an_ordered_commit_is_lost() -> None:
 
 
 @pytest.mark.parametrize("fault,error", [(LostReply(), OutcomeUnknown), (ProcessDeath(None), ProcessDied)])
-def test_a_refusal_is_lost_like_any_other_reply(fault: Fault, error: type[BaseException]) -> None:
+def test_the_reply_of_a_refused_commit_is_lost_too(fault: Fault, error: type[BaseException]) -> None:
     inner = MemoryDatastore(clock=CLOCK)
     inner.commit(WRITES[:1], deadline=DEADLINE)
     store = FaultyDatastore(inner, {1: fault})
@@ -134,7 +134,7 @@ def test_a_race_is_lost_over_a_kind() -> None:
     assert (caught.value.subject, caught.value.current, caught.value.applied) == (FRUIT, None, 0)
 
 
-def test_another_actor_comes_first() -> None:
+def test_another_operation_runs_first() -> None:
     inner = MemoryDatastore(clock=CLOCK)
     store = FaultyDatastore(inner, {1: RunBefore(lambda: inner.commit(WRITES[2:], deadline=DEADLINE))})
     with pytest.raises(AlreadyExists) as caught:

@@ -111,9 +111,7 @@ def test_revisions_are_never_empty(revision: str) -> None:
 
 
 @given(pools(), reservations(), configurations())
-def test_resources_are_such_as_their_rules_accept(
-    pool: IPPool, reservation: IPReservation, settings: IPAMConfigurationSpec
-) -> None:
+def test_resources_are_valid(pool: IPPool, reservation: IPReservation, settings: IPAMConfigurationSpec) -> None:
     validate_resource(pool)
     validate_resource(reservation)
     validate_resource(IPAMConfiguration(metadata=Metadata(name=IPAM_CONFIGURATION_KEY.name), spec=settings))
@@ -121,7 +119,7 @@ def test_resources_are_such_as_their_rules_accept(
 
 
 @given(blocks(), handles(), affinities())
-def test_the_books_of_the_allocator_are_sound_and_can_be_stored(
+def test_the_records_of_the_allocator_are_sound_and_can_be_stored(
     block: Block, handle: Handle, affinity: Affinity
 ) -> None:
     assert block.problem() == ""
@@ -146,7 +144,7 @@ def test_blocks_come_in_every_state(is_so: Callable[[Block], bool]) -> None:
 
 
 @given(attributes(), owners())
-def test_a_holder_is_somebody_and_an_owner_has_a_sort(attribute: Attribute, owner: str) -> None:
+def test_attributes_are_in_use_and_owners_have_a_type(attribute: Attribute, owner: str) -> None:
     assert attribute.released_ns is None
     assert list(attribute.owner) == sorted(attribute.owner)
     assert owner == "" or owner.partition(":")[0] in {"host", "virtual"}
@@ -154,5 +152,5 @@ def test_a_holder_is_somebody_and_an_owner_has_a_sort(attribute: Attribute, owne
 
 @given(requests())
 def test_a_request_wants_one_thing_of_a_family(request: AssignRequest) -> None:
-    wanted = [wish.family for wish in request.wanted]
+    wanted = [each.family for each in request.wanted]
     assert len(set(wanted)) == len(wanted) > 0
