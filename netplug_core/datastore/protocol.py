@@ -40,7 +40,7 @@ class DatastoreDescription:
 
 
 class Datastore(Protocol):
-    """A store of typed records.
+    """A store of typed records. Threads may share it.
 
     Every call ends by its deadline. Errors are those of ``records`` and ``Unavailable`` or ``Unauthorized``, already
     translated from whatever client the backend uses.
@@ -68,7 +68,8 @@ class Datastore(Protocol):
 
         All conditions are judged on the state before the commit, except that ``Written(i)`` stands for the revision
         that write *i* makes; several writes to one key are folded into one. The revision of a ``Require`` is the one
-        it named (the key's, or an empty text for ``ABSENT``), that of a ``RequireUnchanged`` likewise.
+        it named (the key's, or an empty text for ``ABSENT``), that of a ``RequireUnchanged`` likewise. An update that
+        changes nothing may keep the record's revision.
 
         Raises:
             Conflict, AlreadyExists, NotFound: a condition does not hold; the error names the write.
