@@ -1,9 +1,9 @@
-"""Every name that is computed: endpoints, handles, interfaces, hardware addresses, status files.
+"""Every derived name (endpoints, handles, interfaces, hardware addresses, status files) and the shared constants.
 
-Pure functions with known vectors: other programs compute the same names, so none may depend on anything random.
-``workload`` calls them for a CNI call, layouts of datastores for their objects. That endpoints' names can be searched
-(``endpoint_name_prefix``, ``matches_endpoint_name``) and status files found (``endpoint_status_file_name``) is for
-programs beside netplug, which ``docs/library.md`` shows; the node process will write those files.
+Pure functions with known vectors: other programs compute the same names, so nothing in them is random. ``workload``
+calls them for a CNI call, the layouts of datastores for their objects. Programs beside netplug search endpoints by
+name (``endpoint_name_prefix``, ``matches_endpoint_name``) and find status files (``endpoint_status_file_name``);
+``docs/library.md`` shows how.
 """
 
 from __future__ import annotations

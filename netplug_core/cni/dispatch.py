@@ -1,9 +1,8 @@
 """One invocation from beginning to end: text in, text and an exit status out.
 
-The executables (and the node process, for its clients) hand over what they were started with and print what
-comes back. This is the one place where exceptions become the error object, and the only order in which a call
-is judged: flags, variables, standard input, JSON, name, version, command, namespace. VERSION and the flags are
-answered first and touch nothing else.
+The executables pass the arguments, variables and input of the process, and print the output. This is the one place
+where exceptions become the error object. A call is checked in this order: flags, variables, standard input, JSON,
+name, version, command, namespace. VERSION and the flags are answered first and load nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from attrs import field, frozen
 from netplug_core.cni.versions import NEWEST_VERSION, SUPPORTED_VERSIONS, CNICommand, find_version, reported_version
 from netplug_core.errors import DecodeError, NamespaceError, ReadError, UsageError
 
-# VERSION is asked before every pod: what only the other commands need is imported when one of them comes.
+# Runtimes call VERSION before every pod, so what only the other commands need is imported with them.
 if TYPE_CHECKING:
     from netplug_core.cni.request import CNIRequest
     from netplug_core.cni.result import CNIResult
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Handler", "Invocation", "Plugin", "PluginIdentity", "ProcessOutput", "plugin_from_argv0", "run_invocation"]
 
 Handler: TypeAlias = "Callable[[CNIRequest], CNIResult | None]"
-"""What serves one command; without a result, success prints nothing."""
+"""Serves one command. Without a result, success prints nothing."""
 
 
 class Plugin(enum.Enum):
-    """The two executables, by the names they are installed under."""
+    """The two executables, by the names that they are installed as."""
 
     MAIN = "netplug"
     IPAM = "netplug-ipam"
@@ -38,7 +37,7 @@ class Plugin(enum.Enum):
 
 @frozen(kw_only=True)
 class PluginIdentity:
-    """Which of the two plugins answers, and its release, such as ``3.33.0``."""
+    """Which of the two plugins runs, and its release, such as ``3.33.0``."""
 
     plugin: Plugin
     version: str
@@ -46,10 +45,10 @@ class PluginIdentity:
 
 @frozen(kw_only=True)
 class Invocation:
-    """What the process was started with.
+    """The arguments, variables and input of the process.
 
-    ``flags`` are the arguments behind argv[0]. ``stdin`` reads all of standard input when it is called, and
-    raises OSError when it cannot; it is called at most once.
+    ``flags`` are the arguments after argv[0]. ``stdin`` reads all of standard input, or raises OSError; it is called
+    at most once.
     """
 
     identity: PluginIdentity
@@ -60,7 +59,7 @@ class Invocation:
 
 @frozen(kw_only=True)
 class ProcessOutput:
-    """What the process prints, and its exit status."""
+    """The output of the process, and its exit status."""
 
     stdout: str = ""
     stderr: str = ""
@@ -68,7 +67,7 @@ class ProcessOutput:
 
 
 def plugin_from_argv0(argv0: str) -> Plugin:
-    """Which plugin a file was called as; any name that is not ours means the main one."""
+    """The plugin that a file name means; any other name means the main plugin."""
     return Plugin.IPAM if argv0.rpartition("/")[2] == Plugin.IPAM.value else Plugin.MAIN
 
 
@@ -79,29 +78,29 @@ def run_invocation(
     is_own_namespace: Callable[[str], bool],
     log: Callable[[str], None],
 ) -> ProcessOutput:
-    """The reply to an invocation; never raises what a handler raised.
+    """The output for an invocation. Exceptions of a handler become an error object.
 
-    ``handlers`` has one entry for each command but VERSION. ``is_own_namespace`` says whether a path is the
-    network namespace that we run in; a path that cannot be opened is not. ``log`` is given the last words of
-    a call that failed, to be written at the level of errors, and must not raise.
+    ``handlers`` has one entry for each command except VERSION. ``is_own_namespace`` is whether a path is the network
+    namespace of this process; it is false for a path that cannot be opened. ``log`` writes the text of a call that
+    failed, at the level of errors, and must not raise.
     """
-    config: Mapping[str, object] = {}
+    netconf: Mapping[str, object] = {}
     version = NEWEST_VERSION.text
     try:
-        reply = _answer_without_request(invocation)
-        if reply is not None:
-            return reply
+        output = _answer_without_request(invocation)
+        if output is not None:
+            return output
         from netplug_core.cni.request import decode_netconf, make_request, parse_environment
 
         environment = parse_environment(invocation.environ)
-        raw = _read_stdin(invocation.stdin)
-        config = decode_netconf(raw)
-        version = reported_version(config.get("cniVersion"))
-        request = make_request(environment, netconf_text=raw, netconf_mapping=config)
+        text = _read_stdin(invocation.stdin)
+        netconf = decode_netconf(text)
+        version = reported_version(netconf.get("cniVersion"))
+        request = make_request(environment, netconf_text=text, netconf_mapping=netconf)
         _refuse_own_namespace(request, is_own_namespace)
         return _success_output(handlers[request.command](request), version)
-    except Exception as error:  # noqa: BLE001  whatever it is, a runtime must get one error object
-        return _error_output(error, netconf_mapping=config, version=version, log=log)
+    except Exception as error:  # noqa: BLE001  for any exception the runtime gets one error object
+        return _error_output(error, netconf_mapping=netconf, version=version, log=log)
 
 
 def _answer_without_request(invocation: Invocation) -> ProcessOutput | None:
@@ -131,13 +130,13 @@ def _version_output(cni_version: str) -> str:
 
 
 def _requested_version(stdin: Callable[[], str | bytes]) -> str:
-    # Old runtimes send nothing with VERSION, so no input can be wrong here.
+    # Old runtimes send no input with VERSION, so no input is an error here.
     try:
         document: object = json.loads(stdin())
     except (OSError, ValueError, RecursionError):
         return NEWEST_VERSION.text
-    asked = document.get("cniVersion") if isinstance(document, dict) else None
-    return asked if isinstance(asked, str) and find_version(asked) else NEWEST_VERSION.text
+    version = document.get("cniVersion") if isinstance(document, dict) else None
+    return version if isinstance(version, str) and find_version(version) else NEWEST_VERSION.text
 
 
 def _read_stdin(stdin: Callable[[], str | bytes]) -> str:

@@ -1,9 +1,9 @@
-"""The one JSON of blocks, affinities and handles; etcd and sqlite store it, Kubernetes maps it to its own spelling.
+"""The JSON of blocks, affinities and handles; etcd and sqlite store it, Kubernetes maps it to its own fields.
 
-Explicit functions and no generated converter: these three records have fixed shapes, are decoded for every pod, and
-their nulls, exact integers and unknown keys have to survive. What is malformed raises ``ValueError`` naming the
-field; the datastore adds the key. What a block has many of is checked all at once, and one by one only to name what
-is wrong: with an object and calls for each entry, reading a block took longer than parsing its JSON and printing it.
+Explicit functions and no tables: these three records have fixed shapes, are decoded for every pod, and their nulls,
+exact integers and unknown keys must be kept. A malformed record raises ``ValueError`` with the name of the field; the
+datastore adds the key. The entries of a block are checked all at once, and one by one only to name the wrong one. A
+call for each entry would take longer than parsing and printing the JSON.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ __all__ = ["from_mapping", "to_mapping"]
 T = TypeVar("T")
 Json = Mapping[str, object]
 
-# "deleted" is a flag of stores that cannot delete under a condition; ours never write it, so it is neither kept nor
-# meaningful here.
+# "deleted" is a flag for stores that cannot delete under a condition. Our backends never write it, so it is dropped.
 _BLOCK_KEYS = frozenset(
     ("cidr", "affinity", "affinity_claim_time", "allocations", "unallocated", "attributes", "sequenceNumber",
      "sequenceNumberForAllocation", "deleted")
@@ -135,7 +134,7 @@ def _attributes_in(items: list[object]) -> Attributes:
 
 
 def _attribute_in(item: Json) -> Attribute:
-    # Old writers stored "id\r\n<interface>"; the id is what stands before it.
+    # Old writers stored "id\r\n<interface>"; the id is the part before the line break.
     handle = _text(item, "handle_id").partition("\r")[0]
     return Attribute(
         handle=handle if item.get("handle_id") is not None else None,

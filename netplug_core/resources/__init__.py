@@ -1,9 +1,7 @@
 """The user-facing kinds, one module each.
 
 ``ippool``, ``ipreservation``, ``ipamconfiguration``, ``node``, ``profile``, ``workloadendpoint`` and
-``clusterinformation`` share ``metadata``. ``kinds`` is their table. ``codec`` turns JSON-like mappings into values and
-back; ``codec_ippool``, ``codec_ipam``, ``codec_profile``, ``codec_workloadendpoint`` and the reader ``fields`` are its
-parts.
-``validation`` says what a user may ask for, alone and beside what is stored already; ``edits`` what becomes of a stored
-one that a label or a patch changes.
+``clusterinformation`` share ``metadata``. ``kinds`` is their table. ``codec`` has the table of each kind's fields, and
+turns JSON-like mappings into values and back. ``manifest`` is a document of a user. ``validation`` checks what a user
+asks for, by itself and beside what is stored; ``patch`` applies labels and merge patches to a stored resource.
 """

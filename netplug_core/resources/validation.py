@@ -1,7 +1,7 @@
-"""What a user may ask for: a resource by itself, a pool beside its neighbours, and in place of what it was.
+"""What a user may ask for: a resource by itself, a pool beside the other pools, and a change of a pool.
 
-``flows.resources`` calls it before anything is written. Whether a document can be read at all is ``codec``'s business;
-what the controllers or an older release wrote is never judged here. Nothing is changed and nothing is read.
+``flows.resources`` calls it before it writes. ``codec`` decides whether a document can be read. What controllers or an
+older release wrote is not checked here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class InvalidResource(ConfigurationError):
 
 
 def validate_resource(resource: Resource) -> None:
-    """Hold a resource against the rules that need nothing else.
+    """Check a resource against the rules that need nothing else.
 
     Raises:
         InvalidResource: it breaks some; all of them are named.
@@ -89,7 +89,7 @@ def validate_resource(resource: Resource) -> None:
 
 
 def validate_pool_overlaps(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[Prefix] = ()) -> None:
-    """Hold a new pool against the pools there are, and against the blocks that pools before it left.
+    """Check a new pool against the existing pools, and against the blocks that deleted pools left.
 
     Raises:
         InvalidResource: it overlaps another pool, or a block of another size holds addresses in its range.
@@ -107,16 +107,16 @@ def validate_pool_overlaps(pool: IPPool, others: Iterable[IPPool], blocks: Itera
 
 
 def validate_pool_update(stored: IPPool, updated: IPPool) -> None:
-    """Hold a change of a pool against what the pool is.
+    """Check a change of a pool against the stored pool.
 
     Raises:
-        InvalidResource: the change touches what cannot be changed.
+        InvalidResource: the change concerns a field that cannot be changed.
     """
     _raise_if_any(updated, _validate_immutable_fields(stored, updated))
 
 
 def pool_warnings(pool: IPPool) -> tuple[str, ...]:
-    """What a pool asks for that is kept, and that nothing of this release acts upon."""
+    """The settings of a pool that are stored, and that this release does not act upon."""
     spec = pool.spec
     warnings = []
     inert = [
@@ -154,7 +154,7 @@ def _validate_metadata(resource: Resource) -> Iterator[FieldError]:
 
 
 def _validate_labels(metadata: Metadata) -> Iterator[FieldError]:
-    """What an API server would refuse: a resource can move from one store to another."""
+    """What an API server would refuse; a resource must be able to move to another datastore."""
     text = "at most 63 letters, digits, '-', '_' and '.', between letters or digits"
     rule = f"a name is {text}, and may have a DNS name and '/' before it"
     for member, names in (
@@ -312,7 +312,7 @@ _POOL_VALIDATORS: tuple[Callable[[IPPool], Iterator[FieldError]], ...] = (
 )
 
 
-# --- a pool in place of what it was --------------------------------------------------------------------------------
+# --- a change of a pool --------------------------------------------------------------------------------------------
 
 
 def _validate_immutable_fields(stored: IPPool, updated: IPPool) -> Iterator[FieldError]:

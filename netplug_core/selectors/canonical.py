@@ -1,4 +1,4 @@
-"""One spelling for all spellings of a selector, and the short identity made of it.
+"""The canonical text of a selector, and the short identity derived from it.
 
 Other programs compute the same two texts from the same stored selector, so neither may change. Reading the canonical
 text gives the tree it was written from. Not needed to evaluate a selector, so an ADD never loads it.
@@ -16,7 +16,7 @@ __all__ = ["canonical_text", "selector_uid"]
 
 
 def canonical_text(selector: Selector) -> str:
-    """The text all equal selectors share: one space around operators, sets sorted, every group in parentheses."""
+    """The text that equal selectors have: one space around operators, sets sorted, every group in parentheses."""
     match selector:
         case Everything():
             return selector.value
@@ -37,8 +37,8 @@ def canonical_text(selector: Selector) -> str:
 
 
 def selector_uid(selector: Selector) -> str:
-    """A name of 40 characters for what the selector says: equal canonical texts have it, and no others."""
-    # Text that came out of JSON may hold half a surrogate pair, which must not make this fail.
+    """A name of 40 characters; selectors have the same one if and only if their canonical texts are equal."""
+    # Text from JSON may contain half of a surrogate pair.
     text = f"s:{canonical_text(selector)}".encode(errors="surrogatepass")
     return f"s:{urlsafe_b64encode(hashlib.sha224(text).digest()).decode().rstrip('=')}"
 

@@ -1,4 +1,4 @@
-"""Whether a selector selects: a tree held against labels. ``ipam.pools`` asks it of nodes and namespaces.
+"""Whether a selector selects an object: a tree and labels. ``ipam.allocation.pools`` selects nodes and namespaces.
 
 Total: every tree of ``grammar.parse`` has an answer for every set of labels, and nothing is raised.
 """
@@ -53,7 +53,7 @@ def matches(selector: Selector, labels: Mapping[str, str]) -> bool:
 
 
 def _evaluate_term(term: LabelComparison | SetMembership, value: str | None) -> bool:
-    """Whether a term holds of its label's value; None is an absent label, which differs from everything."""
+    """Whether a term is true for its label's value; None is an absent label, which differs from every value."""
     if isinstance(term, SetMembership):
         return (value in term.literals) is (term.operator is SetOperator.IN)
     if value is None:

@@ -49,7 +49,7 @@ _MAX_DEPTH_TEXT = f"at most {_MAX_DEPTH} groups inside one another"
 
 
 class SelectorError(ValueError):
-    """A text that is no selector; says at which position (1 is the first character), what is there, what could be."""
+    """A text that is not a selector: the position (1 is the first character), what was found and what was expected."""
 
     @classmethod
     def at(cls, position: int, *, found: str, expected: str) -> SelectorError:
@@ -131,7 +131,7 @@ Selector = Everything | HasLabel | LabelComparison | SetMembership | Not | And |
 
 
 def parse(text: str) -> Selector:
-    """The tree a text stands for; the same text read again costs a look-up.
+    """The tree of a text; trees are cached by text.
 
     Raises:
         SelectorError: the text is no selector, or nests too deep.
@@ -148,7 +148,7 @@ def _parse(text: str) -> Selector:
 
 
 def leaf_terms(selector: Selector) -> Iterator[Everything | HasLabel | LabelComparison | SetMembership]:
-    """The terms a selector is made of, from left to right, without what negates and joins them."""
+    """The terms of a selector from left to right, without the operators that negate and join them."""
     match selector:
         case Everything() | HasLabel() | LabelComparison() | SetMembership():
             yield selector
@@ -192,7 +192,7 @@ _SECOND_WORDS = {"starts": "with", "ends": "with", "not": "in"}
 
 
 class _Parser:
-    """A text being read, one token ahead. Every method reads one rule of the grammar and stops behind it."""
+    """A parser that looks one token ahead. Each method reads one rule of the grammar and stops after it."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _TOKEN.finditer(text)
@@ -285,7 +285,7 @@ class _Parser:
         return label
 
     def _accept(self, text: str) -> bool:
-        """Whether this token stands here; if so it has been read."""
+        """Whether the next token is this one; if so, it is consumed."""
         is_here = self._text == text
         if is_here:
             self._advance()
