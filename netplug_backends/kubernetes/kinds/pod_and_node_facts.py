@@ -1,13 +1,18 @@
-"""Decodes pods, namespaces and nodes of the API as the core's values. Pure."""
+"""Decodes pods, namespaces and nodes of the API as the core's values, by tables of members. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TypeVar, cast
 
+from attrs import frozen
+
 from netplug_backends.kubernetes.client.messages import Json
+from netplug_backends.kubernetes.client.objects import metadata_of
 from netplug_core.addressing import Address, Prefix
-from netplug_core.clock import parse_time
+from netplug_core.decoding.codecs import ADDRESS, INTEGER, TEXT, TEXT_MAP, TIME, Codec, Refused, enum_codec
+from netplug_core.decoding.errors import document_error
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
 from netplug_core.orchestrator.model import (
     ContainerPort,
     NamespaceFacts,
@@ -24,140 +29,144 @@ __all__ = ["namespace_facts", "node_facts", "pod_facts", "sorted_labels"]
 T = TypeVar("T")
 
 
+@frozen
+class _Container:
+    ports: tuple[ContainerPort, ...] = ()
+
+
+@frozen
+class _PodIP:
+    address: Address | None = None
+
+
 def pod_facts(found: Json) -> PodFacts:
     """The facts in a Pod object.
 
     Raises:
         Malformed: a member has the wrong type or value.
     """
-    return _decode("Pod", found, _pod)
+    return _decode("Pod", found, PodFacts)
 
 
 def namespace_facts(found: Json) -> NamespaceFacts:
     """The facts in a Namespace object; errors as for ``pod_facts``."""
-    return _decode("Namespace", found, _namespace)
+    return _decode("Namespace", found, NamespaceFacts)
 
 
 def node_facts(found: Json) -> NodeFacts:
     """The facts in a Node object; errors as for ``pod_facts``."""
-    return _decode("Node", found, _node)
+    return _decode("Node", found, NodeFacts)
 
 
-def sorted_labels(found: Json, name: str) -> Labels:
-    """The members of an object of texts, sorted."""
-    return tuple(sorted((str(key), str(value)) for key, value in _object(found, name).items()))
+def sorted_labels(metadata: Json, name: str) -> Labels:
+    """A member that is an object of texts, such as ``labels``, sorted.
 
-
-def _decode(kind: str, found: Json, decode: Callable[[Json], T]) -> T:
+    Raises:
+        Malformed: it is not an object of texts.
+    """
+    value = metadata.get(name)
     try:
-        return decode(found)
-    except ValueError as error:
-        metadata = _object(found, "metadata")
-        path = "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))
-        raise Malformed(f"{kind}({path})", str(error)) from error
+        labels = TEXT_MAP.decode({} if value is None else value)
+    except Refused as refused:
+        refused.locate(f".metadata.{name}", value)
+        raise _malformed(refused, str(metadata.get("name") or "")) from None
+    return cast("Labels", labels)
 
 
-def _pod(found: Json) -> PodFacts:
-    metadata, spec, status = _object(found, "metadata"), _object(found, "spec"), _object(found, "status")
-    return PodFacts(
-        namespace=_text(metadata, "namespace"),
-        name=_text(metadata, "name"),
-        uid=_text(metadata, "uid"),
-        node=_text(spec, "nodeName"),
-        labels=sorted_labels(metadata, "labels"),
-        annotations=sorted_labels(metadata, "annotations"),
-        service_account=_text(spec, "serviceAccountName"),
-        network=PodNetwork.HOST if spec.get("hostNetwork") is True else PodNetwork.OWN,
-        phase=PodPhase(_text(status, "phase") or PodPhase.PENDING.value),
-        ports=tuple(_ports(spec)),
-        addresses=tuple(_addresses(status)),
-        generate_name=_text(metadata, "generateName"),
-        creation_time_ns=_time(metadata, "creationTimestamp"),
-        deletion_time_ns=_time(metadata, "deletionTimestamp"),
-    )
+def _decode(kind: str, found: Json, cls: type[T]) -> T:
+    metadata = metadata_of(found)
+    path = "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))
+    return _DECODER.decode(found, cls, f"{kind}({path})")
 
 
-def _ports(spec: Json) -> Iterator[ContainerPort]:
-    for container in _objects(spec, "containers"):
-        for port in _objects(container, "ports"):
-            yield ContainerPort(
-                name=_text(port, "name"),
-                protocol=_text(port, "protocol") or "TCP",
-                port=_number(port, "containerPort"),
-                host_port=_number(port, "hostPort"),
-                host_ip=_text(port, "hostIP"),
-            )
+def _malformed(refused: Refused, where: str) -> Malformed:
+    return Malformed(where, str(document_error(refused, "")))
 
 
-def _addresses(status: Json) -> Iterator[Address]:
-    found = [_text(item, "ip") for item in _objects(status, "podIPs")] or [_text(status, "podIP")]
-    for text in found:
-        if text:
-            yield Address.parse(text)
+def _finish_pod(values: dict[str, object], _keys: Mapping[str, str]) -> dict[str, object]:
+    containers = cast("tuple[_Container, ...]", values.pop("ports", ()))
+    pod_ips = cast("tuple[_PodIP, ...]", values.pop("addresses", ()))
+    values["ports"] = tuple(port for container in containers for port in container.ports)
+    values["addresses"] = tuple(each.address for each in pod_ips if each.address is not None)
+    return values
 
 
-def _namespace(found: Json) -> NamespaceFacts:
-    metadata = _object(found, "metadata")
-    return NamespaceFacts(
-        name=_text(metadata, "name"),
-        uid=_text(metadata, "uid"),
-        labels=sorted_labels(metadata, "labels"),
-        annotations=sorted_labels(metadata, "annotations"),
-    )
+def _pod_network(value: object) -> PodNetwork:
+    return PodNetwork.HOST if value is True else PodNetwork.OWN
 
 
-def _node(found: Json) -> NodeFacts:
-    metadata, spec = _object(found, "metadata"), _object(found, "spec")
-    prefixes = spec.get("podCIDRs") or ([spec["podCIDR"]] if spec.get("podCIDR") else [])
-    if not isinstance(prefixes, list):
-        raise ValueError("spec.podCIDRs: a list is expected")
-    return NodeFacts(
-        name=_text(metadata, "name"),
-        uid=_text(metadata, "uid"),
-        labels=sorted_labels(metadata, "labels"),
-        annotations=sorted_labels(metadata, "annotations"),
-        pod_cidrs=tuple(Prefix.enclosing(str(text)) for text in prefixes),
-    )
+def _find_address(value: object) -> Address | None:
+    return cast("Address", ADDRESS.decode(value)) if value else None
 
 
-# --- members -------------------------------------------------------------------------------------------------------
+def _enclosing_prefix(value: object) -> Prefix:
+    return Prefix.enclosing(str(TEXT.decode(value)))
 
 
-def _object(found: Json, name: str) -> Json:
-    value = found.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name}: an object is expected")
-    return cast("Json", value)
+_PHASE = enum_codec(PodPhase)
+# These members are missing in an object that the API server has not completed.
+_TEXT = Codec(lambda value: "" if value is None else TEXT.decode(value))
+_NUMBER = Codec(lambda value: 0 if value is None else INTEGER.decode(value))
+_PREFIX = Codec(_enclosing_prefix)
 
+_METADATA = {
+    "name": Field(("metadata", "name"), _TEXT),
+    "uid": Field(("metadata", "uid"), _TEXT),
+    "labels": Field(("metadata", "labels"), TEXT_MAP),
+    "annotations": Field(("metadata", "annotations"), TEXT_MAP),
+}
 
-def _objects(found: Json, name: str) -> Iterator[Json]:
-    value = found.get(name)
-    if value is not None and not isinstance(value, list):
-        raise ValueError(f"{name}: a list is expected")
-    for item in value or ():
-        if not isinstance(item, Mapping):
-            raise ValueError(f"{name}: a list of objects is expected")
-        yield item
-
-
-def _text(found: Json, name: str) -> str:
-    value = found.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{name}: a text is expected")
-    return value
-
-
-def _number(found: Json, name: str) -> int:
-    value = found.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name}: a number is expected")
-    return value
-
-
-def _time(found: Json, name: str) -> int | None:
-    text = _text(found, name)
-    return parse_time(text) if text else None
+_DECODER = Decoder(
+    (
+        Table(
+            cls=ContainerPort,
+            fields={
+                "name": Field("name", TEXT),
+                "protocol": Field("protocol", TEXT, is_unset_if_empty=True),
+                "port": Field("containerPort", _NUMBER),
+                "host_port": Field("hostPort", INTEGER),
+                "host_ip": Field("hostIP", TEXT),
+            },
+        ),
+        Table(cls=_Container, fields={"ports": Field("ports", ListOf(ContainerPort))}),
+        Table(cls=_PodIP, fields={"address": Field("ip", Codec(_find_address))}),
+        Table(
+            cls=PodFacts,
+            fields={
+                "namespace": Field(("metadata", "namespace"), _TEXT),
+                **_METADATA,
+                "node": Field(("spec", "nodeName"), TEXT),
+                "service_account": Field(("spec", "serviceAccountName"), TEXT),
+                "network": Field(("spec", "hostNetwork"), Codec(_pod_network)),
+                "phase": Field(
+                    ("status", "phase"), Codec(lambda value: _PHASE.decode(value or PodPhase.PENDING.value))
+                ),
+                "ports": Field(("spec", "containers"), ListOf(_Container)),
+                "addresses": Field(
+                    ("status", "podIPs"),
+                    ListOf(_PodIP),
+                    alternatives=(Field(("status", "podIP"), Codec(lambda value: (_PodIP(_find_address(value)),))),),
+                    is_unset_if_empty=True,
+                ),
+                "generate_name": Field(("metadata", "generateName"), TEXT),
+                "creation_time_ns": Field(("metadata", "creationTimestamp"), TIME),
+                "deletion_time_ns": Field(("metadata", "deletionTimestamp"), TIME),
+            },
+            finish=_finish_pod,
+        ),
+        Table(cls=NamespaceFacts, fields=_METADATA),
+        Table(
+            cls=NodeFacts,
+            fields={
+                **_METADATA,
+                "pod_cidrs": Field(
+                    ("spec", "podCIDRs"),
+                    ListOf(_PREFIX),
+                    alternatives=(Field(("spec", "podCIDR"), Codec(lambda value: (_PREFIX.decode(value),))),),
+                    is_unset_if_empty=True,
+                ),
+            },
+        ),
+    ),
+    _malformed,
+)

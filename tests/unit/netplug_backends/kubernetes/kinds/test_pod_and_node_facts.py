@@ -80,13 +80,13 @@ def test_a_node_has_its_pod_cidrs(spec: dict[str, object], prefixes: tuple[str, 
 @pytest.mark.parametrize(
     "found,problem",
     [
-        ({"metadata": METADATA, "spec": []}, "spec: an object is expected"),
-        ({"metadata": METADATA, "spec": {"containers": {}}}, "containers: a list is expected"),
-        ({"metadata": METADATA, "spec": {"containers": [1]}}, "containers: a list of objects is expected"),
-        ({"metadata": METADATA, "spec": {"nodeName": 1}}, "nodeName: a text is expected"),
+        ({"metadata": METADATA, "spec": []}, "expected an object @ $.spec, found []"),
+        ({"metadata": METADATA, "spec": {"containers": {}}}, "expected a list @ $.spec.containers, found {}"),
+        ({"metadata": METADATA, "spec": {"containers": [1]}}, "expected an object @ $.spec.containers[0], found 1"),
+        ({"metadata": METADATA, "spec": {"nodeName": 1}}, "expected a text @ $.spec.nodeName, found 1"),
         (
             {"metadata": METADATA, "spec": {"containers": [{"ports": [{"containerPort": "x"}]}]}},
-            "containerPort: a number",
+            "expected a whole number @ $.spec.containers[0].ports[0].containerPort",
         ),
         ({"metadata": METADATA, "status": {"podIP": "here"}}, "here"),
         ({"metadata": METADATA, "status": {"phase": "Dancing"}}, "Dancing"),
@@ -101,5 +101,5 @@ def test_an_invalid_pod_is_malformed_and_named(found: dict[str, object], problem
 
 
 def test_a_node_whose_pod_cidrs_are_no_list_is_malformed() -> None:
-    with pytest.raises(Malformed, match=r"Node\(n\) is malformed: spec.podCIDRs"):
+    with pytest.raises(Malformed, match=r"Node\(n\) is malformed: expected a list @ \$\.spec\.podCIDRs"):
         node_facts({"metadata": {"name": "n"}, "spec": {"podCIDRs": "10.0.0.0/24"}})
