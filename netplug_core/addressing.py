@@ -52,6 +52,7 @@ _DEFAULT_BLOCK = {Family.IPV4: 26, Family.IPV6: 122}
 _BLOCK_LENGTHS = {Family.IPV4: (20, 32), Family.IPV6: (116, 128)}
 _TEXT = {Family.IPV4: IPv4Address, Family.IPV6: IPv6Address}
 _LONGEST_LENGTH = len("128")
+_ADDRESS = "an Address is expected; Address.parse makes one"
 _PARTS = "a Family and whole numbers are expected; parse() makes one of a text"
 
 
@@ -182,16 +183,25 @@ class Prefix:
 
     def offset(self, address: Address) -> int:
         """The offset of an address of this prefix from the first one."""
-        return address.value - self.base
+        try:
+            return address.value - self.base
+        except AttributeError:
+            raise InvalidArgument("Prefix.offset", address, _ADDRESS) from None
 
     def contains(self, address: Address) -> bool:
         """Whether the address lies in it; an address of the other family does not."""
-        return address.family is self.family and 0 <= address.value - self.base < self.size
+        try:
+            return address.family is self.family and 0 <= address.value - self.base < self.size
+        except AttributeError:
+            raise InvalidArgument("Prefix.contains", address, _ADDRESS) from None
 
     def covers(self, other: Prefix) -> bool:
         """Whether every address of the other prefix lies in it."""
-        is_longer = self.family is other.family and self.length <= other.length
-        return is_longer and 0 <= other.base - self.base < self.size
+        try:
+            is_longer = self.family is other.family and self.length <= other.length
+            return is_longer and 0 <= other.base - self.base < self.size
+        except AttributeError:
+            raise InvalidArgument("Prefix.covers", other, "a Prefix is expected; Prefix.parse makes one") from None
 
     def overlaps(self, other: Prefix) -> bool:
         """Whether an address lies in both."""

@@ -14,6 +14,8 @@ from typing import Protocol
 
 from attrs import frozen
 
+from netplug_core.errors import require_type
+
 __all__ = ["SECOND_NS", "Clock", "Deadline", "Pace", "format_time", "parse_time"]
 
 SECOND_NS = 1_000_000_000
@@ -82,6 +84,9 @@ class Pace:
     chance: Callable[[], float]
     first_s: float = 0.004
     longest_s: float = 0.5
+
+    def __attrs_post_init__(self) -> None:
+        require_type("deadline", self.deadline, Deadline, "a Deadline is expected, such as net.deadline()")
 
     def wait(self, attempt: int) -> None:
         """Wait before the next attempt. ``attempt`` is the number of attempts that have failed."""

@@ -296,7 +296,7 @@ def redact_url_credentials(value: object) -> object:
     return REDACTED if "@" in repr(value) else value
 
 
-def require_type(where: str, value: object, expected: type, accepted: str) -> None:
+def require_type(where: str, value: object, expected: type | UnionType, accepted: str) -> None:
     """Check the type of an argument, which a caller without a type checker may get wrong.
 
     Raises:

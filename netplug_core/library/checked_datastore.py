@@ -12,7 +12,8 @@ from attrs import frozen
 
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
-from netplug_core.errors import InvalidArgument, require_type
+from netplug_core.encoding.stored_json import STORED_JSON
+from netplug_core.errors import InvalidArgument, require_tuple, require_type
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle
@@ -23,6 +24,7 @@ from netplug_core.records import (
     Key,
     Kind,
     List,
+    Malformed,
     Query,
     Require,
     RequireUnchanged,
@@ -99,8 +101,7 @@ def _check_write(write: object) -> None:
     match write:
         case Create() | Update():
             _check_key(write)
-            expected = _VALUE_TYPES.get(write.key.kind.name, object)
-            require_type(f"{type(write).__name__}(value)", write.value, expected, f"{_a(expected)} is expected")
+            _check_value(write)
         case Delete() | Require():
             _check_key(write)
         case RequireUnchanged():
@@ -110,7 +111,22 @@ def _check_write(write: object) -> None:
 
 
 def _check_key(write: Create[object] | Update[object] | Delete[object] | Require[object]) -> None:
-    require_type(f"{type(write).__name__}(key)", write.key, Key, "a Key is expected, such as pool.key")
+    where = f"{type(write).__name__}(key)"
+    require_type(where, write.key, Key, "a Key is expected, such as pool.key")
+    require_tuple(where, write.key.path, str, "a Key of texts is expected, such as pool.key")
+
+
+def _check_value(write: Create[object] | Update[object]) -> None:
+    expected = _VALUE_TYPES.get(write.key.kind.name)
+    if expected is None:  # a kind that is not netplug's
+        return
+    where = f"{type(write).__name__}(value)"
+    require_type(where, write.value, expected, f"{_a(expected)} is expected")
+    try:
+        STORED_JSON.decode(write.key, STORED_JSON.encode(write.key, write.value))
+    except (AttributeError, TypeError, ValueError, Malformed) as error:  # one of its fields has another type
+        accepted = f"{_a(expected)} with fields of the right types is expected: {error}"
+        raise InvalidArgument(where, write.value, accepted) from error
 
 
 def _a(value_type: type) -> str:

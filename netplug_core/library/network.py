@@ -14,6 +14,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.transaction import Transaction
+from netplug_core.errors import require_type
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.create import create
 from netplug_core.hookspecs import HostServices
@@ -138,7 +139,14 @@ class Network:
             NetplugError: the error that is the result of the decision.
             OutcomeUnknown: the reply to the last attempt was lost.
         """
-        return Transaction(self.store, self.pace()).run(queries, decide)
+
+        def checked(snapshot: Snapshot) -> Decision[R] | NeedMore:
+            decision = decide(snapshot)
+            accepted = "a function is expected that returns a Decision or NeedMore"
+            require_type("run(decide)", decision, Decision | NeedMore, accepted)
+            return decision
+
+        return Transaction(self.store, self.pace()).run(queries, checked)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """The deadline of a call that begins now, for ``store`` and ``ipam``; the default is ``timeout_s``."""

@@ -69,7 +69,7 @@ def _open(
             if not isinstance(url, str):
                 raise
             raise InvalidURL.of(url, f"no datastore is called {settings.type!r}", error.accepted) from None
-        store = CheckedDatastore(stack.enter_context(opening))
-        context = IPAMContext(datastore=store, clock=services.clock, chance=services.chance)
+        backend = stack.enter_context(opening)
+        context = IPAMContext(datastore=backend, clock=services.clock, chance=services.chance)
         ipam = stack.enter_context(registry.open_ipam("netplug-ipam", context))
-        yield Network(store=store, ipam=ipam, host=services, node=node, timeout_s=timeout_s)
+        yield Network(store=CheckedDatastore(backend), ipam=ipam, host=services, node=node, timeout_s=timeout_s)

@@ -7,7 +7,7 @@ import enum
 from attrs import field, frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.errors import require_type
+from netplug_core.errors import require_count, require_type
 from netplug_core.records import Key, Kind
 from netplug_core.resources.metadata import Metadata
 
@@ -70,7 +70,16 @@ class IPPoolSpec:
 
     @block_length.default
     def _default_block_length(self) -> int:
+        _require_prefix(self.prefix)
         return self.prefix.family.default_block_length
+
+    def __attrs_post_init__(self) -> None:
+        _require_prefix(self.prefix)
+        require_count("IPPoolSpec.block_length", self.block_length, minimum=0)
+
+
+def _require_prefix(prefix: object) -> None:
+    require_type("IPPoolSpec.prefix", prefix, Prefix, "a Prefix is expected; Prefix.parse makes one")
 
 
 @frozen(kw_only=True)

@@ -203,3 +203,12 @@ def test_parts_of_another_type_are_refused() -> None:
         InvalidArgument, match=r"^Prefix: \(4, '10\.0\.0\.0', 24\) is not accepted; a Family and whole "
     ):
         Prefix(*parts)
+
+
+@pytest.mark.parametrize("method", ["contains", "covers", "overlaps", "offset"])
+@pytest.mark.parametrize("other", ["10.0.0.1", None, 5])
+def test_the_methods_of_a_prefix_name_an_argument_of_another_type(method: str, other: object) -> None:
+    with pytest.raises(
+        InvalidArgument, match=rf"^Prefix\.\w+: {other!r} is not accepted; an? (Address|Prefix) is expect"
+    ):
+        getattr(Prefix.parse("10.0.0.0/24"), method)(other)

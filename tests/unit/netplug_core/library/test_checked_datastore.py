@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Prefix
@@ -25,10 +26,12 @@ from netplug_core.records import (
     Update,
 )
 from netplug_core.resources.ippool import IPPOOL, IPPool
+from netplug_core.resources.metadata import Metadata
 from netplug_core.testing.clock import ManualClock
 
 POOL = IPPool.for_prefix(Prefix.parse("10.0.0.0/24"), name="main")
 KEY: Any = "IPPool(main)"
+NUMBER: Any = 5
 DICT: Any = {"spec": {"cidr": "10.0.0.0/24"}}
 
 
@@ -59,6 +62,9 @@ def test_a_query_is_checked(store: CheckedDatastore, clock: ManualClock, queries
     (Create(POOL.key, DICT), "Create(value): {'spec': {'cidr': '10.0.0.0/24'}} is not accepted; an IPPool is expected"),
     (Update(POOL.key, DICT, Revision("1")), "Update(value): "),
     (Create(BLOCK.key("ipv4", "10.0.0.0/26"), POOL), "Create(value): IPPool(metadata="),
+    (Create(POOL.key, evolve(POOL, spec=DICT)), "Create(value): IPPool(metadata="),
+    (Create(POOL.key, evolve(POOL, metadata=Metadata(name=KEY, labels=DICT))), "Create(value): IPPool(metadata="),
+    (Create(IPPOOL.key(NUMBER), POOL), "Create(key): (5,) is not accepted; a Key of texts is expected"),
     (Create(KEY, POOL), "Create(key): 'IPPool(main)' is not accepted; a Key is expected, such as pool.key"),
     (Delete(KEY, Revision("1")), "Delete(key): "),
     (Require(KEY, ABSENT), "Require(key): "),

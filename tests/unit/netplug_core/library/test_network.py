@@ -247,6 +247,18 @@ def test_a_record_is_changed_by_a_decision(net: Network) -> None:
         net.run([], lambda _snapshot: Decision((), NotFound(NODE.key(node.metadata.name))))
 
 
+def test_a_decision_of_another_type_is_refused(net: Network) -> None:
+    nothing: Any = None
+    with pytest.raises(InvalidArgument, match=r"^run\(decide\): None is not accepted; a function is expected that"):
+        net.run([], lambda _snapshot: nothing)
+
+
+def test_the_ipam_refuses_a_number_for_a_deadline(net: Network) -> None:
+    number: Any = 5
+    with pytest.raises(InvalidArgument, match=r"^deadline: 5 is not accepted; a Deadline is expected"):
+        net.ipam.held("job-1", deadline=number)
+
+
 def test_a_deadline_is_the_networks_or_another(net: Network) -> None:
     assert net.deadline().remaining_s == 10
     assert net.deadline(3).remaining_s == 3

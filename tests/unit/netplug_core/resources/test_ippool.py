@@ -1,6 +1,6 @@
 """What a pool says of itself."""
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -40,3 +40,15 @@ def test_a_pool_over_a_prefix_has_the_defaults_of_its_family(cidr: str, block_le
 def test_a_pool_is_made_of_a_prefix_alone(prefix: object) -> None:
     with pytest.raises(InvalidArgument, match=r"^IPPool\.for_prefix: .* is not accepted; a Prefix is expected; "):
         IPPool.for_prefix(cast("Prefix", prefix), name="p")
+
+
+def test_a_spec_has_a_prefix_and_a_number() -> None:
+    text: Any = "10.0.0.0/24"
+    with pytest.raises(
+        InvalidArgument, match=r"^IPPoolSpec\.prefix: '10\.0\.0\.0/24' is not accepted; a Prefix is expected"
+    ):
+        IPPoolSpec(prefix=text, block_length=26)
+    with pytest.raises(
+        InvalidArgument, match=r"^IPPoolSpec\.block_length: '10\.0\.0\.0/24' is not accepted; a whole number"
+    ):
+        IPPoolSpec(prefix=Prefix.parse("10.0.0.0/24"), block_length=text)

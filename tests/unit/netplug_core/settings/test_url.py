@@ -123,7 +123,7 @@ def test_a_url_is_shown_without_secrets(url: str, shown: str) -> None:
     assert redact_url(url) == shown
 
 
-@given(st.text(alphabet="pw/?#@:&=%", min_size=4).filter(lambda text: "pw" in text))
+@given(st.text(alphabet="pw/?#@:&=%"))
 def test_no_password_is_shown_whatever_characters_it_has(password: str) -> None:
     secret = f"S3CR3T{password}S3CR3T"
     for url in (f"etcd://root:{secret}@host:x", f"memory://{secret}@h", f"other:?token={secret}&token={secret}"):
