@@ -8,9 +8,12 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from functools import partial
 from tempfile import TemporaryDirectory
 
+from attrs import evolve
+
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
+from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
@@ -23,6 +26,7 @@ __all__ = [
     "FAULT_MODES",
     "IS_DEEP",
     "MEMORY_STORES",
+    "open_batching_ipam",
     "open_memory_store",
     "open_resident_ipam",
     "open_sqlite_store",
@@ -67,3 +71,9 @@ def open_resident_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     uncached = frozenset((HANDLE, WORKLOAD_ENDPOINT))
     cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=uncached)
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5, cache=cache)
+
+
+def open_batching_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
+    """The allocator of a resident process whose calls go through the queue of requests that share commits."""
+    resident = open_resident_ipam(store, clock)
+    return evolve(resident, queue=RequestQueue(store=store, cache=resident.cache))

@@ -1,12 +1,19 @@
 """The allocator keeps its invariants (V1 to V18, V20) over each of the local stores, whatever fails on the way.
 
-In processes that serve one call each, and in resident ones that remember what they read.
+In processes that serve one call each, in resident ones that remember what they read, and in resident ones whose calls
+go through ``datastore.batch``.
 """
 
 from hypothesis import settings
 
 from netplug_core.testing.allocator.machine import allocator_machine
-from tests.harness.local_stores import MEMORY_STORES, open_resident_ipam, open_sqlite_store, open_standalone_ipam
+from tests.harness.local_stores import (
+    MEMORY_STORES,
+    open_batching_ipam,
+    open_resident_ipam,
+    open_sqlite_store,
+    open_standalone_ipam,
+)
 
 ATOMIC, ORDERED, KUBE_LIKE = (MEMORY_STORES[f"memory-{mode}"] for mode in ("atomic", "ordered", "kube-like"))
 
@@ -16,11 +23,15 @@ TestOnAKubeLikeStore = allocator_machine(KUBE_LIKE, open_standalone_ipam).TestCa
 TestResidentOnAnAtomicStore = allocator_machine(ATOMIC, open_resident_ipam).TestCase
 TestResidentOnAnOrderedStore = allocator_machine(ORDERED, open_resident_ipam).TestCase
 TestResidentOnAKubeLikeStore = allocator_machine(KUBE_LIKE, open_resident_ipam).TestCase
+TestBatchOnAnAtomicStore = allocator_machine(ATOMIC, open_batching_ipam).TestCase
+TestBatchOnAnOrderedStore = allocator_machine(ORDERED, open_batching_ipam).TestCase
+TestBatchOnAKubeLikeStore = allocator_machine(KUBE_LIKE, open_batching_ipam).TestCase
 TestOnSqlite = allocator_machine(open_sqlite_store, open_standalone_ipam).TestCase
 
 # A step is many calls, and each is checked: fewer examples than for other properties; `nightly` has many.
-ALLOCATOR_EXAMPLES = settings(max_examples=max(12, settings().max_examples // 3))
+ALLOCATOR_EXAMPLES = settings(max_examples=max(8, settings().max_examples * 2 // 9))
 TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = TestOnAKubeLikeStore.settings = ALLOCATOR_EXAMPLES
 TestResidentOnAnAtomicStore.settings = TestResidentOnAnOrderedStore.settings = ALLOCATOR_EXAMPLES
-TestResidentOnAKubeLikeStore.settings = ALLOCATOR_EXAMPLES
+TestResidentOnAKubeLikeStore.settings = TestBatchOnAKubeLikeStore.settings = ALLOCATOR_EXAMPLES
+TestBatchOnAnAtomicStore.settings = TestBatchOnAnOrderedStore.settings = ALLOCATOR_EXAMPLES
 TestOnSqlite.settings = settings(ALLOCATOR_EXAMPLES, max_examples=ALLOCATOR_EXAMPLES.max_examples // 4)
