@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from netplug_core.decoding.codecs import is_utf8
 from netplug_core.errors import ConfigurationError
 from netplug_core.records import Key, Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
@@ -66,7 +67,14 @@ class ResourceKind:
         return self.kind.name
 
     def key(self, name: str, namespace: str = "") -> Key[Resource]:
-        """The key of the object with that name; the namespace of a kind that has none is ignored."""
+        """The key of the object with that name; the namespace of a kind that has none is ignored.
+
+        Raises:
+            ConfigurationError: the name or the namespace is not UTF-8, as an argument of a command may be.
+        """
+        for where, text in (("name", name), ("namespace", namespace)):
+            if not is_utf8(text):
+                raise ConfigurationError(f"{self.name}.{where}", text, "a text in UTF-8 is expected")
         if self.scope is ResourceScope.CLUSTER:
             return self.kind.key(name)
         return self.kind.key(namespace, name)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from netplug_core.errors import ConfigurationError
 from netplug_core.resources.kinds import KINDS, ResourceScope, UnknownKind, find_kind, get_kind, key_of, kind_of
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node
@@ -54,3 +55,10 @@ def test_keys_have_a_namespace_only_where_the_kind_has() -> None:
     assert str(key_of(node)) == "Node(a)"
     assert str(key_of(endpoint)) == "WorkloadEndpoint(ns/w)"
     assert kind_of(endpoint).scope is ResourceScope.NAMESPACED
+
+
+@pytest.mark.parametrize("name,namespace,where", [("\udcff", "", "name"), ("a", "\ud800", "namespace")])
+def test_a_name_that_is_not_utf8_is_refused(name: str, namespace: str, where: str) -> None:
+    """A byte of the command line that is not UTF-8 becomes a surrogate, which no datastore could look up."""
+    with pytest.raises(ConfigurationError, match=rf"^WorkloadEndpoint\.{where}: .* a text in UTF-8 is expected$"):
+        get_kind("wep").key(name, namespace)
