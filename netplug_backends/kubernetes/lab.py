@@ -1,6 +1,6 @@
 """The objects of a lab's node and pods on an API server: created for it, labelled as its own, and removed with it.
 
-``netplugctl lab`` calls it, through ``netplug_cli.wiring.backends``. Objects that existed before are neither changed
+``netplugctl lab`` calls it, through ``netplug_cli.wiring.lab``. Objects that existed before are neither changed
 nor removed. Custom resource definitions stay, because others may use them by then.
 """
 

@@ -1,6 +1,6 @@
 """Network namespaces that outlive the process that created them: each is pinned by a bind mount over a file.
 
-``netplugctl lab`` creates its node and its pods this way, through ``netplug_cli.wiring.backends``. An ADD does not use
+``netplugctl lab`` creates its node and its pods this way, through ``netplug_cli.wiring.lab``. An ADD does not use
 it: there the runtime creates namespaces.
 """
 
