@@ -1,7 +1,7 @@
-"""What a datastore is: snapshots out, conditional writes in, changes in order.
+"""The interface of a datastore: reads, conditional commits and watches.
 
-Backends implement :class:`Datastore`; rules never see one (they see snapshots), and only ``loop`` and ``flows`` call
-it. ``netplug_core.testing`` holds every implementation to this text.
+Backends implement :class:`Datastore`. Flows and the other modules of this package call it; rules get snapshots and
+never a store. The conformance suite in ``netplug_core.testing`` checks every implementation against this text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Atomicity(enum.Enum):
 
 @frozen(kw_only=True)
 class DatastoreDescription:
-    """What a store says of itself: its registered name, how commits fail, and where it keeps things (for people)."""
+    """A store's registered name, how its commits fail, and where it keeps its records (a text for users)."""
 
     name: str
     atomicity: Atomicity
