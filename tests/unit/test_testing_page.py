@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 QUICK = """\
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 settings.load_profile("quick")
 """
 
