@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import Event, Lock
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
 from attrs import evolve
@@ -361,12 +361,12 @@ def _released() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_store_fails_within_ten_seconds_with_the_reason(fault: str) -> None:
+def test_a_wrong_store_fails_with_the_reason_before_the_machine_runs(fault: str) -> None:
     medium, text = FAULTS[fault]
-    began = monotonic()
+    suite = datastore_conformance(medium)
+    suite.settings = settings(suite.settings, max_examples=1, stateful_step_count=1)  # too short to find anything
     with pytest.raises(AssertionError, match=text):
-        datastore_conformance(medium)().runTest()
-    assert monotonic() - began < 10
+        suite().runTest()
 
 
 def test_the_store_without_a_fault_passes() -> None:
