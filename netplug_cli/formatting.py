@@ -7,14 +7,8 @@ from collections.abc import Iterable, Sequence
 import click
 
 __all__ = [
-    "DURATION_UNITS",
-    "format_bool",
-    "format_columns",
-    "format_count",
-    "format_duration",
-    "print_error",
-    "truncate",
-]
+    "DURATION_UNITS", "format_bool", "format_columns", "format_count", "format_duration", "print_error", "truncate",
+]  # fmt: skip
 
 DURATION_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 """Seconds of each unit of a duration, the largest first."""

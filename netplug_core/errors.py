@@ -13,32 +13,11 @@ from typing import ClassVar
 from attrs import frozen
 
 __all__ = [
-    "REDACTED",
-    "AllocationError",
-    "ConfigurationError",
-    "ContentionExhausted",
-    "DataplaneError",
-    "DatastoreError",
-    "DecodeError",
-    "ErrorCode",
-    "IncompatibleVersion",
-    "InvalidArgument",
-    "InvariantBroken",
-    "NamespaceError",
-    "NamespaceNotFound",
-    "NetplugError",
-    "NotYetSupported",
-    "ReadError",
-    "RequestError",
-    "Unauthorized",
-    "Unavailable",
-    "UnhealthyStatus",
-    "UsageError",
-    "redact_url_credentials",
-    "require_count",
-    "require_tuple",
-    "require_type",
-]
+    "REDACTED", "AllocationError", "ConfigurationError", "ContentionExhausted", "DataplaneError", "DatastoreError",
+    "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument", "InvariantBroken", "NamespaceError",
+    "NamespaceNotFound", "NetplugError", "NotYetSupported", "ReadError", "RequestError", "Unauthorized", "Unavailable",
+    "UnhealthyStatus", "UsageError", "redact_url_credentials", "require_count", "require_tuple", "require_type",
+]  # fmt: skip
 
 REDACTED = "…"
 """What an error shows in place of a value that may be a secret."""

@@ -24,19 +24,10 @@ if TYPE_CHECKING:
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "PROJECT",
-    "BackendDescription",
-    "HostServices",
-    "IPAMContext",
-    "hookimpl",
-    "hookspec",
-    "netplug_describe",
-    "netplug_open_dataplane",
-    "netplug_open_datastore",
-    "netplug_open_host",
-    "netplug_open_ipam",
+    "PROJECT", "BackendDescription", "HostServices", "IPAMContext", "hookimpl", "hookspec", "netplug_describe",
+    "netplug_open_dataplane", "netplug_open_datastore", "netplug_open_host", "netplug_open_ipam",
     "netplug_open_orchestrator",
-]
+]  # fmt: skip
 
 PROJECT = "netplug"
 

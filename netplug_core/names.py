@@ -16,32 +16,12 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 
 __all__ = [
-    "API_VERSION",
-    "DEFAULT_INTERFACE",
-    "HOST_INTERFACE_PREFIX",
-    "HOST_MAC",
-    "KUBERNETES_ORCHESTRATOR",
-    "LAB_LABEL",
-    "MAX_NAME_LENGTH",
-    "NO_ORCHESTRATOR",
-    "RESOURCE_DOMAIN",
-    "InvalidName",
-    "WorkloadEndpointIdentifiers",
-    "container_mac",
-    "encode_segment",
-    "endpoint_name",
-    "endpoint_name_prefix",
-    "endpoint_status_file_name",
-    "handle_id",
-    "host_interface_name",
-    "is_dns_subdomain",
-    "is_resource_name",
-    "matches_endpoint_name",
-    "orchestrator_of",
-    "parse_endpoint_name",
-    "prefix_to_name",
-    "workload_endpoint_name",
-]
+    "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
+    "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "InvalidName", "WorkloadEndpointIdentifiers",
+    "container_mac", "encode_segment", "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name",
+    "handle_id", "host_interface_name", "is_dns_subdomain", "is_resource_name", "matches_endpoint_name",
+    "orchestrator_of", "parse_endpoint_name", "prefix_to_name", "workload_endpoint_name",
+]  # fmt: skip
 
 RESOURCE_DOMAIN = "projectnetplug.org"
 """The domain of netplug's resources, labels and annotations."""

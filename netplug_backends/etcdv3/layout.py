@@ -23,16 +23,9 @@ from netplug_core.names import API_VERSION
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 
 __all__ = [
-    "ETCD_JSON",
-    "LAYOUT",
-    "AffinityKeys",
-    "BlockKeys",
-    "HandleKeys",
-    "IPAMConfigurationKeys",
-    "KindKeys",
-    "Layout",
+    "ETCD_JSON", "LAYOUT", "AffinityKeys", "BlockKeys", "HandleKeys", "IPAMConfigurationKeys", "KindKeys", "Layout",
     "ResourceKeys",
-]
+]  # fmt: skip
 
 _RESOURCES = "/netplug/resources/v3/projectnetplug.org"
 _IPAM = "/netplug/ipam/v2"

@@ -7,21 +7,9 @@ from typing import TypeAlias
 from attrs import frozen
 
 __all__ = [
-    "Compare",
-    "DeleteKey",
-    "KeyEvent",
-    "KeyRange",
-    "KeyValue",
-    "ModRevisionIs",
-    "NoneModifiedSince",
-    "Put",
-    "RangeRead",
-    "RangeResult",
-    "Txn",
-    "TxnResult",
-    "WatchBatch",
-    "WatchStart",
-]
+    "Compare", "DeleteKey", "KeyEvent", "KeyRange", "KeyValue", "ModRevisionIs", "NoneModifiedSince", "Put",
+    "RangeRead", "RangeResult", "Txn", "TxnResult", "WatchBatch", "WatchStart",
+]  # fmt: skip
 
 
 @frozen

@@ -19,26 +19,10 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION, MAX_NAME_LENGTH, is_dns_subdomain, prefix_to_name
 
 __all__ = [
-    "AFFINITY_TYPE_LABEL",
-    "API_DOMAIN",
-    "HOST_HASH_LABEL",
-    "IP_VERSION_LABEL",
-    "NAMESPACES_PATH",
-    "NODES_PATH",
-    "PODS_PATH",
-    "SERVICE_ACCOUNTS_PATH",
-    "CrdMode",
-    "affinity_labels",
-    "affinity_name",
-    "block_name",
-    "handle_name",
-    "host_hash_label",
-    "namespace_path",
-    "namespaced_path",
-    "node_path",
-    "path_segment",
-    "pod_path",
-]
+    "AFFINITY_TYPE_LABEL", "API_DOMAIN", "HOST_HASH_LABEL", "IP_VERSION_LABEL", "NAMESPACES_PATH", "NODES_PATH",
+    "PODS_PATH", "SERVICE_ACCOUNTS_PATH", "CrdMode", "affinity_labels", "affinity_name", "block_name", "handle_name",
+    "host_hash_label", "namespace_path", "namespaced_path", "node_path", "path_segment", "pod_path",
+]  # fmt: skip
 
 API_DOMAIN: Final = API_VERSION.partition("/")[0]
 """The group of netplug's resources, and what its labels and annotations on other objects begin with."""

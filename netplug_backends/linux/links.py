@@ -17,14 +17,8 @@ from netplug_backends.linux.netns import NamespaceDescriptors
 from netplug_core.dataplane.protocol import AttachmentPlan, InterfacePlan, Link, LinkExists
 
 __all__ = [
-    "AttachContext",
-    "VethPair",
-    "are_peers",
-    "bring_up",
-    "find_link",
-    "interface_name",
-    "make_pair",
-]
+    "AttachContext", "VethPair", "are_peers", "bring_up", "find_link", "interface_name", "make_pair",
+]  # fmt: skip
 
 
 @frozen

@@ -18,25 +18,10 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import InterfaceAddress, InterfacePlan, Link, Neighbour, PlannedRoute, RouteScope
 
 __all__ = [
-    "KernelLink",
-    "KernelRoute",
-    "NetlinkMessage",
-    "RouteInsertion",
-    "add_address",
-    "add_neighbour",
-    "add_route",
-    "create_veth_pair",
-    "decode_attributes",
-    "decode_link",
-    "decode_namespace_id",
-    "decode_route",
-    "delete_link",
-    "query_link",
-    "query_namespace_id",
-    "query_route",
-    "query_routes",
-    "set_up",
-]
+    "KernelLink", "KernelRoute", "NetlinkMessage", "RouteInsertion", "add_address", "add_neighbour", "add_route",
+    "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id", "decode_route", "delete_link",
+    "query_link", "query_namespace_id", "query_route", "query_routes", "set_up",
+]  # fmt: skip
 
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
 _NEWADDR = 20

@@ -14,14 +14,9 @@ from netplug_core.ipam.reporting.utilization import BlockUsage, BorrowedAddress,
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = [
-    "address_lines",
-    "allocation_line",
-    "block_lines",
-    "borrowed_lines",
-    "configuration_lines",
-    "pool_lines",
+    "address_lines", "allocation_line", "block_lines", "borrowed_lines", "configuration_lines", "pool_lines",
     "usage_lines",
-]
+]  # fmt: skip
 
 _COUNTS = ("IPS IN USE", "IPS COOLING", "IPS RESERVED", "IPS FREE")
 

@@ -14,21 +14,9 @@ from netplug_core.errors import NetplugError
 from netplug_core.names import DEFAULT_INTERFACE
 
 __all__ = [
-    "CNI_VERSION",
-    "IFNAME",
-    "LAB_POOLS",
-    "MAX_PODS",
-    "NODE_ADDRESSES",
-    "NODE_NETNS",
-    "POD_NAMESPACE",
-    "Lab",
-    "LabError",
-    "LabPlan",
-    "LabPod",
-    "LabPool",
-    "as_lab_errors",
-    "new_lab",
-]
+    "CNI_VERSION", "IFNAME", "LAB_POOLS", "MAX_PODS", "NODE_ADDRESSES", "NODE_NETNS", "POD_NAMESPACE", "Lab",
+    "LabError", "LabPlan", "LabPod", "LabPool", "as_lab_errors", "new_lab",
+]  # fmt: skip
 
 CNI_VERSION = "1.0.0"
 IFNAME = DEFAULT_INTERFACE

@@ -15,19 +15,9 @@ from attrs import frozen
 from netplug_cli.lab.paths import LabFolder
 
 __all__ = [
-    "API_PORT",
-    "API_URL",
-    "ETCD_PORT",
-    "ETCD_URL",
-    "ExternalServers",
-    "LabStore",
-    "OwnServers",
-    "SqliteStore",
-    "StoreKind",
-    "is_kubernetes",
-    "store_environment",
-    "store_netconf_keys",
-]
+    "API_PORT", "API_URL", "ETCD_PORT", "ETCD_URL", "ExternalServers", "LabStore", "OwnServers", "SqliteStore",
+    "StoreKind", "is_kubernetes", "store_environment", "store_netconf_keys",
+]  # fmt: skip
 
 ETCD_PORT, API_PORT = 2379, 6443
 ETCD_URL = f"http://127.0.0.1:{ETCD_PORT}"

@@ -24,14 +24,8 @@ from netplug_core.errors import ConfigurationError, DecodeError, RequestError
 from netplug_core.names import orchestrator_of
 
 __all__ = [
-    "CNIArgs",
-    "CNICommand",
-    "CNIEnvironment",
-    "CNIRequest",
-    "decode_netconf",
-    "make_request",
-    "parse_environment",
-]
+    "CNIArgs", "CNICommand", "CNIEnvironment", "CNIRequest", "decode_netconf", "make_request", "parse_environment",
+]  # fmt: skip
 
 _NETCONF = "network configuration"
 

@@ -22,15 +22,9 @@ from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadab
 from netplug_core.errors import ConfigurationError, DecodeError
 
 __all__ = [
-    "DNS",
-    "CNIInterface",
-    "CNIResult",
-    "CNIRoute",
-    "IPConfig",
-    "find_previous_result",
-    "parse_result",
+    "DNS", "CNIInterface", "CNIResult", "CNIRoute", "IPConfig", "find_previous_result", "parse_result",
     "render_result",
-]
+]  # fmt: skip
 
 _JSON: TypeAlias = dict[str, object]
 

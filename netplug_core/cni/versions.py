@@ -14,16 +14,9 @@ from attrs import frozen
 from netplug_core.errors import IncompatibleVersion
 
 __all__ = [
-    "NEWEST_VERSION",
-    "SUPPORTED_VERSIONS",
-    "CNICommand",
-    "CNIVersion",
-    "ResultFormat",
-    "find_version",
-    "negotiate_version",
-    "reported_version",
-    "require_command",
-]
+    "NEWEST_VERSION", "SUPPORTED_VERSIONS", "CNICommand", "CNIVersion", "ResultFormat", "find_version",
+    "negotiate_version", "reported_version", "require_command",
+]  # fmt: skip
 
 
 class CNICommand(enum.Enum):

@@ -16,26 +16,10 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import DataplaneError, ErrorCode
 
 __all__ = [
-    "OWN_NAMESPACE",
-    "AttachmentPlan",
-    "Dataplane",
-    "DataplaneTimeout",
-    "Difference",
-    "Forwarding",
-    "InterfaceAddress",
-    "InterfacePlan",
-    "InterfacePresence",
-    "KernelError",
-    "Link",
-    "LinkExists",
-    "Neighbour",
-    "PlannedRoute",
-    "RouteConflict",
-    "RouteProtocol",
-    "RouteScope",
-    "Sysctl",
-    "SysctlRequirement",
-]
+    "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding", "InterfaceAddress",
+    "InterfacePlan", "InterfacePresence", "KernelError", "Link", "LinkExists", "Neighbour", "PlannedRoute",
+    "RouteConflict", "RouteProtocol", "RouteScope", "Sysctl", "SysctlRequirement",
+]  # fmt: skip
 
 
 OWN_NAMESPACE = "/proc/thread-self/ns/net"

@@ -40,16 +40,9 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "Condition",
-    "KeyCondition",
-    "KindCondition",
-    "Mutation",
-    "WriteSet",
-    "apply_writes",
-    "condition_error",
-    "fold_writes",
-    "requirement_revision",
-]
+    "Condition", "KeyCondition", "KindCondition", "Mutation", "WriteSet", "apply_writes", "condition_error",
+    "fold_writes", "requirement_revision",
+]  # fmt: skip
 
 
 @define

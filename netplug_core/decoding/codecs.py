@@ -17,30 +17,10 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import format_time, parse_time
 
 __all__ = [
-    "ADDRESS",
-    "BOOLEAN",
-    "INTEGER",
-    "NONEMPTY_STRING",
-    "NONEMPTY_TEXT",
-    "NONNEGATIVE_INTEGER",
-    "OBJECT",
-    "PREFIX",
-    "STRING",
-    "STRING_MAP",
-    "TEXT",
-    "TEXT_MAP",
-    "TIME",
-    "UINT32",
-    "Codec",
-    "JSONType",
-    "Refused",
-    "WrongType",
-    "checked",
-    "checked_equal",
-    "enum_codec",
-    "is_utf8",
-    "is_utf8_without_nul",
-]
+    "ADDRESS", "BOOLEAN", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT", "PREFIX",
+    "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType", "Refused", "WrongType",
+    "checked", "checked_equal", "enum_codec", "is_utf8", "is_utf8_without_nul",
+]  # fmt: skip
 
 E = TypeVar("E", bound=enum.Enum)
 T = TypeVar("T")

@@ -15,14 +15,8 @@ from netplug_core.log import Level
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "MAX_MTU",
-    "MAX_QUEUES",
-    "ContainerSettings",
-    "FeatureControl",
-    "IPAMConfig",
-    "LogSettings",
-    "NetConf",
-]
+    "MAX_MTU", "MAX_QUEUES", "ContainerSettings", "FeatureControl", "IPAMConfig", "LogSettings", "NetConf",
+]  # fmt: skip
 
 MAX_MTU = 0xFFFF
 MAX_QUEUES = 4096  # the kernel refuses more for any link

@@ -14,15 +14,8 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.resources.metadata import Labels
 
 __all__ = [
-    "ClusterView",
-    "ContainerPort",
-    "NamespaceFacts",
-    "NodeFacts",
-    "PodFacts",
-    "PodName",
-    "PodNetwork",
-    "PodPhase",
-]
+    "ClusterView", "ContainerPort", "NamespaceFacts", "NodeFacts", "PodFacts", "PodName", "PodNetwork", "PodPhase",
+]  # fmt: skip
 
 
 class PodPhase(enum.Enum):

@@ -12,16 +12,9 @@ from netplug_core.records import Key, Kind
 from netplug_core.resources.metadata import Metadata
 
 __all__ = [
-    "IPPOOL",
-    "AllowedUse",
-    "AssignmentMode",
-    "Encapsulation",
-    "IPPool",
-    "IPPoolSpec",
-    "IPPoolStatus",
-    "PoolCondition",
+    "IPPOOL", "AllowedUse", "AssignmentMode", "Encapsulation", "IPPool", "IPPoolSpec", "IPPoolStatus", "PoolCondition",
     "ippool_key",
-]
+]  # fmt: skip
 
 
 class AllowedUse(enum.Enum):

@@ -23,16 +23,8 @@ from netplug_core.resources.profile import PROFILE, Profile
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = [
-    "KINDS",
-    "Resource",
-    "ResourceKind",
-    "ResourceScope",
-    "UnknownKind",
-    "find_kind",
-    "get_kind",
-    "key_of",
-    "kind_of",
-]
+    "KINDS", "Resource", "ResourceKind", "ResourceScope", "UnknownKind", "find_kind", "get_kind", "key_of", "kind_of",
+]  # fmt: skip
 
 Resource: TypeAlias = (
     IPPool | IPReservation | IPAMConfiguration | Node | Profile | WorkloadEndpoint | ClusterInformation

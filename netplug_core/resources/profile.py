@@ -15,16 +15,9 @@ from netplug_core.records import Key, Kind, Record, Revision
 from netplug_core.resources.metadata import Labels, Metadata
 
 __all__ = [
-    "DEFAULT_ALLOW_PROFILE",
-    "NAMESPACE_PROFILE_PREFIX",
-    "PROFILE",
-    "SERVICE_ACCOUNT_PROFILE_PREFIX",
-    "Profile",
-    "ProfileRule",
-    "ProfileSpec",
-    "RuleAction",
-    "profile_key",
-]
+    "DEFAULT_ALLOW_PROFILE", "NAMESPACE_PROFILE_PREFIX", "PROFILE", "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile",
+    "ProfileRule", "ProfileSpec", "RuleAction", "profile_key",
+]  # fmt: skip
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
 """The prefix of the names of namespaces' profiles."""

@@ -32,13 +32,9 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
-    "FieldError",
-    "InvalidResource",
-    "pool_warnings",
-    "validate_pool_overlaps",
-    "validate_pool_update",
+    "FieldError", "InvalidResource", "pool_warnings", "validate_pool_overlaps", "validate_pool_update",
     "validate_resource",
-]
+]  # fmt: skip
 
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _MAX_SELECTOR_LENGTH = 1024

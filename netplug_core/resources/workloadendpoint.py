@@ -9,13 +9,8 @@ from netplug_core.records import Key, Kind
 from netplug_core.resources.metadata import Metadata
 
 __all__ = [
-    "IPNAT",
-    "WORKLOAD_ENDPOINT",
-    "EndpointPort",
-    "WorkloadEndpoint",
-    "WorkloadEndpointSpec",
-    "workload_endpoint_key",
-]
+    "IPNAT", "WORKLOAD_ENDPOINT", "EndpointPort", "WorkloadEndpoint", "WorkloadEndpointSpec", "workload_endpoint_key",
+]  # fmt: skip
 
 
 @frozen(kw_only=True)

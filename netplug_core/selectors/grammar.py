@@ -24,20 +24,9 @@ from typing import assert_never
 from attrs import frozen
 
 __all__ = [
-    "And",
-    "ComparisonOperator",
-    "Everything",
-    "HasLabel",
-    "LabelComparison",
-    "Not",
-    "Or",
-    "Selector",
-    "SelectorError",
-    "SetMembership",
-    "SetOperator",
-    "leaf_terms",
-    "parse",
-]
+    "And", "ComparisonOperator", "Everything", "HasLabel", "LabelComparison", "Not", "Or", "Selector", "SelectorError",
+    "SetMembership", "SetOperator", "leaf_terms", "parse",
+]  # fmt: skip
 
 # Pairs of parentheses inside one another, in the text as it is and in its canonical form: the bound of every recursion
 # over either, so that no text can exhaust the stack and the canonical text of what is accepted is accepted too.

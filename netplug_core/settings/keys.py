@@ -29,17 +29,9 @@ from netplug_core.settings.model import (
 )
 
 __all__ = [
-    "ALL_DATASTORE_KEYS",
-    "ANNOTATION_PREFIX",
-    "DATASTORE_KEYS",
-    "KUBERNETES_NETCONF_KEYS",
-    "Setting",
-    "SettingType",
-    "netconf_tables",
-    "refuse_endpoints_beside_srv",
-    "settings_tables",
-    "with_endpoints",
-]
+    "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "KUBERNETES_NETCONF_KEYS", "Setting", "SettingType",
+    "netconf_tables", "refuse_endpoints_beside_srv", "settings_tables", "with_endpoints",
+]  # fmt: skip
 
 _ETCD_KEYS = ("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
               "etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file")  # fmt: skip

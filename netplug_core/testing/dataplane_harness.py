@@ -18,16 +18,9 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
 from netplug_core.testing.assertions import expect
 
 __all__ = [
-    "DataplaneHarness",
-    "apply",
-    "endpoint",
-    "expect_as_planned",
-    "expect_difference",
-    "expect_unchanged",
-    "link_to",
-    "plan_for",
-    "remove",
-]
+    "DataplaneHarness", "apply", "endpoint", "expect_as_planned", "expect_difference", "expect_unchanged", "link_to",
+    "plan_for", "remove",
+]  # fmt: skip
 
 
 class DataplaneHarness(Protocol):

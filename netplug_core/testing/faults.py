@@ -31,15 +31,8 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "Fault",
-    "FaultyDatastore",
-    "LostRace",
-    "LostReply",
-    "LostRequest",
-    "ProcessDeath",
-    "ProcessDied",
-    "RunBefore",
-]
+    "Fault", "FaultyDatastore", "LostRace", "LostReply", "LostRequest", "ProcessDeath", "ProcessDied", "RunBefore",
+]  # fmt: skip
 
 _LOCATION = "the scripted datastore"
 

@@ -21,24 +21,9 @@ from netplug_core.resources.ipreservation import IPReservation, IPReservationSpe
 from netplug_core.resources.metadata import Labels, Metadata
 
 __all__ = [
-    "addresses",
-    "affinities",
-    "attributes",
-    "blocks",
-    "configurations",
-    "families",
-    "handles",
-    "label_sets",
-    "labels",
-    "names",
-    "owners",
-    "pools",
-    "prefixes",
-    "requests",
-    "reservations",
-    "revisions",
-    "selectors",
-]
+    "addresses", "affinities", "attributes", "blocks", "configurations", "families", "handles", "label_sets", "labels",
+    "names", "owners", "pools", "prefixes", "requests", "reservations", "revisions", "selectors",
+]  # fmt: skip
 
 # Few of each, so that selectors and label sets drawn apart meet often; keywords and both quotes are among them.
 _LABELS = ("a", "b", "in", "has", "all", "not", "contains", "zone.example/rack-1", "9_x")

@@ -14,16 +14,9 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
 __all__ = [
-    "ApiAccess",
-    "FileReader",
-    "FileStamp",
-    "Pem",
-    "TlsVerification",
-    "describe_file",
-    "find_file_stamp",
-    "is_host",
+    "ApiAccess", "FileReader", "FileStamp", "Pem", "TlsVerification", "describe_file", "find_file_stamp", "is_host",
     "parse_scheme",
-]
+]  # fmt: skip
 
 FileStamp = tuple[int, int, int]
 """Modification time, size and inode of a file: they change with its content."""

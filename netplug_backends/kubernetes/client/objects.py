@@ -18,21 +18,10 @@ from netplug_core.names import is_resource_name
 from netplug_core.records import Revision
 
 __all__ = [
-    "ObjectVersion",
-    "RejectedByServer",
-    "collections_revision",
-    "error_of_reply",
-    "event_object",
-    "find_crd_mode",
-    "find_object",
-    "find_precondition",
-    "get_object",
-    "is_valid_path",
-    "list_objects",
-    "metadata_of",
-    "parse_revision",
+    "ObjectVersion", "RejectedByServer", "collections_revision", "error_of_reply", "event_object", "find_crd_mode",
+    "find_object", "find_precondition", "get_object", "is_valid_path", "list_objects", "metadata_of", "parse_revision",
     "revision_of",
-]
+]  # fmt: skip
 
 _PAGE_SIZE = "500"
 _NOT_FOUND, _EXPIRED = 404, 410

@@ -27,18 +27,9 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "CONFLICT",
-    "ConditionFailed",
-    "KindStore",
-    "QueryResult",
-    "event_of_record",
-    "get_precondition",
-    "list_result",
-    "not_supported",
-    "record_result",
-    "require_key",
-    "write_error",
-]
+    "CONFLICT", "ConditionFailed", "KindStore", "QueryResult", "event_of_record", "get_precondition", "list_result",
+    "not_supported", "record_result", "require_key", "write_error",
+]  # fmt: skip
 
 CONFLICT = 409
 UNKNOWN_REVISION = Revision("")

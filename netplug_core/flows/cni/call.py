@@ -19,16 +19,9 @@ from netplug_core.netconf.model import MAX_MTU, NetConf
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "AttachmentCall",
-    "NoAddressWanted",
-    "link_of",
-    "mtu_of",
-    "node_of",
-    "open_call",
-    "require_nodename_file",
-    "wanted_of",
-    "workload_of",
-]
+    "AttachmentCall", "NoAddressWanted", "link_of", "mtu_of", "node_of", "open_call", "require_nodename_file",
+    "wanted_of", "workload_of",
+]  # fmt: skip
 
 
 class NoAddressWanted(AllocationError):

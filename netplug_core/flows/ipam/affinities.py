@@ -28,15 +28,9 @@ from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
 from netplug_core.records import Get, Key
 
 __all__ = [
-    "affinities_of",
-    "affinities_within",
-    "claim",
-    "ensure_blocks",
-    "relinquish",
-    "relinquish_block",
-    "relinquish_node",
-    "relinquish_pool",
-]
+    "affinities_of", "affinities_within", "claim", "ensure_blocks", "relinquish", "relinquish_block",
+    "relinquish_node", "relinquish_pool",
+]  # fmt: skip
 
 
 def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> ClaimResult:

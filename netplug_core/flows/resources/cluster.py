@@ -27,13 +27,9 @@ from netplug_core.resources.validation import validate_resource
 from netplug_core.settings.model import KUBERNETES_DATASTORE
 
 __all__ = [
-    "VersionMismatch",
-    "configure_ipam",
-    "ensure_initialized",
-    "find_cluster_information",
-    "find_ipam_configuration",
+    "VersionMismatch", "configure_ipam", "ensure_initialized", "find_cluster_information", "find_ipam_configuration",
     "refuse_older_client",
-]
+]  # fmt: skip
 
 _OF_KUBERNETES = "kdd"
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)*(?:[-+].*)?", re.ASCII)

@@ -31,15 +31,9 @@ from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import Node, node_key
 
 __all__ = [
-    "CONFIGURATION",
-    "DEFAULT_BLOCK_LIMIT",
-    "POOLS",
-    "RESERVATIONS",
-    "AllocationContext",
-    "FamilyAllocation",
-    "OwnAffinity",
-    "link_reserved",
-]
+    "CONFIGURATION", "DEFAULT_BLOCK_LIMIT", "POOLS", "RESERVATIONS", "AllocationContext", "FamilyAllocation",
+    "OwnAffinity", "link_reserved",
+]  # fmt: skip
 
 DEFAULT_BLOCK_LIMIT = 20
 """Blocks of a family that a node may own where no limit is set: then it claims no more, and borrows."""

@@ -16,14 +16,8 @@ from netplug_core.ipam.outcome.refusals import HandleMismatch
 from netplug_core.records import Decision, NeedMore, Query, Revision, Snapshot, Update
 
 __all__ = [
-    "NO_REVISION",
-    "AddressHolder",
-    "OwnerChange",
-    "OwnerMismatch",
-    "decide_owner",
-    "find_holder_of",
-    "owner_queries",
-]
+    "NO_REVISION", "AddressHolder", "OwnerChange", "OwnerMismatch", "decide_owner", "find_holder_of", "owner_queries",
+]  # fmt: skip
 
 NO_REVISION = Revision("")
 """The revision of a block that does not exist."""

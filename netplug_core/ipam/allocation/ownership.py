@@ -22,15 +22,8 @@ from netplug_core.records import Key, Record, Revision
 from netplug_core.resources.ippool import IPPool
 
 __all__ = [
-    "TAKE_OVER_AGE_S",
-    "Acquisition",
-    "BlockCandidate",
-    "Claimant",
-    "Purpose",
-    "Standing",
-    "is_owned",
-    "standing",
-]
+    "TAKE_OVER_AGE_S", "Acquisition", "BlockCandidate", "Claimant", "Purpose", "Standing", "is_owned", "standing",
+]  # fmt: skip
 
 TAKE_OVER_AGE_S = 60
 """An empty block of another node may be taken over when it was claimed longer ago than this, in seconds."""

@@ -21,15 +21,8 @@ if TYPE_CHECKING:
     from netplug_core.selectors.grammar import Selector
 
 __all__ = [
-    "Choice",
-    "Pools",
-    "choose",
-    "find_pool_of_block",
-    "is_enabled",
-    "is_selected",
-    "pool_of_address",
-    "selects_some",
-]
+    "Choice", "Pools", "choose", "find_pool_of_block", "is_enabled", "is_selected", "pool_of_address", "selects_some",
+]  # fmt: skip
 
 Pools = tuple[Record[IPPool], ...]
 

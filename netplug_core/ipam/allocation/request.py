@@ -14,20 +14,9 @@ from netplug_core.ipam.model.block import Pairs
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = [
-    "AddressesReleased",
-    "AssignRequest",
-    "AssignedAddress",
-    "Assignment",
-    "Attachment",
-    "Automatic",
-    "LinkLayer",
-    "ReleaseItem",
-    "ReleaseRequest",
-    "Released",
-    "Shortfall",
-    "Specific",
-    "Wanted",
-]
+    "AddressesReleased", "AssignRequest", "AssignedAddress", "Assignment", "Attachment", "Automatic", "LinkLayer",
+    "ReleaseItem", "ReleaseRequest", "Released", "Shortfall", "Specific", "Wanted",
+]  # fmt: skip
 
 _POOLS_ACCEPTED = "a tuple of pools' names or prefixes is expected"
 

@@ -24,30 +24,11 @@ from netplug_core.records import Key, Malformed, Record, Revision
 from netplug_core.resources.ippool import IPPool
 
 __all__ = [
-    "AllocationRef",
-    "Candidate",
-    "CollectionReport",
-    "CollectorSettings",
-    "DeleteBlock",
-    "ExpireCooldown",
-    "FailedAction",
-    "FreeCondition",
-    "FreeHandle",
-    "GCAction",
-    "GoneNode",
-    "IdleReason",
-    "Leak",
-    "RecordRef",
-    "RelinquishAffinity",
-    "RelinquishReason",
-    "RepairHandle",
-    "ScanHistory",
-    "ScanResult",
-    "ScanTime",
-    "StoreView",
-    "Undetermined",
-    "WaitingNode",
-]
+    "AllocationRef", "Candidate", "CollectionReport", "CollectorSettings", "DeleteBlock", "ExpireCooldown",
+    "FailedAction", "FreeCondition", "FreeHandle", "GCAction", "GoneNode", "IdleReason", "Leak", "RecordRef",
+    "RelinquishAffinity", "RelinquishReason", "RepairHandle", "ScanHistory", "ScanResult", "ScanTime", "StoreView",
+    "Undetermined", "WaitingNode",
+]  # fmt: skip
 
 V_co = TypeVar("V_co", covariant=True)
 

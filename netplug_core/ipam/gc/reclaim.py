@@ -46,14 +46,9 @@ from netplug_core.records import (
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = [
-    "DELETE_BLOCKS",
-    "EXPIRE_COOLDOWN",
-    "FREE_HANDLES",
-    "RELINQUISH_AFFINITIES",
-    "REPAIR_HANDLES",
-    "ReclaimResult",
+    "DELETE_BLOCKS", "EXPIRE_COOLDOWN", "FREE_HANDLES", "RELINQUISH_AFFINITIES", "REPAIR_HANDLES", "ReclaimResult",
     "Reclaimer",
-]
+]  # fmt: skip
 
 A = TypeVar("A", bound=GCAction)
 

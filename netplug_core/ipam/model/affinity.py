@@ -15,17 +15,9 @@ from netplug_core.addressing import Family, Prefix
 from netplug_core.records import Key, Kind, List, Malformed
 
 __all__ = [
-    "AFFINITY",
-    "Affinity",
-    "AffinityState",
-    "affinities_path",
-    "affinities_query",
-    "affinity_key",
-    "claimed_block",
-    "claiming_owner",
-    "host_owner",
-    "owner_node",
-]
+    "AFFINITY", "Affinity", "AffinityState", "affinities_path", "affinities_query", "affinity_key", "claimed_block",
+    "claiming_owner", "host_owner", "owner_node",
+]  # fmt: skip
 
 
 class AffinityState(enum.Enum):

@@ -19,18 +19,9 @@ from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs
 from netplug_core.records import Get, Key, Kind
 
 __all__ = [
-    "BLOCK",
-    "RESERVED_HANDLE",
-    "Allocation",
-    "Attribute",
-    "Attributes",
-    "Block",
-    "Pairs",
-    "block_key",
-    "block_query",
-    "blocks_path",
-    "cooldown_ends_ns",
-]
+    "BLOCK", "RESERVED_HANDLE", "Allocation", "Attribute", "Attributes", "Block", "Pairs", "block_key", "block_query",
+    "blocks_path", "cooldown_ends_ns",
+]  # fmt: skip
 
 RESERVED_HANDLE = "windows-reserved-ipam-handle"
 """The handle of ordinals that a host reserves for itself; it belongs to no workload."""

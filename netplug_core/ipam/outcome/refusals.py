@@ -18,26 +18,11 @@ from netplug_core.records import TraceEntry
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = [
-    "AddressCooling",
-    "AddressOutside",
-    "AddressShortfall",
-    "AddressTaken",
-    "AddressWrongUse",
-    "BlockLimitReached",
-    "BlockNotEmpty",
-    "BlockUnavailable",
-    "HandleMismatch",
-    "NoPoolQualifies",
-    "NoPoolServes",
-    "PoolRefused",
-    "PoolUnknown",
-    "PoolsExhausted",
-    "SequenceMismatch",
-    "StrictAffinity",
-    "StrictlyExhausted",
-    "UseMissing",
+    "AddressCooling", "AddressOutside", "AddressShortfall", "AddressTaken", "AddressWrongUse", "BlockLimitReached",
+    "BlockNotEmpty", "BlockUnavailable", "HandleMismatch", "NoPoolQualifies", "NoPoolServes", "PoolRefused",
+    "PoolUnknown", "PoolsExhausted", "SequenceMismatch", "StrictAffinity", "StrictlyExhausted", "UseMissing",
     "is_shortfall",
-]
+]  # fmt: skip
 
 # --- which pools ----------------------------------------------------------------------------------------------------
 

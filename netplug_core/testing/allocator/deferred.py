@@ -18,12 +18,8 @@ from netplug_core.testing.allocator.model import AllocationModel
 from netplug_core.testing.allocator.operations import ChangeOwner, Release, ReleaseAddresses
 
 __all__ = [
-    "DeferredOperation",
-    "DeferredOwnerChange",
-    "DeferredRelease",
-    "DeferredReleaseAddresses",
-    "DeferredReleaseItem",
-]
+    "DeferredOperation", "DeferredOwnerChange", "DeferredRelease", "DeferredReleaseAddresses", "DeferredReleaseItem",
+]  # fmt: skip
 
 T = TypeVar("T")
 

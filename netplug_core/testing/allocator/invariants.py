@@ -28,13 +28,9 @@ from netplug_core.testing.allocator.state import ClusterConfiguration, StoredSta
 from netplug_core.testing.assertions import expect, expect_same
 
 __all__ = [
-    "COMMIT_INVARIANTS",
-    "DEFAULT_BLOCK_LIMIT",
-    "SETTLED_STATE_INVARIANTS",
-    "STATE_INVARIANTS",
-    "ObservedCommit",
+    "COMMIT_INVARIANTS", "DEFAULT_BLOCK_LIMIT", "SETTLED_STATE_INVARIANTS", "STATE_INVARIANTS", "ObservedCommit",
     "order_is_a_permutation",
-]
+]  # fmt: skip
 
 DEFAULT_BLOCK_LIMIT = 20
 """Blocks of a family that a node claims where nobody set a limit."""

@@ -42,33 +42,11 @@ from netplug_core.resources.workloadendpoint import (
 )
 
 __all__ = [
-    "ASSIGN_TIMEOUT_S",
-    "NAMESPACE",
-    "RELEASE_TIMEOUT_S",
-    "AdvanceClock",
-    "ApplyResource",
-    "Assign",
-    "ChangeOwner",
-    "ClaimBlocks",
-    "CollectorView",
-    "ConfigureIPAM",
-    "DeletePod",
-    "DeleteResource",
-    "EnsureBlocks",
-    "Operation",
-    "OperationContext",
-    "Release",
-    "ReleaseAddresses",
-    "RelinquishAffinities",
-    "RelinquishBlock",
-    "RelinquishNode",
-    "RelinquishOperation",
-    "RelinquishPool",
-    "RunCollector",
-    "SetReady",
-    "StoreOperation",
-    "endpoint_part",
-]
+    "ASSIGN_TIMEOUT_S", "NAMESPACE", "RELEASE_TIMEOUT_S", "AdvanceClock", "ApplyResource", "Assign", "ChangeOwner",
+    "ClaimBlocks", "CollectorView", "ConfigureIPAM", "DeletePod", "DeleteResource", "EnsureBlocks", "Operation",
+    "OperationContext", "Release", "ReleaseAddresses", "RelinquishAffinities", "RelinquishBlock", "RelinquishNode",
+    "RelinquishOperation", "RelinquishPool", "RunCollector", "SetReady", "StoreOperation", "endpoint_part",
+]  # fmt: skip
 
 ASSIGN_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 10.0

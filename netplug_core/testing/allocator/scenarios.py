@@ -57,14 +57,8 @@ from netplug_core.testing.allocator.strategies import SERVICE_HANDLE, make_pool,
 from netplug_core.testing.allocator.teardown import tear_down
 
 __all__ = [
-    "CONCURRENT_OPERATIONS",
-    "SCENARIOS",
-    "FaultScenario",
-    "MakeHarness",
-    "every_fault",
-    "prepare",
-    "run_with_faults",
-]
+    "CONCURRENT_OPERATIONS", "SCENARIOS", "FaultScenario", "MakeHarness", "every_fault", "prepare", "run_with_faults",
+]  # fmt: skip
 
 MakeHarness = Callable[[], AllocatorHarness]
 """Makes a bench over an empty store."""

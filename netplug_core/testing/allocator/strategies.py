@@ -58,25 +58,10 @@ from netplug_core.testing.allocator.operations import (
 )
 
 __all__ = [
-    "HANDLES",
-    "NODES",
-    "POOLS",
-    "SERVICE_HANDLE",
-    "WORKLOADS",
-    "ConcurrentOperation",
-    "address_corrections",
-    "admin_operations",
-    "assignments",
-    "call_faults",
-    "claims",
-    "clock_advances",
-    "collector_runs",
-    "make_pool",
-    "make_request",
-    "releases",
-    "relinquishments",
-    "simple_assignments",
-]
+    "HANDLES", "NODES", "POOLS", "SERVICE_HANDLE", "WORKLOADS", "ConcurrentOperation", "address_corrections",
+    "admin_operations", "assignments", "call_faults", "claims", "clock_advances", "collector_runs", "make_pool",
+    "make_request", "releases", "relinquishments", "simple_assignments",
+]  # fmt: skip
 
 NODES = ("node-a", "node-b", "node-c")
 WORKLOADS = {"w0": "node-a", "w1": "node-a", "w2": "node-b", "w3": "node-b", "w4": "node-c"}
