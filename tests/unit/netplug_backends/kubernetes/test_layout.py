@@ -149,15 +149,18 @@ def test_an_invalid_spec_is_malformed_and_named(kind: Kind[object], spec: object
     ],
 )
 def test_an_object_of_any_depth_is_decoded_or_malformed(kind: Kind[object], whole: Callable[[object], Json]) -> None:
+    """Which depth is too deep depends on the version of Python."""
     nested: object = []
     refused = 0
-    for _ in range(1100):
+    for depth in range(200_000):
         nested = [nested]
+        if 1100 < depth < 199_999:
+            continue
         with suppress(Malformed):
             KIND_MAPPINGS[kind.name].decode(CrdMode.V1, kind, {"metadata": {"name": "any"}, **whole(nested)})
             continue
         refused += 1
-    assert 0 < refused < 1100
+    assert 0 < refused <= 1100
 
 
 def test_a_key_without_a_valid_prefix_is_malformed() -> None:

@@ -139,11 +139,11 @@ def test_invalid_annotations_are_malformed_and_named(annotations: dict[str, str]
 
 
 def test_an_annotation_of_any_depth_is_decoded_or_malformed() -> None:
-    """At some depth JSON can be decoded and not encoded again."""
+    """At some depth JSON can be decoded and not encoded again; which one depends on the version of Python."""
     refused = 0
-    for depth in range(100, 1100):
+    for depth in (*range(100, 1100), 200_000):
         with suppress(Malformed):
             node_record(NODE, found({"Interfaces": "[" * depth + "]" * depth}))
             continue
         refused += 1
-    assert 0 < refused < 1000
+    assert 0 < refused <= 1000
