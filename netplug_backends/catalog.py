@@ -18,10 +18,7 @@ CATALOG: Mapping[str, Mapping[str, str]] = {
         "sqlite": "netplug_backends.sqlite.hookimpls",
     },
     "ipam": {"netplug-ipam": "netplug_backends.blocks.hookimpls"},
-    "dataplane": {
-        "linux": "netplug_backends.linux.hookimpls",
-        "memory": "netplug_backends.memory.hookimpls",
-    },
+    "dataplane": {"linux": "netplug_backends.linux.hookimpls", "memory": "netplug_backends.memory.hookimpls"},
     "host": {"host": "netplug_backends.host.hookimpls"},
     "orchestrator": {
         "kubernetes": "netplug_backends.kubernetes.hookimpls",

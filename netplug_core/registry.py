@@ -39,11 +39,7 @@ Catalog = Mapping[str, Mapping[str, str]]
 """For each interface (``datastore``, ``ipam``, ``dataplane``, ``orchestrator``, ``host``): a backend's name to the
 module of its hooks."""
 
-_NETCONF_KEYS = {
-    "datastore": "datastore_type",
-    "ipam": "ipam.type",
-    "dataplane": "dataplane_options.type",
-}
+_NETCONF_KEYS = {"datastore": "datastore_type", "ipam": "ipam.type", "dataplane": "dataplane_options.type"}
 _DISTRIBUTION = "netplug"
 
 T = TypeVar("T")

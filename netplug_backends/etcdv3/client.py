@@ -17,13 +17,7 @@ from attrs import frozen
 
 from netplug_backends.etcdv3.endpoints import EtcdEndpoint, MemberSource, RandomBelow
 from netplug_backends.etcdv3.failures import CallFailed, CallFailure
-from netplug_backends.etcdv3.operations import (
-    RangeRead,
-    Txn,
-    TxnResult,
-    WatchBatch,
-    WatchStart,
-)
+from netplug_backends.etcdv3.operations import RangeRead, Txn, TxnResult, WatchBatch, WatchStart
 from netplug_backends.etcdv3.rpc import MemberConnection
 from netplug_backends.etcdv3.tls import Credentials, TlsMaterial
 from netplug_core.clock import Clock, Deadline

@@ -285,10 +285,7 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
         path_length=2,
     ),
     "IPAMConfiguration": _ResourceKindMapping(
-        plural_name="ipamconfigurations",
-        kind_name="IPAMConfiguration",
-        v1_plural="ipamconfigs",
-        v1_kind="IPAMConfig",
+        plural_name="ipamconfigurations", kind_name="IPAMConfiguration", v1_plural="ipamconfigs", v1_kind="IPAMConfig"
     ),
     "IPAMHandle": _IpamKindMapping(
         plural_name="ipamhandles",

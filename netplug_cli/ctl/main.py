@@ -32,11 +32,7 @@ _COMMANDS = {
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
     "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),
     "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
-    "simulate": (
-        "netplug_cli.ctl.commands.simulate",
-        "simulate",
-        "Simulate how pools serve generated nodes and pods.",
-    ),
+    "simulate": ("netplug_cli.ctl.commands.simulate", "simulate", "Simulate how pools serve generated nodes and pods."),
     "uninstall": ("netplug_cli.ctl.commands.install", "uninstall", "Take netplug off a machine."),
     "validate": (
         "netplug_cli.ctl.commands.resources",
@@ -76,9 +72,7 @@ def _addglobal_options(command: click.Command) -> None:
 
 
 @click.group(
-    cls=_LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    params=global_options(is_hidden=False),
+    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=global_options(is_hidden=False)
 )
 def netplugctl() -> None:
     """Work with netplug: its pools, its addresses, and its place on this machine.

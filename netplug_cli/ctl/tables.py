@@ -48,10 +48,7 @@ _HEADERS: dict[str, dict[Width, tuple[str, ...]]] = {
     },
     "Node": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "ORCHESTRATORS", "LABELS")},
     "Profile": {Width.NARROW: ("NAME",), Width.WIDE: ("NAME", "LABELS")},
-    "WorkloadEndpoint": {
-        Width.NARROW: _ENDPOINT_COLUMNS,
-        Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS"),
-    },
+    "WorkloadEndpoint": {Width.NARROW: _ENDPOINT_COLUMNS, Width.WIDE: ("NAME", *_ENDPOINT_COLUMNS, "PROFILES", "NATS")},
     "ClusterInformation": {Width.NARROW: _CLUSTER_COLUMNS, Width.WIDE: _CLUSTER_COLUMNS},
 }
 

@@ -60,11 +60,7 @@ def render_error(error: CNIErrorObject, cni_version: str) -> str:
 
     Source: CNI specification, "Error".
     """
-    members: dict[str, object] = {
-        "cniVersion": cni_version,
-        "code": error.code,
-        "msg": error.message,
-    }
+    members: dict[str, object] = {"cniVersion": cni_version, "code": error.code, "msg": error.message}
     if error.details:
         members["details"] = error.details
     return json.dumps(members, indent=4) + "\n"

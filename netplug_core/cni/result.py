@@ -149,9 +149,7 @@ def _render_families(result: CNIResult, version: CNIVersion) -> _JSON:
             members[key] = _omit_unset(ip=str(first), gateway=_optional_text(first.gateway), routes=routes)
     if not members:
         raise ConfigurationError(
-            "network configuration.cniVersion",
-            version.text,
-            "a result without an address needs 0.3.0 or later",
+            "network configuration.cniVersion", version.text, "a result without an address needs 0.3.0 or later"
         )
     return members
 
@@ -180,21 +178,14 @@ def _render_route(route: CNIRoute, version: CNIVersion) -> _JSON:
     members = _omit_unset(dst=str(route.destination), gw=_optional_text(route.gateway))
     if version.has_extended_fields:
         members |= _omit_unset(
-            mtu=route.mtu,
-            advmss=route.advmss,
-            priority=route.priority,
-            table=route.table,
-            scope=route.scope,
+            mtu=route.mtu, advmss=route.advmss, priority=route.priority, table=route.table, scope=route.scope
         )
     return members
 
 
 def _render_dns(dns: DNS) -> _JSON:
     return _omit_unset(
-        nameservers=list(dns.nameservers),
-        domain=dns.domain,
-        search=list(dns.search),
-        options=list(dns.options),
+        nameservers=list(dns.nameservers), domain=dns.domain, search=list(dns.search), options=list(dns.options)
     )
 
 

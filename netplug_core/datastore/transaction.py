@@ -15,17 +15,7 @@ from attrs import define, frozen
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
-from netplug_core.records import (
-    CommitError,
-    Create,
-    Decision,
-    Get,
-    NeedMore,
-    OutcomeUnknown,
-    Query,
-    Snapshot,
-    Write,
-)
+from netplug_core.records import CommitError, Create, Decision, Get, NeedMore, OutcomeUnknown, Query, Snapshot, Write
 
 if TYPE_CHECKING:
     from netplug_core.datastore.cache import DatastoreCache

@@ -161,11 +161,7 @@ def _affinity_in(mapping: Json) -> Affinity:
     return Affinity(state=_parsed("state", AffinityState, text), unknown_json=_carried(mapping, _AFFINITY_KEYS))
 
 
-_DECODERS: dict[Kind[object], Callable[[Json], object]] = {
-    BLOCK: _block_in,
-    HANDLE: _handle_in,
-    AFFINITY: _affinity_in,
-}
+_DECODERS: dict[Kind[object], Callable[[Json], object]] = {BLOCK: _block_in, HANDLE: _handle_in, AFFINITY: _affinity_in}
 
 
 def _text(mapping: Json, key: str) -> str:

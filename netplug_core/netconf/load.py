@@ -14,16 +14,7 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
-from netplug_core.decoding.codecs import (
-    BOOLEAN,
-    INTEGER,
-    NONEMPTY_STRING,
-    OBJECT,
-    STRING,
-    Codec,
-    Refused,
-    checked,
-)
+from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, OBJECT, STRING, Codec, Refused, checked
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
 from netplug_core.errors import ConfigurationError
@@ -296,9 +287,6 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     Table(cls=ContainerSettings, fields={"allow_ip_forwarding": Field("allow_ip_forwarding", BOOLEAN)}),
     Table(
         cls=FeatureControl,
-        fields={
-            "ip_addrs_no_ipam": Field("ip_addrs_no_ipam", BOOLEAN),
-            "floating_ips": Field("floating_ips", BOOLEAN),
-        },
+        fields={"ip_addrs_no_ipam": Field("ip_addrs_no_ipam", BOOLEAN), "floating_ips": Field("floating_ips", BOOLEAN)},
     ),
 )

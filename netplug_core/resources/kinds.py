@@ -82,10 +82,7 @@ class UnknownKind(ConfigurationError):
 
 KINDS: tuple[ResourceKind, ...] = (
     ResourceKind(
-        kind=IPPOOL,
-        value_type=IPPool,
-        plural="ippools",
-        aliases=("ippool", "ippools", "ipp", "ipps", "pool", "pools"),
+        kind=IPPOOL, value_type=IPPool, plural="ippools", aliases=("ippool", "ippools", "ipp", "ipps", "pool", "pools")
     ),
     ResourceKind(
         kind=IPRESERVATION,

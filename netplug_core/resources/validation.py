@@ -41,10 +41,7 @@ _MAX_SELECTOR_LENGTH = 1024
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SELECT_ALL = "all()"
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
-_LINK_LOCAL = {
-    Family.IPV4: Prefix.parse("169.254.0.0/16"),
-    Family.IPV6: Prefix.parse("fe80::/10"),
-}
+_LINK_LOCAL = {Family.IPV4: Prefix.parse("169.254.0.0/16"), Family.IPV6: Prefix.parse("fe80::/10")}
 
 
 @frozen

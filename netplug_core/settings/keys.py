@@ -158,10 +158,7 @@ def _read_deprecated_api_root(value: object) -> str:
     return cast("str", STRING.decode(value)).partition("/api/")[0]
 
 
-def settings_tables(
-    field_of: Callable[[Setting], Field | None],
-    finish: Finish,
-) -> tuple[Table[object], ...]:
+def settings_tables(field_of: Callable[[Setting], Field | None], finish: Finish) -> tuple[Table[object], ...]:
     """The tables of one source. ``field_of`` is None for a setting that the source does not have."""
     fields = {name: line for name, setting in _SETTINGS.items() if (line := field_of(setting))}
     access = {name: line for name, setting in _KUBERNETES_SETTINGS.items() if (line := field_of(setting))}

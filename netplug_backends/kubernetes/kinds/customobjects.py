@@ -38,18 +38,7 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS, KindMapping, is_de
 from netplug_backends.kubernetes.names import CrdMode, path_segment
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.records import (
-    Create,
-    Delete,
-    Get,
-    Key,
-    Kind,
-    List,
-    Record,
-    Revision,
-    Update,
-    WatchEvent,
-)
+from netplug_core.records import Create, Delete, Get, Key, Kind, List, Record, Revision, Update, WatchEvent
 
 __all__ = ["CustomObjectStore"]
 

@@ -41,19 +41,7 @@ from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION, KUBERNETES_ORCHESTRATOR
 from netplug_core.orchestrator.model import NodeFacts
-from netplug_core.records import (
-    Create,
-    Delete,
-    Get,
-    Key,
-    Kind,
-    List,
-    Malformed,
-    Record,
-    Revision,
-    Update,
-    WatchEvent,
-)
+from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed, Record, Revision, Update, WatchEvent
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.kinds import Resource
 

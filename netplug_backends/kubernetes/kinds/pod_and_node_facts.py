@@ -13,14 +13,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.decoding.codecs import ADDRESS, INTEGER, TEXT, TEXT_MAP, TIME, Codec, Refused, enum_codec
 from netplug_core.decoding.errors import document_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
-from netplug_core.orchestrator.model import (
-    ContainerPort,
-    NamespaceFacts,
-    NodeFacts,
-    PodFacts,
-    PodNetwork,
-    PodPhase,
-)
+from netplug_core.orchestrator.model import ContainerPort, NamespaceFacts, NodeFacts, PodFacts, PodNetwork, PodPhase
 from netplug_core.records import Malformed
 from netplug_core.resources.metadata import Labels
 

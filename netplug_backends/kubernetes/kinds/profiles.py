@@ -37,18 +37,7 @@ from netplug_core.clock import Deadline
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
-from netplug_core.records import (
-    Create,
-    Delete,
-    Get,
-    Kind,
-    List,
-    Malformed,
-    Record,
-    Revision,
-    Update,
-    WatchEvent,
-)
+from netplug_core.records import Create, Delete, Get, Kind, List, Malformed, Record, Revision, Update, WatchEvent
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,

@@ -89,10 +89,7 @@ _NAME_IS_DEFAULT = (("self.metadata.name == 'default'", "there is one, and its n
 def _cidr_of_block() -> Schema:
     """The prefix of an allocator's record; an invalid one would make every list fail."""
     schema = _text("The block's prefix.", maxLength=_MAX_CIDR_LENGTH)
-    schema["x-kubernetes-validations"] = [
-        {"rule": "isCIDR(self)", "message": "a CIDR is expected"},
-        _NO_HOST_BITS,
-    ]
+    schema["x-kubernetes-validations"] = [{"rule": "isCIDR(self)", "message": "a CIDR is expected"}, _NO_HOST_BITS]
     return schema
 
 
@@ -286,12 +283,7 @@ def _deleted(mode: CrdMode) -> Schema:
 def _block(mode: CrdMode) -> Schema:
     attribute = _object(
         "Who holds addresses, by handle.",
-        {
-            "handle_id": _text(),
-            "secondary": _map(_text()),
-            "alternateOwnerAttrs": _map(_text()),
-            "releasedAt": _text(),
-        },
+        {"handle_id": _text(), "secondary": _map(_text()), "alternateOwnerAttrs": _map(_text()), "releasedAt": _text()},
     )
     owner = _text("Who claimed it; none: nobody.", **({} if mode is CrdMode.V1 else {"pattern": _OWNER}))
     members = {

@@ -65,12 +65,7 @@ from netplug_core.records import (
     WatchEvent,
 )
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.workloadendpoint import (
-    IPNAT,
-    EndpointPort,
-    WorkloadEndpoint,
-    WorkloadEndpointSpec,
-)
+from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
@@ -219,10 +214,7 @@ class WorkloadEndpointStore:
     ) -> Exception:
         request, reply = exchange
         error = write_error(
-            self._client,
-            exchange,
-            lambda: self._find_record(key, deadline),
-            conflict_statuses=(CONFLICT, _INVALID),
+            self._client, exchange, lambda: self._find_record(key, deadline), conflict_statuses=(CONFLICT, _INVALID)
         )
         # The server reports another uid as an invalid object. If the uid is as expected, something else is invalid.
         current = error.current if isinstance(error, ConditionFailed) else None

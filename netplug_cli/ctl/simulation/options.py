@@ -44,8 +44,7 @@ def parse_pool(text: str) -> IPPool:
         raise click.BadParameter(f"{block_size!r} is not a block size; expected a number, as in 10.0.0.0/16/26")
     length = int(block_size) if block_size else prefix.family.default_block_length
     made = IPPool(
-        metadata=Metadata(name=prefix_to_name(prefix).strip("-")),
-        spec=IPPoolSpec(prefix=prefix, block_length=length),
+        metadata=Metadata(name=prefix_to_name(prefix).strip("-")), spec=IPPoolSpec(prefix=prefix, block_length=length)
     )
     try:
         validate_resource(made)

@@ -38,10 +38,7 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
             )
         world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
     released = release(
-        world,
-        ReleaseRequest(handle=call.workload.handle),
-        endpoint_delete(call.workload),
-        lock=netconf.ipam_lock_file,
+        world, ReleaseRequest(handle=call.workload.handle), endpoint_delete(call.workload), lock=netconf.ipam_lock_file
     )
     addresses = ",".join(str(address) for address in released.addresses)
     world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)

@@ -57,8 +57,7 @@ def claim(store: Datastore, claimant: str, wanted: Prefix, *, pace: Pace) -> Cla
 
 def _claim(store: Datastore, claimant: str, blocks: tuple[Prefix, ...], pace: Pace) -> ClaimResult:
     decision = Transaction(store, pace).run(
-        claim_queries(claimant, blocks),
-        lambda snapshot: decide_claim(snapshot, claimant, blocks, pace.clock.now_ns()),
+        claim_queries(claimant, blocks), lambda snapshot: decide_claim(snapshot, claimant, blocks, pace.clock.now_ns())
     )
     return cast("ClaimResult", decision.result)
 

@@ -44,9 +44,7 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
         return Decision((), Released(addresses=()))
     cooling = Cooldown.of(snapshot, now_ns)
     configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
-    conditions: list[Write] = [
-        Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
-    ]
+    conditions: list[Write] = [Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT)]
     writes: list[Write] = []
     left, released, is_short = handle.value, list[Address](), False
     for prefix, count in handle.value.blocks:
