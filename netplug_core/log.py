@@ -25,4 +25,3 @@ class Log(Protocol):
 
     def __call__(self, level: Level, message: str, /, **fields: object) -> None:
         """Write one line."""
-        ...

@@ -25,7 +25,6 @@ class Host(Protocol):
 
     def host_name(self) -> str:
         """The machine's own name."""
-        ...
 
     def find_text(self, path: str) -> str | None:
         """The content of a small file; None if it does not exist.
@@ -33,7 +32,6 @@ class Host(Protocol):
         Raises:
             OSError: it exists and cannot be read.
         """
-        ...
 
     def lock(self, path: str) -> AbstractContextManager[None]:
         """Hold the lock file at a path until the context ends; wait for other holders.
@@ -41,11 +39,9 @@ class Host(Protocol):
         Raises:
             OSError: it cannot be locked (no right, no directory).
         """
-        ...
 
     def new_uid(self) -> str:
         """A fresh random UUID."""
-        ...
 
 
 @frozen(kw_only=True)
