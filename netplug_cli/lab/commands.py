@@ -102,7 +102,7 @@ def lab_up(
 @_DIR_OPTION
 @click.pass_context
 def lab_status(context: click.Context, *, name: str, path: str | None) -> int:
-    """Show the pods, who reaches whom, and the addresses held; exit status 1 if somebody cannot be reached."""
+    """Show the pods, who reaches whom, and the addresses held; exit status 1 if a pod cannot be reached."""
     world, folder = _make_world(context), _folder(name, path)
     clock, progress = world.session.clock, world.progress
     with lock_folder(folder, LockMode.SHARED, clock=clock, report=progress.warn) as locked:

@@ -88,7 +88,7 @@ class _Server:
 
 @frozen(kw_only=True)
 class _Store:
-    """Where the lab's data is; which members there are tells the kinds apart."""
+    """Where the lab's data is. Each kind of store has its own members."""
 
     kind: StoreKind
     variables: tuple[tuple[str, str], ...] | None = None

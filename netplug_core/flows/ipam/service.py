@@ -94,10 +94,10 @@ class BlockIPAM:
                 return Decision((), part)
             return decision.with_writes(after=part)
 
-        presumed = () if handle is None else (handle, *endpoint.queries)
+        assumed_absent = () if handle is None else (handle, *endpoint.queries)
         wanted = (*queries(request), *endpoint.queries)
         try:
-            return _result_of(self._transactor(deadline, presumed, record).run(wanted, decided))
+            return _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
             if request.handle is not None and record.may_have_written_handle and record.handle_existed is not True:
                 self._release_after_failure(ReleaseRequest(handle=request.handle), endpoint, record, error)

@@ -1,7 +1,8 @@
-"""The allocator's machine: nodes, people and a collector over one store that suffers every mishap, and what must hold.
+"""The conformance machine of allocators: nodes, users and a collector over one store with faults.
 
-``machine`` has the rule-based machine that a test module runs, and ``bench`` the same world without chance, to act in
-step by step. What can be done is a value (``acts``; ``draws`` has strategies for them), and so is what goes wrong on
-the way (``line``). After every commit the stored state (``stored``) is judged by ``laws``, after every act by a
-``ledger`` of who must hold what and by an ``oracle`` that says how many addresses a request must get.
+``machine`` has the state machine that a test module runs. ``harness`` has the same cluster without Hypothesis, for
+tests that take one step after the other. An operation is a value (``operations``; ``strategies`` draws them), and so
+is a fault of a store call (``client``). After every commit ``invariants`` and ``history`` check the stored state
+(``state``). After every operation ``call_invariants`` checks the answer, ``model`` checks who holds which address, and
+``oracle`` says how many addresses a request must get.
 """

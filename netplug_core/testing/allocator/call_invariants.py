@@ -1,6 +1,6 @@
-"""What holds of one whole call: what it answered against what was stored before and after it.
+"""The invariants of one whole call: its answer, compared with what was stored before and after it.
 
-Laws of calls that nothing disturbed are exact; of the others the ledger says what is certain.
+Those of calls without faults are exact. What is certain after a call with faults is checked by ``model``.
 """
 
 from __future__ import annotations
@@ -39,24 +39,25 @@ T = TypeVar("T")
 
 COMPENSATION_TIMEOUT_S = 30.0
 MAX_READS = 6
-"""Reads of one undisturbed assignment: rules, own blocks, probes, a page of all blocks, rivals' claims, one block."""
+"""The most reads of an assignment without faults: configuration, own blocks, probes, a page of all blocks, affinities
+of others, one block."""
 
 
 @frozen
 class ProcessDiedAnswer:
-    """The process did not live to see the end."""
+    """The answer of a call whose process died."""
 
 
 Answer = object
-"""What a call returned, the error that it raised, or ``Died``."""
+"""What a call returned, the error that it raised, or ``ProcessDiedAnswer``."""
 
 
 @frozen(kw_only=True, eq=False)
 class ObservedCall:
-    """An act from beginning to end.
+    """One operation, from its start to its end.
 
-    ``writes`` has the number of writes of each call to the store, 0 for a read. ``may_remember`` is whether the process
-    has done something before.
+    ``writes`` has the number of writes of each call to the store, 0 for a read. ``may_use_cache`` is whether the
+    process has run an operation before, so that it may have cached records.
     """
 
     operation: StoreOperation | RunCollector
@@ -75,9 +76,9 @@ class ObservedCall:
 
     @property
     def is_certainly_refused(self) -> bool:
-        """Whether it is an assignment that ended with an error and holds, for certain, nothing more than before.
+        """Whether it is an assignment that failed, and its handle certainly holds no more than before.
 
-        It is not certain where what it wrote could not be taken back, or may not be: who held addresses keeps them.
+        It is not certain where compensation failed, or is not allowed because the handle held addresses before.
         """
         if not isinstance(self.operation, Assign) or not isinstance(self.answer, NetplugError):
             return False
@@ -87,7 +88,7 @@ class ObservedCall:
 
     @property
     def has_no_effect(self) -> bool:
-        """Whether the same is stored before and after it."""
+        """Whether the stored records are the same before and after the call."""
         old, new = self.before, self.after
         return (old.blocks, old.affinities, old.handles, old.endpoints) == (
             new.blocks,
@@ -101,7 +102,7 @@ class ObservedCall:
 
 
 def call_ends_in_time(call: ObservedCall) -> None:
-    """V16: whatever happens, a call ends by its deadline; taking back what it wrote has time of its own."""
+    """V16: every call ends by its deadline; compensation has a timeout of its own."""
     taken_s = (call.ended_ns - call.started_ns) / 1e9
     expect(
         taken_s <= ASSIGN_TIMEOUT_S + COMPENSATION_TIMEOUT_S + PAST_DEADLINE_S,
@@ -110,7 +111,7 @@ def call_ends_in_time(call: ObservedCall) -> None:
 
 
 def refused_request_holds_nothing_more(call: ObservedCall) -> None:
-    """V1: an assignment that ends with an error, other than by dying, holds nothing more than before."""
+    """V1: after an assignment that fails, unless its process died, the handle holds no more than before."""
     if isinstance(call.operation, Assign) and call.is_certainly_refused:
         handle = call.operation.request.handle
         more = call.after.held_by(handle) - call.before.held_by(handle)
@@ -120,7 +121,7 @@ def refused_request_holds_nothing_more(call: ObservedCall) -> None:
 CALL_INVARIANTS = (call_ends_in_time, refused_request_holds_nothing_more)
 
 
-# --- a call that nothing disturbed ------------------------------------------------------------------------------------
+# --- a call without faults --------------------------------------------------------------------------------------------
 
 
 def locked_datastore_is_not_written(call: ObservedCall) -> None:
@@ -137,7 +138,7 @@ def locked_datastore_is_not_written(call: ObservedCall) -> None:
 
 
 def round_trips_are_bounded(call: ObservedCall) -> None:
-    """V16: an undisturbed call takes a few reads and one commit; who remembers things past may have to begin again."""
+    """V16: a call without faults takes a few reads and one commit; twice as many if its cache was out of date."""
     most_reads = {Assign: MAX_READS, EnsureBlocks: MAX_READS, Release: 2}.get(type(call.operation))
     if most_reads is not None:
         attempts = 1 + call.may_use_cache
@@ -147,7 +148,7 @@ def round_trips_are_bounded(call: ObservedCall) -> None:
 
 
 def request_gets_what_is_available(call: ObservedCall) -> None:
-    """V13: less than was asked is given only where there is no more to be had, and more never."""
+    """V13: a request gets fewer addresses than it asks for only if no more can be assigned, and never more."""
     if not isinstance(call.operation, Assign) or call.before.configuration.is_locked:
         return
     request, answer = call.operation.request, call.answer
@@ -161,12 +162,15 @@ def request_gets_what_is_available(call: ObservedCall) -> None:
         got = sum(assigned.address.family is wanted.family for assigned in assignment.addresses)
         expect(share.allows(got), f"V13: {request} got {got} {wanted.family} addresses; expected: {share}")
         is_short = got < share.total
-        told = any(getattr(refusal, "family", wanted.family) is wanted.family for refusal in assignment.shortfalls)
-        expect(told or not is_short, f"V13: {request} got {got} {wanted.family} addresses and was told of no shortfall")
+        is_reported = any(
+            getattr(refusal, "family", wanted.family) is wanted.family for refusal in assignment.shortfalls
+        )
+        message = f"V13: {request} got {got} {wanted.family} addresses, and no shortfall was reported"
+        expect(is_reported or not is_short, message)
 
 
 def request_states_the_total(call: ObservedCall) -> None:
-    """V15: a request states what its handle shall hold in all, so asking again adds nothing; its maximum is kept."""
+    """V15: a request states the total of its handle, so that a repeated one adds nothing, and its maximum is kept."""
     if not isinstance(call.operation, Assign) or not isinstance(call.answer, Assignment):
         return
     request = call.operation.request
@@ -185,15 +189,15 @@ def _held(state: StoredState, handle: str, family: Family) -> frozenset[Address]
 
 
 def release_frees_what_the_handle_held(call: ObservedCall) -> None:
-    """V12: a release frees what the handle holds under the number that it names, and nothing else."""
+    """V12: a release frees the addresses of its handle, those of one sequence number if it names one, and no others."""
     if not isinstance(call.operation, Release) or not isinstance(call.answer, Released):
         return
     handle, sequence = call.operation.request.handle, call.operation.request.sequence
     held = call.before.held_by(handle)
-    going = {address for address in held if sequence in (None, call.before.held[address].sequence)}
-    expect_same(set(call.answer.addresses), going, f"V12: what {call.operation} freed")
+    expected = {address for address in held if sequence in (None, call.before.held[address].sequence)}
+    expect_same(set(call.answer.addresses), expected, f"V12: what {call.operation} freed")
     expect_same(
-        set(call.before.held) - set(call.after.held), going, f"V12: what is not held any more after {call.operation}"
+        set(call.before.held) - set(call.after.held), expected, f"V12: what is not held any more after {call.operation}"
     )
     if sequence is None:
         expect(handle not in call.after.handles, f"V5: the handle {handle} is still there")
@@ -201,7 +205,7 @@ def release_frees_what_the_handle_held(call: ObservedCall) -> None:
 
 
 def release_items_free_what_they_describe(call: ObservedCall) -> None:
-    """V12: one item that does not describe its address keeps its whole block as it is; the rest is freed."""
+    """V12: a block with an item that does not match its address is unchanged; the items of other blocks are freed."""
     if not isinstance(call.operation, ReleaseAddresses) or not isinstance(call.answer, AddressesReleased):
         return
     by_block: dict[Prefix | None, list[ReleaseItem]] = {}
@@ -211,20 +215,22 @@ def release_items_free_what_they_describe(call: ObservedCall) -> None:
     released: set[Address] = set()
     free: set[Address] = set()
     for prefix, items in by_block.items():
-        if all(_describes(item, call.before) for item in items):
+        if all(_matches(item, call.before) for item in items):
             released.update(item.address for item in items if _find_allocation(call.before, item.address))
             free.update(item.address for item in items if not _find_allocation(call.before, item.address))
         elif prefix is not None:
             expect_same(
-                call.after.blocks.get(prefix), call.before.blocks[prefix], f"V12: {prefix}, of which was refused"
+                call.after.blocks.get(prefix),
+                call.before.blocks[prefix],
+                f"V12: {prefix}, an item of which was refused",
             )
     expect_same(set(call.answer.released), released, f"V12: what {call.operation} freed")
     expect_same(set(call.answer.free_already), free, f"V12: what {call.operation} found free")
-    refused = any(not _describes(item, call.before) for item in call.operation.items)
-    expect_same(bool(call.answer.refused), refused, f"V12: whether {call.operation} was refused something")
+    refused = any(not _matches(item, call.before) for item in call.operation.items)
+    expect_same(bool(call.answer.refused), refused, f"V12: whether an item of {call.operation} was refused")
 
 
-def _describes(item: ReleaseItem, state: StoredState) -> bool:
+def _matches(item: ReleaseItem, state: StoredState) -> bool:
     held = _find_allocation(state, item.address)
     if held is None:
         return True
@@ -232,33 +238,36 @@ def _describes(item: ReleaseItem, state: StoredState) -> bool:
 
 
 def _find_allocation(state: StoredState, address: Address) -> Allocation | None:
-    """Who has an address, be it only the host that keeps it back."""
+    """The allocation of an address, host-reserved ones included; None if it is free or cools down."""
     block = state.find_block(address)
     held = block.find(address) if block else None
     return None if held is None or held.is_cooling else held
 
 
 def affinities_match_the_answer(call: ObservedCall) -> None:
-    """V7: who is told that a block is theirs owns it; who gave one up has no claim on it."""
-    act, answer = call.operation, call.answer
-    if isinstance(act, ClaimBlocks) and isinstance(answer, ClaimResult):
+    """V7: a block that was reported as claimed is the claimant's; an affinity reported as relinquished is gone."""
+    operation, answer = call.operation, call.answer
+    if isinstance(operation, ClaimBlocks) and isinstance(answer, ClaimResult):
         for prefix in answer.claimed:
-            expect_same(call.after.blocks[prefix].owner, act.claimant, f"V7: the owner of {prefix}")
+            expect_same(call.after.blocks[prefix].owner, operation.claimant, f"V7: the owner of {prefix}")
         for prefix in answer.failed:
-            expect(call.after.blocks[prefix].owner not in ("", act.claimant), f"V7: {prefix} could be claimed")
-    if isinstance(act, EnsureBlocks) and isinstance(answer, EnsuredBlocks):
+            expect(call.after.blocks[prefix].owner not in ("", operation.claimant), f"V7: {prefix} could be claimed")
+    if isinstance(operation, EnsureBlocks) and isinstance(answer, EnsuredBlocks):
         for prefix in answer.blocks:
-            expect_same(call.after.blocks[prefix].owner, act.request.claimant, f"V7: the owner of {prefix}")
+            expect_same(call.after.blocks[prefix].owner, operation.request.claimant, f"V7: the owner of {prefix}")
     if isinstance(answer, RelinquishResult):
         expect(
-            not set(answer.relinquished) & call.after.affinities.keys(), f"V7: {act} left claims that it says are gone"
+            not set(answer.relinquished) & call.after.affinities.keys(),
+            f"V7: {operation} left affinities that it reports as relinquished",
         )
         kept = {(refusal.owner, refusal.block) for refusal in answer.refused}
         left = {(claiming_owner(key), claimed_block(key)) for key in call.after.affinities}
-        expect(kept <= left, f"V7: {act} says that claims are kept which are gone")
-    if isinstance(act, RelinquishNode) and act.emptiness is Emptiness.NOT_REQUIRED:
+        expect(kept <= left, f"V7: {operation} reports affinities as kept that do not exist")
+    if isinstance(operation, RelinquishNode) and operation.emptiness is Emptiness.NOT_REQUIRED:
         expect_same(
-            call.after.claimed_blocks(host_owner(act.node)), frozenset[Prefix](), f"V7: what {act.node} still claims"
+            call.after.claimed_blocks(host_owner(operation.node)),
+            frozenset[Prefix](),
+            f"V7: the blocks that {operation.node} still has affinities to",
         )
 
 

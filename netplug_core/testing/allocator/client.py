@@ -1,8 +1,8 @@
-"""The way of one client to the store: what happens on it, by script, and who watches.
+"""The store as one client sees it: a wrapper with scripted faults and an observer.
 
-Calls are counted from 1, reads and commits alike, so that a test can let something happen at each of them: the request
-or the reply gets lost, the process dies, somebody else comes first, time passes. Whoever watches sees the stored
-state before and after every commit, whatever became of it.
+Calls are counted from 1, reads and commits alike, so that a test can place a fault at each of them: the request or the
+reply is lost, the process dies, another client writes first, time passes. The observer is called before and after every
+commit, also after one that failed.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ CALL_DURATION_S = 0.001
 """How long each call to the store takes."""
 
 PAST_DEADLINE_S = 200.0
-"""How late something is that is too late: no deadline of an operation is that far away."""
+"""The delay of a late request or reply. It is longer than every deadline."""
 
 
 class FaultKind(enum.Enum):
-    """What happens to a call."""
+    """The kinds of faults of a store call."""
 
     LOST_RACE = "another writer wins"
     LOST_REQUEST = "the request is lost"
     LOST_REPLY = "the reply is lost"
     PROCESS_DEATH = "the process dies"
-    LATE_REQUEST = "it is sent after every deadline"
-    LATE_REPLY = "its reply comes after every deadline"
-    CONCURRENT_OPERATION = "somebody else does something first"
+    LATE_REQUEST = "the request is sent after every deadline"
+    LATE_REPLY = "the reply comes after every deadline"
+    CONCURRENT_OPERATION = "another client writes first"
 
 
 @frozen
 class CallFault:
-    """What happens to the call ``at`` (from 1) that a client makes.
+    """A fault of one call of a client; ``call_number`` counts from 1.
 
-    ``position`` says how many writes of a commit are applied before it happens: all or none in an atomic store (odd or
-    even), that many in an ordered one, modulo what there is. A ``RIVAL`` does ``act``.
+    ``position`` says how many writes of a commit are applied before the fault. In an atomic store an odd number means
+    all and an even number none; in an ordered store it is that many, modulo the number of writes. ``operation`` is what
+    ``CONCURRENT_OPERATION`` runs.
     """
 
     kind: FaultKind
@@ -62,7 +63,7 @@ class CallFault:
     operation: Callable[[], object] | None = field(default=None, eq=False)
 
     def commit_fault(self, count: int, atomicity: Atomicity) -> Fault:
-        """What it is to a commit of so many writes."""
+        """The fault of a commit with ``count`` writes."""
         is_atomic = atomicity is Atomicity.ATOMIC
         applied = count * (self.position % 2) if is_atomic else self.position % (count + 1)
         before = 0 if is_atomic else self.position % count
@@ -78,18 +79,18 @@ class CallFault:
             case FaultKind.LATE_REQUEST | FaultKind.CONCURRENT_OPERATION:
                 raise InvariantBroken(f"{self.kind} changes nothing about a commit")
             case _:
-                assert_never(self.sort)
+                assert_never(self.kind)
 
 
 class CommitObserver(Protocol):
-    """Who is told of commits."""
+    """What is called around each commit of a client."""
 
     def before_commit(self, client: StoreClient) -> None:
         """A commit is about to arrive."""
         ...
 
     def after_commit(self, client: StoreClient) -> None:
-        """It has, or it has not: the store says what became of it."""
+        """A commit has returned or failed; read the store to see which."""
         ...
 
 
@@ -97,9 +98,9 @@ class CommitObserver(Protocol):
 class StoreClient:
     """A datastore as one client sees it.
 
-    ``writes`` has, for each call since the last ``arm``, how many writes it brought; 0 for a read. ``kinds`` are those
-    that were read since then, and ``reading_since`` is when the client began to read what its last commit rests on.
-    ``has_half_done`` is whether a commit was refused since then of which a part was applied.
+    ``writes`` has the number of writes of each call since the last ``reset``, 0 for a read. ``kinds`` are the kinds
+    that were read since then. ``read_started_s`` is when the first read before the last commit began.
+    ``has_partial_commit`` is whether a commit since then failed after some of its writes were applied.
     """
 
     inner: Datastore
@@ -113,8 +114,8 @@ class StoreClient:
     _is_reading: bool = False
 
     def reset(self, *faults: CallFault) -> None:
-        """Begin to count anew, with this ahead."""
-        self.faults = {mishap.call_number: mishap for mishap in faults}
+        """Count from 1 again, with these faults."""
+        self.faults = {fault.call_number: fault for fault in faults}
         self.writes.clear()
         self.kinds.clear()
         self.has_partial_commit = False
@@ -133,20 +134,20 @@ class StoreClient:
 
     @property
     def description(self) -> DatastoreDescription:
-        """What the store says of itself."""
+        """The store's description."""
         return self.inner.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries, unless something happens first.
+        """Answer all queries, unless the script has a fault for this call.
 
         Raises:
             ProcessDied: the script says so.
         """
-        mishap = self._next_call(0)
+        fault = self._next_call(0)
         self.kinds.update(query.kind for query in queries)
         if not self._is_reading:
             self._begin_reading()
-        match mishap.kind if mishap else None:
+        match fault.kind if fault else None:
             case FaultKind.PROCESS_DEATH:
                 raise ProcessDied
             case FaultKind.LOST_REQUEST | FaultKind.LOST_REPLY:
@@ -158,21 +159,21 @@ class StoreClient:
                 return self.inner.read(queries, deadline=deadline)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """Apply conditional writes, or suffer what the script has for this call.
+        """Apply conditional writes, or fail as the script says.
 
         Raises:
             ProcessDied: the script says so.
         """
-        mishap = self._next_call(len(writes))
+        fault = self._next_call(len(writes))
         self._is_reading = False
         self.observer.before_commit(self)
         try:
-            if mishap is None or mishap.kind in (FaultKind.LATE_REQUEST, FaultKind.CONCURRENT_OPERATION):
+            if fault is None or fault.kind in (FaultKind.LATE_REQUEST, FaultKind.CONCURRENT_OPERATION):
                 return self.inner.commit(writes, deadline=deadline)
-            fault = mishap.commit_fault(len(writes), self.description.atomicity)
-            return FaultyDatastore(self.inner, {1: fault}).commit(writes, deadline=deadline)
+            of_commit = fault.commit_fault(len(writes), self.description.atomicity)
+            return FaultyDatastore(self.inner, {1: of_commit}).commit(writes, deadline=deadline)
         except OutcomeUnknown:
-            if mishap is not None and mishap.kind is FaultKind.LATE_REPLY:
+            if fault is not None and fault.kind is FaultKind.LATE_REPLY:
                 self.clock.sleep(PAST_DEADLINE_S)
             raise
         except CommitError as error:
@@ -182,18 +183,18 @@ class StoreClient:
             self.observer.after_commit(self)
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        """Changes after the revisions given; never disturbed."""
+        """Changes after the given revisions; without faults."""
         return self.inner.watch(start, deadline=deadline)
 
     def _next_call(self, count: int) -> CallFault | None:
         self.writes.append(count)
         self.clock.sleep(CALL_DURATION_S)
-        mishap = self.faults.get(len(self.writes))
-        if mishap is not None and mishap.kind is FaultKind.LATE_REQUEST:
+        fault = self.faults.get(len(self.writes))
+        if fault is not None and fault.kind is FaultKind.LATE_REQUEST:
             self.clock.sleep(PAST_DEADLINE_S)
-        if mishap is not None and mishap.kind is FaultKind.CONCURRENT_OPERATION and mishap.operation is not None:
-            mishap.operation()
-        return mishap
+        if fault is not None and fault.kind is FaultKind.CONCURRENT_OPERATION and fault.operation is not None:
+            fault.operation()
+        return fault
 
     def _begin_reading(self) -> None:
         self._is_reading = True

@@ -1,7 +1,7 @@
-"""Acts that depend on who holds what: drawn as numbers, and made into acts when their time comes.
+"""Operations that depend on which addresses are held: drawn as indexes, resolved just before they run.
 
-A number picks one of what there is then, so a recipe means something in every state, and Hypothesis can draw and
-shrink it without knowing the state.
+An index chooses one of the handles or addresses that are held at that time. So a deferred operation is valid in every
+state, and Hypothesis draws and shrinks it without the state.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = [
 T = TypeVar("T")
 
 _UNUSED_SEQUENCE = 1
-"""A number that no block has ever had."""
+"""A sequence number that no block has ever had."""
 
 
 @frozen(kw_only=True)
 class DeferredRelease:
-    """Somebody who holds something gives it back, now and then by a number, which may be a stale one."""
+    """A release of a handle that holds addresses, sometimes with a sequence number, which may be out of date."""
 
     index: int
     sequence_index: int = 0
 
     def resolve(self, model: AllocationModel, fallback: str) -> Release:
-        """The release, of ``fallback`` if nobody holds anything."""
+        """The release; of the handle ``fallback`` where no handle holds an address."""
         handles = sorted({holder.handle for holder in model.held.values() if holder.handle is not None})
         handle = _chosen([*handles, fallback], self.index)
         numbers = sorted({model.sequence_numbers[address] for address in model.held_by(handle)})
@@ -45,7 +45,7 @@ class DeferredRelease:
 
 @frozen(kw_only=True)
 class DeferredReleaseItem:
-    """An address, mostly one that is held, described rightly, wrongly or not at all."""
+    """An address, in most cases a held one, with a right, a wrong or no handle and sequence number."""
 
     index: int
     address: Address
@@ -53,21 +53,21 @@ class DeferredReleaseItem:
     sequence_index: int = 0
 
     def resolve(self, model: AllocationModel) -> ReleaseItem:
-        """The item."""
+        """The release item."""
         held = sorted(model.held)
         address = _chosen([*held, self.address], self.index)
         holder, number = model.held.get(address), model.sequence_numbers.get(address, _UNUSED_SEQUENCE)
         right = holder.handle if holder else None
         return ReleaseItem(
             address=address,
-            handle=_chosen([None, right, right, "somebody"], self.handle_index),
+            handle=_chosen([None, right, right, "other"], self.handle_index),
             sequence=_chosen([None, number, number, number + 1], self.sequence_index),
         )
 
 
 @frozen(kw_only=True)
 class DeferredReleaseAddresses:
-    """Addresses that are freed one by one."""
+    """A release of addresses one by one."""
 
     items: tuple[DeferredReleaseItem, ...]
 
@@ -79,7 +79,7 @@ class DeferredReleaseAddresses:
 
 @frozen(kw_only=True)
 class DeferredOwnerChange:
-    """A new owner for an address, of the right handle or of a wrong one."""
+    """A change of an address's owner, with the right handle or a wrong one."""
 
     index: int
     address: Address
@@ -87,18 +87,18 @@ class DeferredOwnerChange:
     mark: str = ""
 
     def resolve(self, model: AllocationModel, fallback: str) -> ChangeOwner:
-        """The change; the new owner is the old one with a mark."""
+        """The change; the new owner has the old attributes and a mark."""
         address = _chosen([*sorted(model.held), self.address], self.index)
         holder = model.held.get(address)
         right = (holder.handle if holder else None) or fallback
         owner = {**dict(holder.owner if holder else ()), "mark": self.mark}
-        handle = _chosen([right, right, "somebody"], self.handle_index)
+        handle = _chosen([right, right, "other"], self.handle_index)
         change = OwnerChange(address=address, handle=handle, owner=tuple(sorted(owner.items())))
         return ChangeOwner(change=change)
 
 
 DeferredOperation: TypeAlias = DeferredRelease | DeferredReleaseAddresses | DeferredOwnerChange
-"""An act once it is known who holds what."""
+"""An operation that the model resolves."""
 
 
 def _chosen(options: Sequence[T], index: int) -> T:

@@ -1,7 +1,7 @@
-"""A cluster over one store, in which acts are done one after the other, each of them judged.
+"""A cluster over one store, in which operations run one after the other and each is checked against the invariants.
 
-The machine and the exhaustive tests stand on it. A call may suffer mishaps; afterwards the ledger is told what was
-answered. ``ending`` takes everything down again.
+The machine and the exhaustive fault tests use it. Faults may be placed in a call. After the call its answer is
+recorded in the model. ``teardown`` removes everything again.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ from netplug_core.testing.faults import ProcessDied
 __all__ = ["GRACE_PERIOD_S", "AllocatorHarness", "OpenIPAM"]
 
 GRACE_PERIOD_S = 60.0
-"""How patient the collector is here."""
+"""The collector's grace period in these tests."""
 
 MAX_CACHE_AGE_S = 0.5
-"""How old what a client of an ordered store remembers may be."""
+"""The highest age of records that a client of an ordered store may use from its cache."""
 
 OpenIPAM: TypeAlias = Callable[[Datastore, Clock], IPAM]
-"""Makes the IPAM of one process over its way to the store."""
+"""Makes the IPAM of one process over its store client."""
 
 
 @define(eq=False, kw_only=True)
 class AllocatorHarness:
-    """A store, the processes that use it, what they were promised, and what must hold.
+    """A store, the processes that use it, the model of what they were assigned, and the checks.
 
-    ``is_calm`` is whether nothing has happened yet that an ordered store leaves for a later call, or the collector, to
-    heal.
+    ``is_settled`` is whether nothing has happened yet that leaves records to repair for a later call or the collector,
+    as a failed commit on an ordered store does.
     """
 
     store: Datastore
@@ -95,71 +95,71 @@ class AllocatorHarness:
         return self.store.description.atomicity is Atomicity.ATOMIC
 
     def read_state(self) -> StoredState:
-        """Everything that is stored: as after the last commit, because only processes of the bench write."""
+        """Everything that is stored. It is read once per commit, because only processes of the harness write."""
         if self._latest_state is None:
             self._latest_state = read_state(self.store, Deadline.after(self.clock, ASSIGN_TIMEOUT_S))
         return self._latest_state
 
     def reread_state(self) -> StoredState:
-        """The same, read anew: something may have been written."""
+        """Read the stored state again, after a commit."""
         self._latest_state = None
         return self.read_state()
 
     def run(self, operation: Operation, *faults: CallFault) -> Answer:
-        """Do something, with these mishaps on the way, and judge what became of it; what was answered."""
+        """Run an operation with these faults and check the outcome; its answer."""
         if isinstance(operation, AdvanceClock):
             self.clock.sleep(operation.seconds)
             return None
         return self.call(operation, *faults).answer
 
     def call(self, operation: StoreOperation | RunCollector, *faults: CallFault) -> ObservedCall:
-        """The same, with all that can be said of it."""
+        """Run an operation as ``run`` does; all that was observed of it."""
         if faults or self._nesting:
             self.is_settled = self.is_settled and self.is_atomic
         before, since_ns = self.read_state(), self.clock.now_ns()
         self.record_configuration(before.configuration)
-        concern = self.model.begin_call(operation)
+        scope = self.model.begin_call(operation)
         process = self._process_for(operation)
-        may_remember = process.begin(operation, faults)
+        may_use_cache = process.begin(operation, faults)
         self._nesting += 1
         answer = self._perform(operation, process)
         self._nesting -= 1
-        # Without a mishap too: what a resident process remembers may be a moment old.
+        # Also without a fault: the cache of a resident process may be out of date.
         self.is_settled = self.is_settled and not process.client.has_partial_commit
         call = ObservedCall(
             operation=operation, before=before, after=self.read_state(), answer=answer,
             writes=tuple(process.client.writes), started_ns=since_ns, ended_ns=self.clock.now_ns(),
-            may_use_cache=may_remember,
+            may_use_cache=may_use_cache,
         )  # fmt: skip
-        self.model.end_call(call, concern)
-        # Where nothing is conditioned on the rules, a process goes by what it remembers of them for a moment.
-        is_informed = self.is_atomic or not may_remember or CLUSTER_INFORMATION in process.client.kinds
-        self._check_call(call, is_exact=is_informed and not faults)
+        self.model.end_call(call, scope)
+        # An ordered store checks no conditions, so a process may use a cached configuration for a short time.
+        is_current = self.is_atomic or not may_use_cache or CLUSTER_INFORMATION in process.client.kinds
+        self._check_call(call, is_exact=is_current and not faults)
         return call
 
     def check_idempotent(self, call: ObservedCall) -> None:
-        """V15: done once more, an act answers the same (a release: that nothing was held) and changes nothing."""
+        """V15: a repeated operation has the same answer (a repeated release: no addresses) and changes nothing."""
         again = self.call(call.operation)
         expected = Released(addresses=()) if isinstance(call.operation, Release) else call.answer
-        expect_same(again.answer, expected, f"V15: the answer to {call.operation}, done once more")
+        expect_same(again.answer, expected, f"V15: the answer to {call.operation}, repeated")
         if self.is_atomic or not again.may_use_cache:
-            expect(again.has_no_effect, f"V15: {call.operation}, done once more, changed something")
+            expect(again.has_no_effect, f"V15: {call.operation}, repeated, changed something")
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
     def _process_for(self, operation: StoreOperation | RunCollector) -> _ClientProcess:
-        """Who does it: a node's resident process, unless that is busy, or somebody who came for this."""
-        home = ""
+        """The process that runs an operation: the node's resident one, or a new one while another operation runs."""
+        node = ""
         if isinstance(operation, Assign | EnsureBlocks):
-            home = operation.request.node
-            self._node_by_handle.update({operation.request.handle: home} if operation.request.handle else {})
+            node = operation.request.node
+            self._node_by_handle.update({operation.request.handle: node} if operation.request.handle else {})
         elif isinstance(operation, Release):
-            home = self._node_by_handle.get(operation.request.handle, "")
-        if not home or self._nesting:
+            node = self._node_by_handle.get(operation.request.handle, "")
+        if not node or self._nesting:
             return _ClientProcess.start(self)
-        if home not in self._resident_processes:
-            self._resident_processes[home] = _ClientProcess.start(self)
-        return self._resident_processes[home]
+        if node not in self._resident_processes:
+            self._resident_processes[node] = _ClientProcess.start(self)
+        return self._resident_processes[node]
 
     def _perform(self, operation: StoreOperation | RunCollector, process: _ClientProcess) -> Answer:
         try:
@@ -171,14 +171,14 @@ class AllocatorHarness:
             return error
         except ProcessDied:
             self._resident_processes = {
-                home: other for home, other in self._resident_processes.items() if other is not process
+                node: other for node, other in self._resident_processes.items() if other is not process
             }
             if isinstance(operation, RunCollector):
                 self.collector_memory = ScanHistory()
             return ProcessDiedAnswer()
 
     def _run_collector(self, collector_view: CollectorView, store: Datastore) -> CollectionReport:
-        """V18: the collector frees nothing whose owner lives, though its view may be blind: the ledger will say."""
+        """Run a tick. V18: the collector frees nothing that is in use, also with an empty view; the model checks it."""
         live_lookup = _LiveLookup(self.model)
         collector = collect.Collector(
             store=store,
@@ -197,43 +197,43 @@ class AllocatorHarness:
     def _new_uid(self) -> str:
         return f"00000000-0000-4000-8000-{next(self._uids):012}"
 
-    # --- judging -----------------------------------------------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------------------------------------
 
     def _check_call(self, call: ObservedCall, *, is_exact: bool) -> None:
         self.model.check_state(call.after)
-        for law in CALL_INVARIANTS:
-            law(call)
+        for of_call in CALL_INVARIANTS:
+            of_call(call)
         if is_exact:
-            for exact in FAULT_FREE_CALL_INVARIANTS:
-                exact(call)
+            for of_fault_free_call in FAULT_FREE_CALL_INVARIANTS:
+                of_fault_free_call(call)
         if self.is_settled and not self._nesting:
-            for quiet in SETTLED_STATE_INVARIANTS:
-                quiet(call.after)
+            for of_settled_state in SETTLED_STATE_INVARIANTS:
+                of_settled_state(call.after)
 
-    def check_commit(self, step: ObservedCommit) -> None:
-        """Hold a commit against all laws of commits and of what is stored."""
-        self.record_configuration(step.after.configuration)
-        for law in COMMIT_INVARIANTS:
-            law(step)
+    def check_commit(self, commit: ObservedCommit) -> None:
+        """Check all invariants of commits and of stored states."""
+        self.record_configuration(commit.after.configuration)
+        for of_commit in COMMIT_INVARIANTS:
+            of_commit(commit)
         for of_state in STATE_INVARIANTS:
-            of_state(step.after)
-        self.history.check_commit(step)
+            of_state(commit.after)
+        self.history.check_commit(commit)
 
     def record_configuration(self, configuration: ClusterConfiguration) -> None:
-        """Remember since when which rules hold."""
+        """Record a configuration with the time since when it is stored."""
         if not self._configurations or self._configurations[-1][1] != configuration:
             self._configurations.append((self.clock.monotonic(), configuration))
 
     def configurations_since(self, time_s: float) -> tuple[ClusterConfiguration, ...]:
-        """The rules that held at some time since then, the oldest first."""
-        newer = [rules for since, rules in self._configurations if since > time_s]
-        older = [rules for since, rules in self._configurations if since <= time_s]
+        """The configurations that were stored at some time since then, the oldest first."""
+        newer = [configuration for since, configuration in self._configurations if since > time_s]
+        older = [configuration for since, configuration in self._configurations if since <= time_s]
         return (*older[-1:], *newer)
 
 
 @define(eq=False, kw_only=True)
 class _ClientProcess:
-    """One process, and the eye that the bench has on its commits."""
+    """One process of the cluster. It observes its own commits for the harness."""
 
     harness: AllocatorHarness
     client: StoreClient = field(init=False)
@@ -243,39 +243,41 @@ class _ClientProcess:
 
     @classmethod
     def start(cls, harness: AllocatorHarness) -> _ClientProcess:
-        """A process that knows nothing yet."""
+        """A process with an empty cache."""
         process = cls(harness=harness)
         process.client = StoreClient(inner=harness.store, clock=harness.clock, observer=process)
         process.ipam = harness.open_ipam(process.client, harness.clock)
         return process
 
     def begin(self, operation: StoreOperation | RunCollector, faults: tuple[CallFault, ...]) -> bool:
-        """Turn to something; whether it did something else before."""
-        is_old, self.operation = self.operation is not None, operation
+        """Start an operation; whether the process has run one before."""
+        has_run_before, self.operation = self.operation is not None, operation
         self.client.reset(*faults)
-        return is_old
+        return has_run_before
 
     def before_commit(self, client: StoreClient) -> None:
-        """A commit is about to arrive."""
+        """Read the state before the commit."""
         del client
         self.before = self.harness.read_state()
 
     def after_commit(self, client: StoreClient) -> None:
-        """It has, or it has not."""
-        bench, before, after = self.harness, self.before, self.harness.reread_state()
+        """Read the state after the commit, and check it."""
+        harness, before, after = self.harness, self.before, self.harness.reread_state()
         if before is None or self.operation is None:
             return
-        is_exact = bench.is_atomic
-        rules = (
-            (before.configuration,) if is_exact else bench.configurations_since(client.read_started_s - MAX_CACHE_AGE_S)
+        is_exact = harness.is_atomic
+        configurations = (
+            (before.configuration,)
+            if is_exact
+            else harness.configurations_since(client.read_started_s - MAX_CACHE_AGE_S)
         )
-        bench.check_commit(
+        harness.check_commit(
             ObservedCommit(
                 operation=self.operation,
                 before=before,
                 after=after,
-                configurations=rules,
-                now_ns=bench.clock.now_ns(),
+                configurations=configurations,
+                now_ns=harness.clock.now_ns(),
                 is_exact=is_exact,
             )
         )
@@ -283,22 +285,22 @@ class _ClientProcess:
 
 @frozen
 class _LiveLookup:
-    """Who knows which pods and nodes there are: those of the ledger."""
+    """The live lookup of the collector: it answers from the model."""
 
     model: AllocationModel
 
     @property
     def cluster(self) -> ClusterView:
-        """Everything there is."""
+        """All pods and nodes of the model."""
         return ClusterView(pods=tuple(map(self._pod_facts, self.model.pods)), nodes=frozenset(self.model.nodes))
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
-        """The pod as it is now."""
+        """The facts of a pod; None if the model has no such pod."""
         del namespace, deadline
         return self._pod_facts(name) if name in self.model.pods else None
 
     def has_node(self, name: str, *, deadline: Deadline) -> bool:
-        """Whether there is such a node."""
+        """Whether the model has the node."""
         del deadline
         return name in self.model.nodes
 
@@ -308,4 +310,4 @@ class _LiveLookup:
 
 
 def _discard_log(_level: Level, _message: str, /, **_fields: object) -> None:
-    """What is done is seen in the store."""
+    """Discard what the collector logs."""

@@ -1,4 +1,4 @@
-"""The invariants that speak of the past: what a block's number was, and how long an address has been waiting."""
+"""The invariants over several commits: sequence numbers of blocks, and the order in which addresses are used again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["History"]
 
 @define
 class History:
-    """What has to be remembered from one commit to the next.
+    """What is kept from one commit to the next.
 
-    ``highest`` is the highest number that each block ever had. ``ahead`` has, for an address that came free, how many
-    others of its block have to be given before it comes back.
+    ``highest_sequence`` is the highest sequence number that each block has had. ``queue_position`` has, for each
+    address that became free, how many other addresses of its block are assigned before it is assigned again.
     """
 
     highest_sequence: dict[Prefix, int] = field(default=Factory(dict))
@@ -26,12 +26,12 @@ class History:
     reserved: tuple[Prefix, ...] = ()
 
     def check_commit(self, commit: ObservedCommit) -> None:
-        """Hold a commit against what was before it, and remember it."""
+        """Check a commit against the earlier ones, and record it."""
         self.sequence_numbers_grow(commit)
         self.addresses_are_reused_in_order(commit)
 
     def sequence_numbers_grow(self, commit: ObservedCommit) -> None:
-        """V3: whenever a block is stored, its number is higher than all it ever had, deleted and made anew or not."""
+        """V3: a block is stored with a higher sequence number than ever before, also when it is created again."""
         for prefix, block in commit.after.blocks.items():
             if commit.before.blocks.get(prefix) != block:
                 highest = self.highest_sequence.get(prefix, -1)
@@ -39,9 +39,9 @@ class History:
             self.highest_sequence[prefix] = block.sequence
 
     def addresses_are_reused_in_order(self, commit: ObservedCommit) -> None:
-        """V11: an address that came free among f that may serve comes back after f - 1 others of its block."""
+        """V11: of f free addresses of a block, the one that became free last is assigned after the f - 1 others."""
         reserved = commit.after.configuration.reserved
-        if reserved != self.reserved:  # who was passed over, and who was counted on, is not known any more
+        if reserved != self.reserved:  # the positions depend on what is reserved
             self.queue_position.clear()
         self.reserved = reserved
         for prefix in commit.before.blocks.keys() | commit.after.blocks.keys():
@@ -60,7 +60,7 @@ class History:
             ahead = self.queue_position.pop(address, 0)
             expect(
                 ahead <= position or not _is_automatic(commit, address),
-                f"V11: {address} came back before {ahead - position} others of {old.prefix}",
+                f"V11: {address} was assigned before {ahead - position} others of {old.prefix}",
             )
         for address in self.queue_position.keys() & after:
             self.queue_position[address] -= len(gone)
@@ -69,7 +69,7 @@ class History:
 
 
 def _is_automatic(commit: ObservedCommit, address: Address) -> bool:
-    """Whether an address was chosen by the allocator, and could have been any of its block."""
+    """Whether the allocator chose the address, and was free to choose any address of the block."""
     request = commit.request
     if request is None or request.link_layer is not LinkLayer.L3 or address not in commit.after.held:
         return False

@@ -1,10 +1,10 @@
-"""The invariants of block assignment, each a function that raises where it does not hold; its docstring names it.
+"""The invariants of block assignment.
 
-Those of ``STATE_INVARIANTS`` hold of every stored state, those of ``COMMIT_INVARIANTS`` of every commit, whatever
-became of it, and
-those of ``SETTLED_STATE_INVARIANTS`` whenever nothing is under way that a crash cut short. ``history`` has what takes
-a memory, and
-``bench`` what is said of a whole call.
+Each is a function that raises AssertionError; its docstring begins with its number.
+
+Those of ``STATE_INVARIANTS`` hold for every stored state, and those of ``COMMIT_INVARIANTS`` for every commit, also a
+failed one. Those of ``SETTLED_STATE_INVARIANTS`` hold while no crash has left records to repair. ``history`` has the
+invariants over several commits, and ``call_invariants`` those of a whole call.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = [
 ]  # fmt: skip
 
 DEFAULT_BLOCK_LIMIT = 20
-"""Blocks of a family that a node claims where nobody set a limit."""
+"""The limit of a node's blocks of a family where none is configured."""
 
 
 @frozen(kw_only=True, eq=False)
 class ObservedCommit:
-    """One commit: the state before and after it, whose act it belongs to, and the time.
+    """One commit: the state before and after it, its operation, and the time.
 
-    ``rules`` are those that its decision may have rested on: in an atomic store, which judges conditions, those of
-    the moment, in an ordered one also earlier ones that it may have read.
+    ``configurations`` are those that its decision may have used. In an atomic store, which checks conditions, that is
+    the current one. In an ordered store earlier ones that were read are possible.
     """
 
     operation: Operation
@@ -53,22 +53,22 @@ class ObservedCommit:
 
     @property
     def request(self) -> AssignRequest | None:
-        """The request that is served, if it is one."""
+        """The request of an assignment; None for other operations."""
         return self.operation.request if isinstance(self.operation, Assign) else None
 
     @property
     def newly_held(self) -> dict[Address, Block]:
-        """The addresses that somebody holds now and did not before, with their blocks."""
-        fresh = [address for address in self.after.held if address not in self.before.held]
+        """The addresses that the commit assigned, with their blocks."""
+        addresses = [address for address in self.after.held if address not in self.before.held]
         blocks = self.after.blocks
-        return {address: next(blocks[p] for p in blocks if p.contains(address)) for address in fresh}
+        return {address: next(blocks[p] for p in blocks if p.contains(address)) for address in addresses}
 
 
 # --- every stored state -----------------------------------------------------------------------------------------------
 
 
 def blocks_are_consistent(state: StoredState) -> None:
-    """V2: allocations and attributes fit together, and the queue has each free ordinal once."""
+    """V2: every attribute of a block is used, and its queue has each free ordinal once."""
     for prefix, block in state.blocks.items():
         indexes = [index for index in block.allocations if index is not None]
         expect_same(len(block.allocations), prefix.size, f"V2: the allocations of {prefix}")
@@ -79,14 +79,17 @@ def blocks_are_consistent(state: StoredState) -> None:
 
 
 def sequence_numbers_are_consistent(state: StoredState) -> None:
-    """V3: whoever holds an address took it under a number below the block's own."""
+    """V3: each address was assigned at a sequence number below the block's own."""
     for prefix, block in state.blocks.items():
         expect_same(len(block.sequences), prefix.size, f"V3: the numbers of {prefix}")
-        expect(all(number < block.sequence for number in block.sequences), f"V3: {prefix} has a number of the future")
+        expect(
+            all(number < block.sequence for number in block.sequences),
+            f"V3: {prefix} has a sequence number of the future",
+        )
 
 
 def handle_counts_are_not_too_low(state: StoredState) -> None:
-    """V4: a handle counts, for each block, at least what it holds there."""
+    """V4: a handle's count of a block is at least the number of its addresses there."""
     for address, held in state.held.items():
         handle, block = held.attribute.handle, state.find_block(address)
         if handle is None or block is None:
@@ -97,23 +100,23 @@ def handle_counts_are_not_too_low(state: StoredState) -> None:
 
 
 def block_owners_have_affinities(state: StoredState) -> None:
-    """V6: who owns a block has a claim on it, and nobody else's claim on it is confirmed."""
+    """V6: the owner of a block has an affinity to it, and no other affinity to it is confirmed."""
     for prefix, block in state.blocks.items():
         if block.owner:
             key = affinity_key(block.owner, prefix)
-            expect(key in state.affinities, f"V6: {block.owner} owns {prefix} and has no claim on it")
+            expect(key in state.affinities, f"V6: {block.owner} owns {prefix} and has no affinity to it")
     confirmed = [
         claimed_block(key) for key, claim in state.affinities.items() if claim.state is AffinityState.CONFIRMED
     ]
-    expect_same(len(set(confirmed)), len(confirmed), "V6: the blocks with more than one confirmed claim")
+    expect_same(len(set(confirmed)), len(confirmed), "V6: the blocks with more than one confirmed affinity")
 
 
 def confirmed_affinities_own_their_block(state: StoredState) -> None:
-    """V7: a confirmed claim leads to a block of the claimant's."""
+    """V7: a confirmed affinity leads to a block that its owner owns."""
     for key, claim in state.affinities.items():
         if claim.state is AffinityState.CONFIRMED:
             block = state.blocks.get(claimed_block(key))
-            owner = block.owner if block else "nobody: there is no such block"
+            owner = block.owner if block else "no one: there is no such block"
             expect_same(owner, claiming_owner(key), f"V7: who owns the block of {key}")
 
 
@@ -128,25 +131,35 @@ def blocks_do_not_overlap_and_fit_pools(state: StoredState) -> None:
 
 
 def utilization_adds_up(state: StoredState) -> None:
-    """V17: what is in use and what is free make up each block, and blocks and the rest make up each pool."""
+    """V17: the addresses in use and the free ones add up in each block and in each pool."""
     reserved = Reserved.of(state.configuration.reserved)
     for usage in utilization(state.configuration.pools.values(), state.blocks.values(), reserved):
         for block in usage.blocks:
             expect_same(block.in_use + len(block.block.free), block.capacity, f"V17: the parts of {block.block.prefix}")
-            expect(0 <= block.available <= block.capacity - block.in_use, f"V17: {block} has more than its free ones")
+            expect(
+                0 <= block.available <= block.capacity - block.in_use,
+                f"V17: {block} has more available addresses than free ones",
+            )
         in_blocks = sum(block.capacity for block in usage.blocks)
-        expect_same(usage.in_use, sum(block.in_use for block in usage.blocks), f"V17: what is in use of {usage.name}")
+        expect_same(
+            usage.in_use, sum(block.in_use for block in usage.blocks), f"V17: the addresses in use of {usage.name}"
+        )
         expect(in_blocks <= usage.capacity, f"V17: the blocks of {usage.name} are larger than it")
-        expect(0 <= usage.available <= usage.capacity - usage.reserved, f"V17: {usage.name} has reserved ones to give")
+        expect(
+            0 <= usage.available <= usage.capacity - usage.reserved,
+            f"V17: {usage.name} counts reserved addresses as available",
+        )
         if usage.capacity <= _MAX_COUNTED_ADDRESSES and usage.pool is not None:
-            expect_same(usage.available, _count_available(state, usage.prefix), f"V17: what is left of {usage.name}")
+            expect_same(
+                usage.available, _count_available(state, usage.prefix), f"V17: the available addresses of {usage.name}"
+            )
 
 
 _MAX_COUNTED_ADDRESSES = 1024
 
 
 def _count_available(state: StoredState, pool: Prefix) -> int:
-    """The addresses of a pool that nobody has and nobody reserved, counted one by one."""
+    """The addresses of a pool that are neither in a block's allocations nor reserved, counted one by one."""
     taken = {held.address for block in state.blocks.values() for held in block.held()}
     addresses = (pool.nth(offset) for offset in range(pool.size))
     return sum(address not in taken and not state.configuration.is_reserved(address) for address in addresses)
@@ -161,14 +174,14 @@ STATE_INVARIANTS = (
     blocks_do_not_overlap_and_fit_pools,
     utilization_adds_up,
 )
-"""What holds of everything that is ever stored."""
+"""The invariants of every stored state."""
 
 
-# --- whenever nothing is left over by a crash -------------------------------------------------------------------------
+# --- states without leftovers of a crash -----------------------------------------------------------------------------
 
 
 def handle_counts_are_exact(state: StoredState) -> None:
-    """V5: a handle counts what it holds and nothing else, and is there as long as it holds something."""
+    """V5: a handle counts exactly the addresses that it holds, and exists exactly while it holds one."""
     counts: dict[str, dict[Prefix, int]] = {}
     for prefix, block in state.blocks.items():
         for held in block.held():
@@ -181,25 +194,27 @@ def handle_counts_are_exact(state: StoredState) -> None:
 
 
 def affinities_have_blocks(state: StoredState) -> None:
-    """V7: every claim leads to a block of the claimant's and is confirmed."""
+    """V7: every affinity leads to a block that its owner owns, and is confirmed."""
     for key, claim in state.affinities.items():
         block = state.blocks.get(claimed_block(key))
-        expect(block is not None and block.owner == claiming_owner(key), f"V7: {key} leads to no block of its own")
+        expect(
+            block is not None and block.owner == claiming_owner(key), f"V7: {key} leads to no block that its owner owns"
+        )
         expect_same(claim.state, AffinityState.CONFIRMED, f"V7: the state of {key}")
 
 
 SETTLED_STATE_INVARIANTS = (handle_counts_are_exact, affinities_have_blocks)
-"""What holds beside that while no crash, and on ordered stores no lost race, has left anything to heal."""
+"""The further invariants where no crash (on ordered stores: and no lost race) left anything to repair."""
 
 
 # --- every commit -----------------------------------------------------------------------------------------------------
 
 
 def new_blocks_are_blocks_of_a_pool(commit: ObservedCommit) -> None:
-    """V8: a block that is made lies in one pool and has its block size."""
+    """V8: a new block lies in a pool and has its block size."""
     for prefix in commit.after.blocks.keys() - commit.before.blocks.keys():
         fits = any(_is_block_of(prefix, pool.spec) for rules in commit.configurations for pool in rules.pools.values())
-        expect(fits, f"V8: {prefix} was made and is no block of any pool")
+        expect(fits, f"V8: {prefix} was created and is no block of any pool")
 
 
 def _is_block_of(prefix: Prefix, pool: IPPoolSpec) -> bool:
@@ -207,30 +222,30 @@ def _is_block_of(prefix: Prefix, pool: IPPoolSpec) -> bool:
 
 
 def strict_affinity_is_respected(commit: ObservedCommit) -> None:
-    """V9: under strict affinity an address is given from a block of the claimant's and no other."""
+    """V9: under strict affinity an address is assigned only from a block that the claimant owns."""
     request = commit.request
     if request is None or not all(rules.settings.is_affinity_strict for rules in commit.configurations):
         return
     for address, block in commit.newly_held.items():
-        expect_same(block.owner, request.claimant, f"V9: who owned the block of {address} when it was given")
+        expect_same(block.owner, request.claimant, f"V9: the owner of the block of {address} when it was assigned")
 
 
 def only_assignable_addresses_are_assigned(commit: ObservedCommit) -> None:
-    """V10: no automatic address is reserved, cools down, or is of a pool that may not serve the request."""
+    """V10: no automatic address is reserved, cools down, or belongs to a pool that may not serve the request."""
     request = commit.request
     if request is None:
         return
     automatic = {wanted.family: wanted for wanted in request.wanted if isinstance(wanted, Automatic)}
     for address in commit.newly_held:
         wanted = automatic.get(address.family)
-        expect(_was_free(commit, address), f"V10: {address} was given while it cooled down or was held")
+        expect(_was_free(commit, address), f"V10: {address} was assigned while it cooled down or was held")
         if wanted is not None:
             fits = any(_may_assign(rules, request, wanted, address) for rules in commit.configurations)
-            expect(fits, f"V10: {address} was given to {request}, which it may not be")
+            expect(fits, f"V10: {address} was assigned to {request}, for which it is not allowed")
 
 
 def _was_free(commit: ObservedCommit, address: Address) -> bool:
-    """Whether an address could be given at the time of a commit."""
+    """Whether an address could be assigned at the time of a commit."""
     block = commit.before.find_block(address)
     held = block.find(address) if block else None
     return any(is_free(held, rules, commit.now_ns) for rules in commit.configurations)
@@ -246,7 +261,7 @@ def _may_assign(
 
 
 def longest_free_addresses_go_first(commit: ObservedCommit) -> None:
-    """V11: of the addresses of a block that may serve, those are given that are free the longest."""
+    """V11: of the assignable addresses of a block, those are assigned that have been free the longest."""
     request = commit.request
     if request is None or not commit.is_exact:
         return
@@ -258,21 +273,28 @@ def longest_free_addresses_go_first(commit: ObservedCommit) -> None:
     for prefix, taken in by_block.items():
         old = commit.before.blocks.get(prefix)
         if old is None or old.owner != commit.after.blocks[prefix].owner:
-            continue  # a block that begins anew
-        rested = (held.address for held in old.held() if held.is_cooling and _was_free(commit, held.address))
-        queue = [address for address in (*map(prefix.nth, old.free), *rested) if _may_serve(commit, request, address)]
+            continue  # a block that is new or has another owner starts with a new queue
+        cooled_down = (held.address for held in old.held() if held.is_cooling and _was_free(commit, held.address))
+        queue = [
+            address for address in (*map(prefix.nth, old.free), *cooled_down) if _may_serve(commit, request, address)
+        ]
         last = max(queue.index(address) for address in taken)
-        expect_same(set(queue[: last + 1]), taken, f"V11: what is free the longest in {prefix}, and what was given")
+        expect_same(
+            set(queue[: last + 1]),
+            taken,
+            f"V11: the addresses of {prefix} that are free the longest, and those assigned",
+        )
 
 
 def cooldown_is_respected(commit: ObservedCommit) -> None:
-    """V11: an address that was released is nobody's, and stays so, until its rest is over."""
+    """V11: a released address stays in cooldown until its time is over."""
     for block in commit.before.blocks.values():
         for held in block.held():
             if held.is_cooling and not _was_free(commit, held.address):
                 now = commit.after.blocks.get(block.prefix)
-                rests = now.find(held.address) if now else None
-                expect(rests is not None and rests.is_cooling, f"V11: {held.address} left its rest before it was over")
+                allocation = now.find(held.address) if now else None
+                is_cooling = allocation is not None and allocation.is_cooling
+                expect(is_cooling, f"V11: the cooldown of {held.address} ended too early")
 
 
 def _may_serve(commit: ObservedCommit, request: AssignRequest, address: Address) -> bool:
@@ -286,7 +308,7 @@ def _edge_addresses(pool: Prefix) -> Sequence[Address]:
 
 
 def block_limits_are_respected(commit: ObservedCommit) -> None:
-    """V14: who has a limit of blocks owns no more; and only a claim makes anybody own more."""
+    """V14: an owner has no more blocks than its limit, and only a claim increases their number."""
     owners = {block.owner for block in commit.after.blocks.values() if block.owner}
     for owner in owners:
         for family in Family:
@@ -298,10 +320,10 @@ def block_limits_are_respected(commit: ObservedCommit) -> None:
                 expect_same(
                     owner,
                     _claimant(commit.operation),
-                    f"V14: who may own {after - before} blocks more by {commit.operation}",
+                    f"V14: whose blocks {commit.operation} may increase, by {after - before}",
                 )
-                most = _block_limit(commit, family)
-                expect(most is None or after <= most, f"V14: {owner} owns {after} {family} blocks of at most {most}")
+                limit = _block_limit(commit, family)
+                expect(limit is None or after <= limit, f"V14: {owner} owns {after} {family} blocks of at most {limit}")
 
 
 def _claimant(operation: Operation) -> str:
@@ -311,13 +333,13 @@ def _claimant(operation: Operation) -> str:
 
 
 def _block_limit(commit: ObservedCommit, family: Family) -> int | None:
-    """The limit for a family; None where none holds, or (on stores that judge no conditions) where it may be passed."""
-    act = commit.operation
-    if not isinstance(act, Assign | EnsureBlocks) or not commit.is_exact:
+    """The limit for a family; None where there is none, and on stores that check no conditions."""
+    operation = commit.operation
+    if not isinstance(operation, Assign | EnsureBlocks) or not commit.is_exact:
         return None
-    if any(isinstance(wanted, Specific) and wanted.family is family for wanted in act.request.wanted):
+    if any(isinstance(wanted, Specific) and wanted.family is family for wanted in operation.request.wanted):
         return None
-    return min(block_limits(commit.before.configuration, act.request), default=DEFAULT_BLOCK_LIMIT)
+    return min(block_limits(commit.before.configuration, operation.request), default=DEFAULT_BLOCK_LIMIT)
 
 
 COMMIT_INVARIANTS = (
@@ -328,18 +350,18 @@ COMMIT_INVARIANTS = (
     cooldown_is_respected,
     block_limits_are_respected,
 )
-"""What holds of every commit."""
+"""The invariants of every commit."""
 
 
 # --- pure -------------------------------------------------------------------------------------------------------------
 
 
 def order_is_a_permutation(nodes: Iterable[str], pool: Prefix, length: int) -> None:
-    """V20: each node looks at every block of a pool once, in an order of its own that never changes."""
+    """V20: each node visits every block of a pool once, in an order of its own that is always the same."""
     count = pool.subprefix_count(length)
     for node in nodes:
         start = hashed_start(node, pool, count)
-        expect(0 <= start < count, f"V20: {node} begins outside of {pool}")
+        expect(0 <= start < count, f"V20: {node} starts outside of {pool}")
         order, again = list(block_order(start, pool, length)), list(block_order(start, pool, length))
         expect_same(order, again, f"V20: the order of {node} in {pool}")
         expect_same(

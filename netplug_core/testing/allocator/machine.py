@@ -1,12 +1,12 @@
-"""A rule-based machine that holds the allocator to its invariants over any store, for our backends and a stranger's.
+"""The conformance machine of allocators: it checks the invariants over any store, for netplug's backends and for yours.
 
     TestAllocator = allocator_machine(open_store, open_ipam).TestCase
 
-is a whole test module: ``open_store`` opens an empty store over a clock and closes it, ``open_ipam`` makes the IPAM of
-one process over it. Hypothesis draws what nodes, people and the collector do, and what happens on the way: requests
-and replies that get lost, lost races, deadlines, processes that die, somebody else's whole act between two calls.
-After every commit and every act the invariants V1 to V18 and V20 are judged (``laws``, ``history``, ``calls``,
-``ledger``); at the end everything is taken down, and nothing may be left.
+is a whole test module: ``open_store`` opens an empty store with a clock and closes it, ``open_ipam`` makes the IPAM of
+one process over it. Hypothesis draws the operations of nodes, users and the collector, and the faults: lost requests
+and replies, lost races, deadlines that pass, processes that die, an operation of another client between two calls.
+After every commit and every operation the invariants V1 to V18 and V20 are checked (``invariants``, ``history``,
+``call_invariants``, ``model``). At the end everything is removed, and the store must be empty.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ __all__ = ["allocator_machine"]
 
 OptionalFault: TypeAlias = CallFault | strategies.ConcurrentOperation | None
 
-_CACHE_EXPIRY = AdvanceClock(
-    seconds=1
-)  # on a store that judges no requirements a resident process is half a second behind
+_CACHE_EXPIRY = AdvanceClock(seconds=1)
+"""A resident process may use its cache for half a second on a store that checks no requirements."""
 
 
 def allocator_machine(open_store: OpenStore, open_ipam: OpenIPAM) -> type[RuleBasedStateMachine]:
-    """A state machine that holds an IPAM over a store to the allocator's invariants; its ``TestCase`` is what runs."""
+    """A state machine that checks the invariants of an IPAM over a store; run its ``TestCase``."""
 
     class AllocatorMachine(_Machine):
         def open_store(self, clock: ManualClock) -> AbstractContextManager[Datastore]:
@@ -81,97 +80,97 @@ class _Machine(RuleBasedStateMachine):
         raise NotImplementedError
 
     def teardown(self) -> None:
-        """Take everything down, unless something has failed already, and close the store."""
+        """Remove everything, unless a check has failed already, and close the store."""
         with self._stack:
             if not self.has_failed:
                 tear_down(self.harness)
 
     @initialize(names=st.sampled_from([("p1", "s1"), ("p0", "s0"), ("p2", "s1"), ("p1", "p2", "s0", "s1")]))
     def create_pools(self, names: tuple[str, ...]) -> None:
-        """There is a small pool of each family, or a few."""
+        """Create a small pool of each family, or several."""
         for name in names:
             self._run(ApplyResource(resource=strategies.make_pool(name)), None)
 
     # --- nodes -------------------------------------------------------------------------------------------------------
-    # What stands here twice is drawn twice as often: mostly, addresses come and go.
+    # Assignments and releases have two rules each, so that they are drawn twice as often.
 
-    @rule(act=strategies.simple_assignments(), trouble=strategies.call_faults())
-    def assign(self, act: Assign, trouble: OptionalFault) -> None:
-        """A workload asks for an address or a few."""
-        self._run(act, trouble)
+    @rule(operation=strategies.simple_assignments(), fault=strategies.call_faults())
+    def assign(self, operation: Assign, fault: OptionalFault) -> None:
+        """Assign one or several addresses to a workload."""
+        self._run(operation, fault)
 
-    @rule(act=strategies.simple_assignments())
-    def assign_twice(self, act: Assign) -> None:
-        """A workload asks, and asked again, it gets the same."""
-        call = self._run(act, None)
+    @rule(operation=strategies.simple_assignments())
+    def assign_twice(self, operation: Assign) -> None:
+        """Assign twice; the second answer is the same."""
+        call = self._run(operation, None)
         if isinstance(call.answer, Assignment) and not call.answer.shortfalls:
             self._check_idempotent(call)
 
-    @rule(act=strategies.assignments(), trouble=strategies.call_faults())
-    def assign_anything(self, act: Assign, trouble: OptionalFault) -> None:
-        """Somebody asks for something out of the ordinary."""
-        self._run(act, trouble)
+    @rule(operation=strategies.assignments(), fault=strategies.call_faults())
+    def assign_anything(self, operation: Assign, fault: OptionalFault) -> None:
+        """Assign for a request with unusual options."""
+        self._run(operation, fault)
 
-    @rule(act=strategies.releases(), trouble=strategies.call_faults())
-    def release(self, act: DeferredOperation, trouble: OptionalFault) -> None:
-        """Somebody gives back what they hold."""
-        self._run(act, trouble)
+    @rule(operation=strategies.releases(), fault=strategies.call_faults())
+    def release(self, operation: DeferredOperation, fault: OptionalFault) -> None:
+        """Release the addresses of a handle."""
+        self._run(operation, fault)
 
-    @rule(act=strategies.releases())
-    def release_twice(self, act: DeferredOperation) -> None:
-        """Somebody gives back what they hold, and there is no more."""
-        call = self._run(act, None)
+    @rule(operation=strategies.releases())
+    def release_twice(self, operation: DeferredOperation) -> None:
+        """Release twice; the second time there is nothing to release."""
+        call = self._run(operation, None)
         if isinstance(call.answer, Released):
             self._check_idempotent(call)
 
-    @rule(act=strategies.address_corrections(), trouble=strategies.call_faults())
-    def correct_addresses(self, act: DeferredOperation, trouble: OptionalFault) -> None:
-        """Addresses are freed one by one, or get other owners, if they are held as described."""
-        self._run(act, trouble)
+    @rule(operation=strategies.address_corrections(), fault=strategies.call_faults())
+    def correct_addresses(self, operation: DeferredOperation, fault: OptionalFault) -> None:
+        """Release addresses one by one, or change their owners."""
+        self._run(operation, fault)
 
-    @rule(act=strategies.claims() | strategies.relinquishments(), trouble=strategies.call_faults())
-    def claim_or_relinquish(self, act: StoreOperation, trouble: OptionalFault) -> None:
-        """Blocks are claimed ahead of time, or claims given up; done once more, that is so already."""
-        call = self._run(act, trouble)
-        if trouble is None and isinstance(call.answer, ClaimResult | EnsuredBlocks):
+    @rule(operation=strategies.claims() | strategies.relinquishments(), fault=strategies.call_faults())
+    def claim_or_relinquish(self, operation: StoreOperation, fault: OptionalFault) -> None:
+        """Claim blocks or relinquish affinities; a repeated claim changes nothing."""
+        call = self._run(operation, fault)
+        if fault is None and isinstance(call.answer, ClaimResult | EnsuredBlocks):
             self._check_idempotent(call)
 
-    # --- people and controllers --------------------------------------------------------------------------------------
+    # --- users and controllers ---------------------------------------------------------------------------------------
 
-    @rule(act=strategies.admin_operations(), trouble=strategies.call_faults())
-    def change_cluster(self, act: StoreOperation, trouble: OptionalFault) -> None:
-        """People change pools, nodes, reservations, the configuration; pods disappear."""
-        if isinstance(act, ApplyResource) and isinstance(act.resource, IPPool):
-            spec = act.resource.spec
+    @rule(operation=strategies.admin_operations(), fault=strategies.call_faults())
+    def change_cluster(self, operation: StoreOperation, fault: OptionalFault) -> None:
+        """Change pools, nodes, reservations or the configuration, or delete a pod."""
+        if isinstance(operation, ApplyResource) and isinstance(operation.resource, IPPool):
+            spec = operation.resource.spec
             order_is_a_permutation(strategies.NODES, spec.prefix, spec.block_length)
-        self._run(act, trouble)
+        self._run(operation, fault)
 
-    @rule(act=strategies.collector_runs(), trouble=strategies.call_faults())
-    def run_collector(self, act: RunCollector, trouble: OptionalFault) -> None:
-        """The collector looks round."""
-        self._run(act, trouble)
+    @rule(operation=strategies.collector_runs(), fault=strategies.call_faults())
+    def run_collector(self, operation: RunCollector, fault: OptionalFault) -> None:
+        """Run one tick of the collector."""
+        self._run(operation, fault)
 
-    @rule(act=strategies.clock_advances())
-    def advance_clock(self, act: AdvanceClock) -> None:
-        """Time passes."""
-        self.harness.run(act)
+    @rule(operation=strategies.clock_advances())
+    def advance_clock(self, operation: AdvanceClock) -> None:
+        """Let time pass."""
+        self.harness.run(operation)
 
-    @rule(act=strategies.simple_assignments() | strategies.releases() | strategies.collector_runs())
-    def run_while_locked(self, act: StoreOperation | RunCollector | DeferredOperation) -> None:
-        """Somebody does something while the datastore is locked, once every process may know of it."""
+    @rule(operation=strategies.simple_assignments() | strategies.releases() | strategies.collector_runs())
+    def run_while_locked(self, operation: StoreOperation | RunCollector | DeferredOperation) -> None:
+        """Lock the datastore, wait until no cache is older, and run an operation."""
         self._run(SetReady(is_ready=False), None)
         self.harness.run(_CACHE_EXPIRY)
-        self._run(act, None)
+        self._run(operation, None)
         self._run(SetReady(is_ready=True), None)
 
-    # --- means -------------------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _run(self, operation: StoreOperation | RunCollector | DeferredOperation, fault: OptionalFault) -> ObservedCall:
-        act = self._resolve(operation)
-        note(f"    {act}")
-        mishaps = self._faults(act, fault)
+        resolved = self._resolve(operation)
+        note(f"    {resolved}")
+        faults = self._faults(resolved, fault)
         self.has_failed = True
-        call = self.harness.call(act, *mishaps)
+        call = self.harness.call(resolved, *faults)
         self.has_failed = False
         return call
 
@@ -183,11 +182,11 @@ class _Machine(RuleBasedStateMachine):
     def _faults(self, operation: StoreOperation | RunCollector, fault: OptionalFault) -> tuple[CallFault, ...]:
         if not isinstance(fault, strategies.ConcurrentOperation):
             return () if fault is None else (fault,)
-        rival = self._resolve(fault.operation)
-        if not _concerns_another_handle(rival, operation):
+        concurrent = self._resolve(fault.operation)
+        if not _concerns_another_handle(concurrent, operation):
             return ()
-        note(f"        before call {fault.at}: {rival}")
-        return (CallFault(FaultKind.CONCURRENT_OPERATION, fault.at, operation=lambda: self.harness.run(rival)),)
+        note(f"        before call {fault.at}: {concurrent}")
+        return (CallFault(FaultKind.CONCURRENT_OPERATION, fault.at, operation=lambda: self.harness.run(concurrent)),)
 
     def _resolve(self, operation: StoreOperation | RunCollector | DeferredOperation) -> StoreOperation | RunCollector:
         return (
@@ -200,7 +199,7 @@ class _Machine(RuleBasedStateMachine):
 def _concerns_another_handle(
     concurrent: StoreOperation | RunCollector, operation: StoreOperation | RunCollector
 ) -> bool:
-    """Whether two acts are not about one handle: what overtakes itself on an ordered store the collector heals."""
+    """Whether two operations are not about the same handle: two of one handle may leave work to the collector."""
     if not isinstance(concurrent, Assign | Release) or not isinstance(operation, Assign | Release):
         return True
     return concurrent.request.handle != operation.request.handle

@@ -1,7 +1,8 @@
-"""Who must hold what: the model that the store is compared with, kept from requests and answers alone.
+"""The model that the store is compared with: which holder must hold which address.
 
-An address that somebody was told is theirs is ``held`` until they give it back. Of a call that ended badly nobody knows
-how far it came: whoever may have, or may still have, addresses is ``doubtful``, and what is stored of them may be.
+It is made from requests and answers alone. An address that an answer assigned is ``held`` until it is released. After
+a call that failed it is unknown which of its writes were applied. Its holders are then ``uncertain``: they may hold
+any address.
 """
 
 from __future__ import annotations
@@ -37,28 +38,29 @@ __all__ = ["AllocationModel", "CallScope", "Holder"]
 
 @frozen
 class Holder:
-    """Somebody with an address, as it is to be stored: handle and attributes, but for the time of day."""
+    """The holder of an address as it is stored: handle and owner attributes, without the timestamp."""
 
     handle: str | None
     owner: Pairs
 
     @classmethod
     def of(cls, held: Allocation) -> Holder:
-        """Who is stored as the holder of an address."""
+        """The holder that an allocation names."""
         attribute = held.attribute
         return cls(attribute.handle, _without_time(attribute.owner))
 
     @classmethod
     def of_request(cls, request: AssignRequest) -> Holder:
-        """Who a request wants addresses for."""
+        """The holder that a request assigns to."""
         return cls(request.handle, tuple(sorted((*request.owner, ("node", request.node)))))
 
 
 @frozen(kw_only=True)
 class CallScope:
-    """What a call is about: until it has ended nobody knows what ``holders`` hold, nor who has ``addresses``.
+    """The holders and addresses that a call may change.
 
-    ``promised`` are those of the addresses that somebody had been told are theirs.
+    Until the call ends, the stored records of both are unknown. ``recorded`` are those of the addresses that the model
+    had as held.
     """
 
     holders: frozenset[Holder] = frozenset()
@@ -68,12 +70,13 @@ class CallScope:
 
 @define
 class AllocationModel:
-    """Addresses and their holders, as promised.
+    """Addresses and their holders, as answers assigned them.
 
-    ``numbers`` has the sequence number of each held address, as it was stored when it was promised. ``pods`` are the
-    living workloads that an orchestrator knows, handle to node, ``buried`` those that have died, and ``nodes`` the
-    nodes that exist. ``loose`` are handles whose endpoints say too much: somebody freed their addresses one by one, or
-    the pod died. ``in_flight`` is what calls are about that have not ended.
+    ``sequence_numbers`` has the stored sequence number of each held address. ``uncertain`` are the holders that may
+    hold any address. ``pods`` are the pods that exist, handle to node; ``deleted_pods`` are the handles of the others,
+    and ``nodes`` the nodes that exist. ``stale_endpoints`` are handles whose endpoints may list too many addresses,
+    because these were released one by one or the pod was deleted. ``in_flight`` has the scopes of calls that have not
+    ended.
     """
 
     held: dict[Address, Holder] = field(default=Factory(dict))
@@ -86,16 +89,16 @@ class AllocationModel:
     in_flight: list[CallScope] = field(default=Factory(list))
 
     def held_by(self, handle: str | None) -> frozenset[Address]:
-        """What was promised to a handle."""
+        """The addresses that the model has for a handle."""
         return frozenset(address for address, holder in self.held.items() if holder.handle == handle)
 
     # --- before a call -----------------------------------------------------------------------------------------------
 
     def begin_call(self, operation: StoreOperation | RunCollector) -> CallScope:
-        """Something is about to be done: what it is about."""
-        concern = self._scope_of(operation)
-        self.in_flight.append(concern)
-        return concern
+        """Record that an operation starts; its scope."""
+        scope = self._scope_of(operation)
+        self.in_flight.append(scope)
+        return scope
 
     def _scope_of(self, operation: StoreOperation | RunCollector) -> CallScope:
         match operation:
@@ -117,9 +120,9 @@ class AllocationModel:
             case ReleaseAddresses(items=items):
                 return self._scope_of_addresses(item.address for item in items)
             case ChangeOwner(change=change) if change.owner is not None:
-                concern = self._scope_of_addresses((change.address,))
+                scope = self._scope_of_addresses((change.address,))
                 new = Holder(change.handle, _without_time(change.owner))
-                return evolve(concern, holders=concern.holders | {new})
+                return evolve(scope, holders=scope.holders | {new})
             case DeletePod(handle=handle):
                 self._delete_pod(handle)
             case DeleteResource(key=key) if key.kind == NODE:
@@ -134,7 +137,7 @@ class AllocationModel:
         return CallScope(holders=frozenset(self._forget_addresses(promised)), addresses=named, recorded=promised)
 
     def delete_node(self, node: str) -> None:
-        """A node is gone, and the pods on it with it."""
+        """Record that a node and its pods are deleted."""
         self.nodes.discard(node)
         for handle in [handle for handle, home in self.pods.items() if home == node]:
             self._delete_pod(handle)
@@ -152,17 +155,17 @@ class AllocationModel:
         self.uncertain |= self._forget_addresses(self.held_by(handle))
 
     def _forget_addresses(self, addresses: Iterable[Address]) -> set[Holder]:
-        """Strike out some promises; to whom they were made."""
+        """Remove addresses from the model; their holders."""
         found: set[Holder] = set()
         for address in tuple(addresses):
             found.add(self.held.pop(address))
             del self.sequence_numbers[address]
         return found
 
-    # --- after it ----------------------------------------------------------------------------------------------------
+    # --- after a call ------------------------------------------------------------------------------------------------
 
     def end_call(self, call: ObservedCall, scope: CallScope) -> None:
-        """Something has been done: note what was promised; whom it concerned is in doubt unless it ended well."""
+        """Record the answer of a call. Its holders are uncertain, unless it succeeded."""
         self.in_flight.remove(scope)
         answer = call.answer
         if isinstance(answer, ProcessDiedAnswer | OutcomeUnknown):
@@ -177,7 +180,7 @@ class AllocationModel:
                 pass
             case Release(request=released) if isinstance(answer, Released):
                 if released.sequence is None:
-                    # What it was given while it was being released may be gone too.
+                    # Addresses that were assigned during the release may be free too.
                     self._forget_addresses(a for a in self.held_by(released.handle) if a not in call.after.held)
                     self.uncertain = {holder for holder in self.uncertain if holder.handle != released.handle}
             case ReleaseAddresses() | ChangeOwner():
@@ -186,30 +189,30 @@ class AllocationModel:
                 self.uncertain |= scope.holders
 
     def _record_assignment(self, given: Iterable[Address], state: StoredState, holder: Holder) -> None:
-        # V1, the moment it matters: what is promised was nobody else's, and is stored under the one who asked.
+        # V1: an assigned address was not held by another, and is stored for the holder of the request.
         for address in given:
             allocation = state.held.get(address)
             if allocation is None:
-                raise AssertionError(f"V1: {address} was given to {holder}, and nobody is stored as holding it")
+                raise AssertionError(f"V1: {address} was assigned to {holder}, and is stored as free")
             found, before = Holder.of(allocation), self.held.get(address)
-            expect(before is None or before == found, f"V1: {address} of {before} was given to {holder}")
-            is_theirs = found.handle == holder.handle and (found in (holder, before) or self._may_hold(found))
-            expect(is_theirs, f"V1: {address} was given to {holder} and is stored as held by {found}")
+            expect(before is None or before == found, f"V1: {address} of {before} was assigned to {holder}")
+            is_holder = found.handle == holder.handle and (found in (holder, before) or self._may_hold(found))
+            expect(is_holder, f"V1: {address} was assigned to {holder} and is stored as held by {found}")
             self._record(address, allocation)
         self.stale_endpoints.discard(holder.handle or "")
 
     def _reconcile(self, scope: CallScope, state: StoredState) -> None:
-        """Go by what is stored of addresses that a call was about, within what it may have done."""
+        """Take over the stored holders of a call's addresses, as far as the call may have changed them."""
         for address in scope.addresses:
             allocation = state.held.get(address)
             if allocation is None:
-                # Freed, perhaps from somebody who was given it meanwhile.
+                # Freed, perhaps after it was assigned to another holder meanwhile.
                 freed = {*scope.holders, *self._forget_addresses({address} & self.held.keys())}
                 self.stale_endpoints.update(holder.handle or "" for holder in freed)
             elif Holder.of(allocation) in scope.holders:
                 if address in {*scope.recorded, *self.held}:
                     self._record(address, allocation)
-                else:  # whose it was is in doubt, and so it is under the new name
+                else:  # the holder before was uncertain, so the new one is too
                     self.uncertain.add(Holder.of(allocation))
 
     def _record(self, address: Address, allocation: Allocation) -> None:
@@ -221,31 +224,33 @@ class AllocationModel:
             self.sequence_numbers[address] = allocation.sequence
 
     def _may_hold(self, holder: Holder) -> bool:
-        return holder in self.uncertain or any(holder in concern.holders for concern in self.in_flight)
+        return holder in self.uncertain or any(holder in scope.holders for scope in self.in_flight)
 
     # --- at any time -------------------------------------------------------------------------------------------------
 
     def check_state(self, state: StoredState) -> None:
-        """V1: every promise stands, under the number it was given; and nobody has what was not asked for."""
-        open_ones = frozenset(address for concern in self.in_flight for address in concern.addresses)
+        """V1: every assigned address is held under its sequence number, and no other address is held."""
+        in_flight = frozenset(address for scope in self.in_flight for address in scope.addresses)
         for address, holder in self.held.items():
-            if address not in open_ones:
+            if address not in in_flight:
                 self._check_address(address, holder, state)
         for address, allocation in state.held.items():
             if address not in self.held:
                 found = Holder.of(allocation)
-                expect(self._may_hold(found), f"V1: {found} holds {address}, and was never given it")
+                expect(self._may_hold(found), f"V1: {found} holds {address}, which was never assigned to it")
         for handle in self.pods.keys() - self.stale_endpoints:
-            named = set(state.endpoints.get(handle, ())) - open_ones
+            named = set(state.endpoints.get(handle, ())) - in_flight
             expect(named <= state.held_by(handle), f"V1: the endpoint of {handle} names {named}, not all its own")
 
     def _check_address(self, address: Address, holder: Holder, state: StoredState) -> None:
         allocation = state.held.get(address)
         if allocation is None:
-            raise AssertionError(f"V1: {address} was promised to {holder} and is not held any more")
+            raise AssertionError(f"V1: {address} was assigned to {holder} and is not held any more")
         expect_same(Holder.of(allocation), holder, f"V1: who holds {address}")
         expect_same(
-            allocation.sequence, self.sequence_numbers[address], f"V1: the number under which {holder} has {address}"
+            allocation.sequence,
+            self.sequence_numbers[address],
+            f"V1: the sequence number of {address}, held by {holder}",
         )
 
 

@@ -1,7 +1,7 @@
-"""What can be done to an allocator, as values, and how a client does it: through the core's own operations.
+"""The operations of a test on an allocator, as values, and how a client performs each of them.
 
-Acts of nodes go through the IPAM under test; the others through ``netplug_core.flows``, as ``netplugctl`` and the
-controllers do them.
+The operations of nodes go through the IPAM under test. The others go through ``netplug_core.flows``, as those of
+``netplugctl`` and of the controllers do.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ __all__ = [
 ASSIGN_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 10.0
 NAMESPACE = "pods"
-"""Where the endpoints of all workloads stand."""
+"""The namespace of the endpoints of all workloads."""
 
 
 @frozen(kw_only=True)
 class OperationContext:
-    """A process: its way to the store, and the IPAM that it keeps over it."""
+    """What an operation is performed with: the store of one process, its IPAM, a clock, and identifiers."""
 
     store: Datastore
     ipam: IPAM
@@ -65,168 +65,168 @@ class OperationContext:
 
     @property
     def pace(self) -> Pace:
-        """Time for one operation."""
+        """The clock, deadline and back-off of one operation."""
         return Pace(clock=self.clock, deadline=self.deadline(ASSIGN_TIMEOUT_S), chance=lambda: 0.5)
 
     def deadline(self, seconds: float) -> Deadline:
-        """So many seconds from now."""
+        """The deadline that many seconds from now."""
         return Deadline.after(self.clock, seconds)
 
 
-# --- nodes and whoever has addresses ----------------------------------------------------------------------------------
+# --- nodes and workloads ----------------------------------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
 class Assign:
-    """A node, or somebody through it, wants addresses."""
+    """A node requests addresses for a handle."""
 
     request: AssignRequest
 
     def perform(self, context: OperationContext) -> object:
-        """Ask the IPAM, and settle an endpoint with it."""
+        """Assign by the IPAM, which also stores the endpoint."""
         part = endpoint_part(self.request.handle, self.request.node)
         return context.ipam.assign(self.request, part, deadline=context.deadline(ASSIGN_TIMEOUT_S))
 
 
 @frozen(kw_only=True)
 class Release:
-    """A handle gives back what it holds."""
+    """A handle's addresses are released."""
 
     request: ReleaseRequest
 
     def perform(self, context: OperationContext) -> object:
-        """Ask the IPAM; the endpoint goes too."""
+        """Release by the IPAM, which also deletes the endpoint."""
         part = endpoint_part(self.request.handle, "")
         return context.ipam.release(self.request, part, deadline=context.deadline(RELEASE_TIMEOUT_S))
 
 
 @frozen(kw_only=True)
 class ReleaseAddresses:
-    """Somebody frees addresses one by one."""
+    """Addresses are released one by one."""
 
     items: tuple[ReleaseItem, ...]
 
     def perform(self, context: OperationContext) -> object:
-        """In bulk."""
+        """Release them in one call of the flow."""
         return addresses.release_addresses(context.store, self.items, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class ChangeOwner:
-    """Somebody changes what is stored about an address's owner."""
+    """The stored owner of an address is changed."""
 
     change: OwnerChange
 
     def perform(self, context: OperationContext) -> object:
-        """If the address is held as the change says."""
+        """Change it, if the address is held as the change says."""
         return addresses.change_owner(context.store, self.change, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class ClaimBlocks:
-    """Somebody claims every block of a range."""
+    """A claimant claims every block of a prefix."""
 
     claimant: str
     prefix: Prefix
 
     def perform(self, context: OperationContext) -> object:
-        """Those that are nobody else's."""
+        """Claim those blocks that no other owner has."""
         return affinities.claim(context.store, self.claimant, self.prefix, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class EnsureBlocks:
-    """A node makes sure that it has a block for each family of a request."""
+    """A node claims a block for each family of a request, unless it owns one."""
 
     request: AssignRequest
 
     def perform(self, context: OperationContext) -> object:
-        """The first there is, or a new one."""
+        """Find the first own block, or claim a new one."""
         return affinities.ensure_blocks(context.store, self.request, order=hashed_start, pace=context.pace)
 
 
-# --- people and controllers -------------------------------------------------------------------------------------------
+# --- users and controllers --------------------------------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
 class RelinquishNode:
-    """Every claim of a node is given up."""
+    """All affinities of a node are relinquished."""
 
     node: str
     emptiness: Emptiness
 
     def perform(self, context: OperationContext) -> object:
-        """In whatever pool."""
+        """Relinquish them in all pools."""
         return affinities.relinquish_node(context.store, self.node, self.emptiness, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class RelinquishPool:
-    """Every claim in a range is given up."""
+    """All affinities in a prefix are relinquished."""
 
     pool: Prefix
     emptiness: Emptiness
 
     def perform(self, context: OperationContext) -> object:
-        """Whoever made it."""
+        """Relinquish those of all owners."""
         return affinities.relinquish_pool(context.store, self.pool, self.emptiness, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class RelinquishBlock:
-    """One block is given up."""
+    """The affinity of one block is relinquished."""
 
     block: Prefix
     emptiness: Emptiness
 
     def perform(self, context: OperationContext) -> object:
-        """Whoever owns it."""
+        """Relinquish it for any owner."""
         return affinities.relinquish_block(context.store, self.block, self.emptiness, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class RelinquishAffinities:
-    """Some claims are given up, whether there are such claims or not."""
+    """Affinities are relinquished by key. Some of them may not exist."""
 
     affinities: tuple[Key[Affinity], ...]
     emptiness: Emptiness
 
     def perform(self, context: OperationContext) -> object:
-        """Each with its block."""
+        """Relinquish each with its block."""
         return affinities.relinquish(context.store, self.affinities, self.emptiness, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class ApplyResource:
-    """A person stores a resource, or changes it."""
+    """A user creates or changes a resource."""
 
     resource: Resource
 
     def perform(self, context: OperationContext) -> object:
-        """If the rules for its kind allow it."""
+        """Apply it; the rules of its kind may refuse it."""
         manifest = Manifest(resource=self.resource)
         return apply(context.store, manifest, pace=context.pace, new_uid=context.new_uid)
 
 
 @frozen(kw_only=True)
 class DeleteResource:
-    """A person deletes a resource."""
+    """A user deletes a resource."""
 
     key: Key[Resource]
 
     def perform(self, context: OperationContext) -> object:
-        """With what belongs to that: the claims in a pool, those of a node."""
+        """Delete it, and relinquish the affinities of that pool or node first."""
         return delete(context.store, self.key, pace=context.pace)
 
 
 @frozen(kw_only=True)
 class ConfigureIPAM:
-    """A person changes how addresses are assigned."""
+    """A user changes the IPAMConfiguration."""
 
     settings: IPAMConfigurationSpec
 
     def perform(self, context: OperationContext) -> object:
-        """All of it."""
+        """Replace all settings."""
         return cluster.configure_ipam(
             context.store, lambda _before: self.settings, pace=context.pace, new_uid=context.new_uid
         )
@@ -234,12 +234,12 @@ class ConfigureIPAM:
 
 @frozen(kw_only=True)
 class SetReady:
-    """Somebody locks the datastore, or unlocks it."""
+    """A user locks or unlocks the datastore."""
 
     is_ready: bool
 
     def perform(self, context: OperationContext) -> object:
-        """By the one flag that all heed."""
+        """Set the flag of ClusterInformation."""
         metadata = Metadata(name=CLUSTER_INFORMATION_KEY.name)
         spec = ClusterInformationSpec(is_datastore_ready=self.is_ready)
         return _store_value(context, CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=metadata, spec=spec))
@@ -247,25 +247,25 @@ class SetReady:
 
 @frozen(kw_only=True)
 class DeletePod:
-    """A pod is gone, its endpoint with it, and nobody releases what its handle holds."""
+    """A pod and its endpoint are deleted. The addresses of its handle are not released."""
 
     handle: str
 
     def perform(self, context: OperationContext) -> object:
-        """What the orchestrator does."""
+        """Delete the endpoint, as the orchestrator does."""
         return _store_value(context, workload_endpoint_key(NAMESPACE, self.handle), None)
 
 
 @frozen(kw_only=True)
 class CollectorView:
-    """How well the collector sees the cluster: everything, or (its watch is broken) neither pods nor nodes."""
+    """What the collector knows of the cluster: everything or, where its watch is broken, neither pods nor nodes."""
 
     is_empty: bool = False
 
 
 @frozen(kw_only=True)
 class RunCollector:
-    """The collector's next tick; the bench keeps its memory and does it."""
+    """The next tick of the collector. The harness runs it and keeps the collector's scan history."""
 
     view: CollectorView = CollectorView()
 
@@ -282,17 +282,17 @@ StoreOperation: TypeAlias = (
     Assign | Release | ReleaseAddresses | ChangeOwner | ClaimBlocks | EnsureBlocks | RelinquishOperation
     | ApplyResource | DeleteResource | ConfigureIPAM | SetReady | DeletePod
 )  # fmt: skip
-"""What one client does to the store."""
+"""The operations that one client performs on the store."""
 
 Operation: TypeAlias = StoreOperation | RunCollector | AdvanceClock
-"""Everything that can happen."""
+"""All operations."""
 
 
-# --- what the orchestrator's side of it is ----------------------------------------------------------------------------
+# --- endpoints --------------------------------------------------------------------------------------------------------
 
 
 def endpoint_part(handle: str | None, node: str) -> EndpointWrites:
-    """The endpoint's share of a call: it names the addresses of its handle, and goes with them."""
+    """The endpoint writes of a call: the endpoint lists the addresses of its handle, and is deleted on release."""
     if handle is None:
         return NO_ENDPOINT
     key = workload_endpoint_key(NAMESPACE, handle)
@@ -321,7 +321,7 @@ def _store_value(context: OperationContext, key: Key[object], value: object | No
 
 
 def _writes_to_set(snapshot: Snapshot, key: Key[object], value: object | None) -> tuple[Write, ...]:
-    """What makes a key hold a value, or nothing."""
+    """The writes after which a key has a value; after which it does not exist, for None."""
     found = snapshot.find(key)
     if found is None:
         return () if value is None else (Create(key, value),)

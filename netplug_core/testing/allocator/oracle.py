@@ -1,7 +1,8 @@
-"""How many addresses a request must get, counted address by address from what is stored.
+"""How many addresses a request must get, counted address by address from the stored state.
 
-The oracle is slow, knows nothing of orders and probes, and says a lowest and a highest number: time that passes while
-a request is decided, and empty blocks that may be taken over or only lent, leave some room between them.
+The oracle is slow and independent of the allocator: it repeats the rules of pools, cooldown and takeover on purpose,
+and knows neither the order of blocks nor probes. It gives a lowest and a highest number. They differ where time passes
+while a request is decided, and where an empty block may be taken over or only borrowed from.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ __all__ = ["FamilyForecast", "Forecast", "PoolRefusal", "block_limits", "eligibl
 
 _SECOND_NS = 1_000_000_000
 _TAKEOVER_AGE_NS = 60 * _SECOND_NS
-_MAX_EMPTY_BLOCKS_TRIED = 8  # empty blocks of others that one request looks at
+_MAX_EMPTY_BLOCKS_TRIED = 8  # empty blocks of others that one request tries
 
 
 class PoolRefusal(enum.Enum):
-    """Why no pool serves: a fault of the request, or only nothing that fits it."""
+    """Why no pool serves a request: an error of the request (hard), or no matching pool (soft)."""
 
     HARD = "a named pool cannot be used, or the request is not complete"
     SOFT = "no pool is meant for it"
@@ -35,10 +36,10 @@ class PoolRefusal(enum.Enum):
 
 @frozen(kw_only=True)
 class FamilyForecast:
-    """What one family of a request gets: ``kept`` addresses of its handle, and from ``low`` to ``high`` new ones.
+    """What one family of a request gets: ``already_held`` addresses, and from ``min_new`` to ``max_new`` new ones.
 
-    ``refusal`` says that no pool serves. If it falls short, a setting is to blame and not a lack of addresses where
-    ``is_soft``, and perhaps where ``may_be_soft_shortfall``.
+    ``refusal`` is the reason why no pool serves the request. A shortfall is soft if a setting causes it and not a lack
+    of addresses: certainly with ``is_soft_shortfall``, possibly with ``may_be_soft_shortfall``.
     """
 
     total: int
@@ -51,16 +52,16 @@ class FamilyForecast:
 
     @property
     def may_fall_short(self) -> bool:
-        """Whether the family may get less than it asks."""
+        """Whether the family may get fewer addresses than requested."""
         return self.refusal is not None or self.already_held + self.min_new < self.total
 
     @property
     def must_fall_short(self) -> bool:
-        """Whether it cannot get what it asks."""
+        """Whether the family cannot get as many addresses as requested."""
         return self.refusal is not None or self.already_held + self.max_new < self.total
 
     def allows(self, count: int) -> bool:
-        """Whether so many addresses are a right answer."""
+        """Whether this number of addresses is a correct answer."""
         return (
             min(self.total, self.already_held + self.min_new)
             <= count
@@ -70,14 +71,14 @@ class FamilyForecast:
 
 @frozen(kw_only=True)
 class Forecast:
-    """What a request as a whole may be answered, one yield for each family that it wants."""
+    """The correct answers to a request, with a forecast for each of its families."""
 
     shortfall: Shortfall
     families: tuple[FamilyForecast, ...]
 
     @property
     def may_be_refused(self) -> bool:
-        """Whether a refusal can be right."""
+        """Whether a refusal can be correct."""
         if self.shortfall is Shortfall.REFUSE:
             return any(share.may_fall_short for share in self.families)
         if any(share.refusal is PoolRefusal.HARD for share in self.families):
@@ -90,7 +91,7 @@ class Forecast:
 
     @property
     def may_be_served(self) -> bool:
-        """Whether an answer with addresses, or an empty one, can be right."""
+        """Whether an assignment, possibly an empty one, can be correct."""
         if self.shortfall is Shortfall.REFUSE:
             return not any(share.must_fall_short for share in self.families)
         if any(share.refusal is PoolRefusal.HARD for share in self.families):
@@ -101,13 +102,13 @@ class Forecast:
 
 
 def forecast(state: StoredState, request: AssignRequest, since_ns: int, until_ns: int) -> Forecast:
-    """What a request that is decided on this state, at some time between the two, may get."""
+    """The forecast for a request that is decided on this state, at a time between the two."""
     shares = (_forecast_family(state, request, wanted, (since_ns, until_ns)) for wanted in request.wanted)
     return Forecast(shortfall=request.shortfall, families=tuple(shares))
 
 
 def block_limits(configuration: ClusterConfiguration, request: AssignRequest) -> tuple[int, ...]:
-    """How many blocks of a family the claimant may own, where somebody said so."""
+    """The configured limits of the claimant's blocks of a family."""
     of_request = () if request.block_limit is None else (request.block_limit,)
     return (
         *((configuration.settings.max_blocks_per_host,) if configuration.settings.max_blocks_per_host else ()),
@@ -198,14 +199,14 @@ def _forecast_family(
     pools = eligible_pools(state.configuration, request, wanted)
     if isinstance(pools, PoolRefusal):
         return FamilyForecast(total=total, already_held=len(kept), refusal=pools)
-    rooms = [_capacity(state, request, pool, now_ns) for pool in pools for now_ns in times]
-    lows, highs = rooms[::2], rooms[1::2]
+    capacities = [_capacity(state, request, pool, now_ns) for pool in pools for now_ns in times]
+    lows, highs = capacities[::2], capacities[1::2]
     settings = state.configuration.settings
     return FamilyForecast(
         total=total,
         already_held=len(kept),
-        min_new=sum(room.min_count for room in lows),
-        max_new=sum(room.max_count for room in highs),
+        min_new=sum(capacity.min_count for capacity in lows),
+        max_new=sum(capacity.max_count for capacity in highs),
         is_soft_shortfall=not settings.may_auto_allocate_blocks,
         may_be_soft_shortfall=bool(block_limits(state.configuration, request)) or not settings.may_auto_allocate_blocks,
     )
@@ -218,34 +219,38 @@ class _Capacity:
 
 
 def _capacity(state: StoredState, request: AssignRequest, pool: IPPool, now_ns: int) -> _Capacity:
-    """How many addresses of a pool a request can have at a time."""
+    """How many addresses of a pool a request can get at a given time."""
     spec, settings = pool.spec, state.configuration.settings
     low = high = 0
-    # With a limit the order of blocks decides how far it goes: certain are only the claimant's own ones.
+    # With a limit the order of blocks decides which are used: only the claimant's own ones are certain.
     is_limited = bool(block_limits(state.configuration, request))
     for index in range(spec.prefix.subprefix_count(spec.block_length)):
         prefix = spec.prefix.subprefix(index, spec.block_length)
         block = state.blocks.get(prefix)
-        as_it_is = _count_assignable(state, request, pool, prefix, now_ns)
+        assignable = _count_assignable(state, request, pool, prefix, now_ns)
         if block is not None and block.owner == request.claimant:
-            low, high = low + as_it_is, high + as_it_is
+            low, high = low + assignable, high + assignable
         elif not settings.may_auto_allocate_blocks:
             continue
         elif block is None or not block.owner:
-            low, high = low + (0 if is_limited else as_it_is), high + as_it_is
+            low, high = low + (0 if is_limited else assignable), high + assignable
         else:
-            refilled = _count_after_takeover(state, request, pool, block, now_ns)
-            lent = 0 if settings.is_affinity_strict else as_it_is
-            # An empty block is taken over or lent: which of the two depends on what else there is.
-            options = (lent,) if refilled is None else (lent, refilled)
-            if refilled is not None and settings.is_affinity_strict and len(state.blocks) <= _MAX_EMPTY_BLOCKS_TRIED:
-                options = (refilled,)
+            after_takeover = _count_after_takeover(state, request, pool, block, now_ns)
+            borrowable = 0 if settings.is_affinity_strict else assignable
+            # An empty block is taken over or borrowed from, depending on the other blocks.
+            options = (borrowable,) if after_takeover is None else (borrowable, after_takeover)
+            if (
+                after_takeover is not None
+                and settings.is_affinity_strict
+                and len(state.blocks) <= _MAX_EMPTY_BLOCKS_TRIED
+            ):
+                options = (after_takeover,)
             low, high = low + (0 if is_limited else min(options)), high + max(options)
     return _Capacity(low, high)
 
 
 def _count_assignable(state: StoredState, request: AssignRequest, pool: IPPool, prefix: Prefix, now_ns: int) -> int:
-    """Addresses of a block that may be given, of one that has to be made those that are not kept back."""
+    """The number of assignable addresses of a block; of a new one, those that are not host-reserved."""
     block = state.blocks.get(prefix)
     if block is None:
         first, last = request.host_reserved
@@ -258,7 +263,7 @@ def _count_assignable(state: StoredState, request: AssignRequest, pool: IPPool, 
 def _count_after_takeover(
     state: StoredState, request: AssignRequest, pool: IPPool, block: Block, now_ns: int
 ) -> int | None:
-    """Addresses of another's block that stands empty, once it is taken over; None if it cannot be."""
+    """The number of assignable addresses of another node's block after a takeover; None if that is not allowed."""
     is_empty = all(
         held.attribute.handle == RESERVED_HANDLE or is_free(held, state.configuration, now_ns) for held in block.held()
     )
@@ -270,7 +275,7 @@ def _count_after_takeover(
 
 
 def is_free(held: Allocation | None, configuration: ClusterConfiguration, now_ns: int) -> bool:
-    """Whether an address may be given: nobody has it, and if somebody had, its rest is over."""
+    """Whether an address may be assigned: it is not held, and its cooldown is over."""
     if held is None:
         return True
     released_ns = held.attribute.released_ns
@@ -287,7 +292,7 @@ def _may_serve(configuration: ClusterConfiguration, request: AssignRequest, pool
 
 
 def _may_assign_specific(state: StoredState, request: AssignRequest, wanted: Specific, now_ns: int) -> bool:
-    """Whether one address can be had: its pool is enabled and for the use, and nobody has it."""
+    """Whether a specific address can be assigned: its pool allows it, and it is free."""
     rules, address = state.configuration, wanted.address
     if not all(name in rules.pools and rules.pools[name].spec.prefix.family is address.family for name in wanted.pools):
         return False
@@ -304,5 +309,5 @@ def _may_assign_specific(state: StoredState, request: AssignRequest, wanted: Spe
     block = state.blocks.get(prefix)
     if block is None:
         return request.host_reserved[0] <= prefix.offset(address) < prefix.size - request.host_reserved[1]
-    is_foreign = block.owner not in ("", request.claimant)
-    return is_free(block.find(address), rules, now_ns) and not (is_foreign and rules.settings.is_affinity_strict)
+    is_of_another = block.owner not in ("", request.claimant)
+    return is_free(block.find(address), rules, now_ns) and not (is_of_another and rules.settings.is_affinity_strict)

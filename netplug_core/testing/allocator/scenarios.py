@@ -1,12 +1,12 @@
-"""Everything an allocator does, as scenarios in each of which every call to the store can be made to go wrong.
+"""The operations of an allocator as scenarios, to run each with every fault at every call to the store.
 
     for scenario in SCENARIOS:
-        for mishap in every_fault(scenario, arrange):
-            suffer(scenario, mishap, arrange)
+        for fault in every_fault(scenario, make_harness):
+            run_with_faults(scenario, make_harness, fault)
 
-is exhaustive: ``every_fault`` does the scenario's act undisturbed once and counts what it sends; what it yields is
-each mishap at each call and, for commits, after each number of writes. ``suffer`` lets one happen, has the same done
-once more by a new process, as a runtime does, lets somebody else go on beside it, and takes everything down.
+is exhaustive. ``every_fault`` runs the scenario's operation once without a fault and counts its calls. It yields each
+fault at each call and, for commits, after each number of writes. ``run_with_faults`` runs the operation with one fault,
+repeats it in a new process as a runtime does, runs an assignment of another workload, and removes everything.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ __all__ = [
 ]  # fmt: skip
 
 MakeHarness = Callable[[], AllocatorHarness]
-"""Makes a bench over an empty store."""
+"""Makes a harness over an empty store."""
 
 
 @frozen(kw_only=True)
 class FaultScenario:
-    """What has happened before, and the act that is about to be disturbed."""
+    """The operations before, and the operation that runs with faults."""
 
     name: str
     setup: tuple[Operation, ...]
@@ -77,59 +77,59 @@ class FaultScenario:
 
 
 def prepare(scenario: FaultScenario, make_harness: MakeHarness) -> AllocatorHarness:
-    """A bench in which everything has happened but the act itself."""
-    bench = make_harness()
-    for act in scenario.setup:
-        bench.run(act)
-    return bench
+    """A harness after the operations that come before the scenario's own."""
+    harness = make_harness()
+    for operation in scenario.setup:
+        harness.run(operation)
+    return harness
 
 
 def every_fault(scenario: FaultScenario, make_harness: MakeHarness) -> Iterator[CallFault]:
-    """Each mishap at each call that the act makes when nothing disturbs it, and after each number of writes."""
-    bench = prepare(scenario, make_harness)
-    atomicity = bench.store.description.atomicity
-    for at, count in enumerate(bench.call(scenario.operation).writes, 1):
+    """Each fault at each call of the operation and, for commits, after each number of writes."""
+    harness = prepare(scenario, make_harness)
+    atomicity = harness.store.description.atomicity
+    for at, count in enumerate(harness.call(scenario.operation).writes, 1):
         yield from (
             CallFault(FaultKind.CONCURRENT_OPERATION, at, position) for position in range(len(CONCURRENT_OPERATIONS))
         )
         yield CallFault(FaultKind.LATE_REQUEST, at)
         if not count:
             yield from (
-                CallFault(sort, at) for sort in (FaultKind.PROCESS_DEATH, FaultKind.LOST_REQUEST, FaultKind.LATE_REPLY)
+                CallFault(kind, at) for kind in (FaultKind.PROCESS_DEATH, FaultKind.LOST_REQUEST, FaultKind.LATE_REPLY)
             )
             continue
         before = range(1) if atomicity is Atomicity.ATOMIC else range(count)
         after = range(2) if atomicity is Atomicity.ATOMIC else range(count + 1)
         yield from (
-            CallFault(sort, at, position)
-            for sort in (FaultKind.LOST_RACE, FaultKind.LOST_REQUEST)
+            CallFault(kind, at, position)
+            for kind in (FaultKind.LOST_RACE, FaultKind.LOST_REQUEST)
             for position in before
         )
         yield from (
-            CallFault(sort, at, position)
-            for sort in (FaultKind.PROCESS_DEATH, FaultKind.LOST_REPLY, FaultKind.LATE_REPLY)
+            CallFault(kind, at, position)
+            for kind in (FaultKind.PROCESS_DEATH, FaultKind.LOST_REPLY, FaultKind.LATE_REPLY)
             for position in after
         )
 
 
 def run_with_faults(scenario: FaultScenario, make_harness: MakeHarness, *faults: CallFault) -> None:
-    """Let the act suffer, and hold everything that follows against the laws; at the end nothing may be left."""
-    bench = prepare(scenario, make_harness)
-    bench.run(scenario.operation, *(_with_concurrent_operation(bench, mishap) for mishap in faults))
-    bench.run(scenario.operation)
-    bench.run(_OTHER_ASSIGNMENT)
-    tear_down(bench)
+    """Run the operation with faults, then without, check every invariant, and check that nothing is left at the end."""
+    harness = prepare(scenario, make_harness)
+    harness.run(scenario.operation, *(_with_concurrent_operation(harness, fault) for fault in faults))
+    harness.run(scenario.operation)
+    harness.run(_OTHER_ASSIGNMENT)
+    tear_down(harness)
 
 
 def _with_concurrent_operation(harness: AllocatorHarness, fault: CallFault) -> CallFault:
-    """The mishap with the rival that its position stands for."""
+    """The fault, with the concurrent operation that its position chooses."""
     if fault.kind is not FaultKind.CONCURRENT_OPERATION:
         return fault
-    rival = CONCURRENT_OPERATIONS[fault.position % len(CONCURRENT_OPERATIONS)]
-    return evolve(fault, operation=lambda: harness.run(rival))
+    concurrent = CONCURRENT_OPERATIONS[fault.position % len(CONCURRENT_OPERATIONS)]
+    return evolve(fault, operation=lambda: harness.run(concurrent))
 
 
-# --- who is about and what they want ----------------------------------------------------------------------------------
+# --- nodes, pools and requests ----------------------------------------------------------------------------------------
 
 _NODE, _OTHER_NODE = "node-a", "node-b"
 _P0 = Prefix.parse("10.0.0.0/28")
@@ -203,18 +203,18 @@ CONCURRENT_OPERATIONS: tuple[StoreOperation | RunCollector, ...] = (
     RunCollector(),
     _release("w0"),
 )
-"""What somebody else may do, from beginning to end, between two calls of the act; the last one overtakes the act."""
+"""Operations of other clients, run between two calls; the last one releases the scenario's own handle."""
 
 
 # --- the scenarios ----------------------------------------------------------------------------------------------------
 
 
 def _scenario(name: str, *operations: StoreOperation | RunCollector | AdvanceClock) -> FaultScenario:
-    """Over two pools, the last act is the one that is disturbed."""
-    *before, act = operations
-    if isinstance(act, AdvanceClock):
-        raise AssertionError(f"{name}: nothing can happen to a pause")
-    return FaultScenario(name=name, setup=(*_POOLS, *before), operation=act)
+    """A scenario over two pools; the last operation runs with faults."""
+    *before, operation = operations
+    if isinstance(operation, AdvanceClock):
+        raise AssertionError(f"{name}: an AdvanceClock makes no calls")
+    return FaultScenario(name=name, setup=(*_POOLS, *before), operation=operation)
 
 
 _FULL_POOL = (_assign("w2", 10), _assign("w3", 6))
@@ -229,23 +229,23 @@ _ASSIGNING = (
     _scenario("the first addresses of both families", _assign("w0", 1, 1)),
     _scenario("an address of a block with room", _assign("w1", 1, 1), _assign("w0")),
     _scenario("addresses of both families of blocks with room", _assign("w1", 1, 1), _assign("w0", 1, 1)),
-    _scenario("more addresses for who has some", _assign("w0", 1, 1), _assign("w0", 2, 1)),
+    _scenario("more addresses for a handle that has some", _assign("w0", 1, 1), _assign("w0", 2, 1)),
     _scenario("addresses of several blocks", _assign("w1"), _assign("w0", 7, 3)),
     _scenario("addresses without a handle", _assign(None, 6)),
     _scenario("borrowed addresses", _claim(_OTHER_NODE), _assign("w2"), _assign("w0", 2, 1)),
     _scenario("addresses of a block that is taken over", _claim(_OTHER_NODE), _AFTER_GRACE_PERIOD, _assign("w0", 2)),
     _scenario(
-        "addresses of a block that nobody owns", *_UNOWNED_BLOCKS, _release_items(*_FIRST_ADDRESSES), _assign("w0", 2)
+        "addresses of a block without an owner", *_UNOWNED_BLOCKS, _release_items(*_FIRST_ADDRESSES), _assign("w0", 2)
     ),
     _scenario("one address in a new block", _assign_address("w0", "10.0.0.9")),
-    _scenario("one address in another's block", _claim(_OTHER_NODE), _assign_address("w0", "10.0.0.9")),
+    _scenario("one address in another node's block", _claim(_OTHER_NODE), _assign_address("w0", "10.0.0.9")),
     _scenario(
-        "one address in nobody's block",
+        "one address in a block without an owner",
         *(_STRICT, _assign_address("w2", "10.0.0.8"), _relinquish_node(_OTHER_NODE)),
         _assign_address("w0", "10.0.0.9"),
     ),
     _scenario(
-        "an address when a pool does not select the node any more",
+        "an address after a pool ceased to select the node",
         *(
             _claim(_NODE),
             ApplyResource(resource=make_pool("p1")),
@@ -257,15 +257,18 @@ _ASSIGNING = (
     _scenario("more than there is, refused", _assign("w2", 15), _assign("w0", 2, 1, shortfall=Shortfall.REFUSE)),
     _scenario("more than there is, returned", _assign("w2", 15), _assign("w0", 2, 1)),
     _scenario("addresses of a load balancer", ApplyResource(resource=_LOAD_BALANCER_POOL), _LOAD_BALANCER_ASSIGNMENT),
-    _scenario("addresses beside those that a host keeps back", _HOST_RESERVED_ASSIGNMENT),
+    _scenario("addresses beside host-reserved ones", _HOST_RESERVED_ASSIGNMENT),
 )
 _RELEASING = (
     _scenario("a release", _assign("w0", 1, 1), _release("w0")),
     _scenario("a release of several blocks", _assign("w1"), _assign("w0", 7, 3), _release("w0")),
     _scenario("a release into the cooldown", _COOLDOWN, _assign("w0", 5, 1), _release("w0")),
-    _scenario("a release of what was borrowed", _claim(_OTHER_NODE), _assign("w0", 2), _release("w0")),
+    _scenario("a release of borrowed addresses", _claim(_OTHER_NODE), _assign("w0", 2), _release("w0")),
     _scenario(
-        "a release of the last address of nobody's block", _assign("w0", 5), _relinquish_node(_NODE), _release("w0")
+        "a release of the last address of a block without an owner",
+        _assign("w0", 5),
+        _relinquish_node(_NODE),
+        _release("w0"),
     ),
     _scenario(
         "a release address by address",
@@ -280,39 +283,41 @@ _RELEASING = (
     _scenario("a change of owner", _assign_address("w0", "10.0.0.0"), ChangeOwner(change=_OWNER_CHANGE)),
 )
 _CLAIMING = (
-    _scenario("a claim of a range", _claim(_NODE)),
+    _scenario("a claim of a prefix", _claim(_NODE)),
     _scenario(
-        "a claim of a range in which others are",
+        "a claim of a prefix in which others have blocks",
         *(_assign("w2", 5), _assign("w3", 5), _relinquish_node(_OTHER_NODE), _assign("w3", 6)),
         _claim(_NODE),
     ),
-    _scenario("a node makes sure of its blocks", EnsureBlocks(request=_make_request("w0", 1, 1))),
-    _scenario("claims on empty blocks are given up", _claim(_NODE), _relinquish_node(_NODE, Emptiness.REQUIRED)),
-    _scenario("claims on blocks in use are given up", _assign("w0", 7, 1), _relinquish_node(_NODE)),
-    _scenario("claims in a pool are given up", _assign("w0", 3), _assign("w2", 3), _RELINQUISH_POOL),
+    _scenario("a node ensures its blocks", EnsureBlocks(request=_make_request("w0", 1, 1))),
+    _scenario(
+        "affinities to empty blocks are relinquished", _claim(_NODE), _relinquish_node(_NODE, Emptiness.REQUIRED)
+    ),
+    _scenario("affinities to blocks in use are relinquished", _assign("w0", 7, 1), _relinquish_node(_NODE)),
+    _scenario("affinities in a pool are relinquished", _assign("w0", 3), _assign("w2", 3), _RELINQUISH_POOL),
     _scenario("a node is removed", _REGISTERED, _assign("w0", 7, 1), DeleteResource(key=node_key(_NODE))),
     _scenario("a pool is removed", _assign("w0", 3), _assign("w2", 5), DeleteResource(key=ippool_key("p0"))),
 )
 _COLLECTING = (
     _scenario(
-        "the collector frees what a dead pod held",
+        "the collector frees the addresses of a deleted pod",
         *(_assign("w0", 7, 1), _assign("w1"), DeletePod(handle="w0"), RunCollector(), _AFTER_GRACE_PERIOD),
         RunCollector(),
     ),
     _scenario(
-        "the collector clears up after a gone node",
+        "the collector frees what a deleted node held",
         *(_assign("w0", 5, 1), _assign("w2", 1), DeleteResource(key=node_key(_NODE))),
         RunCollector(),
     ),
     _scenario(
-        "the collector frees what has cooled down",
+        "the collector frees addresses after their cooldown",
         *(_COOLDOWN, _assign("w0", 5), _release("w0"), AdvanceClock(seconds=10)),
         RunCollector(),
     ),
     _scenario(
-        "the collector gives up spare blocks", _claim(_NODE), RunCollector(), _AFTER_GRACE_PERIOD, RunCollector()
+        "the collector relinquishes spare blocks", _claim(_NODE), RunCollector(), _AFTER_GRACE_PERIOD, RunCollector()
     ),
 )
 
 SCENARIOS: tuple[FaultScenario, ...] = (*_ASSIGNING, *_RELEASING, *_CLAIMING, *_COLLECTING)
-"""All of them."""
+"""All scenarios."""

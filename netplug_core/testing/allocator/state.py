@@ -1,4 +1,4 @@
-"""All that an allocator has stored, read at one moment: what the laws judge."""
+"""Everything that an allocator has stored, read in one snapshot: the input of the invariants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CALL_S = 5.0
 
 @frozen(kw_only=True)
 class ClusterConfiguration:
-    """What people have said: pools by name, labels of nodes, reserved prefixes, the configuration, the lock."""
+    """What users have configured: pools by name, node labels, reserved prefixes, settings, the lock."""
 
     pools: Mapping[str, IPPool]
     labels: Mapping[str, Mapping[str, str]]
@@ -47,13 +47,16 @@ class ClusterConfiguration:
     is_locked: bool
 
     def is_reserved(self, address: Address) -> bool:
-        """Whether automatic assignment must leave an address alone."""
+        """Whether automatic assignment must not choose an address."""
         return any(prefix.contains(address) for prefix in self.reserved)
 
 
 @frozen(kw_only=True, eq=False)
 class StoredState:
-    """Rules and books of one moment. ``held`` has every address that somebody holds: neither cooling nor kept back."""
+    """The configuration and the stored records of one moment.
+
+    ``held`` has every address that is held, without those that cool down and those that are host-reserved.
+    """
 
     configuration: ClusterConfiguration
     blocks: Mapping[Prefix, Block]
@@ -64,7 +67,7 @@ class StoredState:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> StoredState:
-        """What a snapshot of everything says."""
+        """The state that a snapshot of all kinds describes."""
         configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
         information = snapshot.find(CLUSTER_INFORMATION_KEY)
         blocks = {record.value.prefix: record.value for record in snapshot.list(List(BLOCK))}
@@ -93,24 +96,24 @@ class StoredState:
         )
 
     def held_by(self, handle: str | None) -> frozenset[Address]:
-        """The addresses that a handle holds, wherever; those without one for None."""
+        """The addresses of a handle in all blocks; for None those without a handle."""
         return frozenset(address for address, held in self.held.items() if held.attribute.handle == handle)
 
     def owned_blocks(self, owner: str, family: Family) -> frozenset[Prefix]:
-        """The blocks of a family that are an owner's."""
+        """The blocks of a family that an owner has."""
         return frozenset(
             prefix for prefix, block in self.blocks.items() if block.owner == owner and prefix.family is family
         )
 
     def claimed_blocks(self, owner: str) -> frozenset[Prefix]:
-        """The blocks that an owner has claims on, whether they are there or not."""
+        """The blocks that an owner has affinities to, whether the blocks exist or not."""
         return frozenset(claimed_block(key) for key in self.affinities if claiming_owner(key) == owner)
 
     def find_block(self, address: Address) -> Block | None:
-        """The block that an address lies in."""
+        """The block that contains an address."""
         return next((block for prefix, block in self.blocks.items() if prefix.contains(address)), None)
 
 
 def read_state(store: Datastore, deadline: Deadline) -> StoredState:
-    """Everything, from one moment."""
+    """Read everything in one snapshot."""
     return StoredState.of(store.read(_QUERIES, deadline=deadline.capped(_CALL_S)))

@@ -1,7 +1,7 @@
-"""Hypothesis strategies for acts and mishaps, in a small world that is crowded enough for everything to happen.
+"""Hypothesis strategies for operations and faults in a small cluster.
 
-Three nodes, a few workloads, pools of a handful of blocks in both families: whatever is drawn meets what was drawn
-before. What depends on who holds what is drawn from a ledger.
+There are three nodes, five workloads, and pools of a few blocks in both families, so that drawn operations often
+concern the same blocks. Operations that depend on held addresses are drawn as deferred ones.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ __all__ = [
 
 NODES = ("node-a", "node-b", "node-c")
 WORKLOADS = {"w0": "node-a", "w1": "node-a", "w2": "node-b", "w3": "node-b", "w4": "node-c"}
-"""Handles of pods, and where those run."""
+"""Handles of pods, and the nodes on which the pods run."""
 
 SERVICE_HANDLE = "service"
-"""A handle without a pod, for which any node asks."""
+"""A handle without a pod; any node may assign to it."""
 
 HANDLES = (*WORKLOADS, SERVICE_HANDLE)
 POOLS = {
@@ -78,7 +78,7 @@ POOLS = {
     "s0": ("fd00::/125", (126, 127)),
     "s1": ("fd00:0:0:1::/126", (128,)),
 }
-"""Names, ranges and the block sizes that they may have."""
+"""Names of pools, with their prefixes and possible block lengths."""
 
 _ALLOWED_USES = (
     (AllowedUse.WORKLOAD, AllowedUse.TUNNEL),
@@ -125,28 +125,28 @@ _indices = st.integers(0, 60)
 
 
 def make_request(handle: str | None, *wanted: Wanted, node: str = "", number: int = 0) -> AssignRequest:
-    """What a workload wants, on its own node unless another is named."""
+    """The request of a workload, on its own node unless another is given."""
     is_pod = handle in WORKLOADS
     owner = (("namespace", NAMESPACE), ("pod", handle or "")) if is_pod else (("service", f"{handle}-{number}"),)
-    home = node or WORKLOADS.get(handle or "", NODES[0])
-    return AssignRequest(handle=handle, node=home, wanted=wanted, owner=owner, use=AllowedUse.WORKLOAD)
+    own_node = node or WORKLOADS.get(handle or "", NODES[0])
+    return AssignRequest(handle=handle, node=own_node, wanted=wanted, owner=owner, use=AllowedUse.WORKLOAD)
 
 
 def simple_assignments() -> st.SearchStrategy[Assign]:
-    """A workload wants an address, a few, or one of each family."""
+    """Assignments of one address, several, or one of each family."""
     return _sampled(_SIMPLE_ASSIGNMENTS)
 
 
 @st.composite
 def assignments(draw: st.DrawFn) -> Assign:
-    """Requests of every sort, mostly of one or two simple things."""
+    """Assignments with all kinds of options, at most two at a time."""
     handle = draw(st.one_of(_handles, _handles, _handles, st.none()))
     node = "" if handle in WORKLOADS else draw(_nodes)
     number = draw(st.integers(0, 2**20)) if handle is None else 0
-    wish = make_request(handle, *draw(_wanted()), node=node, number=number)
-    for twist in draw(st.lists(st.sampled_from(_REQUEST_VARIANTS), max_size=2)):
-        wish = twist(wish)
-    return Assign(request=wish)
+    request = make_request(handle, *draw(_wanted()), node=node, number=number)
+    for vary in draw(st.lists(st.sampled_from(_REQUEST_VARIANTS), max_size=2)):
+        request = vary(request)
+    return Assign(request=request)
 
 
 @st.composite
@@ -185,12 +185,12 @@ def _addresses(draw: st.DrawFn, family: Family | None = None) -> Address:
 
 
 def releases() -> st.SearchStrategy[DeferredRelease]:
-    """Of somebody who holds something, by number or not."""
+    """Releases of a handle that holds addresses, with or without a sequence number."""
     return st.builds(DeferredRelease, index=_indices, sequence_index=_indices)
 
 
 def address_corrections() -> st.SearchStrategy[DeferredOperation]:
-    """Addresses freed one by one, and owners changed."""
+    """Releases of single addresses, and changes of owners."""
     items = st.builds(
         DeferredReleaseItem, index=_indices, address=_addresses(), handle_index=_indices, sequence_index=_indices
     )
@@ -206,10 +206,10 @@ def address_corrections() -> st.SearchStrategy[DeferredOperation]:
 
 
 def claims() -> st.SearchStrategy[ClaimBlocks | EnsureBlocks]:
-    """Claims ahead of time, of nodes and of a load balancer."""
+    """Claims of blocks without an assignment, by nodes and by a load balancer."""
     claimants = st.sampled_from([*map(host_owner, NODES), "virtual:lb"])
     ranges = st.builds(_subprefix, _names, st.sampled_from([0, 1, 2]), st.integers(0, 3))
-    ensured = assignments().map(lambda act: EnsureBlocks(request=act.request))
+    ensured = assignments().map(lambda assignment: EnsureBlocks(request=assignment.request))
     return st.one_of(st.builds(ClaimBlocks, claimant=claimants, prefix=ranges), ensured)
 
 
@@ -219,7 +219,7 @@ def _subprefix(name: str, longer: int, index: int) -> Prefix:
 
 
 def relinquishments() -> st.SearchStrategy[RelinquishOperation]:
-    """Claims given up by node, by pool, by block, and by name whether there are such claims or not."""
+    """Affinities relinquished by node, by pool, by block, and by keys that may not exist."""
     ranges = _names.map(lambda name: Prefix.parse(POOLS[name][0]))
     blocks = st.builds(
         lambda name, at: Prefix.parse(POOLS[name][0]).subprefix(at, POOLS[name][1][0]), _names, _block_indices
@@ -238,7 +238,7 @@ def relinquishments() -> st.SearchStrategy[RelinquishOperation]:
 _block_indices = st.integers(0, 1)
 
 
-# --- people -----------------------------------------------------------------------------------------------------------
+# --- users ------------------------------------------------------------------------------------------------------------
 
 
 def make_pool(name: str) -> IPPool:
@@ -248,7 +248,7 @@ def make_pool(name: str) -> IPPool:
 
 
 def _pool_variants(name: str) -> tuple[IPPool, ...]:
-    """A pool in all its forms: as it usually is, and with each setting in turn that says who may use it."""
+    """The usual pool, and variants of it that differ in one setting each."""
     usual = make_pool(name)
     specs = [evolve(usual.spec, block_length=length) for length in POOLS[name][1]]
     specs += [evolve(usual.spec, allowed_uses=uses) for uses in _ALLOWED_USES]
@@ -260,7 +260,7 @@ def _pool_variants(name: str) -> tuple[IPPool, ...]:
 
 
 def admin_operations() -> st.SearchStrategy[StoreOperation]:
-    """What people do: to pools, nodes, reservations and the configuration."""
+    """Changes of pools, nodes, reservations and the configuration by users."""
     return st.one_of(_sampled(_POOL_OPERATIONS), _sampled(_OTHER_OPERATIONS))
 
 
@@ -269,41 +269,41 @@ def _make_reservation(name: str, *cidrs: str) -> IPReservation:
     return IPReservation(metadata=Metadata(name=name), spec=spec)
 
 
-# --- what comes in between --------------------------------------------------------------------------------------------
+# --- time, collector, faults ------------------------------------------------------------------------------------------
 
 
 def clock_advances() -> st.SearchStrategy[AdvanceClock]:
-    """From a moment to more than every patience."""
+    """From a fraction of a second to more than every grace period."""
     return st.builds(AdvanceClock, seconds=st.sampled_from([0.2, 1.0, 5.0, 7.0, 61.0, 200.0]))
 
 
 def collector_runs() -> st.SearchStrategy[RunCollector]:
-    """The collector's, mostly with its eyes open."""
+    """Ticks of the collector, in most cases with a full view."""
     return st.builds(RunCollector, view=st.builds(CollectorView, is_empty=st.sampled_from([False, False, False, True])))
 
 
 @frozen(kw_only=True)
 class ConcurrentOperation:
-    """Somebody else's act, just before the call ``at`` of another one."""
+    """An operation of another client, just before the call ``at`` of an operation."""
 
     at: int
     operation: StoreOperation | RunCollector | DeferredOperation
 
 
 def call_faults() -> st.SearchStrategy[CallFault | ConcurrentOperation | None]:
-    """What may happen to one of the first calls to the store; nothing, every other time."""
-    sorts = st.sampled_from([sort for sort in FaultKind if sort is not FaultKind.CONCURRENT_OPERATION])
+    """A fault of one of the first calls to the store, or None half of the time."""
+    kinds = st.sampled_from([kind for kind in FaultKind if kind is not FaultKind.CONCURRENT_OPERATION])
     at = st.sampled_from([1, 2, 2, 3, 3, 4])
-    mishap = st.builds(CallFault, sorts, at, st.integers(0, 12))
-    acts = st.one_of(simple_assignments(), releases(), admin_operations(), relinquishments(), collector_runs())
-    return st.one_of(st.none(), st.none(), mishap, st.builds(ConcurrentOperation, at=at, operation=acts))
+    faults = st.builds(CallFault, kinds, at, st.integers(0, 12))
+    operations = st.one_of(simple_assignments(), releases(), admin_operations(), relinquishments(), collector_runs())
+    return st.one_of(st.none(), st.none(), faults, st.builds(ConcurrentOperation, at=at, operation=operations))
 
 
-# --- catalogues: to draw one of a list is quick -----------------------------------------------------------------------
+# --- lists of operations, which are quick to draw ---------------------------------------------------------------------
 
 
 def _sampled(catalogue: tuple[T, ...]) -> st.SearchStrategy[T]:
-    # By position: the texts of whole catalogues would fill pages.
+    # By index: Hypothesis would print the whole list in its messages.
     return st.sampled_from(range(len(catalogue))).map(catalogue.__getitem__)
 
 
@@ -321,7 +321,7 @@ _SIMPLE_ASSIGNMENTS = tuple(
 )
 _LABELS: tuple[Labels, ...] = ((), (("zone", "a"),), (("zone", "b"),))
 _POOL_OPERATIONS: tuple[StoreOperation, ...] = (
-    *(ApplyResource(resource=form) for name in POOLS for form in _pool_variants(name)),
+    *(ApplyResource(resource=variant) for name in POOLS for variant in _pool_variants(name)),
     *[ApplyResource(resource=make_pool(name)) for name in POOLS] * 4,
     *[DeleteResource(key=ippool_key(name)) for name in POOLS] * 4,
 )

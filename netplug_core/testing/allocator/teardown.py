@@ -1,6 +1,7 @@
-"""The end of everything: workloads leave or are found dead, nodes go, and nothing may be left in the store.
+"""The end of a run: all workloads and nodes are removed, and the store must then be empty.
 
-It shows that what crashes left behind was reachable all the time: by a release, by giving up a node, by the collector.
+This shows that records left by crashes can always be removed: by a release, by relinquishing a node's affinities, or
+by the collector.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["tear_down"]
 
 
 def tear_down(harness: AllocatorHarness) -> None:
-    """End every workload and every node, and hold the empty store against the laws."""
+    """Remove every workload and every node, and check that no handle, affinity or block is left."""
     harness.run(SetReady(is_ready=True))
     _release_other_handles(harness)
     _relinquish_virtual_affinities(harness)
@@ -34,12 +35,12 @@ def tear_down(harness: AllocatorHarness) -> None:
     _delete_nodes(harness)
     stored = harness.read_state()
     expect_same(dict(stored.handles), {}, "V5: the handles that are left")
-    expect_same(dict(stored.affinities), {}, "V6: the claims that are left")
+    expect_same(dict(stored.affinities), {}, "V6: the affinities that are left")
     expect_same(dict(stored.blocks), {}, "V7: the blocks that are left")
 
 
 def _release_other_handles(harness: AllocatorHarness) -> None:
-    """Those who hold addresses for other things than pods are asked to give them back: nobody else can know."""
+    """Release the addresses that belong to no pod. The collector cannot know whether they are in use."""
     stored = harness.read_state()
     others = {held.attribute.handle for held in stored.held.values() if not held.attribute.owner_value("pod")}
     for handle in sorted(handle for handle in others if handle is not None):
@@ -51,25 +52,25 @@ def _release_other_handles(harness: AllocatorHarness) -> None:
 
 
 def _relinquish_virtual_affinities(harness: AllocatorHarness) -> None:
-    """The claims of load balancers and the like."""
+    """Relinquish the affinities of owners that are not nodes."""
     claims = tuple(key for key in harness.read_state().affinities if not owner_node(claiming_owner(key)))
     harness.run(RelinquishAffinities(affinities=claims, emptiness=Emptiness.NOT_REQUIRED))
 
 
 def _delete_pods(harness: AllocatorHarness) -> None:
-    """V18: what dead pods held is free after the grace period and two ticks, and what handles count is right soon."""
+    """V18: addresses of deleted pods are free after the grace period and two ticks; handle counts are exact."""
     for handle in sorted(harness.model.pods):
         harness.run(DeletePod(handle=handle))
     _run_collector_and_wait(harness)
     harness.run(RunCollector())
-    expect_same(dict(harness.read_state().held), {}, "V18: what nobody has freed of dead pods")
+    expect_same(dict(harness.read_state().held), {}, "V18: the addresses of deleted pods that are still held")
     _run_collector_and_wait(harness)
     harness.run(RunCollector())
     handle_counts_are_exact(harness.read_state())
 
 
 def _delete_nodes(harness: AllocatorHarness) -> None:
-    """One node is removed in order, of the others the collector finds out; then what cools down is waited for."""
+    """Relinquish one node's affinities, leave the other nodes to the collector, and wait for cooldowns."""
     nodes = sorted({owner_node(claiming_owner(key)) for key in harness.read_state().affinities})
     for node in nodes[:1]:
         harness.run(RelinquishNode(node=node, emptiness=Emptiness.NOT_REQUIRED))
@@ -81,6 +82,6 @@ def _delete_nodes(harness: AllocatorHarness) -> None:
 
 
 def _run_collector_and_wait(harness: AllocatorHarness) -> None:
-    """The collector looks round, and loses patience."""
+    """Run the collector, and let the grace period pass."""
     harness.run(RunCollector())
     harness.run(AdvanceClock(seconds=GRACE_PERIOD_S + 1))

@@ -197,7 +197,7 @@ def test_an_address_that_comes_back_too_early_is_noticed() -> None:
     freed = make_block(0).release(frozenset({Ordinal(0)}))
     history.check_commit(make_commit(make_state(), make_state(freed, held={})))
     early = freed.assign((Ordinal(0),), Attribute(handle="w1"))
-    with pytest.raises(AssertionError, match=r"^V11: 10.0.0.0 came back before 3 others"):
+    with pytest.raises(AssertionError, match=r"^V11: 10.0.0.0 was assigned before 3 others"):
         history.check_commit(make_commit(make_state(freed, held={}), make_state(early)))
 
 
