@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import require_count, require_type
@@ -49,7 +49,7 @@ class IPPoolSpec:
     """
 
     prefix: Prefix
-    block_length: int = field()
+    block_length: int = field(default=Factory(lambda self: self._default_block_length(), takes_self=True))
     is_disabled: bool = False
     allowed_uses: tuple[AllowedUse, ...] = (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)
     node_selector: str = "all()"
@@ -61,7 +61,6 @@ class IPPoolSpec:
     is_bgp_export_disabled: bool = False
     unknown_json: str = ""
 
-    @block_length.default
     def _default_block_length(self) -> int:
         _require_prefix(self.prefix)
         return self.prefix.family.default_block_length

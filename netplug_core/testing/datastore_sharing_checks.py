@@ -109,7 +109,7 @@ def threads_with_keys_of_their_own_do_not_disturb_each_other(harness: DatastoreH
         record = harness.find(key)
         expect_same(
             record and (record.value, record.revision),
-            (harness.samples.value(key, _ROUNDS), (outcome.result or ())[-1]),
+            (harness.samples.value(key, _ROUNDS), outcome.result[-1] if outcome.result else None),
             f"what is left of the writes to {key} while others wrote other keys",
         )
     events = _watch(harness, harness.store, start, len(keys) * (_ROUNDS + 1))
@@ -197,7 +197,11 @@ def _expect_one_winner(
     winner = writes[winners[0]]
     value = winner.value if isinstance(winner, Create | Update) else None
     expect_same(record and record.value, value, f"the value of {key} after a race: not that of the winner")
-    (revision,) = outcomes[winners[0]].result or ()
+    revisions = list(outcomes[winners[0]].result or ())
+    expect(
+        len(revisions) == 1, f"the commit that won the race for {key} returns {len(revisions)} revisions, expected 1"
+    )
+    revision = revisions[0]
     expect_same(record and record.revision, revision, f"the revision of {key} after a race: not that of the winner")
     return revision
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from netplug_core.ipam.model.block import Pairs
 from netplug_core.names import (
@@ -42,41 +42,39 @@ class WorkloadIdentity:
     interface: str
     pod: str = ""
     pod_namespace: str = ""
-    orchestrator: str = field(init=False, eq=False)
-    namespace: str = field(init=False, eq=False)
-    handle: str = field(init=False, eq=False)
-    host_interface: str = field(init=False, eq=False)
-    mac: str = field(init=False, eq=False)
-    endpoint_key: Key[WorkloadEndpoint] = field(init=False, eq=False)
+    orchestrator: str = field(init=False, eq=False, default=Factory(lambda self: self._orchestrator(), takes_self=True))
+    namespace: str = field(init=False, eq=False, default=Factory(lambda self: self._namespace(), takes_self=True))
+    handle: str = field(init=False, eq=False, default=Factory(lambda self: self._handle(), takes_self=True))
+    host_interface: str = field(
+        init=False, eq=False, default=Factory(lambda self: self._host_interface(), takes_self=True)
+    )
+    mac: str = field(init=False, eq=False, default=Factory(lambda self: self._mac(), takes_self=True))
+    endpoint_key: Key[WorkloadEndpoint] = field(
+        init=False, eq=False, default=Factory(lambda self: self._endpoint_key(), takes_self=True)
+    )
 
     @property
     def is_pod(self) -> bool:
         """Whether the runtime named a pod."""
         return self.orchestrator == KUBERNETES_ORCHESTRATOR
 
-    @orchestrator.default
     def _orchestrator(self) -> str:
         return orchestrator_of(pod_namespace=self.pod_namespace, pod=self.pod)
 
-    @namespace.default
     def _namespace(self) -> str:
         return self.pod_namespace if self.is_pod else DEFAULT_NAMESPACE
 
-    @handle.default
     def _handle(self) -> str:
         return handle_id(self.network, self.container_id, self.interface)
 
-    @host_interface.default
     def _host_interface(self) -> str:
         return host_interface_name(
             pod_namespace=self.pod_namespace, pod=self.pod, container_id=self.container_id, ifname=self.interface
         )
 
-    @mac.default
     def _mac(self) -> str:
         return container_mac(self.handle)
 
-    @endpoint_key.default
     def _endpoint_key(self) -> Key[WorkloadEndpoint]:
         name = workload_endpoint_name(
             WorkloadEndpointIdentifiers(

@@ -153,7 +153,7 @@ class IPAMHarness:
         self, request: AssignRequest, order: BlockOrder = first_block_first
     ) -> tuple[Decision[Assignment], list[tuple[Query, ...]]]:
         """The same, and what was read for it, read by read."""
-        reads = [(READINESS_GATE.query, *queries(request))]
+        reads: list[tuple[Query, ...]] = [(READINESS_GATE.query, *queries(request))]
         snapshot = self.read(*reads[0])
         while True:
             decided = READINESS_GATE.decide(snapshot, lambda seen: decide(seen, request, self.clock.now_ns(), order))

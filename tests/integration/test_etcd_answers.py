@@ -309,9 +309,9 @@ class CountingDirectory:
         self.takes_s = takes_s
         self.lookups = 0
 
-    def find_members(self, chance: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
+    def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
         self.lookups += 1
-        chance(1)
+        random_below(1)
         CLOCK.sleep(min(self.takes_s, deadline.remaining_s))
         return self.members
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from attrs import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from netplug_core.settings.url import InvalidURL, datastore_settings_from_url, r
 
 def changed(settings: DatastoreSettings) -> dict[str, Any]:
     """The settings that differ from the defaults."""
-    names = (field.name for field in DatastoreSettings.__attrs_attrs__)
+    names = (field.name for field in fields(DatastoreSettings))
     return {name: value for name in names if (value := getattr(settings, name)) != getattr(DatastoreSettings(), name)}
 
 
