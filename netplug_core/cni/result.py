@@ -18,7 +18,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.versions import CNIVersion, ResultFormat, find_version, negotiate_version
 from netplug_core.decoding.codecs import NONEMPTY_STRING, STRING, UINT32, Codec
 from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable, fields_of
 from netplug_core.errors import ConfigurationError, DecodeError
 
 __all__ = [
@@ -330,9 +330,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "name": Field("name", NONEMPTY_STRING),
             "mac": Field("mac", STRING),
             "mtu": Field("mtu", UINT32),
-            "sandbox": Field("sandbox", STRING),
-            "socket_path": Field("socketPath", STRING),
-            "pci_id": Field("pciID", STRING),
+            **fields_of(STRING, sandbox="sandbox", socket_path="socketPath", pci_id="pciID"),
         },
     ),
     Table(
@@ -350,8 +348,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
         fields={
             "nameservers": Field("nameservers", ListOf(STRING)),
             "domain": Field("domain", STRING),
-            "search": Field("search", ListOf(STRING)),
-            "options": Field("options", ListOf(STRING)),
+            **fields_of(ListOf(STRING), search="search", options="options"),
         },
     ),
     Table(

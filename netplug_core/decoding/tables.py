@@ -79,6 +79,11 @@ class Field:
         return (self.key,) if isinstance(self.key, str) else self.key
 
 
+def fields_of(codec: Codec | ListOf, **keys: str) -> dict[str, Field]:
+    """Members with one codec: each attribute, and the key of its member."""
+    return {attribute: Field(key, codec) for attribute, key in keys.items()}
+
+
 @frozen(kw_only=True)
 class Table(Generic[T_co]):
     """The members of one class, by attribute. Errors come in the order of the table.

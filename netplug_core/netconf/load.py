@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, OBJECT, STRING, Codec, Refused, checked
 from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of
 from netplug_core.errors import ConfigurationError
 from netplug_core.log import Level
 from netplug_core.netconf.model import (
@@ -222,10 +222,8 @@ def _size(key: str) -> Field:
 def _ipam_table(*, is_strict: bool) -> Table[IPAMConfig]:
     fields = {
         "type": Field("type", Codec(_read_plugin_name), is_required=is_strict),
-        "assign_ipv4": Field("assign_ipv4", _STRING_BOOLEAN),
-        "assign_ipv6": Field("assign_ipv6", _STRING_BOOLEAN),
-        "ipv4_pools": Field("ipv4_pools", ListOf(STRING)),
-        "ipv6_pools": Field("ipv6_pools", ListOf(STRING)),
+        **fields_of(_STRING_BOOLEAN, assign_ipv4="assign_ipv4", assign_ipv6="assign_ipv6"),
+        **fields_of(ListOf(STRING), ipv4_pools="ipv4_pools", ipv6_pools="ipv6_pools"),
     }
     return Table(cls=IPAMConfig, fields=fields, finish=_finish_ipam)
 
@@ -243,10 +241,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             ),
         },
     ),
-    Table(
-        cls=_Attachment,
-        fields={"container": Field("containerID", NONEMPTY_STRING), "ifname": Field("ifname", NONEMPTY_STRING)},
-    ),
+    Table(cls=_Attachment, fields=fields_of(NONEMPTY_STRING, container="containerID", ifname="ifname")),
     Table(
         cls=NetConf,
         fields={
@@ -286,7 +281,6 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     ),
     Table(cls=ContainerSettings, fields={"allow_ip_forwarding": Field("allow_ip_forwarding", BOOLEAN)}),
     Table(
-        cls=FeatureControl,
-        fields={"ip_addrs_no_ipam": Field("ip_addrs_no_ipam", BOOLEAN), "floating_ips": Field("floating_ips", BOOLEAN)},
+        cls=FeatureControl, fields=fields_of(BOOLEAN, ip_addrs_no_ipam="ip_addrs_no_ipam", floating_ips="floating_ips")
     ),
 )

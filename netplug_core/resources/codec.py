@@ -28,7 +28,7 @@ from netplug_core.decoding.codecs import (
     enum_codec,
 )
 from netplug_core.decoding.errors import MalformedField, document_error, path_in_document
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, fields_of
 from netplug_core.names import API_VERSION
 from netplug_core.records import Kind
 from netplug_core.resources.clusterinformation import ClusterInformation, ClusterInformationSpec
@@ -177,12 +177,8 @@ def _resource(
 ) -> Table[T]:
     """The table of a kind: every kind has metadata and a spec."""
     fields = {"metadata": Field("metadata", Metadata), "spec": Field("spec", spec, is_always_written=True)}
-    return Table(
-        cls=cls,
-        fields=fields | dict(status or {}),
-        ignored=("kind", "apiVersion"),
-        ignored_from_users=ignored_from_users,
-    )
+    fields |= dict(status or {})
+    return Table(cls=cls, fields=fields, ignored=("kind", "apiVersion"), ignored_from_users=ignored_from_users)
 
 
 _ENCAPSULATION = enum_codec(Encapsulation)
@@ -193,13 +189,9 @@ _TABLES: Final[tuple[Table[object], ...]] = (
         cls=Metadata,
         fields={
             "name": Field("name", NONEMPTY_TEXT),
-            "namespace": Field("namespace", TEXT),
-            "generate_name": Field("generateName", TEXT),
-            "uid": Field("uid", TEXT),
-            "creation_time_ns": Field("creationTimestamp", TIME),
-            "deletion_time_ns": Field("deletionTimestamp", TIME),
-            "labels": Field("labels", TEXT_MAP),
-            "annotations": Field("annotations", TEXT_MAP),
+            **fields_of(TEXT, namespace="namespace", generate_name="generateName", uid="uid"),
+            **fields_of(TIME, creation_time_ns="creationTimestamp", deletion_time_ns="deletionTimestamp"),
+            **fields_of(TEXT_MAP, labels="labels", annotations="annotations"),
             "finalizers": Field("finalizers", ListOf(TEXT)),
             "owner_references": Field("ownerReferences", ListOf(OwnerReference)),
         },
@@ -208,12 +200,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     ),
     Table(
         cls=OwnerReference,
-        fields={
-            "api_version": Field("apiVersion", TEXT),
-            "kind": Field("kind", TEXT),
-            "name": Field("name", TEXT),
-            "uid": Field("uid", TEXT),
-        },
+        fields=fields_of(TEXT, api_version="apiVersion", kind="kind", name="name", uid="uid"),
         keeps_unknown=True,  # Kubernetes defines the members of these objects.
     ),
     # A user does not write a status. It is in a user's document only because ``get`` printed it.
@@ -238,15 +225,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
         ignored_if_stored=("ipip", "nat-outgoing"),  # fields of the first API version; nothing reads them any more
     ),
     Table(cls=IPPoolStatus, fields={"conditions": Field("conditions", ListOf(PoolCondition))}),
-    Table(
-        cls=PoolCondition,
-        fields={
-            "type": Field("type", TEXT),
-            "status": Field("status", TEXT),
-            "reason": Field("reason", TEXT),
-            "message": Field("message", TEXT),
-        },
-    ),
+    Table(cls=PoolCondition, fields=fields_of(TEXT, type="type", status="status", reason="reason", message="message")),
     _resource(IPReservation, IPReservationSpec),
     Table(
         cls=IPReservationSpec,
@@ -288,18 +267,14 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     Table(
         cls=WorkloadEndpointSpec,
         fields={
-            "orchestrator": Field("orchestrator", TEXT),
-            "node": Field("node", TEXT),
-            "endpoint": Field("endpoint", TEXT),
-            "container_id": Field("containerID", TEXT),
-            "pod": Field("pod", TEXT),
-            "workload": Field("workload", TEXT),
-            "service_account": Field("serviceAccountName", TEXT),
+            **fields_of(
+                TEXT, orchestrator="orchestrator", node="node", endpoint="endpoint", container_id="containerID"
+            ),
+            **fields_of(TEXT, pod="pod", workload="workload", service_account="serviceAccountName"),
             "addresses": Field("ipNetworks", ListOf(_HOST_PREFIX)),
             "ip_nats": Field("ipNATs", ListOf(IPNAT)),
             "profiles": Field("profiles", ListOf(TEXT)),
-            "interface_name": Field("interfaceName", TEXT),
-            "mac": Field("mac", TEXT),
+            **fields_of(TEXT, interface_name="interfaceName", mac="mac"),
             "ports": Field("ports", ListOf(EndpointPort)),
             "allowed_source_prefixes": Field("allowSpoofedSourcePrefixes", ListOf(TEXT)),
         },
@@ -319,9 +294,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     Table(
         cls=ClusterInformationSpec,
         fields={
-            "cluster_guid": Field("clusterGUID", TEXT),
-            "cluster_type": Field("clusterType", TEXT),
-            "version": Field("netplugVersion", TEXT),
+            **fields_of(TEXT, cluster_guid="clusterGUID", cluster_type="clusterType", version="netplugVersion"),
             "is_datastore_ready": Field("datastoreReady", BOOLEAN),
         },
     ),

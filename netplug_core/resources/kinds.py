@@ -42,14 +42,13 @@ class ResourceScope(enum.Enum):
 class ResourceKind:
     """One row: the stored kind, the class of its values, and its names.
 
-    ``aliases`` are the words that a user may type for it, in lower case; ``plural`` is the word in the layouts of
-    datastores. ``fixed_name`` is the only name that its objects can have; empty if any name is allowed.
+    ``short_names`` are words that a user may type for it besides its name and the plural. ``fixed_name`` is the only
+    name that its objects can have; empty if any name is allowed.
     """
 
     kind: Kind[Resource]
     value_type: type[Resource]
-    plural: str
-    aliases: tuple[str, ...]
+    short_names: tuple[str, ...]
     scope: ResourceScope = ResourceScope.CLUSTER
     fixed_name: str = ""
 
@@ -57,6 +56,16 @@ class ResourceKind:
     def name(self) -> str:
         """The kind as documents spell it."""
         return self.kind.name
+
+    @property
+    def plural(self) -> str:
+        """The word for its objects in the layouts of datastores, in lower case."""
+        return f"{self.name.lower()}s"
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The words that a user may type for it, in lower case."""
+        return (self.name.lower(), self.plural, *self.short_names)
 
     def key(self, name: str, namespace: str = "") -> Key[Resource]:
         """The key of the object with that name; the namespace of a kind that has none is ignored.
@@ -81,36 +90,23 @@ class UnknownKind(ConfigurationError):
 
 
 KINDS: tuple[ResourceKind, ...] = (
-    ResourceKind(
-        kind=IPPOOL, value_type=IPPool, plural="ippools", aliases=("ippool", "ippools", "ipp", "ipps", "pool", "pools")
-    ),
-    ResourceKind(
-        kind=IPRESERVATION,
-        value_type=IPReservation,
-        plural="ipreservations",
-        aliases=("ipreservation", "ipreservations", "reservation", "reservations"),
-    ),
+    ResourceKind(kind=IPPOOL, value_type=IPPool, short_names=("ipp", "ipps", "pool", "pools")),
+    ResourceKind(kind=IPRESERVATION, value_type=IPReservation, short_names=("reservation", "reservations")),
     ResourceKind(
         kind=IPAM_CONFIGURATION,
         value_type=IPAMConfiguration,
-        plural="ipamconfigurations",
-        aliases=("ipamconfiguration", "ipamconfigurations", "ipamconfig", "ipamconfigs"),
+        short_names=("ipamconfig", "ipamconfigs"),
         fixed_name="default",
     ),
-    ResourceKind(kind=NODE, value_type=Node, plural="nodes", aliases=("node", "nodes", "no", "nos")),
-    ResourceKind(kind=PROFILE, value_type=Profile, plural="profiles", aliases=("profile", "profiles", "pro", "pros")),
+    ResourceKind(kind=NODE, value_type=Node, short_names=("no", "nos")),
+    ResourceKind(kind=PROFILE, value_type=Profile, short_names=("pro", "pros")),
     ResourceKind(
-        kind=WORKLOAD_ENDPOINT,
-        value_type=WorkloadEndpoint,
-        plural="workloadendpoints",
-        aliases=("workloadendpoint", "workloadendpoints", "wep", "weps"),
-        scope=ResourceScope.NAMESPACED,
+        kind=WORKLOAD_ENDPOINT, value_type=WorkloadEndpoint, short_names=("wep", "weps"), scope=ResourceScope.NAMESPACED
     ),
     ResourceKind(
         kind=CLUSTER_INFORMATION,
         value_type=ClusterInformation,
-        plural="clusterinformations",
-        aliases=("clusterinformation", "clusterinformations", "clusterinfo", "clusterinfos"),
+        short_names=("clusterinfo", "clusterinfos"),
         fixed_name="default",
     ),
 )
