@@ -79,58 +79,50 @@ class ErrorCode(enum.Enum):
 class NetplugError(Exception):
     """Everything netplug raises on purpose; never raised itself.
 
-    A class names its ``error_code``; ``code`` and ``identifier`` follow from it.
+    A class is declared with its ``error_code``; ``code`` and ``identifier`` follow from it.
     """
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNFORESEEN
     code: ClassVar[int] = ErrorCode.UNFORESEEN.number
     identifier: ClassVar[str] = ErrorCode.UNFORESEEN.identifier
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, error_code: ErrorCode | None = None) -> None:
         super().__init_subclass__()
-        if "error_code" in vars(cls):
-            cls.code, cls.identifier = cls.error_code.number, cls.error_code.identifier
+        if error_code is not None:  # attrs makes each class twice, the second time without the argument
+            cls.error_code, cls.code, cls.identifier = error_code, error_code.number, error_code.identifier
 
 
 @frozen
-class IncompatibleVersion(NetplugError):
+class _Sentence(NetplugError):
+    """An error whose sentence is written where it is raised."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@frozen
+class IncompatibleVersion(_Sentence, error_code=ErrorCode.INCOMPATIBLE_VERSION):
     """The network configuration asks for a CNI version, or a verb, that it cannot have (code 1)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.INCOMPATIBLE_VERSION
-    message: str
     details: str = ""
 
-    def __str__(self) -> str:
-        return self.message
-
 
 @frozen
-class RequestError(NetplugError):
+class RequestError(_Sentence, error_code=ErrorCode.BAD_REQUEST):
     """The runtime's move: an environment variable is missing or malformed (code 4)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.BAD_REQUEST
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
-
 
 @frozen
-class ReadError(NetplugError):
+class ReadError(_Sentence, error_code=ErrorCode.UNREADABLE_INPUT):
     """Standard input could not be read (code 5)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.UNREADABLE_INPUT
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
-
 
 @frozen
-class DecodeError(NetplugError):
+class DecodeError(NetplugError, error_code=ErrorCode.UNDECODABLE):
     """The text is not JSON, not an object, or a key has the wrong JSON type (code 6)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.UNDECODABLE
     where: str
     problem: str
 
@@ -139,13 +131,12 @@ class DecodeError(NetplugError):
 
 
 @frozen
-class ConfigurationError(NetplugError):
+class ConfigurationError(NetplugError, error_code=ErrorCode.NOT_ACCEPTED):
     """The user's move: a value that cannot be accepted (code 7).
 
     ``where`` names the object and the field, ``value`` is what was found there, ``accepted`` what would do.
     """
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.NOT_ACCEPTED
     where: str
     value: object
     accepted: str
@@ -174,21 +165,13 @@ class NotYetSupported(ConfigurationError):
 
 
 @frozen
-class NamespaceError(NetplugError):
+class NamespaceError(_Sentence, error_code=ErrorCode.NAMESPACE_NOT_SERVED):
     """CNI_NETNS names a namespace that cannot be served (code 8)."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.NAMESPACE_NOT_SERVED
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
 
 
 @frozen
-class NamespaceNotFound(NamespaceError):
+class NamespaceNotFound(NamespaceError, error_code=ErrorCode.BAD_REQUEST):
     """CNI_NETNS leads to no network namespace: a variable that is wrong, as others may be (code 4)."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.BAD_REQUEST
 
 
 class DatastoreError(NetplugError):
@@ -196,10 +179,9 @@ class DatastoreError(NetplugError):
 
 
 @frozen
-class Unavailable(DatastoreError):
+class Unavailable(DatastoreError, error_code=ErrorCode.TRY_AGAIN):
     """Something this call needs does not answer now; the runtime tries again later (code 11)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.TRY_AGAIN
     what: str
     cause: str
 
@@ -213,10 +195,9 @@ class Unauthorized(Unavailable):
 
 
 @frozen
-class ContentionExhausted(NetplugError):
+class ContentionExhausted(NetplugError, error_code=ErrorCode.TRY_AGAIN):
     """Every attempt lost against other writers until the deadline passed (code 11)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.TRY_AGAIN
     attempts: int
     last_error: str
 
@@ -225,10 +206,9 @@ class ContentionExhausted(NetplugError):
 
 
 @frozen
-class UnhealthyStatus(NetplugError):
+class UnhealthyStatus(NetplugError, error_code=ErrorCode.NOT_READY):
     """STATUS: an ADD could not be served now (code 50)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.NOT_READY
     reason: str
 
     def __str__(self) -> str:
@@ -236,15 +216,10 @@ class UnhealthyStatus(NetplugError):
 
 
 @frozen
-class UsageError(NetplugError):
+class UsageError(_Sentence, error_code=ErrorCode.USAGE):
     """The executables' own flags are wrong (code 100)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.USAGE
-    message: str
     details: str = ""
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class AllocationError(NetplugError):
@@ -254,10 +229,8 @@ class AllocationError(NetplugError):
     """
 
 
-class DataplaneError(NetplugError):
+class DataplaneError(NetplugError, error_code=ErrorCode.NAMESPACE_REFUSED):
     """An attachment failed on the node (codes 120 to 139); the person who runs the node can act."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.NAMESPACE_REFUSED
 
 
 @frozen

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from attrs import define, field
 from pluggy import PluginManager
@@ -42,8 +42,6 @@ module of its hooks."""
 _NETCONF_KEYS = {"datastore": "datastore_type", "ipam": "ipam.type", "dataplane": "dataplane_options.type"}
 _DISTRIBUTION = "netplug"
 
-T = TypeVar("T")
-
 
 class UnknownBackend(ConfigurationError):
     """A name that no backend offers for an interface; ``accepted`` lists those that are offered."""
@@ -66,35 +64,27 @@ class Registry:
             UnknownBackend: no backend offers it.
             ConfigurationError: its module cannot be imported.
         """
-        self._register_backend("datastore", name)
-        opened = self._manager.hook.netplug_open_datastore(name=name, settings=settings, clock=clock)
-        return self._require_opened(cast("AbstractContextManager[Datastore] | None", opened), "datastore", name)
+        opened = self._open("datastore", name, settings=settings, clock=clock)
+        return cast("AbstractContextManager[Datastore]", opened)
 
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
         """The IPAM of that name; errors as for ``open_datastore``."""
-        self._register_backend("ipam", name)
-        opened = self._manager.hook.netplug_open_ipam(name=name, context=context)
-        return self._require_opened(cast("AbstractContextManager[IPAM] | None", opened), "ipam", name)
+        return cast("AbstractContextManager[IPAM]", self._open("ipam", name, context=context))
 
     def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
         """The dataplane of that name; errors as for ``open_datastore``."""
-        self._register_backend("dataplane", name)
-        opened = self._manager.hook.netplug_open_dataplane(name=name, clock=clock, log=log)
-        return self._require_opened(cast("AbstractContextManager[Dataplane] | None", opened), "dataplane", name)
+        return cast("AbstractContextManager[Dataplane]", self._open("dataplane", name, clock=clock, log=log))
 
     def open_orchestrator(
         self, name: str, settings: DatastoreSettings, clock: Clock
     ) -> AbstractContextManager[Orchestrator]:
         """The orchestrator of that name; errors as for ``open_datastore``."""
-        self._register_backend("orchestrator", name)
-        opened = self._manager.hook.netplug_open_orchestrator(name=name, settings=settings, clock=clock)
-        return self._require_opened(cast("AbstractContextManager[Orchestrator] | None", opened), "orchestrator", name)
+        opened = self._open("orchestrator", name, settings=settings, clock=clock)
+        return cast("AbstractContextManager[Orchestrator]", opened)
 
     def open_host(self, name: str = "host") -> AbstractContextManager[HostServices]:
         """Time, chance and identifiers of a machine; errors as for ``open_datastore``."""
-        self._register_backend("host", name)
-        opened = self._manager.hook.netplug_open_host(name=name)
-        return self._require_opened(cast("AbstractContextManager[HostServices] | None", opened), "host", name)
+        return cast("AbstractContextManager[HostServices]", self._open("host", name))
 
     def names(self, interface: str) -> tuple[str, ...]:
         """The names of all backends that offer an interface, sorted: the catalog's, or else those of entry points.
@@ -105,6 +95,14 @@ class Registry:
             return tuple(sorted(self.catalog.get(interface, ())))
         described = (description.names.get(interface, ()) for description in _describe_entry_points())
         return tuple(sorted({name for names in described for name in names}))
+
+    def _open(self, interface: str, name: str, **arguments: object) -> object:
+        """What the hook of an interface opens under a name."""
+        self._register_backend(interface, name)
+        opened: object = getattr(self._manager.hook, f"netplug_open_{interface}")(name=name, **arguments)
+        if opened is None:
+            raise self._unknown_backend(interface, name)
+        return opened
 
     def _register_backend(self, interface: str, name: str) -> None:
         module = self.catalog.get(interface, {}).get(name)
@@ -119,11 +117,6 @@ class Registry:
             raise ConfigurationError(_where(interface), name, accepted) from error
         if not self._manager.is_registered(backend):
             self._manager.register(backend)
-
-    def _require_opened(self, opened: T | None, interface: str, name: str) -> T:
-        if opened is None:
-            raise self._unknown_backend(interface, name)
-        return opened
 
     def _unknown_backend(self, interface: str, name: str) -> UnknownBackend:
         return UnknownBackend(_where(interface), name, f"registered: {', '.join(self.names(interface))}")

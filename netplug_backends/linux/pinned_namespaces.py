@@ -12,7 +12,6 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import ClassVar
 
 from attrs import frozen
 
@@ -35,10 +34,9 @@ _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 
 
 @frozen
-class NamespaceRefused(DataplaneError):
+class NamespaceRefused(DataplaneError, error_code=ErrorCode.NAMESPACE_REFUSED):
     """The kernel refused to create, enter, change or remove a network namespace (code 120)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.NAMESPACE_REFUSED
     operation: str
     path: str
     reason: str

@@ -7,7 +7,7 @@ exist, not how the kernel is configured. ``netplug_core.testing.dataplane_checks
 from __future__ import annotations
 
 import enum
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from attrs import frozen
 
@@ -233,10 +233,9 @@ class Dataplane(Protocol):
 
 
 @frozen
-class LinkExists(DataplaneError):
+class LinkExists(DataplaneError, error_code=ErrorCode.LINK_EXISTS):
     """The container has an interface of that name which is not this attachment (code 121)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.LINK_EXISTS
     name: str
     namespace: str
 
@@ -245,10 +244,9 @@ class LinkExists(DataplaneError):
 
 
 @frozen
-class RouteConflict(DataplaneError):
+class RouteConflict(DataplaneError, error_code=ErrorCode.ROUTE_CONFLICT):
     """The host reaches one of the addresses through another interface (code 122)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.ROUTE_CONFLICT
     destination: Prefix
     interface: str
     owner: str
@@ -261,13 +259,12 @@ class RouteConflict(DataplaneError):
 
 
 @frozen
-class KernelError(DataplaneError):
+class KernelError(DataplaneError, error_code=ErrorCode.KERNEL_REFUSED):
     """The kernel would not do something (code 123).
 
     ``operation`` names it with its object, ``reason`` is the kernel's answer.
     """
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.KERNEL_REFUSED
     operation: str
     reason: str
 
@@ -276,10 +273,9 @@ class KernelError(DataplaneError):
 
 
 @frozen
-class DataplaneTimeout(DataplaneError):
+class DataplaneTimeout(DataplaneError, error_code=ErrorCode.KERNEL_TIMEOUT):
     """Something was not done when its time was up (code 124)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.KERNEL_TIMEOUT
     operation: str
 
     def __str__(self) -> str:

@@ -267,15 +267,8 @@ def _known_keys(table: Table[object], tables: Mapping[type, Table[object]]) -> s
 
 def _row(name: str, line: Field, attribute: Attribute[object] | None, decode: Decode) -> _Row:
     is_required = line.is_required or (attribute is not None and attribute.default is NOTHING)
-    return _Row(
-        name,
-        line.path,
-        decode,
-        is_required,
-        line.is_unset_if_empty,
-        isinstance(line.codec, Codec),
-        _show_function(attribute),
-    )
+    is_single_value, show = isinstance(line.codec, Codec), _show_function(attribute)
+    return _Row(name, line.path, decode, is_required, line.is_unset_if_empty, is_single_value, show)
 
 
 def _decode_function(codec: Codec | ListOf | type, converter: BaseConverter, *, is_stored: bool) -> Decode:

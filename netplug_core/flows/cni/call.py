@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family
@@ -24,10 +22,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class NoAddressWanted(AllocationError):
+class NoAddressWanted(AllocationError, error_code=ErrorCode.NO_ADDRESS_WANTED):
     """The configuration switches both families off, so there is nothing to assign (code 110)."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.NO_ADDRESS_WANTED
 
     def __str__(self) -> str:
         return (

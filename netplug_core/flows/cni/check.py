@@ -6,8 +6,6 @@ handle holds and with those of the endpoint.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from attrs import evolve, frozen
 
 from netplug_core.clock import Deadline
@@ -31,10 +29,9 @@ CHECK_S = 10.0
 
 
 @frozen
-class AttachmentDiffers(DataplaneError):
+class AttachmentDiffers(DataplaneError, error_code=ErrorCode.ATTACHMENT_DIFFERS):
     """Interface, addresses, routes or settings differ from what ADD made (code 130)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.ATTACHMENT_DIFFERS
     differences: tuple[Difference, ...]
 
     def __str__(self) -> str:
@@ -42,10 +39,9 @@ class AttachmentDiffers(DataplaneError):
 
 
 @frozen
-class AddressesNotHeld(DataplaneError):
+class AddressesNotHeld(DataplaneError, error_code=ErrorCode.ADDRESSES_NOT_HELD):
     """The handle of an attachment no longer holds its addresses (code 131)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESSES_NOT_HELD
     handle: str
     missing: tuple[str, ...]
 
@@ -54,10 +50,9 @@ class AddressesNotHeld(DataplaneError):
 
 
 @frozen
-class EndpointDiffers(DataplaneError):
+class EndpointDiffers(DataplaneError, error_code=ErrorCode.ENDPOINT_DIFFERS):
     """The stored endpoint is missing, or belongs to another container or other addresses (code 132)."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.ENDPOINT_DIFFERS
     endpoint: str
     problem: str
 

@@ -6,8 +6,6 @@ texts are rendered from the trace of the decision.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
@@ -28,10 +26,9 @@ __all__ = [
 
 
 @frozen
-class PoolUnknown(AllocationError):
+class PoolUnknown(AllocationError, error_code=ErrorCode.POOL_NOT_FOUND):
     """The request names a pool that does not exist."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.POOL_NOT_FOUND
     entry: str
     known: tuple[str, ...]
 
@@ -73,10 +70,9 @@ _REASONS = {
 
 
 @frozen
-class NoPoolServes(AllocationError):
+class NoPoolServes(AllocationError, error_code=ErrorCode.NO_POOL_SELECTED):
     """Nothing was named, and no pool selects the workload; ``is_registered`` is whether its node is known at all."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.NO_POOL_SELECTED
     family: Family
     node: str
     seen: tuple[PoolTrace, ...]
@@ -90,10 +86,9 @@ class NoPoolServes(AllocationError):
 
 
 @frozen
-class NoPoolQualifies(AllocationError):
+class NoPoolQualifies(AllocationError, error_code=ErrorCode.POOL_WRONG_USE):
     """Of the pools that were named, or that select the workload, none is for this use or has large enough blocks."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.POOL_WRONG_USE
     use: AllowedUse
     seen: tuple[PoolTrace, ...]
 
@@ -103,10 +98,8 @@ class NoPoolQualifies(AllocationError):
 
 
 @frozen
-class UseMissing(AllocationError):
+class UseMissing(AllocationError, error_code=ErrorCode.USE_MISSING):
     """A request for automatic addresses does not say what they are for."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.USE_MISSING
 
     def __str__(self) -> str:
         uses = ", ".join(use.value for use in AllowedUse)
@@ -143,10 +136,8 @@ class AddressShortfall(AllocationError):
 
 
 @frozen
-class PoolsExhausted(AddressShortfall):
+class PoolsExhausted(AddressShortfall, error_code=ErrorCode.POOLS_EXHAUSTED):
     """No free address is left in the pools that may serve."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.POOLS_EXHAUSTED
 
     def message(self) -> str:
         """Names every pool that was looked at, or the block that the node does not claim."""
@@ -162,10 +153,9 @@ def _is_over_limit(entry: TraceEntry) -> bool:
 
 
 @frozen
-class BlockLimitReached(AddressShortfall):
+class BlockLimitReached(AddressShortfall, error_code=ErrorCode.BLOCK_LIMIT_REACHED):
     """The node may not own more blocks, by the configuration's or the request's limit."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.BLOCK_LIMIT_REACHED
     limit: int = 0
 
     def message(self) -> str:
@@ -174,10 +164,8 @@ class BlockLimitReached(AddressShortfall):
 
 
 @frozen
-class StrictlyExhausted(AddressShortfall):
+class StrictlyExhausted(AddressShortfall, error_code=ErrorCode.STRICT_AFFINITY):
     """The node's own blocks are full, no block is left to claim, and strict affinity forbids to borrow."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.STRICT_AFFINITY
 
     def message(self) -> str:
         """Names the setting."""
@@ -185,10 +173,8 @@ class StrictlyExhausted(AddressShortfall):
 
 
 @frozen
-class BlockUnavailable(AddressShortfall):
+class BlockUnavailable(AddressShortfall, error_code=ErrorCode.CLAIMS_OFF):
     """The node's own blocks are full, and the configuration lets it claim none."""
-
-    error_code: ClassVar[ErrorCode] = ErrorCode.CLAIMS_OFF
 
     def message(self) -> str:
         """Names the setting."""
@@ -199,10 +185,9 @@ class BlockUnavailable(AddressShortfall):
 
 
 @frozen
-class AddressOutside(AllocationError):
+class AddressOutside(AllocationError, error_code=ErrorCode.ADDRESS_OUTSIDE_POOLS):
     """The requested address lies in no enabled pool, or in none of the named ones."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESS_OUTSIDE_POOLS
     address: Address
     named: tuple[str, ...]
     seen: tuple[PoolTrace, ...]
@@ -214,10 +199,9 @@ class AddressOutside(AllocationError):
 
 
 @frozen
-class AddressWrongUse(AllocationError):
+class AddressWrongUse(AllocationError, error_code=ErrorCode.POOL_WRONG_USE):
     """The pool of the requested address is not for the stated use."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.POOL_WRONG_USE
     address: Address
     pool: str
     use: AllowedUse
@@ -232,10 +216,9 @@ class AddressWrongUse(AllocationError):
 
 
 @frozen
-class AddressTaken(AllocationError):
+class AddressTaken(AllocationError, error_code=ErrorCode.ADDRESS_TAKEN):
     """The requested address is held already."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESS_TAKEN
     address: Address
     block: Prefix
     handle: str | None
@@ -246,10 +229,9 @@ class AddressTaken(AllocationError):
 
 
 @frozen
-class AddressCooling(AllocationError):
+class AddressCooling(AllocationError, error_code=ErrorCode.ADDRESS_COOLING):
     """The requested address was released, and its cooldown has not expired."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.ADDRESS_COOLING
     address: Address
     block: Prefix
     cooldown_s: int
@@ -262,10 +244,9 @@ class AddressCooling(AllocationError):
 
 
 @frozen
-class StrictAffinity(AllocationError):
+class StrictAffinity(AllocationError, error_code=ErrorCode.STRICT_AFFINITY):
     """The requested address lies in a block of another node, and strict affinity is on."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.STRICT_AFFINITY
     address: Address
     seen: BlockTrace
     rule: RuleTrace
@@ -278,10 +259,9 @@ class StrictAffinity(AllocationError):
 
 
 @frozen
-class SequenceMismatch(AllocationError):
+class SequenceMismatch(AllocationError, error_code=ErrorCode.SEQUENCE_MISMATCH):
     """An address is held under another sequence number than the release names: by a later allocation."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.SEQUENCE_MISMATCH
     address: Address
     requested: int
     expected: int
@@ -291,10 +271,9 @@ class SequenceMismatch(AllocationError):
 
 
 @frozen
-class HandleMismatch(AllocationError):
+class HandleMismatch(AllocationError, error_code=ErrorCode.HANDLE_MISMATCH):
     """An address is held by another handle than the release names."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.HANDLE_MISMATCH
     address: Address
     requested: str
     expected: str | None
@@ -304,10 +283,9 @@ class HandleMismatch(AllocationError):
 
 
 @frozen
-class BlockNotEmpty(AllocationError):
+class BlockNotEmpty(AllocationError, error_code=ErrorCode.BLOCK_NOT_EMPTY):
     """A block that shall be given up only if it is empty has addresses."""
 
-    error_code: ClassVar[ErrorCode] = ErrorCode.BLOCK_NOT_EMPTY
     block: Prefix
     owner: str
     used: int
