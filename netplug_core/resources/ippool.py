@@ -1,4 +1,4 @@
-"""The kind IPPool: a prefix, and who may use it (spec 2.5)."""
+"""The kind IPPool: a prefix, and who may use it."""
 
 from __future__ import annotations
 

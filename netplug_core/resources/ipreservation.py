@@ -1,4 +1,4 @@
-"""The kind IPReservation: addresses of pools that are assigned only to a request for that address (spec 2.5)."""
+"""The kind IPReservation: addresses of pools that are assigned only to a request for that address."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 import ast
 import importlib.util
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,3 +88,12 @@ def test_the_source_distribution_has_its_tests_and_what_they_read() -> None:
     read = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changelog.d").iterdir()]
     named = {"CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "noxfile.py", "tools/manifests.py", ".ci/run"}
     assert {str(path.relative_to(ROOT)) for path in read} | named <= packed
+
+
+def test_every_news_fragment_has_a_number_of_its_own() -> None:
+    """`towncrier build` fails if an issue has two fragments of a type without different numbers."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
+    types = "|".join(entry["directory"] for entry in settings["type"])
+    names = [path.name for path in (ROOT / "changelog.d").glob("*.md")]
+    assert names
+    assert [name for name in names if not re.fullmatch(rf"\d+\.({types})\.\d+\.md", name)] == []
