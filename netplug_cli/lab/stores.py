@@ -13,6 +13,7 @@ from typing import assert_never
 from attrs import frozen
 
 from netplug_cli.lab.paths import LabFolder
+from netplug_core.settings.keys import netconf_path
 
 __all__ = [
     "API_PORT", "API_URL", "ETCD_PORT", "ETCD_URL", "ExternalServers", "LabStore", "OwnServers", "SqliteStore",
@@ -68,18 +69,6 @@ class ExternalServers:
 
 LabStore = SqliteStore | OwnServers | ExternalServers
 
-# The key of a plugin's configuration for each variable.
-_NETCONF_KEYS: Mapping[str, tuple[str, ...]] = {
-    "DATASTORE_TYPE": ("datastore_type",),
-    "SQLITE_PATH": ("sqlite_path",),
-    "ETCD_ENDPOINTS": ("etcd_endpoints",),
-    "ETCD_KEY_FILE": ("etcd_key_file",),
-    "ETCD_CERT_FILE": ("etcd_cert_file",),
-    "ETCD_CA_CERT_FILE": ("etcd_ca_cert_file",),
-    "KUBECONFIG": ("kubernetes", "kubeconfig"),
-    "NETPLUG_API_GROUP": ("netplug_api_group",),
-}
-
 
 def is_kubernetes(store: LabStore) -> bool:
     """Whether nodes and pods are objects there."""
@@ -105,6 +94,6 @@ def store_netconf_keys(store: LabStore, folder: LabFolder) -> Mapping[str, objec
     """The members of a plugin's configuration that make it use the store."""
     members: dict[str, object] = {}
     for variable, value in store_environment(store, folder).items():
-        first, *inner = _NETCONF_KEYS[variable]
+        first, *inner = netconf_path(variable)
         members[first] = {inner[0]: value} if inner else value
     return members

@@ -30,7 +30,7 @@ from netplug_core.settings.model import (
 
 __all__ = [
     "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "KUBERNETES_NETCONF_KEYS", "Setting", "SettingType",
-    "netconf_tables", "refuse_endpoints_beside_srv", "settings_tables", "with_endpoints",
+    "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv", "settings_tables", "with_endpoints",
 ]  # fmt: skip
 
 _ETCD_KEYS = ("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
@@ -118,6 +118,13 @@ _KUBERNETES_SETTINGS: Final = {
     ),
     "uses_pod_cidr": Setting("usePodCIDR", "USE_POD_CIDR", type=SettingType.FLAG),
 }
+
+
+def netconf_path(variable: str) -> tuple[str, ...]:
+    """The members of a network configuration that lead to the setting of an environment variable."""
+    settings = (*_SETTINGS.values(), *_KUBERNETES_SETTINGS.values())
+    path = next(setting.netconf for setting in settings if setting.variable == variable)
+    return (path,) if isinstance(path, str) else path
 
 
 # --- codecs -----------------------------------------------------------------------------------------------------

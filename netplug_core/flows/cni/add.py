@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
@@ -17,13 +16,12 @@ from netplug_core.dataplane.plan import AttachmentPlan, plan
 from netplug_core.dataplane.protocol import InterfacePresence, LinkExists
 from netplug_core.errors import NamespaceNotFound
 from netplug_core.flows.cni.assignment import assign, release_after_failure
-from netplug_core.flows.cni.call import AttachmentCall, link_of, open_call, require_nodename_file, wanted_of
+from netplug_core.flows.cni.call import AttachmentCall, assign_request_of, link_of, open_call, require_nodename_file
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import Assignment, AssignRequest, ReleaseRequest, Shortfall
+from netplug_core.ipam.allocation.request import Assignment, ReleaseRequest
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.netconf.unsupported import require_supported
-from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, endpoint_delete, endpoint_upsert
 
 __all__ = ["DATAPLANE_S", "add"]
@@ -42,7 +40,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     require_nodename_file(world, netconf)
     call = open_call(world, request, netconf)
     workload, lock = call.workload, netconf.ipam_lock_file
-    link, assign_request = link_of(world, call), _assign_request(call, request.args.address)
+    link, assign_request = link_of(world, call), assign_request_of(request, netconf, workload)
     previous = find_previous_result(request)
     _refuse_present(world, call)
     metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
@@ -69,17 +67,6 @@ def _refuse_present(world: CNIWorld, call: AttachmentCall) -> None:
         raise NamespaceNotFound(f"CNI_NETNS {call.link.namespace!r} is not a network namespace")
     if presence is InterfacePresence.PRESENT:
         raise LinkExists(call.link.name, call.link.namespace)
-
-
-def _assign_request(call: AttachmentCall, address: Address | None) -> AssignRequest:
-    return AssignRequest(
-        handle=call.workload.handle,
-        node=call.workload.node,
-        wanted=wanted_of(call.netconf, address),
-        owner=call.workload.allocation_attributes,
-        use=AllowedUse.WORKLOAD,
-        shortfall=Shortfall.REFUSE,
-    )
 
 
 def _format_addresses(assignment: Assignment) -> str:

@@ -11,21 +11,13 @@ from netplug_core.addressing import Prefix
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, CNIRoute, IPConfig
 from netplug_core.flows.cni.assignment import assign, release
-from netplug_core.flows.cni.call import node_of, require_nodename_file, wanted_of, workload_of
+from netplug_core.flows.cni.call import assign_request_of, node_of, require_nodename_file, workload_of
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import (
-    AssignedAddress,
-    Assignment,
-    AssignRequest,
-    LinkLayer,
-    ReleaseRequest,
-    Shortfall,
-)
+from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, LinkLayer, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.netconf.unsupported import require_supported
-from netplug_core.resources.ippool import AllowedUse
 
 __all__ = ["assign_addresses", "release_addresses"]
 
@@ -38,15 +30,7 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
     require_nodename_file(world, netconf)
     workload = workload_of(request, node_of(world, netconf))
     link_layer = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2
-    assign_request = AssignRequest(
-        handle=workload.handle,
-        node=workload.node,
-        wanted=wanted_of(netconf, request.args.address),
-        owner=workload.allocation_attributes,
-        link_layer=link_layer,
-        use=AllowedUse.WORKLOAD,
-        shortfall=Shortfall.REFUSE,
-    )
+    assign_request = assign_request_of(request, netconf, workload, link_layer)
     assignment = assign(world, assign_request, NO_ENDPOINT, lock=netconf.ipam_lock_file)
     world.log(Level.INFO, "addresses assigned", container=workload.container_id, network=workload.network)
     return CNIResult(ips=_ips(assignment, link_layer), routes=_routes(assignment))

@@ -9,16 +9,17 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, Unavailable
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import Automatic, Specific, Wanted
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
 from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
 from netplug_core.netconf.load import resolve_node_name
 from netplug_core.netconf.model import MAX_MTU, NetConf
+from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "AttachmentCall", "NoAddressWanted", "link_of", "mtu_of", "node_of", "open_call", "require_nodename_file",
-    "wanted_of", "workload_of",
+    "AttachmentCall", "NoAddressWanted", "assign_request_of", "link_of", "mtu_of", "node_of", "open_call",
+    "require_nodename_file", "wanted_of", "workload_of",
 ]  # fmt: skip
 
 
@@ -140,6 +141,21 @@ def mtu_of(world: CNIWorld, netconf: NetConf) -> int:
     if not is_number or int(digits) > MAX_MTU:
         raise ConfigurationError(where, text[:40], f"one number up to {MAX_MTU} is expected, such as 1450")
     return netconf.mtu or int(digits)
+
+
+def assign_request_of(
+    request: CNIRequest, netconf: NetConf, workload: WorkloadIdentity, link_layer: LinkLayer = LinkLayer.L3
+) -> AssignRequest:
+    """The addresses that an ADD asks for, all or none; errors as for ``wanted_of``."""
+    return AssignRequest(
+        handle=workload.handle,
+        node=workload.node,
+        wanted=wanted_of(netconf, request.args.address),
+        owner=workload.allocation_attributes,
+        link_layer=link_layer,
+        use=AllowedUse.WORKLOAD,
+        shortfall=Shortfall.REFUSE,
+    )
 
 
 def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted, ...]:

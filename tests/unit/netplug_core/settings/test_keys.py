@@ -5,7 +5,7 @@ import pytest
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.settings.keys import netconf_tables
+from netplug_core.settings.keys import netconf_path, netconf_tables
 from netplug_core.settings.model import (
     DEFAULT_ETCD_ENDPOINT,
     DatastoreSettings,
@@ -164,3 +164,15 @@ def test_options_are_an_object_of_texts() -> None:
     assert TOKEN not in repr(found)
     with pytest.raises(DecodeError, match=r"^network configuration.datastore_options\['a'\]: must be a string$"):
         settings(datastore_options={"a": 1})
+
+
+@pytest.mark.parametrize(
+    "variable, path",
+    [
+        ("ETCD_ENDPOINTS", ("etcd_endpoints",)),
+        ("KUBECONFIG", ("kubernetes", "kubeconfig")),
+        ("NETPLUG_API_GROUP", ("netplug_api_group",)),
+    ],
+)
+def test_a_variable_has_its_place_in_a_network_configuration(variable: str, path: tuple[str, ...]) -> None:
+    assert netconf_path(variable) == path
