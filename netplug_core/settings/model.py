@@ -1,6 +1,6 @@
 """Which datastore, and how to reach it: the values that backends read.
 
-The plugin makes them from its network configuration (``netconf_keys``), the tool and the daemons from the environment
+The plugin makes them from its network configuration (``keys``), the tool and the daemons from the environment
 or from a file (``apiconfig``). An empty text or tuple means not set.
 """
 

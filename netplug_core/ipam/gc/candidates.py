@@ -20,8 +20,6 @@ from netplug_core.orchestrator.model import PodFacts, PodName
 
 __all__ = ["AllocationOwner", "LeakReason", "UndeterminedReason", "Verdict", "allocation_owners", "judge"]
 
-"""The only interface whose addresses are in the pod's status."""
-
 _TUNNEL_SUFFIX = "TunnelAddress"
 """The types of tunnel addresses end so: ``ipipTunnelAddress``, ``vxlanV6TunnelAddress``."""
 
