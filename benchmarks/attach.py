@@ -44,7 +44,7 @@ _LIBRARIES = {
 _REFERENCE = "ptp + host-local"
 _WARMUP = 3
 _BURST = 110
-_GOAL = 1.5
+_GOAL = 2.0
 
 
 @frozen
@@ -168,7 +168,7 @@ def _print_rounds(contenders: Sequence[MeasuredPlugin], rounds: int) -> None:
                 series.samples.append(sample)
     print(f"{rounds} rounds after {_WARMUP} to warm up, interleaved; reference: {_REFERENCE}\n")
     print(format_report([*found.values(), *imports.values()]))
-    print(f"\nADD's CPU in times of the imports alone (goal P12: {_GOAL}), and of the reference's:\n")
+    print(f"\nADD's CPU in times of the imports alone (goal: at most {_GOAL}), and of the reference's:\n")
     reference_ms = found[_REFERENCE, "ADD"].cpu_ms()
     for kind, series in imports.items():
         spent_ms, imports_ms = found[f"netplug, {kind.value}", "ADD"].cpu_ms(), series.cpu_ms()

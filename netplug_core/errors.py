@@ -268,7 +268,7 @@ def require_count(where: str, value: object, minimum: int = 1) -> None:
         raise InvalidArgument(where, value, f"a whole number of at least {minimum} is expected")
 
 
-def require_tuple(where: str, value: object, members: type | UnionType, accepted: str) -> None:
+def require_tuple(where: str, value: object, members: type | tuple[type, ...], accepted: str) -> None:
     """Check that an argument is a tuple whose members have the right type.
 
     Raises:

@@ -377,9 +377,9 @@ class Decision(Generic[R_co]):
         head, last = tuple(before), tuple(after)
         if not head and not last:
             return self
-        moved = tuple(_shift_written(write, len(head)) for write in self.writes)
-        tail = tuple(_shift_written(write, len(head) + len(moved)) for write in last)
-        return evolve(self, writes=(*head, *moved, *tail))
+        own = _shift_written(self.writes, len(head)) if head else self.writes
+        tail = _shift_written(last, len(head) + len(own)) if last else ()
+        return Decision((*head, *own, *tail), self.result, self.trace, self.is_repeatable, self.is_partial)
 
 
 @frozen
@@ -389,7 +389,9 @@ class NeedMore:
     queries: tuple[Query, ...]
 
 
-def _shift_written(write: Write, by: int) -> Write:
-    if isinstance(write, Update | Delete) and isinstance(write.revision, Written):
-        return evolve(write, revision=Written(write.revision.index + by))
-    return write
+def _shift_written(writes: tuple[Write, ...], by: int) -> tuple[Write, ...]:
+    moved = list(writes)
+    for position, write in enumerate(writes):
+        if isinstance(write, (Update, Delete)) and isinstance(write.revision, Written):
+            moved[position] = evolve(write, revision=Written(write.revision.index + by))
+    return tuple(moved)

@@ -174,7 +174,7 @@ class MemoryDatastore:
     def _acquire_lock(self, deadline: Deadline) -> None:
         if deadline.has_passed:
             raise Unavailable("the memory datastore", "the deadline had passed before it was asked")
-        if not self.lock.acquire(timeout=deadline.remaining_s):
+        if not self.lock.acquire(blocking=False) and not self.lock.acquire(timeout=deadline.remaining_s):
             raise Unavailable("the memory datastore", "another thread kept it locked until the deadline")
 
     # --- answers; the lock is held ---------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ class CachedState:
         """What is known, and which of the queries have to be read; nothing is known of the kinds in ``ignore``."""
         known = self.without(ignore) if ignore else self
         results = dict(known.snapshot.results)
-        results.update((query, found) for query in queries if (found := known.find_watched(query)) is not None)
+        if known.watched:
+            results.update((query, found) for query in queries if (found := known.find_watched(query)) is not None)
         if results:
             results.update(dict.fromkeys(assume_absent, _NO_RECORDS))
         missing = tuple(query for query in queries if query not in results)
@@ -98,16 +99,19 @@ class CachedState:
         A record of a watched kind changes only if it is cached as the commit found it. Otherwise the watch is ahead
         of this commit, or has yet to deliver a change before it, and delivers this one too.
         """
-        kept = [
-            (write, revision)
-            for position, (write, revision) in enumerate(zip(writes, revisions, strict=True))
-            if not isinstance(write, (Require, RequireUnchanged))
-            and write.key.kind not in uncached
-            and (write.key.kind not in self.watched or self._is_current(writes, position, began))
-        ]
-        after = apply_writes(self.snapshot, [write for write, _ in kept], [revision for _, revision in kept])
-        results = {query: result for query, result in after.results.items() if self._is_kept(query)}
-        return evolve(self, snapshot=Snapshot(results, after.revisions))
+        kept: list[Write] = []
+        kept_revisions: list[Revision] = []
+        for position, write in enumerate(writes):
+            if isinstance(write, (Require, RequireUnchanged)) or write.key.kind in uncached:
+                continue
+            if not self.watched or write.key.kind not in self.watched or self._is_current(writes, position, began):
+                kept.append(write)
+                kept_revisions.append(revisions[position])
+        after = apply_writes(self.snapshot, kept, kept_revisions)
+        if self.watched:  # of a watched kind only the list stays
+            results = {query: result for query, result in after.results.items() if self._is_kept(query)}
+            after = Snapshot(results, after.revisions)
+        return CachedState(after, self.watched, self.read_at_s)
 
     def with_lists(self, read: Snapshot, *, now_s: float) -> CachedState:
         """The state with whole lists of kinds that a watch keeps true from here on."""

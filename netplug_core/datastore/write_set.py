@@ -27,7 +27,6 @@ from netplug_core.records import (
     Kind,
     List,
     NotFound,
-    Query,
     ReadResult,
     Record,
     Require,
@@ -189,16 +188,17 @@ def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequenc
             created.add(write.key)
         changes[write.key] = None if isinstance(write, Delete) else Record(write.key, write.value, revision)
     kinds = {key.kind for key in changes}
-    results: dict[Query, ReadResult] = {}
+    results = dict(snapshot.results)  # a copy hashes no query again; most of them stay as they are
     for query, result in snapshot.results.items():
-        if isinstance(query, List) and query.kind in kinds:
-            in_list = {key: record for key, record in changes.items() if query.covers(key)}
-            if query.limit and any((key in created) is (record is not None) for key, record in in_list.items()):
-                continue
+        if not isinstance(query, List) or query.kind not in kinds:
+            continue
+        in_list = {key: record for key, record in changes.items() if query.covers(key)}
+        if query.limit and any((key in created) is (record is not None) for key, record in in_list.items()):
+            del results[query]
+        elif in_list:
             results[query] = _change_list(result, in_list, is_page=query.limit > 0)
-        else:
-            results[query] = result
-    results.update((Get(key), ReadResult((record,) if record else ())) for key, record in changes.items())
+    for key, record in changes.items():
+        results[Get(key)] = ReadResult((record,) if record else ())
     return Snapshot(results, snapshot.revisions)
 
 
@@ -206,8 +206,6 @@ def _change_list(
     result: ReadResult, changes: Mapping[Key[object], Record[object] | None], *, is_page: bool
 ) -> ReadResult:
     """The list after some changes; a page gets no new records."""
-    if not changes:
-        return result
     kept = [changes.get(record.key, record) for record in result.records]
     if not is_page:
         present = {record.key for record in result.records}

@@ -15,18 +15,20 @@ from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 
 __all__ = ["READINESS_GATE"]
 
+_QUERY = Get(CLUSTER_INFORMATION_KEY)
+
 
 def _lock_refusal(snapshot: Snapshot) -> NetplugError | None:
-    information = snapshot.find(CLUSTER_INFORMATION_KEY)
+    information = snapshot.find(_QUERY)
     if information is None or not information.value.is_locked:
         return None
     return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
 
 
 def _ready_condition(snapshot: Snapshot) -> Write:
-    information = snapshot.find(CLUSTER_INFORMATION_KEY)
+    information = snapshot.find(_QUERY)
     return Require(CLUSTER_INFORMATION_KEY, information.revision if information else ABSENT)
 
 
-READINESS_GATE = WriteGate(Get(CLUSTER_INFORMATION_KEY), _lock_refusal, _ready_condition)
+READINESS_GATE = WriteGate(_QUERY, _lock_refusal, _ready_condition)
 """Refuses while ``ClusterInformation`` says that the datastore is not ready; a missing record means ready."""

@@ -8,10 +8,12 @@ from attrs import frozen
 
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.model.block import Allocation, Block
-from netplug_core.records import Delete, Record, Snapshot, Update, Write
+from netplug_core.records import Delete, Get, Record, Snapshot, Update, Write
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = ["Cooldown"]
+
+_CONFIGURATION = Get(IPAM_CONFIGURATION_KEY)
 
 
 @frozen
@@ -24,7 +26,7 @@ class Cooldown:
     @classmethod
     def of(cls, snapshot: Snapshot, now_ns: int) -> Cooldown:
         """The cooldown of the stored configuration; 0 where there is none."""
-        configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
+        configuration = snapshot.find(_CONFIGURATION)
         cooldown_s = configuration.value.spec.cooldown_s if configuration else 0
         return cls(cooldown_s * SECOND_NS, now_ns)
 

@@ -39,6 +39,8 @@ class Standing(enum.Enum):
     UNUSED = "is another owner's, empty, and was claimed more than TAKE_OVER_AGE_S ago"
     FOREIGN = "is another owner's"
 
+    __hash__ = object.__hash__  # each member is one object; Enum's own is slow, and every block of a node is looked up
+
 
 class Purpose(enum.Enum):
     """What a block is wanted for.
@@ -55,6 +57,8 @@ class Purpose(enum.Enum):
     SPECIFIC_STRICT = "one address by name, with strict affinity"
     CLAIM = "the block itself, without taking an address"
 
+    __hash__ = object.__hash__
+
 
 class Acquisition(enum.Enum):
     """What a block becomes before addresses of it are taken."""
@@ -65,6 +69,8 @@ class Acquisition(enum.Enum):
     ADOPTED = "gets the claimant as its owner; it had none"
     TAKEN_OVER = "changes its owner; the previous owner's affinity is deleted"
     BORROWED = "keeps its owner"
+
+    __hash__ = object.__hash__
 
 
 _OWNED = {Standing.OWN: Acquisition.OWN, Standing.UNCONFIRMED: Acquisition.UNCONFIRMED}

@@ -19,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _POOLS_ACCEPTED = "a tuple of pools' names or prefixes is expected"
+_USES_ACCEPTED = f"one of {', '.join(map(str, AllowedUse))} is expected"
 
 
 class Shortfall(enum.Enum):
@@ -113,10 +114,9 @@ class AssignRequest:
     def __attrs_post_init__(self) -> None:
         require_type("AssignRequest.node", self.node, str, "the name of a node is expected")
         accepted = "a tuple of Automatic and Specific is expected"
-        require_tuple("AssignRequest.wanted", self.wanted, Automatic | Specific, accepted)
+        require_tuple("AssignRequest.wanted", self.wanted, (Automatic, Specific), accepted)
         if self.use is not None:
-            uses = ", ".join(map(str, AllowedUse))
-            require_type("AssignRequest.use", self.use, AllowedUse, f"one of {uses} is expected")
+            require_type("AssignRequest.use", self.use, AllowedUse, _USES_ACCEPTED)
         accepted = "Shortfall.REFUSE or Shortfall.RETURN is expected"
         require_type("AssignRequest.shortfall", self.shortfall, Shortfall, accepted)
 
