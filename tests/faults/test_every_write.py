@@ -30,7 +30,7 @@ def make_harness(mode: MemoryMode) -> AllocatorHarness:
 
 def fault_sequences(faults: tuple[CallFault, ...]) -> Iterator[tuple[CallFault, ...]]:
     """Every fault alone; in a deep run also followed by every other at a later call."""
-    yield from ((mishap,) for mishap in faults)
+    yield from ((fault,) for fault in faults)
     if IS_DEEP:
         yield from ((one, two) for one, two in combinations(faults, 2) if one.call_number < two.call_number)
 

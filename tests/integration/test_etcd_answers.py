@@ -39,7 +39,7 @@ CLOCK = SystemClock()
 POOLS: Kind[object] = IPPOOL  # whose values are texts here
 KEY: Key[object] = POOLS.key("main")
 NOBODY = DatastoreSettings()
-SOMEBODY = DatastoreSettings(etcd_username="netplug", etcd_password="secret")  # noqa: S106  # of a member that asks none
+USER = DatastoreSettings(etcd_username="netplug", etcd_password="secret")  # noqa: S106  # of a member that asks none
 
 BUSY, LATE = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN
 NO_LEADER = GrpcRefusal(BUSY, "etcdserver: no leader")
@@ -243,7 +243,7 @@ def test_a_short_deadline_on_a_member_without_a_leader_says_so(call: Call, secon
 
 def test_every_call_says_that_it_needs_a_leader(other: EtcdStub) -> None:
     """Or a member that is cut off from the others would let it wait."""
-    with closing(store_at(other.url, settings=SOMEBODY)) as store:
+    with closing(store_at(other.url, settings=USER)) as store:
         written(store)
         read(store)
         next(store.watch({POOLS: Revision("7")}, deadline=within(5)))
@@ -268,17 +268,17 @@ def test_a_short_deadline_on_a_member_that_hangs_says_how_long_it_was_waited_for
 def test_d14_a_lost_login_is_no_unknown_outcome(other: EtcdStub) -> None:
     """The write that it was for was never sent, and so another member may log the user in and take it."""
     with open_etcd_stub(on_login=lambda: UNSETTLED[0]) as stub:
-        with closing(store_at(stub.url, settings=SOMEBODY)) as store, pytest.raises(Unavailable) as caught:
+        with closing(store_at(stub.url, settings=USER)) as store, pytest.raises(Unavailable) as caught:
             written(store, within(1))
         assert not isinstance(caught.value, OutcomeUnknown)
         assert UNSETTLED[0].text in str(caught.value)
-        with closing(store_at(stub.url, other.url, settings=SOMEBODY)) as store:
+        with closing(store_at(stub.url, other.url, settings=USER)) as store:
             written(store)
         assert (stub.txns, len(other.logins), len(other.writes)) == ([], 1, 1)
 
 
 def test_d14_a_login_that_is_not_answered_ends_by_the_deadline() -> None:
-    with open_etcd_stub(on_login=answer_late) as stub, closing(store_at(stub.url, settings=SOMEBODY)) as store:
+    with open_etcd_stub(on_login=answer_late) as stub, closing(store_at(stub.url, settings=USER)) as store:
         for call in (read, written):
             started = time.monotonic()
             with pytest.raises(Unavailable, match="no answer within") as caught:

@@ -143,7 +143,7 @@ def test_a_value_that_is_too_large_for_the_server_is_refused_and_not_unknown(sto
     assert not isinstance(caught.value, OutcomeUnknown)
 
 
-def test_what_many_writers_are_told_of_a_store_that_runs_full_is_true() -> None:
+def test_answers_to_many_writers_are_true_when_the_store_runs_full() -> None:
     """The server makes writes that it then answers with a lack of room: these are unknown, and no others are refused.
 
     An allocator that took such a write for one that was never made would lose addresses.
@@ -287,7 +287,7 @@ def test_d2_of_many_writers_with_one_revision_one_succeeds(etcd: EtcdCluster, st
     assert record.value == max(outcomes)
 
 
-def test_the_key_that_failed_is_told_apart_from_those_that_hold(store: EtcdDatastore) -> None:
+def test_a_conflict_names_the_key_whose_condition_failed(store: EtcdDatastore) -> None:
     keys = pools(3)
     made(store, keys)
     snapshot = store.read([Get(key) for key in keys], deadline=soon())

@@ -74,7 +74,7 @@ def shown(error: BaseException) -> str:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return issue_certificates(tmp_path_factory.mktemp("papers"))
+    return issue_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +98,15 @@ def right(certificates: Certificates) -> DatastoreSettings:
     )
 
 
-def test_the_right_papers_are_accepted(etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings) -> None:
+def test_the_right_certificates_are_accepted(
+    etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings
+) -> None:
     with closing(store_of(etcd_with_client_certificates, right)) as store:
         used(store)
         used(store)
 
 
-def test_s15_the_right_papers_inline_are_accepted(
+def test_s15_the_right_inline_certificates_are_accepted(
     etcd_with_client_certificates: EtcdCluster, certificates: Certificates
 ) -> None:
     inline = DatastoreSettings(
@@ -169,20 +171,20 @@ def test_a_client_with_the_wrong_certificate_is_refused(
             assert Path(key).read_text().splitlines()[1] not in shown(error)
 
 
-def test_a_client_without_tls_is_told_where_the_connection_ended(etcd_with_client_certificates: EtcdCluster) -> None:
+def test_the_error_of_a_client_without_tls_names_the_server(etcd_with_client_certificates: EtcdCluster) -> None:
     plain = EtcdCluster("http", etcd_with_client_certificates.host, etcd_with_client_certificates.members)
     for error in failures(plain, DatastoreSettings()):
         assert str(error).startswith(f"etcd: {plain.endpoints[0]}: ")
         assert str(error).endswith("; does the server speak TLS? Then write https")
 
 
-def test_a_client_with_tls_is_told_that_the_server_seems_to_have_none(right: DatastoreSettings) -> None:
+def test_the_error_of_a_client_with_tls_says_that_the_server_seems_to_have_none(right: DatastoreSettings) -> None:
     with start_etcd() as plain:
         for error in failures(EtcdCluster("https", plain.host, plain.members), right):
             assert "the TLS handshake was not answered; does the server speak TLS?" in str(error)
 
 
-def test_trap_27_rotated_papers_are_used_without_a_restart(
+def test_trap_27_rotated_certificates_are_used_without_a_restart(
     etcd_with_client_certificates: EtcdCluster, certificates: Certificates, tmp_path: Path
 ) -> None:
     """From expired to right ones under the eyes of one store; half of a rotation changes nothing."""
@@ -284,7 +286,7 @@ def test_a_token_that_ran_out_is_renewed(with_users: EtcdCluster) -> None:
         assert list(store.watch(start, deadline=Deadline.after(CLOCK, 0.5))) == []
 
 
-def test_a_user_who_may_not_write_is_told_so(with_users: EtcdCluster) -> None:
+def test_a_user_without_the_right_to_write_is_refused(with_users: EtcdCluster) -> None:
     with closing(store_of(with_users, user("reader"))) as store:
         store.read([Get(KEY)], deadline=Deadline.after(CLOCK, 60.0))
         with pytest.raises(Unauthorized, match="permission denied") as caught:
@@ -302,7 +304,7 @@ def test_a_user_who_may_not_write_is_told_so(with_users: EtcdCluster) -> None:
         (DatastoreSettings(etcd_username="netplug"), "user name is empty"),
     ],
 )
-def test_trap_25_whoever_is_not_known_is_told_so_at_once(
+def test_trap_25_an_unknown_user_is_refused_at_once(
     with_users: EtcdCluster, settings: DatastoreSettings, text: str
 ) -> None:
     started = CLOCK.monotonic()

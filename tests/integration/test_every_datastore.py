@@ -213,7 +213,7 @@ def test_d3_a_mapped_address_is_the_address_that_it_maps() -> None:
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n", uid="0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0")
 
 
-def test_d6_what_people_change_leaves_identity_birth_finalizers_and_owners(store: Datastore) -> None:
+def test_d6_a_users_change_keeps_uid_creation_time_finalizers_and_owners(store: Datastore) -> None:
     """D7 too: what is shown of the metadata is what was given, and stays the same from read to read."""
     pool = IPPool.for_prefix(Prefix.parse("10.1.0.0/16"), name="main")
     born = evolve(
@@ -259,7 +259,7 @@ def test_d14_a_call_whose_time_is_over_does_nothing(store: Datastore) -> None:
     assert read(store, KEY) is None
 
 
-def test_d14_a_watch_that_is_told_nothing_ends_by_its_deadline(store: Datastore) -> None:
+def test_d14_a_watch_without_events_ends_by_its_deadline(store: Datastore) -> None:
     start = dict(store.read([List(AFFINITY)], deadline=deadline_in()).revisions)
     began = time.monotonic()
     assert list(store.watch(start, deadline=deadline_in(0.3))) == []

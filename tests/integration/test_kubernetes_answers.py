@@ -110,7 +110,7 @@ def open_client(server: HTTPStubServer) -> ApiClient:
 
 
 def by_method(acts: Mapping[str, StubAction]) -> StubScript:
-    return lambda heard: acts[heard.method]
+    return lambda received: acts[received.method]
 
 
 # --- answers that are none -------------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ def test_a_list_without_items_is_an_empty_one_if_it_says_so(query: Query) -> Non
 def test_a_write_that_brings_no_object_back_has_an_unknown_outcome(write: Write, body: str) -> None:
     now = {"metadata": named("n")} if isinstance(write, Update) and write.key == node_key("n") else handle_object()
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        return SendReply(200, now if heard.method == "GET" else body)
+    def script(received: ReceivedRequest) -> StubAction:
+        return SendReply(200, now if received.method == "GET" else body)
 
     with store_on(script) as (store, server):
         with pytest.raises(OutcomeUnknown, match="none of the API's: it has no uid and resourceVersion"):
             store.commit([write], deadline=soon())
-        assert [heard.method != "GET" for heard in server.requests].count(True) == 1, "a write is sent once"
+        assert [received.method != "GET" for received in server.requests].count(True) == 1, "a write is sent once"
 
 
 @pytest.mark.parametrize("answer", [{"kind": "Status", "status": "Success"}, handle_object(finalizers=["a.example/x"])])
@@ -177,7 +177,7 @@ def test_a_deletion_is_answered_by_a_status_or_by_what_waits_for_its_finalizers(
 
 
 @pytest.mark.parametrize("body", ["", "{}", '{"status":"ok"}', '{"groups":{}}'])
-def test_groups_that_nobody_tells_are_not_none(body: str) -> None:
+def test_an_answer_without_groups_is_not_an_empty_list(body: str) -> None:
     with store_on(lambda _: SendReply(200, body), mode=None) as (store, server):
         with pytest.raises(Unavailable, match="the answer is none of the API's: it has no list of groups"):
             store.read([Get(_KEY)], deadline=soon())
@@ -185,7 +185,7 @@ def test_groups_that_nobody_tells_are_not_none(body: str) -> None:
 
 
 @pytest.mark.parametrize("event", ["Log in", "{}", {"type": "ADDED"}, {"type": "ADDED", "object": []}])
-def test_a_watch_that_tells_no_events_is_not_taken_for_a_quiet_one(event: object) -> None:
+def test_a_watch_that_answers_no_events_is_not_taken_for_a_quiet_one(event: object) -> None:
     with (
         store_on(lambda _: SendStream([event])) as (store, _),
         pytest.raises(Unavailable, match="none of the API's: "),
@@ -280,7 +280,7 @@ def test_an_address_may_be_of_ipv6() -> None:
         store = KubernetesDatastore(open_client(server), mode=CrdMode.V1)
         assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
         store.close()
-        assert [f"http://{heard.host}" for heard in server.requests] == [server.url]
+        assert [f"http://{received.host}" for received in server.requests] == [server.url]
 
 
 # --- conditions that are none ----------------------------------------------------------------------------------------
@@ -314,12 +314,12 @@ def test_s1_s5_a_revision_that_nothing_ever_had_is_a_lost_race_and_no_write(
                 store.commit([write], deadline=soon())
             assert refusal.value.current is not None
             assert refusal.value.current.revision == "u/7"
-        assert {heard.method for heard in server.requests} == {"GET"}
+        assert {received.method for received in server.requests} == {"GET"}
     with store_on(lambda _: refused(404, "NotFound")) as (store, server):
         for write in writes:
             with pytest.raises(NotFound):
                 store.commit([write], deadline=soon())
-        assert {heard.method for heard in server.requests} == {"GET"}
+        assert {received.method for received in server.requests} == {"GET"}
 
 
 def test_a_write_names_the_object_and_its_state_in_its_body() -> None:
@@ -327,7 +327,7 @@ def test_a_write_names_the_object_and_its_state_in_its_body() -> None:
     with store_on(lambda _: SendReply(200, handle_object())) as (store, server):
         store.commit([Update(_KEY, _ONE, _SEEN)], deadline=soon())
         store.commit([Delete(_KEY, _SEEN)], deadline=soon())
-    _, put, delete = [heard.body for heard in server.requests]
+    _, put, delete = [received.body for received in server.requests]
     assert isinstance(put, dict)
     assert isinstance(delete, dict)
     assert {name: put["metadata"][name] for name in ("name", "uid", "resourceVersion")} == named("h")
@@ -350,7 +350,7 @@ def test_an_endpoint_is_written_through_its_pods_status() -> None:
         store.commit([Update(_POD, _ENDPOINT, _SEEN)], deadline=soon())
         store.commit([Delete(_POD, _SEEN)], deadline=soon())
     assert server.calls == ["PATCH /api/v1/namespaces/shop/pods/web/status"] * 2
-    update, delete = [heard.body for heard in server.requests]
+    update, delete = [received.body for received in server.requests]
     assert isinstance(update, dict)
     assert isinstance(delete, dict)
     assert (update["metadata"]["uid"], "resourceVersion" in update["metadata"]) == ("u", False)
@@ -365,7 +365,7 @@ _GOING = {"deletionTimestamp": "2026-08-20T10:00:00Z", "finalizers": ["a.example
 def test_a_record_that_waits_for_finalizers_is_gone_for_everybody() -> None:
     going = handle_object(**_GOING)
     listing = {"metadata": {"resourceVersion": "9"}, "items": [going]}
-    with store_on(lambda heard: SendReply(200, listing if "?" in heard.path else going)) as (store, _):
+    with store_on(lambda received: SendReply(200, listing if "?" in received.path else going)) as (store, _):
         assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is None
         assert store.read([List(HANDLE)], deadline=soon()).list(List(HANDLE)) == ()
     with store_on(lambda _: SendStream([{"type": "MODIFIED", "object": going}])) as (store, _):
@@ -382,7 +382,7 @@ def test_a_create_does_not_run_in_circles_while_finalizers_hold_what_is_in_the_w
         assert time.monotonic() - began >= 0.2, "whoever has to finish is given a moment"
         assert not isinstance(refusal.value, OutcomeUnknown)
         assert str(refusal.value).endswith(f"POST {_PATH}: h was deleted, and finalizers hold it: a.example/x")
-        assert [heard.method for heard in server.requests] == ["POST", "GET"] * 3
+        assert [received.method for received in server.requests] == ["POST", "GET"] * 3
 
 
 def test_a_create_gives_what_was_marked_the_second_step_and_then_waits_for_it() -> None:
@@ -395,13 +395,13 @@ def test_a_create_gives_what_was_marked_the_second_step_and_then_waits_for_it() 
         SendReply(201, handle_object()),
     ]
 
-    def script(heard: ReceivedRequest) -> StubAction:
+    def script(received: ReceivedRequest) -> StubAction:
         left: dict[str, list[StubAction]] = {"POST": posts, "GET": found, "DELETE": [SendReply(200, going)]}
-        return left[heard.method].pop(0)
+        return left[received.method].pop(0)
 
     with store_on(script) as (store, server):
         assert store.commit([Create(_KEY, _ONE)], deadline=soon()) == (_SEEN,)
-    assert [heard.method for heard in server.requests] == ["POST", "GET", "DELETE", "POST", "GET", "POST"]
+    assert [received.method for received in server.requests] == ["POST", "GET", "DELETE", "POST", "GET", "POST"]
     body = server.requests[2].body
     assert isinstance(body, dict)
     assert body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
@@ -513,9 +513,9 @@ def test_the_endpoints_of_a_namespace_are_asked_for_in_it() -> None:
 def test_lists_are_asked_for_before_single_records() -> None:
     """What is read first must not be newer than the revision that a list gives its kind."""
 
-    def script(heard: ReceivedRequest) -> StubAction:
+    def script(received: ReceivedRequest) -> StubAction:
         listing = {"metadata": {"resourceVersion": "6"}, "items": []}
-        return SendReply(200, listing if "?" in heard.path else handle_object())
+        return SendReply(200, listing if "?" in received.path else handle_object())
 
     with store_on(script) as (store, server):
         assert store.read([Get(_KEY), List(HANDLE)], deadline=soon()).revision(HANDLE) == "6"

@@ -94,7 +94,7 @@ def missing() -> SendReply:
 def in_turn(*acts: StubAction) -> StubScript:
     """One act for each request; the last one for all that follow."""
     left = list(acts)
-    return lambda _heard: left.pop(0) if len(left) > 1 else left[0]
+    return lambda _received: left.pop(0) if len(left) > 1 else left[0]
 
 
 @contextmanager
@@ -173,8 +173,8 @@ def test_a_write_does_not_use_a_connection_that_was_given_up() -> None:
     closing = SendReply(200, handle_object(), (("Keep-Alive", "timeout=0"),))
     made = SendReply(201, handle_object())
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        return made if heard.method == "POST" else closing
+    def script(received: ReceivedRequest) -> StubAction:
+        return made if received.method == "POST" else closing
 
     with store_on(script) as (store, server):
         store.read([Get(_KEY)], deadline=soon())
@@ -187,8 +187,8 @@ def test_a_write_does_not_go_where_nobody_is(write: Write) -> None:
     """A server may close an idle connection without having announced it; a write on that one would be lost."""
     last = SendReplyAndClose(SendReply(200, handle_object()))
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        return last if heard.method == "GET" else SendReply(200, handle_object())
+    def script(received: ReceivedRequest) -> StubAction:
+        return last if received.method == "GET" else SendReply(200, handle_object())
 
     with store_on(script) as (store, server):
         for _ in range(3):
@@ -201,7 +201,7 @@ def test_a_write_does_not_go_where_nobody_is(write: Write) -> None:
 def test_only_some_connections_are_kept_for_later() -> None:
     together = threading.Barrier(8)
 
-    def script(_heard: ReceivedRequest) -> StubAction:
+    def script(_received: ReceivedRequest) -> StubAction:
         together.wait(10)
         return SendReply(200, handle_object())
 
@@ -262,7 +262,7 @@ def test_a_read_that_fails_in_the_server_says_so() -> None:
 def test_refused_credentials_are_tried_once_more() -> None:
     with store_on(in_turn(status(401), SendReply(200, handle_object()))) as (store, server):
         assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
-        assert {heard.authorization for heard in server.requests} == {f"Bearer {_SECRET}"}
+        assert {received.authorization for received in server.requests} == {f"Bearer {_SECRET}"}
     with store_on(lambda _: status(401, message="Unauthorized")) as (store, server):
         with pytest.raises(Unauthorized, match="does not accept the credentials of http://127"):
             store.commit([Create(_KEY, _ONE)], deadline=soon())
@@ -287,12 +287,12 @@ def test_refused_credentials_are_read_again_though_their_file_looks_the_same(ask
     token.write_text("old")
     seen = token.stat()
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        if heard.authorization == "Bearer old":
+    def script(received: ReceivedRequest) -> StubAction:
+        if received.authorization == "Bearer old":
             token.write_text("new")
             os.utime(token, ns=(seen.st_atime_ns, seen.st_mtime_ns))
             return status(401)
-        return SendStream([told("ADDED", "8")]) if "watch=1" in heard.path else SendReply(200, handle_object())
+        return SendStream([told("ADDED", "8")]) if "watch=1" in received.path else SendReply(200, handle_object())
 
     def access(url: str) -> KubernetesAccess:
         kubeconfig.write_text(kubeconfig_text(url, {"tokenFile": "token"}))
@@ -303,7 +303,7 @@ def test_refused_credentials_are_read_again_though_their_file_looks_the_same(ask
             assert store.read([Get(_KEY)], deadline=soon()).find(_KEY) is not None
         else:
             assert next(iter(store.watch({HANDLE: Revision("7")}, deadline=soon()))).revision == "u/8"
-        assert [heard.authorization for heard in server.requests[:2]] == ["Bearer old", "Bearer new"]
+        assert [received.authorization for received in server.requests[:2]] == ["Bearer old", "Bearer new"]
 
 
 def test_refused_credentials_are_renewed_once_for_all_who_asked_with_them(tmp_path: Path) -> None:
@@ -314,8 +314,8 @@ def test_refused_credentials_are_renewed_once_for_all_who_asked_with_them(tmp_pa
     login.chmod(0o700)
     places = count()
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        if heard.authorization == "Bearer 1":
+    def script(received: ReceivedRequest) -> StubAction:
+        if received.authorization == "Bearer 1":
             time.sleep(0.05 * next(places))
             return status(401)
         return SendReply(200, handle_object())
@@ -328,7 +328,7 @@ def test_refused_credentials_are_renewed_once_for_all_who_asked_with_them(tmp_pa
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda _: store.read([Get(_KEY)], deadline=soon()).find(_KEY), range(8)))
         assert all(found)
-        assert {heard.authorization for heard in server.requests} == {"Bearer 1", "Bearer 2"}
+        assert {received.authorization for received in server.requests} == {"Bearer 1", "Bearer 2"}
     assert runs.read_text() == "\n\n"
 
 
@@ -428,10 +428,12 @@ def test_s17_the_mode_is_what_the_cluster_has(groups: list[str] | None, mode: Cr
 def test_definitions_that_come_later_are_found() -> None:
     served: list[str] = []
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        if heard.path == "/apis":
+    def script(received: ReceivedRequest) -> StubAction:
+        if received.path == "/apis":
             return SendReply(200, {"groups": [{"name": name} for name in served]})
-        return missing() if heard.path.startswith("/apis/projectnetplug.org/") else SendReply(404, "404 page not found")
+        return (
+            missing() if received.path.startswith("/apis/projectnetplug.org/") else SendReply(404, "404 page not found")
+        )
 
     with store_on(script, mode=None) as (store, server):
         with pytest.raises(Unavailable, match="definitions installed"):
@@ -492,13 +494,13 @@ def test_a_list_of_writes_that_makes_no_sense_is_not_begun() -> None:
         assert server.calls == []
 
 
-def test_a_refused_write_tells_what_is_there_now() -> None:
+def test_a_refused_write_has_the_current_value() -> None:
     conflict = status(409, "Conflict", name="h")
     update = Update(_KEY, _ONE, Revision("u/7"))
     now = SendReply(200, handle_object(version="8"))
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        return now if heard.method == "GET" else conflict
+    def script(received: ReceivedRequest) -> StubAction:
+        return now if received.method == "GET" else conflict
 
     with store_on(script) as (store, _):
         for write in (update, Delete(_KEY, Revision("u/7"))):
@@ -622,7 +624,7 @@ def test_a_watch_asks_for_bookmarks() -> None:
         assert "allowWatchBookmarks=true" in server.calls[0].partition("?")[2].split("&")
 
 
-def test_d8_a_record_that_is_marked_as_deleted_is_told_as_gone() -> None:
+def test_d8_a_record_that_is_marked_as_deleted_is_reported_as_deleted() -> None:
     marked = handle_object(version="8") | {"spec": {"handleID": "h", "block": {}, "deleted": True}}
     changes, _ = watched([SendStream([{"type": "MODIFIED", "object": marked}])], 1)
     assert changes == [("u/8", True)]
@@ -639,8 +641,8 @@ def test_a_forgotten_revision_ends_a_watch(act: StubAction) -> None:
 
 @pytest.mark.parametrize("forgetful", ["/api/v1/namespaces", "/api/v1/serviceaccounts"])
 def test_one_forgotten_collection_of_two_ends_a_watch(forgetful: str) -> None:
-    def script(heard: ReceivedRequest) -> StubAction:
-        return status(410, "Expired") if heard.path.startswith(f"{forgetful}?") else NeverReply()
+    def script(received: ReceivedRequest) -> StubAction:
+        return status(410, "Expired") if received.path.startswith(f"{forgetful}?") else NeverReply()
 
     with store_on(script) as (store, _), pytest.raises(WatchExpired) as refusal:
         list(store.watch({PROFILE: Revision("7/8")}, deadline=soon()))
@@ -695,8 +697,8 @@ def test_a_watch_that_nobody_answers_says_so_in_time() -> None:
 
 
 def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
-    def script(heard: ReceivedRequest) -> StubAction:
-        return SendStream([told("ADDED", "8")]) if "ipamhandles" in heard.path else NeverReply()
+    def script(received: ReceivedRequest) -> StubAction:
+        return SendStream([told("ADDED", "8")]) if "ipamhandles" in received.path else NeverReply()
 
     with store_on(script) as (store, _):
         kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
@@ -708,8 +710,8 @@ def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
 def test_a_watch_that_ends_leaves_nobody_waiting() -> None:
     """A collection that nobody answers for is given up with the one that ended the watch, long before the deadline."""
 
-    def script(heard: ReceivedRequest) -> StubAction:
-        return status(410, "Expired", name="h") if "ipamhandles" in heard.path else NeverReply()
+    def script(received: ReceivedRequest) -> StubAction:
+        return status(410, "Expired", name="h") if "ipamhandles" in received.path else NeverReply()
 
     kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}
     before = threading.active_count()

@@ -382,7 +382,7 @@ def test_a_server_that_dies_under_load_loses_nothing_and_does_nothing_twice(serv
 
 
 @pytest.mark.parametrize("number", [1, 2000])
-def test_plain_words_to_a_server_that_speaks_tls_are_told_so(server: ApiServer, number: int) -> None:
+def test_plain_http_to_a_server_with_tls_is_reported(server: ApiServer, number: int) -> None:
     """A small request is answered before the connection is reset, a large one is not."""
     store = opened(KubernetesAccess(api_root=server.url.replace("https:", "http:")))
     large = Handle(blocks=tuple((Prefix.parse(f"10.{n // 250}.{n % 250}.0/26"), 1) for n in range(number)))

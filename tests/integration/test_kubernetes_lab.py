@@ -72,7 +72,7 @@ def test_what_is_made_is_removed_and_nothing_of_others(api_server: ApiServer, la
     assert "web" in names(api_server, f"/api/v1/namespaces/{THEIRS}/pods")
 
 
-def test_a_name_that_somebody_else_has_is_refused(api_server: ApiServer, lab: LabCluster) -> None:
+def test_a_name_that_is_already_used_is_refused(api_server: ApiServer, lab: LabCluster) -> None:
     make_node(api_server, THEIRS)
     with pytest.raises(ObjectRefused, match=rf"^/api/v1/nodes/{THEIRS}: it is there already, and not this lab's$"):
         lab.make_node(THEIRS)

@@ -117,7 +117,7 @@ def test_profiles_are_not_written(store: KubernetesDatastore, namespace: str) ->
                 store.commit([write], deadline=deadline_in())
 
 
-def test_d5_a_watch_tells_every_change_in_both_collections_once_and_can_be_taken_up_after_each(
+def test_d5_a_watch_has_every_change_of_both_collections_once_and_resumes_after_each(
     api_server: ApiServer, store: KubernetesDatastore, namespace: str
 ) -> None:
     start = now(store)

@@ -153,7 +153,7 @@ def test_s25_a_pod_that_has_no_address_is_not_written_to(api_server: ApiServer) 
 def test_s9_a_nodes_claims_are_asked_for_by_label_and_not_by_name(mode: CrdMode) -> None:
     clock = SystemClock()
     empty_list = SendReply(200, {"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})
-    with open_http_stub(lambda _heard: empty_list) as server:
+    with open_http_stub(lambda _received: empty_list) as server:
         access = AccessSource(KubernetesAccess(api_root=server.url), {})
         store = KubernetesDatastore(ApiClient(access, clock=clock, rate_limiter=RateLimiter(clock=clock)), mode=mode)
         store.read([List(AFFINITY, ("host", "my-host"))], deadline=deadline_in())

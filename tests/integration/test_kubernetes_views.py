@@ -265,7 +265,7 @@ def test_nodes_are_listed_and_watched(api_server: ApiServer, store: KubernetesDa
     assert told == [(node_key(name), False), (node_key(name), True)]
 
 
-def test_the_orchestrator_tells_of_pods_namespaces_and_nodes(api_server: ApiServer, namespace: str) -> None:
+def test_the_orchestrator_has_pods_namespaces_and_nodes(api_server: ApiServer, namespace: str) -> None:
     node = make_node(api_server, f"machine-{next(_NUMBERS)}", labels={"zone": "a"})
     make_pod(api_server, namespace, "web-0", node=node, labels={"app": "web"}, annotations={"k": "v"})
     client = open_client(api_server)

@@ -281,7 +281,7 @@ for item in json.load(urllib.request.urlopen(asked, context=context))["items"]:
 
 
 @pytest.mark.etcd
-def test_a_server_that_has_ended_is_told_and_the_lab_is_still_removed(machine: NetnsNode, tmp_path: Path) -> None:
+def test_a_server_that_has_ended_is_reported_and_the_lab_is_still_removed(machine: NetnsNode, tmp_path: Path) -> None:
     before = everything(machine)
     lab(machine, "up", "--pods", "1", *on("etcdv3", tmp_path))
     machine.run("sh", "-c", f"kill -9 $(cat {FOLDER}/run/etcd.pid)")
@@ -293,7 +293,7 @@ def test_a_server_that_has_ended_is_told_and_the_lab_is_still_removed(machine: N
 
 
 @pytest.mark.etcd
-def test_a_server_that_cannot_start_is_told_with_its_reason_and_leaves_nothing(
+def test_a_server_that_cannot_start_is_reported_with_its_reason_and_leaves_nothing(
     machine: NetnsNode, tmp_path: Path
 ) -> None:
     before = everything(machine)

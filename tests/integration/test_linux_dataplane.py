@@ -356,7 +356,7 @@ def test_workloads_and_host_reach_each_other_at_once(harness: LinuxDataplaneHarn
 # --- the rest of what only a kernel can answer ---------------------------------------------------------------------
 
 
-def test_applying_again_tells_nobody_of_any_change(harness: LinuxDataplaneHarness) -> None:
+def test_applying_again_causes_no_notification(harness: LinuxDataplaneHarness) -> None:
     """Two attachments of one container, each made true twice: not one index, route or address is new."""
     first = link_to(harness.make_namespace())
     second = link_to(first.namespace, "eth1", "netpbcdefabcdef")
@@ -415,7 +415,7 @@ def test_routes_over_several_interfaces_have_no_one_owner(harness: LinuxDataplan
         harness.attach(link_to(harness.make_namespace()), "10.65.0.5")
 
 
-def test_a_host_without_ipv6_forwarding_is_told_once_and_only_for_ipv6(harness: LinuxDataplaneHarness) -> None:
+def test_missing_ipv6_forwarding_is_reported_once_and_only_for_ipv6(harness: LinuxDataplaneHarness) -> None:
     harness.write_setting("net/ipv6/conf/all/forwarding", "0")
     harness.attach(link_to(harness.make_namespace()), "10.65.0.5")
     assert harness.warnings == []
@@ -637,7 +637,7 @@ for addresses in (("10.65.0.5",), ("10.65.0.5", "fd65::5")):
 """
 
 
-def test_a_kernel_without_ipv6_attaches_ipv4_in_silence(harness: LinuxDataplaneHarness) -> None:
+def test_a_kernel_without_ipv6_attaches_ipv4_without_a_warning(harness: LinuxDataplaneHarness) -> None:
     """Such a kernel has no settings of IPv6: here others are mounted in their place."""
     settings = [f"conf/{HOST_NAME}/{name}" for name in ("route_localnet", "proxy_arp", "forwarding")]
     for setting in (*settings, f"neigh/{HOST_NAME}/proxy_delay", "ip_forward"):

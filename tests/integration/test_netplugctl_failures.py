@@ -116,22 +116,24 @@ def test_etcd_refuses_a_password_and_a_right(etcd_with_users: EtcdCluster, tmp_p
 @pytest.mark.etcd
 def test_certificates_stand_in_the_file_itself(tmp_path: Path) -> None:
     """The inline keys of 6.1, with the right papers and with those of others."""
-    papers = issue_certificates(tmp_path)
+    certificates = issue_certificates(tmp_path)
     tls = ServerTLS(
-        cert_file=str(papers.server_certificate), key_file=str(papers.server_key), client_ca_file=str(papers.root)
+        cert_file=str(certificates.server_certificate),
+        key_file=str(certificates.server_key),
+        client_ca_file=str(certificates.root),
     )
     with start_etcd(tls=tls) as etcd:
         spec = {
             "etcdEndpoints": etcd.endpoints[0],
-            "etcdCACert": papers.root.read_text(),
-            "etcdCert": papers.certificate.read_text(),
-            "etcdKey": papers.key.read_text(),
+            "etcdCACert": certificates.root.read_text(),
+            "etcdCert": certificates.certificate.read_text(),
+            "etcdKey": certificates.key.read_text(),
         }
         assert ToolUser(tmp_path, spec).run_command("create", "-f", "-", stdin=POOL).status == 0
-        others = {"etcdCert": papers.other_certificate.read_text(), "etcdKey": papers.other_key.read_text()}
-        for change in (others, {"etcdCACert": papers.other_root.read_text()}):
+        others = {"etcdCert": certificates.other_certificate.read_text(), "etcdKey": certificates.other_key.read_text()}
+        for change in (others, {"etcdCACert": certificates.other_root.read_text()}):
             assert "certificate" in complaint(tmp_path, {**spec, **change})
-        assert "belong together" in complaint(tmp_path, {**spec, "etcdKey": papers.other_key.read_text()})
+        assert "belong together" in complaint(tmp_path, {**spec, "etcdKey": certificates.other_key.read_text()})
 
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------------

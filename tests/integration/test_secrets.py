@@ -44,7 +44,7 @@ _PASSWORD = "planted-passw0rd"  # noqa: S105  # likewise
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return issue_certificates(tmp_path_factory.mktemp("papers"))
+    return issue_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def kubernetes(**access: str) -> DatastoreSettings:
@@ -212,7 +212,7 @@ def of_users(etcd: EtcdCluster) -> Iterator[FailingSettings]:
         yield FailingSettings(name=name, settings=settings, secrets=(wrong, _PASSWORD))
 
 
-def of_papers(etcd: EtcdCluster, certificates: Certificates, folder: Path) -> Iterator[FailingSettings]:
+def of_certificates(etcd: EtcdCluster, certificates: Certificates, folder: Path) -> Iterator[FailingSettings]:
     right = DatastoreSettings(
         etcd_endpoints=etcd.endpoints,
         etcd_key_file=str(certificates.key),
@@ -276,13 +276,13 @@ def cases(
         *of_tokens(api_server, tmp_path),
         *of_client_certificates(api_server, certificates, tmp_path),
         *of_users(with_users),
-        *of_papers(etcd_with_client_certificates, certificates, tmp_path),
+        *of_certificates(etcd_with_client_certificates, certificates, tmp_path),
     )
 
 
 # grpc's own thread may find its channel closed, and says so where nobody asked it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_d14_no_failing_case_of_either_store_tells_a_secret(
+def test_d14_no_failing_case_of_either_store_shows_a_secret(
     cases: tuple[FailingSettings, ...],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

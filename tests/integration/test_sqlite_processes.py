@@ -89,13 +89,13 @@ def test_eight_processes_make_one_file(path: Path) -> None:
         assert_sound(fresh)
 
 
-def test_what_a_killed_writer_was_told_is_stored_and_nothing_is_torn(path: Path) -> None:
+def test_confirmed_writes_of_a_killed_writer_are_stored_and_nothing_is_torn(path: Path) -> None:
     """Each writer counts two records up together and says so; it is killed after a few, wherever it is then."""
     told: dict[str, int] = {}
     for life in range(2):
         with workers(path, "pair", "a", "b", "c", "d") as started:
             for name, worker in zip("abcd", started, strict=True):
-                told[name] = last_number_told(worker, after=7 + 5 * life)
+                told[name] = last_confirmed_number(worker, after=7 + 5 * life)
     counts = {name: int(number) for name, number in stored(path).items()}
     for name, number in told.items():
         # The last commit may have been made and not been told; more than that would be somebody else's.
@@ -104,7 +104,7 @@ def test_what_a_killed_writer_was_told_is_stored_and_nothing_is_torn(path: Path)
     assert_sound(path)
 
 
-def last_number_told(worker: Worker, *, after: int) -> int:
+def last_confirmed_number(worker: Worker, *, after: int) -> int:
     """Kill a writer once it has told of some commits; the last one that it told of."""
     assert worker.stdout is not None
     lines = [worker.stdout.readline() for _ in range(after)]
@@ -114,7 +114,7 @@ def last_number_told(worker: Worker, *, after: int) -> int:
     return int(lines[-1])
 
 
-def test_a_watch_tells_the_writes_of_other_processes(path: Path) -> None:
+def test_a_watch_has_the_writes_of_other_processes(path: Path) -> None:
     with closing(open_store(str(path))) as store:
         store.read((List(TOOL),), deadline=Deadline.after(CLOCK, 5.0))
         with workers(path, "count", "9", "9") as started:

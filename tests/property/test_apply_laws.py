@@ -125,7 +125,7 @@ def test_what_is_applied_is_stored_and_applying_again_changes_nothing(
 
 
 @given(PAIRS, FAULTS)
-def test_whoever_was_there_first_keeps_what_is_not_a_persons_to_write(
+def test_a_stored_resource_keeps_the_fields_that_users_do_not_write(
     pair: tuple[Resource, Resource], fault: Fault | None
 ) -> None:
     """Laws 2, 3 and 4."""

@@ -60,12 +60,12 @@ class BatchHarness:
         cache = DatastoreCache.for_datastore(store, clock=harness.clock, uncached_kinds=UNCACHED)
         queue = RequestQueue(store=store, cache=cache if is_cached else None)
         ipam = evolve(harness.ipam(), datastore=store, cache=queue.cache, queue=queue)
-        bench = cls(harness, ipam)
-        queue.turn = bench.turn
+        batch = cls(harness, ipam)
+        queue.turn = batch.turn
         for handle in HANDLES[:3]:
-            bench.assign(handle, 1)
+            batch.assign(handle, 1)
         assert store.commits == 3
-        return bench
+        return batch
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -120,29 +120,29 @@ ATOMIC_FAULTS = st.sampled_from(
 def test_a_batch_keeps_the_promises_of_single_calls(mode: MemoryMode, data: st.DataObject, *, is_cached: bool) -> None:
     calls = data.draw(CALLS)
     fault = data.draw(ATOMIC_FAULTS if mode is MemoryMode.ATOMIC else FAULTS)
-    bench = BatchHarness.new(mode, fault, is_cached=is_cached)
-    has_died, commits = False, bench.harness.store.calls.commits
+    harness = BatchHarness.new(mode, fault, is_cached=is_cached)
+    has_died, commits = False, harness.harness.store.calls.commits
     try:
-        bench.together(calls)
+        harness.together(calls)
     except ProcessDied:
         has_died = True
-    state = bench.state()
+    state = harness.state()
     for holds in STATE_INVARIANTS:
         holds(state)
     for handle, named in state.endpoints.items():
         assert set(named) <= state.held_by(handle)
     if not has_died:
-        assert bench.answers.keys() == dict(calls).keys()
+        assert harness.answers.keys() == dict(calls).keys()
         for handle, count in calls:
-            check_answer(bench.answers[handle], handle, count, state)
-        if fault is None and (mode is MemoryMode.ATOMIC or bench.harness.store.calls.commits == commits + 1):
+            check_answer(harness.answers[handle], handle, count, state)
+        if fault is None and (mode is MemoryMode.ATOMIC or harness.harness.store.calls.commits == commits + 1):
             for holds in SETTLED_STATE_INVARIANTS:
                 holds(state)
     for handle in HANDLES:
-        bench.harness.ipam().release(
-            ReleaseRequest(handle=handle), endpoint_part(handle, NODE), deadline=bench.harness.deadline
+        harness.harness.ipam().release(
+            ReleaseRequest(handle=handle), endpoint_part(handle, NODE), deadline=harness.harness.deadline
         )
-    state = bench.state()
+    state = harness.state()
     assert (state.held, state.handles, state.endpoints) == ({}, {}, {})
 
 
@@ -163,10 +163,10 @@ def check_answer(answer: object, handle: str, count: int, state: StoredState) ->
 
 @pytest.mark.parametrize("mode", MemoryMode)
 def test_one_commit_serves_all_and_writes_each_block_once(mode: MemoryMode) -> None:
-    bench = BatchHarness.new(mode, None, is_cached=True)
-    commits = bench.harness.store.calls.commits
-    reads = bench.harness.store.calls.reads
-    bench.together([("a", 0), ("d", 1)])
-    assert (bench.harness.store.calls.commits - commits, bench.harness.store.calls.reads - reads) == (1, 1)
-    assert isinstance(bench.answers["d"], Assignment)
-    assert {str(held) for held in bench.state().held_by("d")} == {"10.0.0.3", "fd00::3"}
+    harness = BatchHarness.new(mode, None, is_cached=True)
+    commits = harness.harness.store.calls.commits
+    reads = harness.harness.store.calls.reads
+    harness.together([("a", 0), ("d", 1)])
+    assert (harness.harness.store.calls.commits - commits, harness.harness.store.calls.reads - reads) == (1, 1)
+    assert isinstance(harness.answers["d"], Assignment)
+    assert {str(held) for held in harness.state().held_by("d")} == {"10.0.0.3", "fd00::3"}

@@ -165,14 +165,14 @@ def run_contention(
         turns.begin(who)
         try:
             for number in range(rounds):
-                wish = AssignRequest(
+                request = AssignRequest(
                     handle=f"{who}-{number}",
                     node=f"node-{who}",
                     wanted=(Automatic(family=Family.IPV4),),
                     use=AllowedUse.WORKLOAD,
                     shortfall=Shortfall.REFUSE,
                 )
-                made = ipam.assign(wish, NO_ENDPOINT, deadline=Deadline.after(clock, DEADLINE_S))
+                made = ipam.assign(request, NO_ENDPOINT, deadline=Deadline.after(clock, DEADLINE_S))
                 run.addresses[who] = (
                     *run.addresses.get(who, ()),
                     *(str(assigned.address) for assigned in made.addresses),

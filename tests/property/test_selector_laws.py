@@ -59,7 +59,7 @@ def test_the_canonical_text_is_the_same_selector(text: str, labels: Labels) -> N
 
 
 @given(one=selectors(), other=selectors())
-def test_the_canonical_text_tells_apart_what_differs(one: str, other: str) -> None:
+def test_different_selectors_have_different_canonical_texts(one: str, other: str) -> None:
     are_same = canonical_text(parse(one)) == canonical_text(parse(other))
     assert are_same is (parse(one) == parse(other))
     assert are_same is (selector_uid(parse(one)) == selector_uid(parse(other)))

@@ -128,7 +128,7 @@ def test_its_result_is_that_of_the_allocator_over_a_store_in_memory(study: Scena
 
 
 @given(studies())
-def test_the_same_study_has_the_same_findings(study: Scenario) -> None:
+def test_the_same_scenario_has_the_same_result(study: Scenario) -> None:
     """Law 2."""
     (found, calls, _), (again, calls_again, _) = run_scenario(study), run_scenario(study)
     assert found == again

@@ -23,7 +23,7 @@ def test_what_is_right_is_not_written_again(tmp_path: Path) -> None:
     assert list(write(tmp_path)) == []
 
 
-def test_what_was_edited_is_mended_and_a_kind_that_is_gone_is_removed(tmp_path: Path) -> None:
+def test_an_edited_file_is_written_again_and_that_of_a_removed_kind_is_deleted(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED, tmp_path, dirs_exist_ok=True)
     edited, gone = tmp_path / "crds" / "v1" / "ippools.yaml", tmp_path / "crds" / "v3" / "windmills.yaml"
     edited.write_text("{}")
@@ -32,7 +32,7 @@ def test_what_was_edited_is_mended_and_a_kind_that_is_gone_is_removed(tmp_path: 
     assert files(tmp_path) == files(SHIPPED)
 
 
-def test_what_somebody_wrote_by_hand_stays(tmp_path: Path) -> None:
+def test_a_file_written_by_hand_stays(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("kind: Deployment\n")
     assert f"removed {mine}" not in list(write(tmp_path))

@@ -96,7 +96,7 @@ class HTTPStubServer:
     @property
     def calls(self) -> list[str]:
         """Method and path of each request."""
-        return [f"{heard.method} {heard.path}" for heard in self.requests]
+        return [f"{received.method} {received.path}" for received in self.requests]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -114,12 +114,12 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
         said = self.headers
-        heard = ReceivedRequest(self.command, self.path, said.get("Host", ""), said.get("Authorization", ""), body)
-        self.stub.requests.append(heard)
+        received = ReceivedRequest(self.command, self.path, said.get("Host", ""), said.get("Authorization", ""), body)
+        self.stub.requests.append(received)
         if self.client_address not in self.stub.client_addresses:
             self.stub.client_addresses.append(self.client_address)
         with suppress(OSError):  # the client may have gone
-            self.perform(self.stub.script(heard))
+            self.perform(self.stub.script(received))
 
     def perform(self, act: StubAction) -> None:
         if isinstance(act, SendReply):

@@ -105,7 +105,7 @@ def names_of(kind: type[AllocationError]) -> list[tuple[int, str]]:
         return [(kind.code, kind.identifier)]
     prefix = Prefix.parse("10.0.0.0/24")
     seen = (PoolTrace(pool="p", prefix=prefix, outcome=outcome) for outcome in REFUSED)
-    refusals = [PoolRefused("p", remark) for remark in seen]
+    refusals = [PoolRefused("p", entry) for entry in seen]
     return [(refusal.code, refusal.identifier) for refusal in refusals]
 
 

@@ -232,7 +232,7 @@ def test_a_handle_names_network_container_and_interface(triple: tuple[str, str, 
     assert handle_id(*triple) == handle
 
 
-def test_handles_that_could_be_read_two_ways_are_told_apart() -> None:
+def test_handles_that_could_be_read_two_ways_differ() -> None:
     assert handle_id("net", "a.b", "eth0") != handle_id("net.a", "b", "eth0")
     assert handle_id("net", "a", "b") != handle_id("net", "a.b", "eth0")
 

@@ -10,6 +10,6 @@ from tests.harness.ctl import ToolHarness
 
 
 @pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> ToolHarness:
+def harness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> ToolHarness:
     clock = ManualClock()
     return ToolHarness(tmp_path, capsys, clock, MemoryDatastore(clock=clock))

@@ -48,80 +48,83 @@ def test_the_version_of_the_tool_loads_no_backend() -> None:
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_is_exit_0(bench: ToolHarness, option: str) -> None:
-    assert bench.run_command(option) == 0
-    assert bench.out.startswith("Usage: netplugctl [OPTIONS] COMMAND [ARGS]...")
+def test_help_is_exit_0(harness: ToolHarness, option: str) -> None:
+    assert harness.run_command(option) == 0
+    assert harness.out.startswith("Usage: netplugctl [OPTIONS] COMMAND [ARGS]...")
     for command in (
         *("create", "apply", "get", "delete", "ipam", "replace", "version", "lab", "install", "uninstall"),
         *("label", "patch", "validate"),
     ):
-        assert f"\n  {command} " in bench.out
+        assert f"\n  {command} " in harness.out
 
 
 @pytest.mark.parametrize(
     "argv, words",
     [(["bogus"], "No such command 'bogus'"), (["get", "--x"], "No such option"), (["get", "-m"], "No such option")],
 )
-def test_what_is_not_understood_is_exit_2_in_clicks_words(bench: ToolHarness, argv: list[str], words: str) -> None:
-    assert bench.run_command(*argv) == 2
-    assert words in bench.err
+def test_what_is_not_understood_is_exit_2_in_clicks_words(harness: ToolHarness, argv: list[str], words: str) -> None:
+    assert harness.run_command(*argv) == 2
+    assert words in harness.err
 
 
 CONFIGURED = "kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {etcdUsername: file, kubeconfig: /kc}\n"
 
 
-def test_the_global_options_may_stand_before_and_after_a_command(bench: ToolHarness) -> None:
-    file = bench.write_file(CONFIGURED, "some.cfg")
+def test_the_global_options_may_stand_before_and_after_a_command(harness: ToolHarness) -> None:
+    file = harness.write_file(CONFIGURED, "some.cfg")
     for argv in (
         ["-c", file, "--context", "x", "get", "pools"],
         ["get", "-c", file, "pools", "--context=x"],
         ["--config", "/nowhere", "get", "pools", "--config", file, "--context", "x"],
         ["ipam", "show", "--config", file, "--context", "x"],
     ):
-        assert bench.run_command(*argv) == 0
-        assert (bench.opened_settings[-1].etcd_username, bench.opened_settings[-1].kubernetes.context) == ("file", "x")
-        assert bench.err == ""
+        assert harness.run_command(*argv) == 0
+        assert (harness.opened_settings[-1].etcd_username, harness.opened_settings[-1].kubernetes.context) == (
+            "file",
+            "x",
+        )
+        assert harness.err == ""
 
 
-def test_a_context_beside_another_store_than_the_orchestrators_is_refused(bench: ToolHarness) -> None:
+def test_a_context_beside_another_store_than_the_orchestrators_is_refused(harness: ToolHarness) -> None:
     """Whoever names one means another cluster than the one that would be written to."""
-    file = bench.write_file(
+    file = harness.write_file(
         "kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {datastoreType: sqlite}\n", "a"
     )
-    assert bench.run_command("-c", file, "--context", "x", "get", "pools") == 1
-    assert bench.err == "netplugctl: --context: 'x' is not accepted; leave it out: the datastore is sqlite\n"
-    assert bench.opened_settings == []
+    assert harness.run_command("-c", file, "--context", "x", "get", "pools") == 1
+    assert harness.err == "netplugctl: --context: 'x' is not accepted; leave it out: the datastore is sqlite\n"
+    assert harness.opened_settings == []
 
 
-def test_without_a_file_that_is_named_the_usual_one_counts_and_then_the_environment(bench: ToolHarness) -> None:
-    bench.environ["ETCD_USERNAME"] = "environment"
-    bench.run_command("get", "pools")
-    bench.write_file(CONFIGURED, "netplugctl.cfg")
-    bench.run_command("get", "pools")
-    assert [settings.etcd_username for settings in bench.opened_settings] == ["environment", "file"]
+def test_without_a_file_that_is_named_the_usual_one_counts_and_then_the_environment(harness: ToolHarness) -> None:
+    harness.environ["ETCD_USERNAME"] = "environment"
+    harness.run_command("get", "pools")
+    harness.write_file(CONFIGURED, "netplugctl.cfg")
+    harness.run_command("get", "pools")
+    assert [settings.etcd_username for settings in harness.opened_settings] == ["environment", "file"]
 
 
-def test_a_configuration_that_cannot_be_used_is_one_line_and_nothing_is_opened(bench: ToolHarness) -> None:
+def test_a_configuration_that_cannot_be_used_is_one_line_and_nothing_is_opened(harness: ToolHarness) -> None:
     """S-55 of the catalogue."""
-    file = bench.write_file(CONFIGURED.replace("etcdUsername: file", "etcdPassword: 7"), "some.cfg")
+    file = harness.write_file(CONFIGURED.replace("etcdUsername: file", "etcdPassword: 7"), "some.cfg")
     for command in (["get", "pools"], ["version"], ["ipam", "show"], ["delete", "pool", "a"]):
-        assert bench.run_command("-c", file, *command) == 1
-        assert bench.err == f"netplugctl: expected a text in quotes @ {file} $.spec.etcdPassword, found '…'\n"
-    assert bench.run_command("-c", "/nowhere/cfg", "get", "pools") == 1
-    assert bench.err == "netplugctl: /nowhere/cfg: No such file or directory\n"
-    assert bench.opened_settings == []
+        assert harness.run_command("-c", file, *command) == 1
+        assert harness.err == f"netplugctl: expected a text in quotes @ {file} $.spec.etcdPassword, found '…'\n"
+    assert harness.run_command("-c", "/nowhere/cfg", "get", "pools") == 1
+    assert harness.err == "netplugctl: /nowhere/cfg: No such file or directory\n"
+    assert harness.opened_settings == []
 
 
-def test_a_log_level_says_how_much_is_told(bench: ToolHarness) -> None:
-    assert bench.run_command("-l", "debug", "get", "pools") == 0
-    assert bench.err.splitlines() == [
+def test_the_log_level_sets_how_much_is_logged(harness: ToolHarness) -> None:
+    assert harness.run_command("-l", "debug", "get", "pools") == 0
+    assert harness.err.splitlines() == [
         "netplugctl: datastore memory: this process",
         "netplugctl: read ClusterInformation(default) in 0.0 ms",
         "netplugctl: read IPPool(*) in 0.0 ms",
     ]
-    assert bench.run_command("get", "pools", "--log-level", "INFO") == 0
-    assert bench.err == "netplugctl: datastore memory: this process\n"
-    assert bench.run_command("get", "pools", "-l", "loud") == 2
+    assert harness.run_command("get", "pools", "--log-level", "INFO") == 0
+    assert harness.err == "netplugctl: datastore memory: this process\n"
+    assert harness.run_command("get", "pools", "-l", "loud") == 2
 
 
 def test_no_command_has_an_option_that_a_global_one_takes_away() -> None:
@@ -140,9 +143,9 @@ def test_no_command_has_an_option_that_a_global_one_takes_away() -> None:
             assert {"-c", "--config", "--context", "-l", "--allow-version-mismatch"} <= set(spelled)
 
 
-def test_no_command_shows_the_help(bench: ToolHarness) -> None:
-    assert bench.run_command() == 2
-    assert "Commands:" in bench.err
+def test_no_command_shows_the_help(harness: ToolHarness) -> None:
+    assert harness.run_command() == 2
+    assert "Commands:" in harness.err
 
 
 def failing(error: BaseException) -> click.Command:
@@ -167,18 +170,18 @@ def offer(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
     ],
 )
 def test_every_error_is_one_line_and_exit_1(
-    bench: ToolHarness, monkeypatch: pytest.MonkeyPatch, error: BaseException, line: str
+    harness: ToolHarness, monkeypatch: pytest.MonkeyPatch, error: BaseException, line: str
 ) -> None:
     offer(monkeypatch, failing(error))
-    assert bench.run_command("version") == 1
-    assert bench.err.strip() == line
+    assert harness.run_command("version") == 1
+    assert harness.err.strip() == line
 
 
-def test_a_command_of_others_may_return_nothing_or_exit(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_others_may_return_nothing_or_exit(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, click.Command("version", callback=lambda: None))
-    assert bench.run_command("version") == 0
+    assert harness.run_command("version") == 0
     offer(monkeypatch, click.Command("version", callback=lambda: click.get_current_context().exit(3)))
-    assert bench.run_command("version") == 3
+    assert harness.run_command("version") == 3
 
 
 def test_a_reader_who_has_seen_enough_gets_no_complaint() -> None:

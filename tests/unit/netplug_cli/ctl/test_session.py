@@ -14,8 +14,10 @@ SECRET = "hunter2"  # noqa: S105 - planted, to be searched for
 
 
 @pytest.fixture
-def session(bench: ToolHarness) -> Session:
-    return evolve(bench.make_session(), environ={"ETCD_PASSWORD": SECRET, "KUBECONFIG": "/kc"}, default_config_file="")
+def session(harness: ToolHarness) -> Session:
+    return evolve(
+        harness.make_session(), environ={"ETCD_PASSWORD": SECRET, "KUBECONFIG": "/kc"}, default_config_file=""
+    )
 
 
 def upgrade(session: Session, version: str) -> None:
@@ -28,22 +30,22 @@ def test_a_session_shows_no_secret(session: Session) -> None:
     assert SECRET not in repr(session.settings())
 
 
-def test_a_context_that_is_wished_for_goes_before_the_configured_one(session: Session) -> None:
+def test_a_context_option_goes_before_the_configured_one(session: Session) -> None:
     environ = {**session.environ, "K8S_CURRENT_CONTEXT": "configured"}
     assert evolve(session, environ=environ).settings().kubernetes.context == "configured"
-    wishes = GlobalOptions(context="wished")
-    found = evolve(session, environ=environ, options=wishes).settings()
+    requests = GlobalOptions(context="wished")
+    found = evolve(session, environ=environ, options=requests).settings()
     assert (found.kubernetes.context, found.kubernetes.kubeconfig, found.type) == ("wished", "/kc", "kubernetes")
 
 
-def test_a_newer_clusters_store_is_for_nobody_but_those_who_wish(session: Session, bench: ToolHarness) -> None:
+def test_a_newer_clusters_store_is_opened_only_with_the_option(session: Session, harness: ToolHarness) -> None:
     upgrade(session, "v3.99.0")
     with pytest.raises(VersionMismatch, match=r"^version mismatch"), session.open_datastore():
         raise AssertionError("it was opened")
     with evolve(session, options=GlobalOptions(version_check=VersionCheck.SKIPPED)).open_datastore() as store:
-        assert store is bench.store
+        assert store is harness.store
     with session.open_datastore_of_any_release() as store:
-        assert store is bench.store
+        assert store is harness.store
 
 
 def test_a_session_on_another_environment_forgets_every_other_place(session: Session, tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_a_session_on_another_environment_forgets_every_other_place(session: Ses
         ),
     ],
 )
-def test_what_is_told_is_a_wish(
+def test_log_lines_of_the_store_are_optional(
     session: Session, level: str, lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with evolve(session, options=GlobalOptions(log_level=level)).open_datastore():

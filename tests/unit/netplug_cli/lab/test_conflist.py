@@ -46,7 +46,7 @@ def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
         ),
     ],
 )
-def test_the_plugin_is_told_of_the_labs_servers_as_netplugctl_is(store: LabStore, expected: dict[str, object]) -> None:
+def test_the_plugin_gets_the_labs_servers_as_netplugctl_does(store: LabStore, expected: dict[str, object]) -> None:
     """Both ways of saying it come to the same settings."""
     folder = LabFolder("/lab")
     lab = new_lab(LabPlan(name="lab", pod_count=1, store=store), uid="u")

@@ -33,7 +33,7 @@ KINDS: Sequence[Kind[object]] = (IPPOOL, BLOCK, AFFINITY, HANDLE, WORKLOAD_ENDPO
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> LabHarness:
+def harness(tmp_path: Path) -> LabHarness:
     return LabHarness(tmp_path)
 
 
@@ -61,12 +61,12 @@ def lose_namespaces(harness: LabHarness) -> None:
     harness.namespaces.made.clear()
 
 
-def test_addresses_that_no_plugin_can_release_are_released(bench: LabHarness) -> None:
-    made(bench)
-    lose_namespaces(bench)
-    assert down(bench.world(), bench.folder) == Removal(extent=RemovalExtent.COMPLETE)
-    assert list(stored(bench)) == []
-    assert bench.progress.lines[-4:] == [
+def test_addresses_that_no_plugin_can_release_are_released(harness: LabHarness) -> None:
+    made(harness)
+    lose_namespaces(harness)
+    assert down(harness.world(), harness.folder) == Removal(extent=RemovalExtent.COMPLETE)
+    assert list(stored(harness)) == []
+    assert harness.progress.lines[-4:] == [
         "pod-1: released 10.98.0.64",
         "pod-2: released 10.98.0.65",
         "IPPool(lab-ipv4) deleted, no address of it is held",
@@ -74,42 +74,44 @@ def test_addresses_that_no_plugin_can_release_are_released(bench: LabHarness) ->
     ]
 
 
-def test_so_are_those_of_plugins_that_failed_which_is_told(bench: LabHarness) -> None:
-    bench.fails_at = "DEL pod-1"
-    made(bench)
+def test_so_are_those_of_plugins_that_failed_which_is_reported(harness: LabHarness) -> None:
+    harness.fails_at = "DEL pod-1"
+    made(harness)
     problem = "pod-1: DEL of plugin netplug failed: the store is away (code 11; try later)"
-    assert down(bench.world(), bench.folder) == Removal(extent=RemovalExtent.COMPLETE, problems=(problem,))
-    assert list(stored(bench)) == []
+    assert down(harness.world(), harness.folder) == Removal(extent=RemovalExtent.COMPLETE, problems=(problem,))
+    assert list(stored(harness)) == []
 
 
-def test_addresses_of_pools_of_others_are_released_and_the_claims_on_them_given_up(bench: LabHarness) -> None:
+def test_addresses_of_pools_of_others_are_released_and_the_claims_on_them_given_up(harness: LabHarness) -> None:
     theirs = IPPool.for_prefix(Prefix.parse("10.1.0.0/16"), name="a-theirs")
-    bench.store.commit([Create(theirs.key, theirs)], deadline=Deadline.after(bench.clock, 1))
-    lab = made(bench, count=1)
-    lose_namespaces(bench)
-    assert any("BlockAffinity(host/lab-node/ipv4/10.1." in key for key in stored(bench)), lab
-    assert down(bench.world(), bench.folder) == Removal(extent=RemovalExtent.COMPLETE)
-    assert list(stored(bench)) == ["IPPool(a-theirs)"]
+    harness.store.commit([Create(theirs.key, theirs)], deadline=Deadline.after(harness.clock, 1))
+    lab = made(harness, count=1)
+    lose_namespaces(harness)
+    assert any("BlockAffinity(host/lab-node/ipv4/10.1." in key for key in stored(harness)), lab
+    assert down(harness.world(), harness.folder) == Removal(extent=RemovalExtent.COMPLETE)
+    assert list(stored(harness)) == ["IPPool(a-theirs)"]
 
 
-def test_addresses_of_its_pools_that_others_hold_stay_theirs_and_are_told(bench: LabHarness) -> None:
-    made(bench, count=1)
-    (address,) = bench.attach(workload("web", node="other-node"))
-    removal = down(bench.world(), bench.folder)
+def test_addresses_of_its_pools_that_others_hold_stay_and_are_reported(harness: LabHarness) -> None:
+    made(harness, count=1)
+    (address,) = harness.attach(workload("web", node="other-node"))
+    removal = down(harness.world(), harness.folder)
     told = "IPPool(lab-ipv4): addresses of it that are still held: 1; their workloads keep them"
     assert removal == Removal(extent=RemovalExtent.COMPLETE, problems=(told,))
-    assert holders(bench) == {address: "lab.web"}
-    assert "IPPool(lab-ipv4) deleted" in bench.progress.lines
+    assert holders(harness) == {address: "lab.web"}
+    assert "IPPool(lab-ipv4) deleted" in harness.progress.lines
 
 
-def test_a_lab_that_was_refused_takes_nothing_from_the_one_that_is_up_there(bench: LabHarness, tmp_path: Path) -> None:
+def test_a_lab_that_was_refused_takes_nothing_from_the_one_that_is_up_there(
+    harness: LabHarness, tmp_path: Path
+) -> None:
     """They have the same name, and so have their pods."""
-    made(bench)
-    before = list(stored(bench))
-    other = other_bench(bench, tmp_path / "elsewhere")
+    made(harness)
+    before = list(stored(harness))
+    other = other_harness(harness, tmp_path / "elsewhere")
     with pytest.raises(ResourceExists):
         made(other)
-    assert list(stored(bench)) == before
+    assert list(stored(harness)) == before
     assert not Path(other.folder.path).exists()
 
 
@@ -119,15 +121,15 @@ def delete_pools(harness: LabHarness) -> None:
         delete(harness.store, record.key, pace=session.pace())
 
 
-def test_a_pool_that_somebody_deleted_by_hand_hides_no_address(bench: LabHarness) -> None:
-    made(bench, count=1)
-    delete_pools(bench)
-    lose_namespaces(bench)
-    assert down(bench.world(), bench.folder) == Removal(extent=RemovalExtent.COMPLETE)
-    assert list(stored(bench)) == []
+def test_a_pool_that_was_deleted_by_hand_hides_no_address(harness: LabHarness) -> None:
+    made(harness, count=1)
+    delete_pools(harness)
+    lose_namespaces(harness)
+    assert down(harness.world(), harness.folder) == Removal(extent=RemovalExtent.COMPLETE)
+    assert list(stored(harness)) == []
 
 
-def other_bench(harness: LabHarness, folder: Path) -> LabHarness:
+def other_harness(harness: LabHarness, folder: Path) -> LabHarness:
     """Somebody else's, on the same servers: all names are the same."""
     folder.mkdir()
     other = LabHarness(folder, uid="00000000-0000-4000-8000-000000000002")
@@ -137,34 +139,34 @@ def other_bench(harness: LabHarness, folder: Path) -> LabHarness:
 
 @pytest.mark.parametrize("loss", ["deleted by hand", "a server that came back empty"])
 def test_a_lab_that_lost_its_pools_takes_nothing_from_another_that_is_up_there_now(
-    bench: LabHarness, tmp_path: Path, loss: str
+    harness: LabHarness, tmp_path: Path, loss: str
 ) -> None:
-    made(bench)
-    bench.is_store_unavailable = True
-    assert down(bench.world(), bench.folder).extent is RemovalExtent.LOCAL_ONLY
-    bench.is_store_unavailable = False
+    made(harness)
+    harness.is_store_unavailable = True
+    assert down(harness.world(), harness.folder).extent is RemovalExtent.LOCAL_ONLY
+    harness.is_store_unavailable = False
     if loss != "deleted by hand":
-        bench.store = MemoryDatastore(clock=bench.clock)
+        harness.store = MemoryDatastore(clock=harness.clock)
     else:
-        delete_pools(bench)
-        with bench.open_ipam(bench.store) as ipam:
+        delete_pools(harness)
+        with harness.open_ipam(harness.store) as ipam:
             for pod in ("pod-1", "pod-2"):
                 request = ReleaseRequest(handle=workload(pod).handle)
-                ipam.release(request, endpoint_delete(workload(pod)), deadline=Deadline.after(bench.clock, 1))
-    other = other_bench(bench, tmp_path / "elsewhere")
+                ipam.release(request, endpoint_delete(workload(pod)), deadline=Deadline.after(harness.clock, 1))
+    other = other_harness(harness, tmp_path / "elsewhere")
     made(other)
     before = list(stored(other))
     told = "another lab is up there: what pods of this one may still hold is not given back"
-    assert down(bench.world(), bench.folder) == Removal(extent=RemovalExtent.COMPLETE, problems=(told,))
+    assert down(harness.world(), harness.folder) == Removal(extent=RemovalExtent.COMPLETE, problems=(told,))
     assert list(stored(other)) == before
     assert len(holders(other)) == 2
 
 
-def test_what_others_hold_is_told_also_where_the_rest_fails(bench: LabHarness) -> None:
-    up(bench.world(), bench.folder, LabPlan(name="lab", pod_count=1, store=CLUSTER))
-    bench.attach(workload("web", node="other-node"))
-    bench.cluster.fails_to_remove = True
-    removal = down(bench.world(), bench.folder)
+def test_addresses_that_others_hold_are_reported_also_where_the_rest_fails(harness: LabHarness) -> None:
+    up(harness.world(), harness.folder, LabPlan(name="lab", pod_count=1, store=CLUSTER))
+    harness.attach(workload("web", node="other-node"))
+    harness.cluster.fails_to_remove = True
+    removal = down(harness.world(), harness.folder)
     assert removal.extent is RemovalExtent.LOCAL_ONLY
     assert removal.problems[0] == "IPPool(lab-ipv4): addresses of it that are still held: 1; their workloads keep them"
     assert "the namespace does not go" in removal.problems[1]

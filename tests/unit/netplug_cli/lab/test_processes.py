@@ -77,7 +77,7 @@ def test_nothing_is_running_in_a_folder_that_is_not_made_yet(tmp_path: Path) -> 
     assert kill_all(LabFolder(str(tmp_path))) == ()
 
 
-def test_a_program_that_ends_at_once_is_told_with_its_last_words(held: LockedFolder) -> None:
+def test_a_program_that_ends_at_once_is_reported_with_its_last_output(held: LockedFolder) -> None:
     say = "import sys; print('one', file=sys.stderr); sys.exit('no room')"
     started = start_process(held, "etcd", [sys.executable, "-c", say, held.folder.path])
     os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)

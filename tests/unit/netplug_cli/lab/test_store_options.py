@@ -35,8 +35,8 @@ def test_without_a_word_it_is_a_file() -> None:
 def test_servers_of_its_own_are_the_programs_of_a_folder(programs: str) -> None:
     etcd, apiserver = f"{programs}/etcd", f"{programs}/kube-apiserver"
     assert resolve_store(StoreOptions(kind=ETCD, programs_dir=programs), NOTHING, places) == OwnServers(etcd=etcd)
-    wish = StoreOptions(kind=KUBERNETES, programs_dir=programs)
-    assert resolve_store(wish, NOTHING, places) == OwnServers(etcd=etcd, apiserver=apiserver)
+    options = StoreOptions(kind=KUBERNETES, programs_dir=programs)
+    assert resolve_store(options, NOTHING, places) == OwnServers(etcd=etcd, apiserver=apiserver)
 
 
 def test_a_running_etcd_is_named_by_the_option_or_else_as_for_netplugctl() -> None:
@@ -63,7 +63,7 @@ def test_a_running_cluster_is_the_one_of_the_kubeconfig(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "wish,settings,message",
+    "options,settings,message",
     [
         (StoreOptions(kind=SQLITE, urls=("http://x:1",)), NOTHING, "a lab on sqlite has no server"),
         (StoreOptions(kind=SQLITE, programs_dir="/x"), NOTHING, "a lab on sqlite has no server"),
@@ -92,8 +92,8 @@ def test_a_running_cluster_is_the_one_of_the_kubeconfig(monkeypatch: pytest.Monk
     ],
 )
 def test_what_the_plugins_of_a_lab_could_not_use_is_refused_with_advice(
-    wish: StoreOptions, settings: DatastoreSettings, message: str
+    options: StoreOptions, settings: DatastoreSettings, message: str
 ) -> None:
     with pytest.raises(LabError, match=re.escape(message)) as refused:
-        resolve_store(wish, settings, places)
+        resolve_store(options, settings, places)
     assert "s3cret" not in str(refused.value)

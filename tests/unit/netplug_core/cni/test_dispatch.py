@@ -85,7 +85,7 @@ class DispatchHarness:
 
 
 @pytest.fixture
-def bench() -> DispatchHarness:
+def harness() -> DispatchHarness:
     return DispatchHarness()
 
 
@@ -119,14 +119,14 @@ def test_the_base_name_selects_the_plugin(argv0: str, plugin: Plugin) -> None:
 # --- without a request ---------------------------------------------------------------------------------------------
 
 
-def test_the_version_flag_prints_one_line(bench: DispatchHarness) -> None:
+def test_the_version_flag_prints_one_line(harness: DispatchHarness) -> None:
     invocation = evolve(NETPLUG, flags=("-v",), environ={}, stdin=unread)
-    assert bench.run(invocation) == ProcessOutput(stdout="3.33.0\n")
+    assert harness.run(invocation) == ProcessOutput(stdout="3.33.0\n")
 
 
 @pytest.mark.parametrize("flags", [("-t",), ("-x", "-v"), ("-v", "word"), ("--version",)])
-def test_any_other_argument_is_refused(bench: DispatchHarness, flags: tuple[str, ...]) -> None:
-    document = bench.refusal(evolve(NETPLUG, flags=flags, stdin=unread))
+def test_any_other_argument_is_refused(harness: DispatchHarness, flags: tuple[str, ...]) -> None:
+    document = harness.refusal(evolve(NETPLUG, flags=flags, stdin=unread))
     unknown = next(flag for flag in flags if flag != "-v")
     assert document == {
         "cniVersion": "1.1.0",
@@ -137,11 +137,11 @@ def test_any_other_argument_is_refused(bench: DispatchHarness, flags: tuple[str,
 
 
 @pytest.mark.parametrize("plugin", list(Plugin))
-def test_a_person_without_any_variable_is_told_what_this_is(bench: DispatchHarness, plugin: Plugin) -> None:
+def test_a_call_without_any_variable_prints_what_the_program_is(harness: DispatchHarness, plugin: Plugin) -> None:
     invocation = Invocation(
         identity=PluginIdentity(plugin=plugin, version="3.33.0"), environ={"PATH": "/bin"}, stdin=unread
     )
-    reply = bench.run(invocation)
+    reply = harness.run(invocation)
     assert reply.stdout == ""
     assert reply.exit_status == 0
     assert reply.stderr == (
@@ -151,8 +151,8 @@ def test_a_person_without_any_variable_is_told_what_this_is(bench: DispatchHarne
 
 
 @pytest.mark.parametrize("environ", [{"CNI_PATH": "/opt/cni/bin"}, {"CNI_COMMAND": ""}])
-def test_one_variable_makes_it_a_call(bench: DispatchHarness, environ: dict[str, str]) -> None:
-    document = bench.refusal(evolve(NETPLUG, environ=environ, stdin=unread))
+def test_one_variable_makes_it_a_call(harness: DispatchHarness, environ: dict[str, str]) -> None:
+    document = harness.refusal(evolve(NETPLUG, environ=environ, stdin=unread))
     assert document == {
         "cniVersion": "1.1.0",
         "code": 4,
@@ -176,18 +176,18 @@ def test_one_variable_makes_it_a_call(bench: DispatchHarness, environ: dict[str,
         ("[" * 100_000, "1.1.0"),
     ],
 )
-def test_version_answers_whatever_is_sent(bench: DispatchHarness, given: str | bytes, printed: str) -> None:
+def test_version_answers_whatever_is_sent(harness: DispatchHarness, given: str | bytes, printed: str) -> None:
     invocation = evolve(NETPLUG, environ={"CNI_COMMAND": "VERSION"}, stdin=giving(given))
-    reply = bench.run(invocation)
+    reply = harness.run(invocation)
     assert reply == ProcessOutput(stdout=reply.stdout)
     assert json.loads(reply.stdout) == {"cniVersion": printed, "supportedVersions": SUPPORTED}
     assert reply.stdout.startswith('{\n    "cniVersion"')
-    assert bench == DispatchHarness()
+    assert harness == DispatchHarness()
 
 
-def test_version_answers_without_standard_input(bench: DispatchHarness) -> None:
+def test_version_answers_without_standard_input(harness: DispatchHarness) -> None:
     invocation = evolve(NETPLUG, environ={"CNI_COMMAND": "VERSION"}, stdin=broken)
-    assert json.loads(bench.run(invocation).stdout)["cniVersion"] == "1.1.0"
+    assert json.loads(harness.run(invocation).stdout)["cniVersion"] == "1.1.0"
 
 
 def test_version_imports_little() -> None:
@@ -218,14 +218,14 @@ def broken() -> str:
     raise OSError(5, "Input/output error")
 
 
-def test_the_environment_is_judged_before_standard_input(bench: DispatchHarness) -> None:
-    document = bench.refusal(evolve(NETPLUG, environ={"CNI_COMMAND": "ADD"}, stdin=unread))
+def test_the_environment_is_judged_before_standard_input(harness: DispatchHarness) -> None:
+    document = harness.refusal(evolve(NETPLUG, environ={"CNI_COMMAND": "ADD"}, stdin=unread))
     assert document["code"] == 4
     assert document["msg"] == ("required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH] missing")
 
 
-def test_an_unknown_command_is_named(bench: DispatchHarness) -> None:
-    document = bench.refusal(with_environ("FOO"))
+def test_an_unknown_command_is_named(harness: DispatchHarness) -> None:
+    document = harness.refusal(with_environ("FOO"))
     assert document["code"] == 4
     assert str(document["msg"]).startswith("unknown CNI_COMMAND: FOO;")
 
@@ -243,12 +243,12 @@ def test_an_unknown_command_is_named(bench: DispatchHarness) -> None:
         {"CNI_ARGS": "x"},
     ],
 )
-def test_malformed_variables_are_code_4(bench: DispatchHarness, changes: dict[str, str]) -> None:
-    assert bench.refusal(with_environ("ADD", **changes))["code"] == 4
+def test_malformed_variables_are_code_4(harness: DispatchHarness, changes: dict[str, str]) -> None:
+    assert harness.refusal(with_environ("ADD", **changes))["code"] == 4
 
 
-def test_input_that_cannot_be_read_is_code_5(bench: DispatchHarness) -> None:
-    assert bench.refusal(evolve(NETPLUG, stdin=broken)) == {
+def test_input_that_cannot_be_read_is_code_5(harness: DispatchHarness) -> None:
+    assert harness.refusal(evolve(NETPLUG, stdin=broken)) == {
         "cniVersion": "1.1.0",
         "code": 5,
         "msg": "standard input cannot be read: [Errno 5] Input/output error",
@@ -256,25 +256,25 @@ def test_input_that_cannot_be_read_is_code_5(bench: DispatchHarness) -> None:
 
 
 @pytest.mark.parametrize("text", ["", b"", "{nope", "[]", b'{"name": "\xff"}'])
-def test_input_that_is_no_configuration_is_code_6(bench: DispatchHarness, text: str | bytes) -> None:
-    document = bench.refusal(with_config(text))
+def test_input_that_is_no_configuration_is_code_6(harness: DispatchHarness, text: str | bytes) -> None:
+    document = harness.refusal(with_config(text))
     assert document["code"] == 6
     assert document["cniVersion"] == "1.1.0"
 
 
-def test_bytes_that_are_no_utf8_are_named_by_their_place(bench: DispatchHarness) -> None:
-    document = bench.refusal(with_config(b'{"name": "\xff"}'))
+def test_bytes_that_are_no_utf8_are_named_by_their_place(harness: DispatchHarness) -> None:
+    document = harness.refusal(with_config(b'{"name": "\xff"}'))
     assert document["msg"] == "standard input: is not UTF-8: invalid start byte at byte 10"
 
 
-def test_the_name_is_judged_before_the_version(bench: DispatchHarness) -> None:
-    document = bench.refusal(with_config('{"cniVersion": "9.9.9"}'))
+def test_the_name_is_judged_before_the_version(harness: DispatchHarness) -> None:
+    document = harness.refusal(with_config('{"cniVersion": "9.9.9"}'))
     assert document["code"] == 7
     assert document["cniVersion"] == "9.9.9"
 
 
-def test_the_version_is_judged_before_the_command(bench: DispatchHarness) -> None:
-    document = bench.refusal(with_config('{"name": "net1", "cniVersion": "9.9.9"}', "GC"))
+def test_the_version_is_judged_before_the_command(harness: DispatchHarness) -> None:
+    document = harness.refusal(with_config('{"name": "net1", "cniVersion": "9.9.9"}', "GC"))
     assert document == {
         "cniVersion": "9.9.9",
         "code": 1,
@@ -284,79 +284,79 @@ def test_the_version_is_judged_before_the_command(bench: DispatchHarness) -> Non
 
 
 @pytest.mark.parametrize("command,version", [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")])
-def test_a_version_without_the_command_is_code_1(bench: DispatchHarness, command: str, version: str) -> None:
-    document = bench.refusal(with_config(f'{{"name": "net1", "cniVersion": "{version}"}}', command))
+def test_a_version_without_the_command_is_code_1(harness: DispatchHarness, command: str, version: str) -> None:
+    document = harness.refusal(with_config(f'{{"name": "net1", "cniVersion": "{version}"}}', command))
     assert document["code"] == 1
     assert document["msg"] == f"config version does not allow {command}"
     assert document["cniVersion"] == version
 
 
-def test_the_command_is_judged_before_the_namespace(bench: DispatchHarness) -> None:
-    bench.own_namespace = ADD["CNI_NETNS"]
-    document = bench.refusal(with_config('{"name": "net1", "cniVersion": "9.9.9"}'))
+def test_the_command_is_judged_before_the_namespace(harness: DispatchHarness) -> None:
+    harness.own_namespace = ADD["CNI_NETNS"]
+    document = harness.refusal(with_config('{"name": "net1", "cniVersion": "9.9.9"}'))
     assert document["code"] == 1
-    assert bench.namespaces == []
+    assert harness.namespaces == []
 
 
-def test_an_add_into_our_own_namespace_is_refused_before_any_work(bench: DispatchHarness) -> None:
-    bench.own_namespace = ADD["CNI_NETNS"]
-    assert bench.refusal(NETPLUG) == {
+def test_an_add_into_our_own_namespace_is_refused_before_any_work(harness: DispatchHarness) -> None:
+    harness.own_namespace = ADD["CNI_NETNS"]
+    assert harness.refusal(NETPLUG) == {
         "cniVersion": "1.0.0",
         "code": 8,
         "msg": "plugin's netns and netns from CNI_NETNS should not be the same",
     }
 
 
-def test_the_override_lifts_the_namespace_check(bench: DispatchHarness) -> None:
-    bench.own_namespace = ADD["CNI_NETNS"]
-    assert bench.run(with_environ(CNI_NETNS_OVERRIDE="true")).exit_status == 0
-    assert bench.namespaces == []
+def test_the_override_lifts_the_namespace_check(harness: DispatchHarness) -> None:
+    harness.own_namespace = ADD["CNI_NETNS"]
+    assert harness.run(with_environ(CNI_NETNS_OVERRIDE="true")).exit_status == 0
+    assert harness.namespaces == []
 
 
-def test_a_del_is_not_held_up_by_the_namespace_check(bench: DispatchHarness) -> None:
-    bench.own_namespace = ADD["CNI_NETNS"]
-    assert bench.run(with_environ("DEL")).exit_status == 0
-    assert len(bench.requests) == 1
+def test_a_del_is_not_held_up_by_the_namespace_check(harness: DispatchHarness) -> None:
+    harness.own_namespace = ADD["CNI_NETNS"]
+    assert harness.run(with_environ("DEL")).exit_status == 0
+    assert len(harness.requests) == 1
 
 
 # --- handlers ------------------------------------------------------------------------------------------------------
 
 
-def test_an_add_prints_its_result_in_the_version_of_the_call(bench: DispatchHarness) -> None:
-    reply = bench.run(with_config(b'{"name": "net1", "cniVersion": "0.3.1"}'))
+def test_an_add_prints_its_result_in_the_version_of_the_call(harness: DispatchHarness) -> None:
+    reply = harness.run(with_config(b'{"name": "net1", "cniVersion": "0.3.1"}'))
     assert reply.exit_status == 0
     assert reply.stderr == ""
     assert json.loads(reply.stdout) == {
         "cniVersion": "0.3.1",
         "ips": [{"version": "4", "address": "10.0.0.2/32"}],
     }
-    assert bench.namespaces == [ADD["CNI_NETNS"]]
-    assert bench.logged == []
+    assert harness.namespaces == [ADD["CNI_NETNS"]]
+    assert harness.logged == []
 
 
-def test_a_result_for_an_unstated_version_says_0_2_0(bench: DispatchHarness) -> None:
-    reply = bench.run(with_config('{"name": "net1"}'))
+def test_a_result_for_an_unstated_version_says_0_2_0(harness: DispatchHarness) -> None:
+    reply = harness.run(with_config('{"name": "net1"}'))
     assert json.loads(reply.stdout) == {"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/32"}}
 
 
 @pytest.mark.parametrize("command", ["DEL", "CHECK", "GC", "STATUS"])
 def test_success_without_a_result_prints_nothing(command: str) -> None:
-    bench = DispatchHarness(answer=None)
-    reply = bench.run(with_config('{"name": "net1", "cniVersion": "1.1.0"}', command))
+    harness = DispatchHarness(answer=None)
+    reply = harness.run(with_config('{"name": "net1", "cniVersion": "1.1.0"}', command))
     assert reply == ProcessOutput()
-    assert [request.command.value for request in bench.requests] == [command]
+    assert [request.command.value for request in harness.requests] == [command]
 
 
 def test_an_error_of_ours_becomes_the_error_object() -> None:
-    bench = DispatchHarness(error=Unavailable("the datastore", "no answer"))
-    reply = bench.run(NETPLUG)
+    harness = DispatchHarness(error=Unavailable("the datastore", "no answer"))
+    reply = harness.run(NETPLUG)
     assert reply.exit_status == 1
     assert json.loads(reply.stdout) == {
         "cniVersion": "1.0.0",
         "code": 11,
         "msg": "the datastore: no answer",
     }
-    assert bench.logged == ["the final result was an error, code 11: the datastore: no answer"]
+    assert harness.logged == ["the final result was an error, code 11: the datastore: no answer"]
 
 
 def test_an_error_for_an_unstated_version_says_0_2_0() -> None:
@@ -365,8 +365,8 @@ def test_an_error_for_an_unstated_version_says_0_2_0() -> None:
 
 
 def test_an_unforeseen_exception_becomes_one_error_object() -> None:
-    bench = DispatchHarness(error=ZeroDivisionError("division by zero"))
-    reply = bench.run(NETPLUG)
+    harness = DispatchHarness(error=ZeroDivisionError("division by zero"))
+    reply = harness.run(NETPLUG)
     assert reply.exit_status == 1
     assert json.loads(reply.stdout) == {
         "cniVersion": "1.0.0",
@@ -375,7 +375,7 @@ def test_an_unforeseen_exception_becomes_one_error_object() -> None:
         "details": "ZeroDivisionError: division by zero",
     }
     assert "Traceback" not in reply.stdout
-    assert "Traceback" in bench.logged[0]
+    assert "Traceback" in harness.logged[0]
 
 
 def test_a_result_that_cannot_be_shown_is_an_error() -> None:
@@ -385,7 +385,7 @@ def test_a_result_that_cannot_be_shown_is_an_error() -> None:
 
 
 def test_a_token_leaves_in_no_text() -> None:
-    bench = DispatchHarness(error=ValueError("cannot use s3cr3t"))
-    reply = bench.run(with_config('{"name": "net1", "policy": {"k8s_auth_token": "s3cr3t"}}'))
+    harness = DispatchHarness(error=ValueError("cannot use s3cr3t"))
+    reply = harness.run(with_config('{"name": "net1", "policy": {"k8s_auth_token": "s3cr3t"}}'))
     assert json.loads(reply.stdout)["msg"] == "ValueError: cannot use <hidden>"
-    assert "s3cr3t" not in reply.stdout + reply.stderr + bench.logged[0]
+    assert "s3cr3t" not in reply.stdout + reply.stderr + harness.logged[0]

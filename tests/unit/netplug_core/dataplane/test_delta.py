@@ -140,7 +140,7 @@ def test_an_mtu_that_was_left_to_the_kernel_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize("container,host", [(CONTAINER, HOST), (None, HOST), (CONTAINER, None)])
-def test_two_ends_that_are_no_pair_are_told_only_if_both_are_there(
+def test_two_ends_that_are_no_pair_are_reported_only_if_both_exist(
     container: InterfaceState | None, host: InterfaceState | None
 ) -> None:
     found = [str(d) for d in compare_with_plan(PLAN, AttachmentState(container=container, host=host, is_pair=False))]

@@ -262,7 +262,7 @@ def test_one_read_and_one_commit_serve_all(mode: MemoryMode) -> None:
     assert harness.values() == {"a": "xyz", "b": "xyz", "c": ""}
 
 
-def test_a_refusal_is_told_after_the_commit_that_it_depends_on() -> None:
+def test_a_refusal_is_raised_after_the_commit_that_it_depends_on() -> None:
     harness = BatchHarness()
 
     def refuse(snapshot: Snapshot) -> Decision[object]:
@@ -296,7 +296,7 @@ def test_a_commit_that_fails_is_replayed_one_by_one(fault: Fault) -> None:
     assert notes.reads >= 2
 
 
-def test_each_request_is_told_how_much_of_its_own_was_applied() -> None:
+def test_each_error_counts_the_applied_writes_of_its_own_request() -> None:
     harness = BatchHarness(MemoryMode.ORDERED, script={1: LostRace(3)})
     first, second = CommitNotes(), CommitNotes()
     harness.run(

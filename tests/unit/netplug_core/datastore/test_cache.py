@@ -96,7 +96,7 @@ def test_what_was_read_is_known_and_the_rest_is_to_be_read(library: CacheHarness
     assert snapshot.revision(BOOK) == read.revision(BOOK)
 
 
-def test_what_is_presumed_is_absent_until_it_is_read(library: CacheHarness) -> None:
+def test_an_assumed_record_is_absent_until_it_is_read(library: CacheHarness) -> None:
     library.read(BOOKS)
     snapshot, unknown = library.warm.lookup((BOOKS, Get(SOME_LOAN)), (Get(SOME_LOAN),))
     assert unknown == ()

@@ -85,7 +85,7 @@ class TransactionHarness(HookedStore):
 
 
 @pytest.fixture
-def bench() -> TransactionHarness:
+def harness() -> TransactionHarness:
     clock = ManualClock()
     memory = MemoryDatastore(clock=clock)
     return TransactionHarness(
@@ -116,79 +116,79 @@ def count_up(snapshot: Snapshot) -> Decision[int]:
     return Decision((Update(ONE, found.value + 1, found.revision),), found.value + 1, is_repeatable=False)
 
 
-def test_one_read_and_one_commit_do_it(bench: TransactionHarness) -> None:
-    assert bench.run(make_one, Get(ONE)).result == 1
-    assert bench.spent() == (1, 1)
+def test_one_read_and_one_commit_do_it(harness: TransactionHarness) -> None:
+    assert harness.run(make_one, Get(ONE)).result == 1
+    assert harness.spent() == (1, 1)
 
 
-def test_nothing_to_write_is_nothing_to_commit(bench: TransactionHarness) -> None:
-    bench.run(make_one, Get(ONE))
-    assert bench.run(make_one, Get(ONE)).result == 1
-    assert bench.spent() == (2, 1)
+def test_nothing_to_write_is_nothing_to_commit(harness: TransactionHarness) -> None:
+    harness.run(make_one, Get(ONE))
+    assert harness.run(make_one, Get(ONE)).result == 1
+    assert harness.spent() == (2, 1)
 
 
-def test_a_rule_that_asks_nothing_is_not_read_for(bench: TransactionHarness) -> None:
-    assert bench.run(lambda _snapshot: Decision((Create(ONE, 1),), 1)).result == 1
-    assert bench.spent() == (0, 1)
+def test_a_rule_that_asks_nothing_is_not_read_for(harness: TransactionHarness) -> None:
+    assert harness.run(lambda _snapshot: Decision((Create(ONE, 1),), 1)).result == 1
+    assert harness.spent() == (0, 1)
 
 
-def test_a_rule_may_ask_for_more(bench: TransactionHarness) -> None:
+def test_a_rule_may_ask_for_more(harness: TransactionHarness) -> None:
     def rule(snapshot: Snapshot) -> Decision[int] | NeedMore:
         if not snapshot.has(Get(TWO)):
             return NeedMore((Get(TWO),))
         return make_one(snapshot)
 
-    assert bench.run(rule, Get(ONE)).result == 1
-    assert bench.spent() == (2, 1)
+    assert harness.run(rule, Get(ONE)).result == 1
+    assert harness.spent() == (2, 1)
 
 
-def test_a_refusal_is_committed_and_then_raised(bench: TransactionHarness) -> None:
+def test_a_refusal_is_committed_and_then_raised(harness: TransactionHarness) -> None:
     refusal = RequestError("no")
     with pytest.raises(RequestError) as caught:
-        bench.run(lambda _snapshot: Decision((Create(ONE, 1),), refusal))
+        harness.run(lambda _snapshot: Decision((Create(ONE, 1),), refusal))
     assert caught.value is refusal
-    assert bench.value(ONE) == 1
+    assert harness.value(ONE) == 1
 
 
-def test_who_loses_a_race_decides_again_on_what_is_there_now(bench: TransactionHarness) -> None:
+def test_who_loses_a_race_decides_again_on_what_is_there_now(harness: TransactionHarness) -> None:
     def other_one() -> None:
-        bench.memory.commit((Create(ONE, 41),), deadline=Deadline.after(bench.clock, 5))
+        harness.memory.commit((Create(ONE, 41),), deadline=Deadline.after(harness.clock, 5))
 
-    assert bench.run(count_up, Get(ONE), script={1: RunBefore(other_one)}).result == 42
-    assert bench.value(ONE) == 42
-
-
-def test_each_attempt_waits_longer(bench: TransactionHarness) -> None:
-    started = bench.clock.monotonic()
-    bench.run(make_one, Get(ONE), script=dict.fromkeys((1, 2, 3), LostRace()))
-    assert bench.clock.monotonic() - started == pytest.approx(0.004 + 0.008 + 0.016)
+    assert harness.run(count_up, Get(ONE), script={1: RunBefore(other_one)}).result == 42
+    assert harness.value(ONE) == 42
 
 
-def test_a_lost_reply_is_looked_up(bench: TransactionHarness) -> None:
-    assert bench.run(make_one, Get(ONE), script={1: LostReply()}).result == 1
-    assert bench.spent() == (2, 1)
+def test_each_attempt_waits_longer(harness: TransactionHarness) -> None:
+    started = harness.clock.monotonic()
+    harness.run(make_one, Get(ONE), script=dict.fromkeys((1, 2, 3), LostRace()))
+    assert harness.clock.monotonic() - started == pytest.approx(0.004 + 0.008 + 0.016)
 
 
-def test_what_cannot_know_its_own_output_is_not_repeated(bench: TransactionHarness) -> None:
+def test_a_lost_reply_is_looked_up(harness: TransactionHarness) -> None:
+    assert harness.run(make_one, Get(ONE), script={1: LostReply()}).result == 1
+    assert harness.spent() == (2, 1)
+
+
+def test_what_cannot_know_its_own_output_is_not_repeated(harness: TransactionHarness) -> None:
     with pytest.raises(OutcomeUnknown):
-        bench.run(count_up, Get(ONE), script={1: LostReply()})
-    assert bench.value(ONE) == 1
+        harness.run(count_up, Get(ONE), script={1: LostReply()})
+    assert harness.value(ONE) == 1
 
 
-def test_a_lost_race_of_such_a_rule_is_no_unknown_outcome(bench: TransactionHarness) -> None:
-    assert bench.run(count_up, Get(ONE), script={1: LostRace()}).result == 1
+def test_a_lost_race_of_such_a_rule_is_no_unknown_outcome(harness: TransactionHarness) -> None:
+    assert harness.run(count_up, Get(ONE), script={1: LostRace()}).result == 1
 
 
-def test_a_store_that_does_not_answer_is_not_asked_again(bench: TransactionHarness) -> None:
+def test_a_store_that_does_not_answer_is_not_asked_again(harness: TransactionHarness) -> None:
     with pytest.raises(Unavailable, match="the request was lost"):
-        bench.run(make_one, Get(ONE), script={1: LostRequest()})
-    assert bench.value(ONE) is None
+        harness.run(make_one, Get(ONE), script={1: LostRequest()})
+    assert harness.value(ONE) is None
 
 
-def test_who_loses_every_race_gives_up_at_the_deadline(bench: TransactionHarness) -> None:
+def test_who_loses_every_race_gives_up_at_the_deadline(harness: TransactionHarness) -> None:
     with pytest.raises(ContentionExhausted) as caught:
-        bench.run(make_one, Get(ONE), script=dict.fromkeys(MANY, LostRace()), seconds=0.1)
-    assert bench.clock.monotonic() == pytest.approx(0.1)
+        harness.run(make_one, Get(ONE), script=dict.fromkeys(MANY, LostRace()), seconds=0.1)
+    assert harness.clock.monotonic() == pytest.approx(0.1)
     assert caught.value.code == 11
     assert str(caught.value) == (
         "gave up after 5 attempts against concurrent writers; the last one: Counter(one) was changed by another writer"
@@ -196,60 +196,60 @@ def test_who_loses_every_race_gives_up_at_the_deadline(bench: TransactionHarness
     assert isinstance(caught.value.__cause__, Conflict)
 
 
-def test_a_lost_reply_stays_unknown_where_no_time_is_left_to_look(bench: TransactionHarness) -> None:
+def test_a_lost_reply_stays_unknown_where_no_time_is_left_to_look(harness: TransactionHarness) -> None:
     script: dict[int, Fault] = {**dict.fromkeys(MANY, LostRace()), 5: LostReply()}
     with pytest.raises(OutcomeUnknown, match="the reply was lost") as caught:
-        bench.run(make_one, Get(ONE), script=script, seconds=0.1)
+        harness.run(make_one, Get(ONE), script=script, seconds=0.1)
     assert caught.value.__cause__ is None
-    assert bench.value(ONE) == 1
+    assert harness.value(ONE) == 1
 
 
-def test_reading_on_and_on_ends_at_the_deadline(bench: TransactionHarness) -> None:
+def test_reading_on_and_on_ends_at_the_deadline(harness: TransactionHarness) -> None:
     def never(_snapshot: Snapshot) -> NeedMore:
-        bench.clock.sleep(0.5)
+        harness.clock.sleep(0.5)
         return NeedMore((Get(TWO),))
 
     with pytest.raises(Unavailable) as caught:
-        bench.run(never, Get(ONE), seconds=2.0)
+        harness.run(never, Get(ONE), seconds=2.0)
     assert str(caught.value) == "this process: the deadline passed while reading"
-    assert bench.spent() == (4, 0)
+    assert harness.spent() == (4, 0)
 
 
-def test_no_call_gets_more_time_than_one_call_may_take(bench: TransactionHarness) -> None:
-    bench.run(make_one, Get(ONE), seconds=60.0)
-    bench.run(make_one, Get(ONE), seconds=2.0)
-    assert bench.deadlines_s == [CALL_TIMEOUT_S, CALL_TIMEOUT_S, 2.0]
+def test_no_call_gets_more_time_than_one_call_may_take(harness: TransactionHarness) -> None:
+    harness.run(make_one, Get(ONE), seconds=60.0)
+    harness.run(make_one, Get(ONE), seconds=2.0)
+    assert harness.deadlines_s == [CALL_TIMEOUT_S, CALL_TIMEOUT_S, 2.0]
 
 
-def test_what_is_raised_is_always_ours(bench: TransactionHarness) -> None:
-    mishaps: tuple[Fault, ...] = (LostRequest(), LostRace(), LostReply())
-    for script in (dict.fromkeys(MANY, mishap) for mishap in mishaps):
+def test_what_is_raised_is_always_ours(harness: TransactionHarness) -> None:
+    faults: tuple[Fault, ...] = (LostRequest(), LostRace(), LostReply())
+    for script in (dict.fromkeys(MANY, fault) for fault in faults):
         with pytest.raises(NetplugError):
-            bench.run(count_up, Get(ONE), script=script, seconds=0.1)
+            harness.run(count_up, Get(ONE), script=script, seconds=0.1)
 
 
-def test_trap_31_whoever_is_not_let_in_is_told_at_once(bench: TransactionHarness) -> None:
+def test_trap_31_unauthorized_is_raised_at_once(harness: TransactionHarness) -> None:
     def shut() -> None:
         raise Unauthorized("the store", "the token has expired")
 
-    bench.before_commit = shut
+    harness.before_commit = shut
     with pytest.raises(Unauthorized, match="the token has expired"):
-        bench.run(make_one, Get(ONE))
-    assert bench.clock.monotonic() == 0
-    assert len(bench.deadlines_s) == 2  # one read and one commit
+        harness.run(make_one, Get(ONE))
+    assert harness.clock.monotonic() == 0
+    assert len(harness.deadlines_s) == 2  # one read and one commit
 
 
 # --- with the memory of a resident process ---------------------------------------------------------------------------
 
 
-def test_the_first_call_reads_and_the_next_ones_need_not(bench: TransactionHarness) -> None:
-    assert bench.run_warm(count_up, Get(ONE)).result == 1
-    assert bench.spent() == (1, 1)
-    assert [bench.run_warm(count_up, Get(ONE)).result for _ in range(3)] == [2, 3, 4]
-    assert bench.spent() == (1, 4)
+def test_the_first_call_reads_and_the_next_ones_need_not(harness: TransactionHarness) -> None:
+    assert harness.run_warm(count_up, Get(ONE)).result == 1
+    assert harness.spent() == (1, 1)
+    assert [harness.run_warm(count_up, Get(ONE)).result for _ in range(3)] == [2, 3, 4]
+    assert harness.spent() == (1, 4)
 
 
-def test_what_is_not_remembered_is_read_and_the_rest_is_not(bench: TransactionHarness) -> None:
+def test_what_is_not_remembered_is_read_and_the_rest_is_not(harness: TransactionHarness) -> None:
     asked: list[tuple[Query, ...]] = []
 
     def both(snapshot: Snapshot) -> Decision[int] | NeedMore:
@@ -258,22 +258,22 @@ def test_what_is_not_remembered_is_read_and_the_rest_is_not(bench: TransactionHa
             return NeedMore((Get(TWO),))
         return count_up(snapshot)
 
-    bench.run_warm(count_up, Get(ONE))
-    bench.run_warm(both, Get(ONE))
+    harness.run_warm(count_up, Get(ONE))
+    harness.run_warm(both, Get(ONE))
     assert asked == [(Get(ONE),), (Get(ONE), Get(TWO))]
-    assert bench.spent() == (2, 2)
+    assert harness.spent() == (2, 2)
 
 
-def test_a_memory_that_is_out_of_date_costs_a_conflict_and_a_fresh_read(bench: TransactionHarness) -> None:
-    bench.run_warm(count_up, Get(ONE))
-    bench.put(ONE, 41)
-    before = bench.spent()
-    assert bench.run_warm(count_up, Get(ONE)).result == 42
-    assert bench.value(ONE) == 42
-    assert bench.spent_since(before) == (2, 2)  # one of the reads is this test's
+def test_a_memory_that_is_out_of_date_costs_a_conflict_and_a_fresh_read(harness: TransactionHarness) -> None:
+    harness.run_warm(count_up, Get(ONE))
+    harness.put(ONE, 41)
+    before = harness.spent()
+    assert harness.run_warm(count_up, Get(ONE)).result == 42
+    assert harness.value(ONE) == 42
+    assert harness.spent_since(before) == (2, 2)  # one of the reads is this test's
 
 
-def test_a_refusal_from_memory_is_made_again_from_a_read(bench: TransactionHarness) -> None:
+def test_a_refusal_from_memory_is_made_again_from_a_read(harness: TransactionHarness) -> None:
     def take_one(snapshot: Snapshot) -> Decision[int]:
         found = snapshot.find(ONE)
         if found is None or not found.value:
@@ -282,108 +282,110 @@ def test_a_refusal_from_memory_is_made_again_from_a_read(bench: TransactionHarne
 
     for remembered in (None, 0):  # a refusal without writes, and one that takes something back
         if remembered is not None:
-            bench.put(ONE, remembered)
-        bench.warm.add_snapshot(bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)))
-        bench.put(ONE, 7)
-        assert bench.run_warm(take_one, Get(ONE)).result == 7
-        bench.warm.invalidate()
-    assert bench.value(TWO) is None
+            harness.put(ONE, remembered)
+        harness.warm.add_snapshot(harness.memory.read((Get(ONE),), deadline=Deadline.after(harness.clock, 5)))
+        harness.put(ONE, 7)
+        assert harness.run_warm(take_one, Get(ONE)).result == 7
+        harness.warm.invalidate()
+    assert harness.value(TWO) is None
 
 
-def test_a_refusal_that_a_read_confirms_is_raised(bench: TransactionHarness) -> None:
-    bench.run_warm(make_one, Get(ONE))
-    before = bench.spent()
+def test_a_refusal_that_a_read_confirms_is_raised(harness: TransactionHarness) -> None:
+    harness.run_warm(make_one, Get(ONE))
+    before = harness.spent()
     with pytest.raises(RequestError):
-        bench.run_warm(lambda _snapshot: Decision((), RequestError("no")), Get(ONE))
-    assert bench.spent_since(before) == (1, 0)
+        harness.run_warm(lambda _snapshot: Decision((), RequestError("no")), Get(ONE))
+    assert harness.spent_since(before) == (1, 0)
 
 
-def test_that_there_is_nothing_to_do_is_made_sure_of_by_a_read(bench: TransactionHarness) -> None:
-    bench.run_warm(make_one, Get(ONE))
-    record = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)).find(ONE)
+def test_that_there_is_nothing_to_do_is_made_sure_of_by_a_read(harness: TransactionHarness) -> None:
+    harness.run_warm(make_one, Get(ONE))
+    record = harness.memory.read((Get(ONE),), deadline=Deadline.after(harness.clock, 5)).find(ONE)
     assert record is not None
-    bench.memory.commit((Delete(ONE, record.revision),), deadline=Deadline.after(bench.clock, 5))
-    assert bench.run_warm(make_one, Get(ONE)).writes == (Create(ONE, 1),)
-    assert bench.value(ONE) == 1
+    harness.memory.commit((Delete(ONE, record.revision),), deadline=Deadline.after(harness.clock, 5))
+    assert harness.run_warm(make_one, Get(ONE)).writes == (Create(ONE, 1),)
+    assert harness.value(ONE) == 1
 
 
-def test_what_led_nowhere_is_forgotten_with_the_revisions_of_its_time(bench: TransactionHarness) -> None:
-    bench.run_warm(make_one, Get(ONE))
-    bench.put(TWO, 22)
-    bench.run_warm(make_one, Get(ONE))
-    now = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5)).revision(COUNTER)
-    assert bench.warm.lookup((Get(ONE),), ())[0].revision(COUNTER) == now
+def test_what_led_nowhere_is_forgotten_with_the_revisions_of_its_time(harness: TransactionHarness) -> None:
+    harness.run_warm(make_one, Get(ONE))
+    harness.put(TWO, 22)
+    harness.run_warm(make_one, Get(ONE))
+    now = harness.memory.read((Get(ONE),), deadline=Deadline.after(harness.clock, 5)).revision(COUNTER)
+    assert harness.warm.lookup((Get(ONE),), ())[0].revision(COUNTER) == now
 
 
-def test_what_is_presumed_absent_is_not_read(bench: TransactionHarness) -> None:
-    bench.run_warm(make_one, Get(ONE))
-    before = bench.spent()
-    bench.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),))
-    assert bench.spent_since(before) == (0, 1)
-    assert bench.value(TWO) == 2
+def test_what_is_assumed_absent_is_not_read(harness: TransactionHarness) -> None:
+    harness.run_warm(make_one, Get(ONE))
+    before = harness.spent()
+    harness.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),))
+    assert harness.spent_since(before) == (0, 1)
+    assert harness.value(TWO) == 2
 
 
-def test_a_presumption_that_is_wrong_costs_a_fresh_read(bench: TransactionHarness) -> None:
-    bench.run_warm(make_one, Get(ONE))
-    bench.put(TWO, 22)
-    before = bench.spent()
-    assert bench.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
-    assert bench.spent_since(before) == (1, 1)
-    assert bench.value(TWO) == 22
+def test_a_presumption_that_is_wrong_costs_a_fresh_read(harness: TransactionHarness) -> None:
+    harness.run_warm(make_one, Get(ONE))
+    harness.put(TWO, 22)
+    before = harness.spent()
+    assert harness.run_warm(make_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert harness.spent_since(before) == (1, 1)
+    assert harness.value(TWO) == 22
 
 
-def test_a_presumption_that_no_create_proves_is_read(bench: TransactionHarness) -> None:
-    bench.run_warm(make_one, Get(ONE))
-    bench.put(TWO, 22)
+def test_a_presumption_that_no_create_proves_is_read(harness: TransactionHarness) -> None:
+    harness.run_warm(make_one, Get(ONE))
+    harness.put(TWO, 22)
 
     def count_one_and_tell_two(snapshot: Snapshot) -> Decision[int]:
         one, two = snapshot.find(ONE), snapshot.find(TWO)
         assert one is not None
         return Decision((Update(ONE, one.value + 1, one.revision),), two.value if two else 0)
 
-    assert bench.run_warm(count_one_and_tell_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
-    assert bench.value(ONE) == 2
+    assert harness.run_warm(count_one_and_tell_two, Get(ONE), Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert harness.value(ONE) == 2
 
 
-def test_who_remembers_nothing_presumes_nothing(bench: TransactionHarness) -> None:
-    bench.put(TWO, 22)
-    assert bench.run_warm(make_two, Get(TWO), presumed=(Get(TWO),)).result == 22
-    assert bench.spent() == (2, 1)  # the other calls are those of the one who put it there
+def test_who_remembers_nothing_presumes_nothing(harness: TransactionHarness) -> None:
+    harness.put(TWO, 22)
+    assert harness.run_warm(make_two, Get(TWO), presumed=(Get(TWO),)).result == 22
+    assert harness.spent() == (2, 1)  # the other calls are those of the one who put it there
 
 
-@pytest.mark.parametrize("mishap", [LostReply(), LostRequest()])
-def test_after_a_mishap_nothing_is_remembered(bench: TransactionHarness, mishap: Fault) -> None:
-    bench.run_warm(count_up, Get(ONE))
+@pytest.mark.parametrize("fault", [LostReply(), LostRequest()])
+def test_after_a_fault_nothing_is_cached(harness: TransactionHarness, fault: Fault) -> None:
+    harness.run_warm(count_up, Get(ONE))
     with pytest.raises(Unavailable):
-        bench.run_warm(count_up, Get(ONE), script={1: mishap})
-    assert bench.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
+        harness.run_warm(count_up, Get(ONE), script={1: fault})
+    assert harness.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
 
 
-def test_after_an_interrupt_nothing_is_remembered(bench: TransactionHarness) -> None:
+def test_after_an_interrupt_nothing_is_remembered(harness: TransactionHarness) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    bench.run_warm(count_up, Get(ONE))
-    bench.after_commit = interrupt
+    harness.run_warm(count_up, Get(ONE))
+    harness.after_commit = interrupt
     with pytest.raises(KeyboardInterrupt):
-        bench.run_warm(count_up, Get(ONE))
-    assert bench.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
-    assert bench.value(ONE) == 2
+        harness.run_warm(count_up, Get(ONE))
+    assert harness.warm.lookup((Get(ONE),), ())[1] == (Get(ONE),)
+    assert harness.value(ONE) == 2
 
 
-def test_whoever_lost_once_reads_though_others_of_the_process_learn_meanwhile(bench: TransactionHarness) -> None:
-    stale = bench.memory.read((Get(ONE),), deadline=Deadline.after(bench.clock, 5))
+def test_after_a_lost_race_a_transaction_reads_again_though_the_cache_was_updated_meanwhile(
+    harness: TransactionHarness,
+) -> None:
+    stale = harness.memory.read((Get(ONE),), deadline=Deadline.after(harness.clock, 5))
 
     def learn_late() -> float:
-        bench.warm.add_snapshot(stale)
+        harness.warm.add_snapshot(stale)
         return 0.5
 
-    bench.run_warm(count_up, Get(ONE))
-    bench.put(ONE, 41)
-    bench.chance = learn_late
-    before = bench.spent()
-    assert bench.run_warm(count_up, Get(ONE)).result == 42
-    assert bench.spent_since(before) == (1, 2)
+    harness.run_warm(count_up, Get(ONE))
+    harness.put(ONE, 41)
+    harness.chance = learn_late
+    before = harness.spent()
+    assert harness.run_warm(count_up, Get(ONE)).result == 42
+    assert harness.spent_since(before) == (1, 2)
 
 
 # --- a gate -------------------------------------------------------------------------------------------------------
@@ -405,24 +407,24 @@ GATE = WriteGate(Get(TWO), shut_above_one, unchanged_two)
 
 
 def test_a_gate_is_read_with_the_first_read_and_is_the_first_condition_of_the_commit(
-    bench: TransactionHarness,
+    harness: TransactionHarness,
 ) -> None:
-    bench.gate = GATE
-    made = bench.run(make_one, Get(ONE))
+    harness.gate = GATE
+    made = harness.run(make_one, Get(ONE))
     assert made.writes == (Require(TWO, ABSENT), Create(ONE, 1))
-    assert bench.spent() == (1, 1)
+    assert harness.spent() == (1, 1)
 
 
-def test_positions_of_earlier_writes_move_behind_the_condition(bench: TransactionHarness) -> None:
-    bench.gate = GATE
+def test_positions_of_earlier_writes_move_behind_the_condition(harness: TransactionHarness) -> None:
+    harness.gate = GATE
     rule = Decision((Create(ONE, 1), Update(ONE, 2, Written(0))), 2)
-    assert bench.run(lambda _snapshot: rule).writes[1:] == (Create(ONE, 1), Update(ONE, 2, Written(1)))
-    assert bench.value(ONE) == 2
+    assert harness.run(lambda _snapshot: rule).writes[1:] == (Create(ONE, 1), Update(ONE, 2, Written(1)))
+    assert harness.value(ONE) == 2
 
 
-def test_a_shut_gate_refuses_before_the_rule_is_asked(bench: TransactionHarness) -> None:
-    bench.put(TWO, 2)
-    bench.gate, before = GATE, bench.spent()
+def test_a_shut_gate_refuses_before_the_rule_is_asked(harness: TransactionHarness) -> None:
+    harness.put(TWO, 2)
+    harness.gate, before = GATE, harness.spent()
     asked: list[Snapshot] = []
 
     def rule(snapshot: Snapshot) -> Decision[int]:
@@ -430,29 +432,29 @@ def test_a_shut_gate_refuses_before_the_rule_is_asked(bench: TransactionHarness)
         return make_one(snapshot)
 
     with pytest.raises(Unavailable, match="the gate: shut"):
-        bench.run(rule, Get(ONE))
+        harness.run(rule, Get(ONE))
     assert asked == []
-    assert bench.spent_since(before) == (1, 0)
+    assert harness.spent_since(before) == (1, 0)
 
 
-def test_a_gate_that_shuts_before_the_commit_arrives_is_seen(bench: TransactionHarness) -> None:
-    bench.gate = GATE
-    bench.before_commit = lambda: bench.put(TWO, 2)
+def test_a_gate_that_shuts_before_the_commit_arrives_is_seen(harness: TransactionHarness) -> None:
+    harness.gate = GATE
+    harness.before_commit = lambda: harness.put(TWO, 2)
     with pytest.raises(Unavailable, match="the gate: shut"):
-        bench.run(make_one, Get(ONE))
-    assert bench.value(ONE) is None
+        harness.run(make_one, Get(ONE))
+    assert harness.value(ONE) is None
 
 
-def test_a_decision_that_writes_nothing_carries_no_condition(bench: TransactionHarness) -> None:
-    bench.gate = GATE
-    bench.put(ONE, 7)
-    assert bench.run(make_one, Get(ONE)).writes == ()
+def test_a_decision_that_writes_nothing_carries_no_condition(harness: TransactionHarness) -> None:
+    harness.gate = GATE
+    harness.put(ONE, 7)
+    assert harness.run(make_one, Get(ONE)).writes == ()
 
 
-def test_a_gate_that_is_cached_as_shut_is_read_again(bench: TransactionHarness) -> None:
-    bench.gate = GATE
-    bench.put(TWO, 2)
+def test_a_gate_that_is_cached_as_shut_is_read_again(harness: TransactionHarness) -> None:
+    harness.gate = GATE
+    harness.put(TWO, 2)
     with pytest.raises(Unavailable, match="the gate: shut"):
-        bench.run_warm(make_one, Get(ONE))
-    bench.put(TWO, 1)
-    assert bench.run_warm(make_one, Get(ONE)).result == 1
+        harness.run_warm(make_one, Get(ONE))
+    harness.put(TWO, 1)
+    assert harness.run_warm(make_one, Get(ONE)).result == 1

@@ -86,7 +86,7 @@ def test_a_second_owner_is_kept() -> None:
     assert through_json(block(attributes=attributes))["attributes"] == attributes
 
 
-def test_owners_are_told_apart_whatever_they_name_in_whatever_order() -> None:
+def test_different_owners_differ_in_any_order_of_members() -> None:
     tunnel = {"handle_id": "vxlan-tunnel-addr-node-a", "secondary": {"type": "vxlanTunnelAddress", "node": "node-a"}}
     value = block(allocations=[3, 0, 1, 2], unallocated=[], attributes=[POD, tunnel, COOLING, tunnel | {"zone": 1}])
     node, kind = ("node", "node-a"), ("type", "vxlanTunnelAddress")

@@ -6,7 +6,7 @@ from tests.harness.cni_node import CNINodeHarness
 
 
 @pytest.fixture
-def bench() -> CNINodeHarness:
+def harness() -> CNINodeHarness:
     made = CNINodeHarness()
     made.add_pool("four", "10.65.0.0/24")
     made.add_pool("six", "fd00:65::/120")

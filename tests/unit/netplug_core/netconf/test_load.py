@@ -332,7 +332,7 @@ def test_a_teardown_uses_the_store_that_the_setup_used() -> None:
     assert torn.policy_type == ""
 
 
-def test_a_teardown_leads_to_the_store_of_somebody_by_whatever_it_uses() -> None:
+def test_a_del_leads_to_the_configured_store_by_the_keys_that_it_uses() -> None:
     config = with_keys(
         datastore_type="of-somebody",
         etcd_endpoints="http://a:1",

@@ -460,7 +460,7 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ready", [None, True, False])
-def test_cluster_information_tells_unset_from_false(ready: object) -> None:
+def test_cluster_information_distinguishes_unset_from_false(ready: object) -> None:
     spec = {"clusterGUID": "0" * 32, "clusterType": "k8s", "netplugVersion": "v1.2.3", "datastoreReady": ready}
     value = stored(document("ClusterInformation", spec=spec))
     assert isinstance(value, ClusterInformation)

@@ -35,7 +35,7 @@ def refused(calls: list[SimulatedCall]) -> list[SimulatedCall]:
 # --- time ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_study_takes_as_long_as_it_says_and_its_pods_come_evenly() -> None:
+def test_a_scenario_has_its_duration_and_its_pods_start_evenly() -> None:
     found, calls, _ = run_scenario(make_scenario(2, (FOUR_BLOCKS,), PodLoad(pods_per_node=3), steps=2, step_s=60))
     assert [sample.at_s for sample in found.samples] == [60, 120]
     assert [(call.at_ns - calls[0].at_ns) / 10**9 for call in calls] == [0, 10, 20, 30, 40, 50]
@@ -168,8 +168,8 @@ def test_pools_that_select_nodes_and_namespaces_are_asked_with_their_labels() ->
         make_nodes(1, (("zone", "a"),)),
         evolve(make_nodes(2)[1], metadata=Metadata(name="z", labels=(("zone", "b"),))),
     )
-    wish = Scenario(nodes=(*in_a, in_b), pools=zones, load=PodLoad(pods_per_node=4), steps=1)
-    found, _, store = run_scenario(wish)
+    request = Scenario(nodes=(*in_a, in_b), pools=zones, load=PodLoad(pods_per_node=4), steps=1)
+    found, _, store = run_scenario(request)
     assert [sample.in_use for sample in found.last.pools] == [4, 4, 0]
     assert len(stored_records(store, NODE)) == 2
 
@@ -207,22 +207,22 @@ def test_resident_processes_need_fewer_calls_for_the_same_addresses() -> None:
 
 def test_pools_that_overlap_are_refused_before_anything_begins() -> None:
     clock = SimulatedClock()
-    wish = make_scenario(
+    request = make_scenario(
         1, (make_pool("10.0.0.0/24", 26, "a"), make_pool("10.0.0.0/25", 26, "b")), PodLoad(pods_per_node=1)
     )
     with pytest.raises(InvalidResource, match="CIDR overlaps with IPPool"):
-        simulate(wish, MemoryDatastore(clock=clock), clock)
+        simulate(request, MemoryDatastore(clock=clock), clock)
     assert clock.monotonic() == 0
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
     clock = SimulatedClock()
-    wish = Scenario(nodes=make_nodes(1) * 2, pools=(FOUR_BLOCKS,), load=PodLoad(pods_per_node=1), steps=1)
+    request = Scenario(nodes=make_nodes(1) * 2, pools=(FOUR_BLOCKS,), load=PodLoad(pods_per_node=1), steps=1)
     with pytest.raises(ResourceExists, match=r"Node\(node-0\)"):
-        simulate(wish, MemoryDatastore(clock=clock), clock)
+        simulate(request, MemoryDatastore(clock=clock), clock)
 
 
 def test_nobody_has_to_watch() -> None:
     clock = SimulatedClock()
-    wish = make_scenario(1, (FOUR_BLOCKS,), PodLoad(pods_per_node=1))
-    assert simulate(wish, MemoryDatastore(clock=clock), clock).last.running == 1
+    request = make_scenario(1, (FOUR_BLOCKS,), PodLoad(pods_per_node=1))
+    assert simulate(request, MemoryDatastore(clock=clock), clock).last.running == 1

@@ -11,8 +11,8 @@ POOL = (("a", "10.0.0.0/16"),)
 
 
 @pytest.fixture(autouse=True)
-def _pool(bench: ToolHarness) -> None:
-    bench.run_command("create", "-f", bench.write_pools(*POOL))
+def _pool(harness: ToolHarness) -> None:
+    harness.run_command("create", "-f", harness.write_pools(*POOL))
 
 
 def shown(harness: ToolHarness) -> dict[str, dict[str, object]]:
@@ -21,34 +21,34 @@ def shown(harness: ToolHarness) -> dict[str, dict[str, object]]:
     return found
 
 
-def test_a_label_from_its_setting_to_its_removal(bench: ToolHarness) -> None:
+def test_a_label_from_its_setting_to_its_removal(harness: ToolHarness) -> None:
     """S-46 of the catalogue."""
-    assert bench.run_command("label", "pools", "a", "app=web.1") == 0
-    assert bench.out == "Successfully set label app on IPPool a\n"
-    assert shown(bench)["metadata"]["labels"] == {"app": "web.1"}
+    assert harness.run_command("label", "pools", "a", "app=web.1") == 0
+    assert harness.out == "Successfully set label app on IPPool a\n"
+    assert shown(harness)["metadata"]["labels"] == {"app": "web.1"}
     assert (
-        bench.run_command("label", "pools", "a", "app=web=1", "--overwrite") == 1
+        harness.run_command("label", "pools", "a", "app=web=1", "--overwrite") == 1
     )  # the text is what follows the first one
-    assert "metadata.labels[app] = 'web=1' (a label's text is at most 63 letters" in bench.err
-    assert bench.run_command("label", "pool", "a", "app=order") == 1
-    assert bench.err.startswith("netplugctl: key app is already present on IPPool(a)")
-    assert bench.run_command("label", "pool", "a", "app=", "--overwrite") == 0
-    assert bench.out == "Successfully updated label app on IPPool a\n"
-    assert bench.run_command("label", "pool", "a", "app", "--remove") == 0
-    assert bench.out == "Successfully removed label app from IPPool a\n"
-    assert bench.run_command("label", "pool", "a", "app", "--remove") == 1
-    assert bench.err == "netplugctl: cannot remove label app from IPPool(a): it has no label\n"
+    assert "metadata.labels[app] = 'web=1' (a label's text is at most 63 letters" in harness.err
+    assert harness.run_command("label", "pool", "a", "app=order") == 1
+    assert harness.err.startswith("netplugctl: key app is already present on IPPool(a)")
+    assert harness.run_command("label", "pool", "a", "app=", "--overwrite") == 0
+    assert harness.out == "Successfully updated label app on IPPool a\n"
+    assert harness.run_command("label", "pool", "a", "app", "--remove") == 0
+    assert harness.out == "Successfully removed label app from IPPool a\n"
+    assert harness.run_command("label", "pool", "a", "app", "--remove") == 1
+    assert harness.err == "netplugctl: cannot remove label app from IPPool(a): it has no label\n"
 
 
-def test_labels_of_what_is_not_there_or_not_a_persons(bench: ToolHarness) -> None:
-    assert bench.run_command("label", "pool", "none", "a=b") == 1
-    assert bench.err == "netplugctl: resource does not exist: IPPool(none)\n"
-    assert bench.run_command("label", "clusterinfo", "default", "a=b") == 1
-    assert "operation Update is not supported on ClusterInformation(default)" in bench.err
-    assert bench.run_command("label", "wep", "none", "a=b", "-n", "other") == 1
-    assert bench.err == "netplugctl: resource does not exist: WorkloadEndpoint(other/none)\n"
-    assert bench.run_command("label", "sheep", "dolly", "a=b") == 1
-    assert "failed to label resources: resource type 'sheep' is not supported" in bench.err
+def test_labels_of_what_is_not_there_or_not_a_persons(harness: ToolHarness) -> None:
+    assert harness.run_command("label", "pool", "none", "a=b") == 1
+    assert harness.err == "netplugctl: resource does not exist: IPPool(none)\n"
+    assert harness.run_command("label", "clusterinfo", "default", "a=b") == 1
+    assert "operation Update is not supported on ClusterInformation(default)" in harness.err
+    assert harness.run_command("label", "wep", "none", "a=b", "-n", "other") == 1
+    assert harness.err == "netplugctl: resource does not exist: WorkloadEndpoint(other/none)\n"
+    assert harness.run_command("label", "sheep", "dolly", "a=b") == 1
+    assert "failed to label resources: resource type 'sheep' is not supported" in harness.err
 
 
 @pytest.mark.parametrize(
@@ -65,39 +65,39 @@ def test_labels_of_what_is_not_there_or_not_a_persons(bench: ToolHarness) -> Non
         ["patch", "pool", "a", "-p", "{}", "-t", "json"],
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_exit_2(bench: ToolHarness, argv: list[str]) -> None:
-    assert bench.run_command(*argv) == 2
-    assert "\nError: " in bench.err
+def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv: list[str]) -> None:
+    assert harness.run_command(*argv) == 2
+    assert "\nError: " in harness.err
 
 
 @pytest.mark.parametrize("more", [[], ["-t", "strategic"], ["--type", "merge"]])
-def test_a_patch_changes_what_it_names(bench: ToolHarness, more: list[str]) -> None:
+def test_a_patch_changes_what_it_names(harness: ToolHarness, more: list[str]) -> None:
     """S-47 of the catalogue."""
-    bench.run_command("label", "pool", "a", "app=web")
-    before = shown(bench)
-    assert bench.run_command("patch", "pool", "a", "-p", '{"spec": {"natOutgoing": true}}', *more) == 0
-    assert bench.out == "IPPool(a) updated\nSuccessfully patched 1 'IPPool' resource(s)\n"
-    after = shown(bench)
+    harness.run_command("label", "pool", "a", "app=web")
+    before = shown(harness)
+    assert harness.run_command("patch", "pool", "a", "-p", '{"spec": {"natOutgoing": true}}', *more) == 0
+    assert harness.out == "IPPool(a) updated\nSuccessfully patched 1 'IPPool' resource(s)\n"
+    after = shown(harness)
     assert after["spec"] == {**before["spec"], "natOutgoing": True}
     assert after["metadata"]["labels"] == {"app": "web"}
 
 
-def test_a_patch_that_changes_nothing_or_cannot_be(bench: ToolHarness) -> None:
-    assert bench.run_command("patch", "pool", "a", "-p", "{}") == 0
-    assert bench.out.startswith("IPPool(a) unchanged\n")
-    assert bench.run_command("patch", "pool", "a", "-p", '{"spec": {"colour": "red"}}') == 1
-    assert bench.err.startswith("netplugctl: failed to patch 'IPPool' resource: field in document is not recognized")
-    assert bench.run_command("patch", "pool", "a", "-p", '{"spec": {"cidr": "10.1.0.0/16"}}') == 1
-    assert "IPPool CIDR cannot be modified" in bench.err
+def test_a_patch_that_changes_nothing_or_cannot_be(harness: ToolHarness) -> None:
+    assert harness.run_command("patch", "pool", "a", "-p", "{}") == 0
+    assert harness.out.startswith("IPPool(a) unchanged\n")
+    assert harness.run_command("patch", "pool", "a", "-p", '{"spec": {"colour": "red"}}') == 1
+    assert harness.err.startswith("netplugctl: failed to patch 'IPPool' resource: field in document is not recognized")
+    assert harness.run_command("patch", "pool", "a", "-p", '{"spec": {"cidr": "10.1.0.0/16"}}') == 1
+    assert "IPPool CIDR cannot be modified" in harness.err
 
 
-def test_what_is_exported_is_free_of_where_it_was(bench: ToolHarness) -> None:
+def test_what_is_exported_is_free_of_where_it_was(harness: ToolHarness) -> None:
     """S-45 of the catalogue."""
-    bench.run_command("label", "pool", "a", "app=web")
-    assert bench.run_command("get", "pool", "a", "-o", "yaml", "--export") == 0
-    text = bench.out
+    harness.run_command("label", "pool", "a", "app=web")
+    assert harness.run_command("get", "pool", "a", "-o", "yaml", "--export") == 0
+    text = harness.out
     assert yaml.safe_load(text)["metadata"] == {"name": "a", "labels": {"app": "web"}}
-    bench.run_command("delete", "pool", "a")
-    assert bench.run_command("create", "-f", bench.write_file(text, "again.yaml")) == 0
-    bench.run_command("get", "pools", "-o", "json", "--export")
-    assert {"uid", "resourceVersion", "creationTimestamp"} <= set(json.loads(bench.out)["items"][0]["metadata"])
+    harness.run_command("delete", "pool", "a")
+    assert harness.run_command("create", "-f", harness.write_file(text, "again.yaml")) == 0
+    harness.run_command("get", "pools", "-o", "json", "--export")
+    assert {"uid", "resourceVersion", "creationTimestamp"} <= set(json.loads(harness.out)["items"][0]["metadata"])

@@ -28,11 +28,11 @@ def lines(harness: ToolHarness) -> list[str]:
 
 
 @pytest.fixture
-def used(bench: ToolHarness) -> ToolHarness:
+def used(harness: ToolHarness) -> ToolHarness:
     """Five addresses of an IPv4 pool and seven of an IPv6 pool."""
-    bench.run_command("create", "-f", bench.write_pools(("v4", "10.65.0.0/16"), ("v6", "fd5f:abcd:64::/48")))
-    bench.store_records(block("10.65.0.0/26", 5, MINE), block("fd5f:abcd:64::/122", 7, Attribute()))
-    return bench
+    harness.run_command("create", "-f", harness.write_pools(("v4", "10.65.0.0/16"), ("v6", "fd5f:abcd:64::/48")))
+    harness.store_records(block("10.65.0.0/26", 5, MINE), block("fd5f:abcd:64::/122", 7, Attribute()))
+    return harness
 
 
 # --- pools and blocks ----------------------------------------------------------------------------------------------
@@ -90,29 +90,29 @@ def test_the_blocks_of_a_pool_alone(used: ToolHarness) -> None:
     assert [len(part.splitlines()) for part in (pools, blocks, held)] == [2, 2, 5]
 
 
-def test_shares_are_of_the_block(bench: ToolHarness) -> None:
+def test_shares_are_of_the_block(harness: ToolHarness) -> None:
     """S-51 of the catalogue."""
-    bench.store_records(
+    harness.store_records(
         block("10.66.0.0/29", 8, Attribute()), block("10.66.0.8/29", 3, Attribute(), owner="virtual:lb")
     )
-    bench.run_command("ipam", "show", "--show-blocks")
-    rows = [line.split(maxsplit=2)[1:] for line in bench.out.split("\n\n")[1].splitlines()[1:]]
+    harness.run_command("ipam", "show", "--show-blocks")
+    rows = [line.split(maxsplit=2)[1:] for line in harness.out.split("\n\n")[1].splitlines()[1:]]
     assert [[node, shares.split()] for node, shares in rows] == [
         ["node-a", ["8", "(100%)", "0", "0", "0", "(0%)"]],
         ["virtual:lb", ["3", "(38%)", "0", "0", "5", "(62%)"]],
     ]
 
 
-def test_an_address_that_cools_down_says_when_it_was_released(bench: ToolHarness) -> None:
-    bench.store_records(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
-    bench.run_command("ipam", "show", "--show-blocks")
-    assert bench.out.splitlines()[-1] == "10.66.0.0 - released=2026-01-01T00:00:00Z"
-    assert lines(bench)[1].split()[-7:] == ["8", "1", "(12%)", "1", "0", "7", "(88%)"]
+def test_an_address_that_cools_down_says_when_it_was_released(harness: ToolHarness) -> None:
+    harness.store_records(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
+    harness.run_command("ipam", "show", "--show-blocks")
+    assert harness.out.splitlines()[-1] == "10.66.0.0 - released=2026-01-01T00:00:00Z"
+    assert lines(harness)[1].split()[-7:] == ["8", "1", "(12%)", "1", "0", "7", "(88%)"]
 
 
-def test_nothing_to_show_is_headers_alone(bench: ToolHarness) -> None:
-    assert bench.run_command("ipam", "show", "--show-blocks") == 0
-    assert [line.split()[:1] for line in bench.out.splitlines()] == [["POOL"], [], ["BLOCK"], []]
+def test_nothing_to_show_is_headers_alone(harness: ToolHarness) -> None:
+    assert harness.run_command("ipam", "show", "--show-blocks") == 0
+    assert [line.split()[:1] for line in harness.out.splitlines()] == [["POOL"], [], ["BLOCK"], []]
 
 
 # --- one address ---------------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def test_an_address_in_use_has_a_handle_and_owners(used: ToolHarness) -> None:
     ]
 
 
-def test_an_alternate_owner_is_shown(bench: ToolHarness) -> None:
-    bench.store_records(block("10.66.0.0/29", 1, Attribute(handle="h", alternate=(("node", "b"), ("pod", "c")))))
-    bench.run_command("ipam", "show", "--ip", "10.66.0.0")
-    assert bench.out.splitlines()[2:] == [
+def test_an_alternate_owner_is_shown(harness: ToolHarness) -> None:
+    harness.store_records(block("10.66.0.0/29", 1, Attribute(handle="h", alternate=(("node", "b"), ("pod", "c")))))
+    harness.run_command("ipam", "show", "--ip", "10.66.0.0")
+    assert harness.out.splitlines()[2:] == [
         "No Active Owner attributes defined",
         "Alternate Owner Attributes:",
         "  node: b",
@@ -157,26 +157,26 @@ def test_a_free_address_may_be_reserved(used: ToolHarness) -> None:
     assert used.out == "10.65.0.9 is not assigned; it is reserved by IPReservation(routers)\n"
 
 
-def test_an_address_that_cools_down_is_said_to(bench: ToolHarness) -> None:
-    bench.run_command("ipam", "configure", "--ip-cooldown-seconds", "60")
-    bench.store_records(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
-    assert bench.run_command("ipam", "show", "--ip", "10.66.0.0") == 0
-    assert bench.out == (
+def test_an_address_that_cools_down_is_said_to(harness: ToolHarness) -> None:
+    harness.run_command("ipam", "configure", "--ip-cooldown-seconds", "60")
+    harness.store_records(block("10.66.0.0/29", 1, Attribute(released_ns=1_767_225_600_000_000_000)))
+    assert harness.run_command("ipam", "show", "--ip", "10.66.0.0") == 0
+    assert harness.out == (
         "IP 10.66.0.0 is cooling down: released at 2026-01-01T00:00:00Z, given again from 2026-01-01T00:01:01Z on\n"
     )
 
 
 @pytest.mark.parametrize("text", ["10.240.0.300", "10.65.0.0/26", ""])
-def test_what_is_no_address_is_exit_2(bench: ToolHarness, text: str) -> None:
+def test_what_is_no_address_is_exit_2(harness: ToolHarness, text: str) -> None:
     """S-51 of the catalogue."""
-    assert bench.run_command("ipam", "show", f"--ip={text}") == 2
-    assert f"Error: Invalid value for '--ip': invalid IP address: '{text}'" in bench.err
+    assert harness.run_command("ipam", "show", f"--ip={text}") == 2
+    assert f"Error: Invalid value for '--ip': invalid IP address: '{text}'" in harness.err
 
 
 # --- borrowed addresses --------------------------------------------------------------------------------------------
 
 
-def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(bench: ToolHarness) -> None:
+def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(harness: ToolHarness) -> None:
     holders: list[tuple[str, dict[str, str], list[str]]] = [
         ("10.66.0.0/29", {"pod": "web-0", "namespace": "shop"}, ["pod", "shop/web-0"]),
         ("10.66.0.8/29", {"pod": "web-1"}, ["pod", "web-1"]),
@@ -187,11 +187,11 @@ def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(bench: ToolHa
     ]
     for cidr, owner, _ in holders:
         pairs = tuple(sorted({**owner, "node": "node-b"}.items()))
-        bench.store_records(block(cidr, 1, Attribute(handle="h", owner=pairs)))
-    bench.store_records(block("10.66.0.48/29", 1, Attribute(owner=(("node", "node-b"),)), owner="virtual:lb"))
-    bench.store_records(block("10.66.0.56/29", 1, MINE))
-    assert bench.run_command("ipam", "show", "--show-borrowed") == 0
-    header, *rows = lines(bench)
+        harness.store_records(block(cidr, 1, Attribute(handle="h", owner=pairs)))
+    harness.store_records(block("10.66.0.48/29", 1, Attribute(owner=(("node", "node-b"),)), owner="virtual:lb"))
+    harness.store_records(block("10.66.0.56/29", 1, MINE))
+    assert harness.run_command("ipam", "show", "--show-borrowed") == 0
+    header, *rows = lines(harness)
     assert header == "IP           BORROWING-NODE   BLOCK           BLOCK OWNER   TYPE                ALLOCATED-TO"
     assert [row.split() for row in rows] == [
         *([cidr.removesuffix("/29"), "node-b", cidr, "node-a", *cells] for cidr, _, cells in holders),
@@ -202,41 +202,41 @@ def test_borrowed_addresses_say_who_has_them_and_whose_block_it_is(bench: ToolHa
 # --- the rules -----------------------------------------------------------------------------------------------------
 
 
-def test_the_rules_have_defaults_and_showing_them_stores_nothing(bench: ToolHarness) -> None:
+def test_the_rules_have_defaults_and_showing_them_stores_nothing(harness: ToolHarness) -> None:
     """Trap 13."""
-    assert bench.run_command("ipam", "show", "--show-configuration") == 0
-    assert [line.split() for line in bench.out.splitlines()] == [
+    assert harness.run_command("ipam", "show", "--show-configuration") == 0
+    assert [line.split() for line in harness.out.splitlines()] == [
         ["PROPERTY", "VALUE"],
         ["StrictAffinity", "false"],
         ["AutoAllocateBlocks", "true"],
         ["MaxBlocksPerHost", "0"],
         ["IPCooldownSeconds", "0"],
     ]
-    assert bench.store.calls.commits == 0
+    assert harness.store.calls.commits == 0
 
 
-def test_only_the_rules_that_are_given_change(bench: ToolHarness) -> None:
+def test_only_the_rules_that_are_given_change(harness: ToolHarness) -> None:
     """Trap 38."""
-    assert bench.run_command("ipam", "configure", "--strictaffinity=true", "--max-blocks-per-host", "4") == 0
-    assert bench.out == "Successfully set StrictAffinity to: true\nSuccessfully set MaxBlocksPerHost to: 4\n"
-    assert bench.run_command("ipam", "configure", "--ip-cooldown-seconds=0") == 0
-    assert bench.out == "Successfully set IPCooldownSeconds to: 0\n"
-    assert bench.run_command("ipam", "configure", "--max-blocks-per-host=0") == 0
-    bench.run_command("ipam", "show", "--show-configuration")
-    assert [line.split()[1] for line in lines(bench)] == ["VALUE", "true", "true", "0", "0"]
+    assert harness.run_command("ipam", "configure", "--strictaffinity=true", "--max-blocks-per-host", "4") == 0
+    assert harness.out == "Successfully set StrictAffinity to: true\nSuccessfully set MaxBlocksPerHost to: 4\n"
+    assert harness.run_command("ipam", "configure", "--ip-cooldown-seconds=0") == 0
+    assert harness.out == "Successfully set IPCooldownSeconds to: 0\n"
+    assert harness.run_command("ipam", "configure", "--max-blocks-per-host=0") == 0
+    harness.run_command("ipam", "show", "--show-configuration")
+    assert [line.split()[1] for line in lines(harness)] == ["VALUE", "true", "true", "0", "0"]
 
 
-def test_a_rule_that_nothing_acts_upon_is_shown_where_it_is_set(bench: ToolHarness) -> None:
+def test_a_rule_that_nothing_acts_upon_is_shown_where_it_is_set(harness: ToolHarness) -> None:
     text = "kind: IPAMConfiguration\napiVersion: projectnetplug.org/v3\nmetadata: {name: default}\n"
-    bench.run_command("apply", "-f", bench.write_file(f"{text}spec: {{kubeVirtVMAddressPersistence: Disabled}}\n"))
-    bench.run_command("ipam", "show", "--show-configuration")
-    assert bench.out.splitlines()[-1].split() == ["KubeVirtVMAddressPersistence", "Disabled"]
+    harness.run_command("apply", "-f", harness.write_file(f"{text}spec: {{kubeVirtVMAddressPersistence: Disabled}}\n"))
+    harness.run_command("ipam", "show", "--show-configuration")
+    assert harness.out.splitlines()[-1].split() == ["KubeVirtVMAddressPersistence", "Disabled"]
 
 
-def test_rules_that_contradict_each_other_are_refused(bench: ToolHarness) -> None:
-    assert bench.run_command("ipam", "configure", "--max-blocks-per-host", "4") == 1
-    assert bench.out == ""
-    assert bench.err == (
+def test_rules_that_contradict_each_other_are_refused(harness: ToolHarness) -> None:
+    assert harness.run_command("ipam", "configure", "--max-blocks-per-host", "4") == 1
+    assert harness.out == ""
+    assert harness.err == (
         "netplugctl: IPAMConfiguration(default): error with field spec.maxBlocksPerHost = '4' "
         "(can only be set with strictAffinity true)\n"
     )
@@ -254,7 +254,7 @@ def test_rules_that_contradict_each_other_are_refused(bench: ToolHarness) -> Non
         ["show", "v4", "--show-borrowed"],
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_exit_2(bench: ToolHarness, argv: list[str]) -> None:
-    assert bench.run_command("ipam", *argv) == 2
-    assert "\nError: " in bench.err
-    assert bench.out == ""
+def test_a_command_line_that_makes_no_sense_is_exit_2(harness: ToolHarness, argv: list[str]) -> None:
+    assert harness.run_command("ipam", *argv) == 2
+    assert "\nError: " in harness.err
+    assert harness.out == ""

@@ -26,44 +26,44 @@ def study_of(harness: ToolHarness, *argv: str) -> dict[str, object]:
     return found
 
 
-def test_an_answer_needs_no_datastore(bench: ToolHarness) -> None:
-    bench.is_unavailable = True
-    assert bench.run_command(*SMALL) == 0
-    lines = bench.out.splitlines()
+def test_an_answer_needs_no_datastore(harness: ToolHarness) -> None:
+    harness.is_unavailable = True
+    assert harness.run_command(*SMALL) == 0
+    lines = harness.out.splitlines()
     assert lines[0] == (
         "3 nodes x 20 pods = 60 pods, 0.5 more every second, placement spread; 4m of simulated time, seed 1."
     )
     assert lines[2] == "It holds: every pod got its addresses, 60 have them at the end."
     assert not any(line.endswith(" ") for line in lines)
-    assert bench.err == "netplugctl: simulated 4m in 0.0 s\n"
-    assert bench.store.calls.reads == bench.store.calls.commits == 0
+    assert harness.err == "netplugctl: simulated 4m in 0.0 s\n"
+    assert harness.store.calls.reads == harness.store.calls.commits == 0
 
 
-def test_the_same_command_line_has_the_same_answer(bench: ToolHarness) -> None:
+def test_the_same_command_line_has_the_same_answer(harness: ToolHarness) -> None:
     argv = (*SMALL, "--churn", "20", "--placement", "random", "-o", "json")
-    bench.run_command(*argv)
-    first = bench.out
-    bench.run_command(*argv)
-    assert bench.out == first
-    bench.run_command(*argv, "--seed", "2")
-    assert bench.out != first
+    harness.run_command(*argv)
+    first = harness.out
+    harness.run_command(*argv)
+    assert harness.out == first
+    harness.run_command(*argv, "--seed", "2")
+    assert harness.out != first
 
 
-def test_the_question_of_a_platform_engineer(bench: ToolHarness) -> None:
+def test_the_question_of_a_platform_engineer(harness: ToolHarness) -> None:
     """Nine nodes and eight blocks: borrowing begins with the first pod of the ninth."""
-    bench.run_command("simulate", "--pool", "10.0.0.0/26/29", "--nodes", "9", "--pods-per-node", "4", "--steps", "2")
-    assert "Borrowing began at 13s; most was borrowed at 1m, 4 addresses (11.1% of those held)" in bench.out
+    harness.run_command("simulate", "--pool", "10.0.0.0/26/29", "--nodes", "9", "--pods-per-node", "4", "--steps", "2")
+    assert "Borrowing began at 13s; most was borrowed at 1m, 4 addresses (11.1% of those held)" in harness.out
 
 
-def test_csv_has_a_line_for_each_step(bench: ToolHarness) -> None:
-    assert bench.run_command(*SMALL, "-o", "csv") == 0
-    rows = list(csv.DictReader(io.StringIO(bench.out)))
+def test_csv_has_a_line_for_each_step(harness: ToolHarness) -> None:
+    assert harness.run_command(*SMALL, "-o", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(harness.out)))
     assert [row["pods"] for row in rows] == ["30", "60", "60", "60"]
     assert [row["10-0-0-0-24.inUse"] for row in rows] == ["30", "60", "60", "60"]
 
 
-def test_files_bring_pools_reservations_rules_and_labelled_nodes(bench: ToolHarness) -> None:
-    path = bench.write_file(
+def test_files_bring_pools_reservations_rules_and_labelled_nodes(harness: ToolHarness) -> None:
+    path = harness.write_file(
         """\
 apiVersion: projectnetplug.org/v3
 kind: IPPool
@@ -85,8 +85,10 @@ kind: Node
 metadata: {name: one, labels: {rack: a}}
 """
     )
-    assert bench.run_command("simulate", "-f", path, "--nodes", "1:rack=b", "--pods-per-node", "20", "-o", "json") == 0
-    found = json.loads(bench.out)
+    assert (
+        harness.run_command("simulate", "-f", path, "--nodes", "1:rack=b", "--pods-per-node", "20", "-o", "json") == 0
+    )
+    found = json.loads(harness.out)
     assert found["scenario"]["nodes"] == 2
     assert set(found["refusals"]) == {"block-limit-reached", "no-pool-selected"}
     assert [(pool["name"], pool["inUse"], pool["reserved"], pool["blocks"]) for pool in found["pools"]] == [
@@ -94,16 +96,16 @@ metadata: {name: one, labels: {rack: a}}
     ]
 
 
-def test_standard_input_is_a_file_too(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Path(bench.write_pools(("piped", "10.0.0.0/24"))).read_text(encoding="utf-8")
+def test_standard_input_is_a_file_too(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Path(harness.write_pools(("piped", "10.0.0.0/24"))).read_text(encoding="utf-8")
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    bench.run_command("simulate", "-f", "-", "--nodes", "1", "--pods-per-node", "1", "--steps", "1")
-    assert "\npiped " in bench.out
+    harness.run_command("simulate", "-f", "-", "--nodes", "1", "--pods-per-node", "1", "--steps", "1")
+    assert "\npiped " in harness.out
 
 
-def test_options_reach_the_study(bench: ToolHarness) -> None:
+def test_options_reach_the_scenario(harness: ToolHarness) -> None:
     found = study_of(
-        bench, *SMALL[:5], "--pool", "fd00::/64", "--pods-per-node", "5", "--max-pods-per-node", "9", "--churn", "5%",
+        harness, *SMALL[:5], "--pool", "fd00::/64", "--pods-per-node", "5", "--max-pods-per-node", "9", "--churn", "5%",
         "--lifetime", "1h", "--placement", "pack", "--resident", "--step", "30s", "--duration", "100s", "--seed", "-7",
         "--pods-per-second", "2.5", "--namespace-labels", "team=a",
     )  # fmt: skip
@@ -123,44 +125,44 @@ def test_options_reach_the_study(bench: ToolHarness) -> None:
     }
 
 
-def test_what_is_not_given_is_usual(bench: ToolHarness) -> None:
+def test_what_is_not_given_is_usual(harness: ToolHarness) -> None:
     """An hour by the minute, the cluster full after half of it, and a node runs what a kubelet runs."""
-    found = study_of(bench, *SMALL[:-2])
+    found = study_of(harness, *SMALL[:-2])
     assert (found["steps"], found["stepSeconds"], found["podsPerSecond"]) == (60, 60, 60 / 1800)
     assert found["mostPodsPerNode"] == 110
-    assert study_of(bench, *SMALL, "--pods-per-node", "200")["mostPodsPerNode"] == 200
+    assert study_of(harness, *SMALL, "--pods-per-node", "200")["mostPodsPerNode"] == 200
 
 
-def test_namespace_labels_select_pools(bench: ToolHarness) -> None:
+def test_namespace_labels_select_pools(harness: ToolHarness) -> None:
     spec = "namespaceSelector: \"team == 'a'\", allowedUses: [Workload]"
-    path = bench.write_pools(("teams", "10.0.0.0/24"), spec=spec)
+    path = harness.write_pools(("teams", "10.0.0.0/24"), spec=spec)
     argv = ("simulate", "-f", path, "--nodes", "1", "--pods-per-node", "2", "--steps", "1")
-    bench.run_command(*argv)
-    assert "no-pool-selected" in bench.out
-    bench.run_command(*argv, "--namespace-labels", "team=a")
-    assert "It holds" in bench.out
+    harness.run_command(*argv)
+    assert "no-pool-selected" in harness.out
+    harness.run_command(*argv, "--namespace-labels", "team=a")
+    assert "It holds" in harness.out
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_bar_shows_how_far_it_is(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    assert bench.run_command(*SMALL) == 0
+    assert harness.run_command(*SMALL) == 0
     assert "simulating" in terminal.getvalue()
     assert "100%" in terminal.getvalue()
-    assert "It holds" in bench.out
+    assert "It holds" in harness.out
 
 
-def test_a_plot_is_drawn_beside_any_output(bench: ToolHarness) -> None:
-    path = bench.folder / "plot.svg"
-    assert bench.run_command(*SMALL, "-o", "csv", "--plot", str(path)) == 0
-    assert bench.out.startswith("seconds,")
+def test_a_plot_is_drawn_beside_any_output(harness: ToolHarness) -> None:
+    path = harness.folder / "plot.svg"
+    assert harness.run_command(*SMALL, "-o", "csv", "--plot", str(path)) == 0
+    assert harness.out.startswith("seconds,")
     assert path.read_text(encoding="utf-8").startswith("<svg ")
 
 
-def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(bench: ToolHarness) -> None:
-    assert bench.run_command(*SMALL, "--plot", "/nowhere/plot.svg") == 1
-    assert "It holds" in bench.out
-    assert bench.err == "netplugctl: /nowhere/plot.svg: No such file or directory\n"
+def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(harness: ToolHarness) -> None:
+    assert harness.run_command(*SMALL, "--plot", "/nowhere/plot.svg") == 1
+    assert "It holds" in harness.out
+    assert harness.err == "netplugctl: /nowhere/plot.svg: No such file or directory\n"
 
 
 @pytest.mark.parametrize(
@@ -189,23 +191,23 @@ def test_a_plot_that_cannot_be_written_is_one_error_and_the_answer_is_there(benc
     ],
 )
 def test_a_command_line_that_is_wrong_is_exit_2_and_says_what_would_do(
-    bench: ToolHarness, argv: list[str], words: str
+    harness: ToolHarness, argv: list[str], words: str
 ) -> None:
-    assert bench.run_command("simulate", *argv) == 2
-    assert words in " ".join(bench.err.replace("│", " ").split())
-    assert bench.out == ""
+    assert harness.run_command("simulate", *argv) == 2
+    assert words in " ".join(harness.err.replace("│", " ").split())
+    assert harness.out == ""
 
 
-def test_a_file_that_is_refused_is_exit_1_and_one_line(bench: ToolHarness) -> None:
-    path = bench.write_pools(("main", "10.0.0.0/30"))
-    assert bench.run_command("simulate", "-f", path, "--nodes", "1", "--pods-per-node", "1") == 1
-    assert bench.err.startswith(
+def test_a_file_that_is_refused_is_exit_1_and_one_line(harness: ToolHarness) -> None:
+    path = harness.write_pools(("main", "10.0.0.0/30"))
+    assert harness.run_command("simulate", "-f", path, "--nodes", "1", "--pods-per-node", "1") == 1
+    assert harness.err.startswith(
         f"netplugctl: failed to simulate: {path}#1: IPPool(main): error with field spec.cidr = '10.0.0.0/30'"
     )
-    assert bench.err.count("\n") == 1
+    assert harness.err.count("\n") == 1
 
 
-def test_pools_that_overlap_are_exit_1_and_one_line(bench: ToolHarness) -> None:
-    assert bench.run_command(*SMALL, "--pool", "10.0.0.128/25") == 1
-    assert bench.err.startswith("netplugctl: IPPool(10-0-0-0-24): error") or "CIDR overlaps with" in bench.err
-    assert bench.err.count("\n") == 1
+def test_pools_that_overlap_are_exit_1_and_one_line(harness: ToolHarness) -> None:
+    assert harness.run_command(*SMALL, "--pool", "10.0.0.128/25") == 1
+    assert harness.err.startswith("netplugctl: IPPool(10-0-0-0-24): error") or "CIDR overlaps with" in harness.err
+    assert harness.err.count("\n") == 1

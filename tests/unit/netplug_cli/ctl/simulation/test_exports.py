@@ -18,12 +18,12 @@ FINE = make_scenario(
 )
 
 
-def findings(wish: Scenario) -> SimulationResult:
-    return run_scenario(wish)[0]
+def result_of(scenario: Scenario) -> SimulationResult:
+    return run_scenario(scenario)[0]
 
 
 def test_an_answer_that_holds() -> None:
-    found = result_to_mapping(FINE, findings(FINE))
+    found = result_to_mapping(FINE, result_of(FINE))
     assert json.loads(json.dumps(found)) == found
     assert (found["holds"], found["firstRefusal"], found["firstBorrowedSeconds"], found["refusals"]) == (
         True,
@@ -81,7 +81,7 @@ def test_an_answer_that_holds() -> None:
 
 
 def test_an_answer_that_does_not_hold() -> None:
-    seen = findings(FULL)
+    seen = result_of(FULL)
     found = result_to_mapping(FULL, seen)
     assert found["holds"] is False
     assert seen.first_refusal is not None
@@ -95,7 +95,7 @@ def test_an_answer_that_does_not_hold() -> None:
 
 
 def test_every_step_is_in_both_forms_with_the_same_values() -> None:
-    seen = findings(FULL)
+    seen = result_of(FULL)
     steps = result_to_mapping(FULL, seen)["steps"]
     assert isinstance(steps, list)
     rows = list(csv.DictReader(io.StringIO(result_to_csv(seen))))

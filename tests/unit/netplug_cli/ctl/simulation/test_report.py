@@ -54,22 +54,22 @@ def found(
     return SimulationResult(samples=samples, usages=(), first_refusal=refusal, first_borrowed_s=borrowed_s)
 
 
-def answer(findings: SimulationResult, study: Scenario = STUDY) -> list[str]:
+def answer(result_of: SimulationResult, study: Scenario = STUDY) -> list[str]:
     """The sentences between the question and the tables."""
-    lines = report_lines(study, findings)
+    lines = report_lines(study, result_of)
     return lines[2 : lines.index("At the end:") - 1]
 
 
-def table(findings: SimulationResult, title: str) -> list[list[str]]:
+def table(result_of: SimulationResult, title: str) -> list[list[str]]:
     """A table's cells; none of them is empty here and those with blanks are few."""
-    lines = report_lines(STUDY, findings)
+    lines = report_lines(STUDY, result_of)
     first = next(number for number, line in enumerate(lines) if line.startswith(title)) + 2
     rows = lines[first : lines.index("", first)]
     return [row.split("  ") for row in rows]
 
 
-def cells(findings: SimulationResult, title: str) -> list[dict[str, str]]:
-    headers, *rows = ([cell.strip() for cell in row if cell.strip()] for row in table(findings, title))
+def cells(result_of: SimulationResult, title: str) -> list[dict[str, str]]:
+    headers, *rows = ([cell.strip() for cell in row if cell.strip()] for row in table(result_of, title))
     return [dict(zip(headers, row, strict=True)) for row in rows]
 
 
@@ -208,16 +208,16 @@ def test_of_many_steps_some_are_shown_and_the_last_in_any_case() -> None:
 
 def test_several_pools_have_columns_of_their_own_and_large_numbers_are_short() -> None:
     six = evolve(POOL, name="six", prefix=Prefix.parse("fd00::/64"), available=2**64 - 64, max_blocks=2**58)
-    findings = found(evolve(SAMPLE, pools=(POOL, six)))
-    assert [cells(findings, "Over time:")[0][name] for name in ("FILL main", "FILL six")] == ["25%", "<0.01%"]
-    row = cells(findings, "At the end:")[1]
+    result_of = found(evolve(SAMPLE, pools=(POOL, six)))
+    assert [cells(result_of, "Over time:")[0][name] for name in ("FILL main", "FILL six")] == ["25%", "<0.01%"]
+    row = cells(result_of, "At the end:")[1]
     assert (row["IPS TOTAL"], row["IPS FREE"], row["BLOCKS"]) == ("1.8447e+19", "1.8447e+19", "3 of 2.8823e+17")
 
 
 # --- the plot ------------------------------------------------------------------------------------------------------
 
 
-def test_the_plot_shows_fill_and_loans_and_who_waits_if_anybody_does() -> None:
+def test_the_plot_shows_utilization_borrowed_addresses_and_waiting_pods_if_there_are_any() -> None:
     borrowing = evolve(SAMPLE, at_s=120, pools=(evolve(POOL, borrowed=6),))
     plot = make_plot(STUDY, found(SAMPLE, borrowing, borrowed_s=70))
     assert plot.title == "2 nodes, 30 pods each"

@@ -32,8 +32,8 @@ items:
 """
 
 
-def test_files_hold_pools_reservations_nodes_and_a_configuration(bench: ToolHarness) -> None:
-    found = read_scenario_files([bench.write_file(CLUSTER)])
+def test_files_hold_pools_reservations_nodes_and_a_configuration(harness: ToolHarness) -> None:
+    found = read_scenario_files([harness.write_file(CLUSTER)])
     assert [(pool.metadata.name, pool.spec.block_length) for pool in found.pools] == [("main", 27)]
     assert [reservation.spec.reserved for reservation in found.reservations] == [(Prefix.parse("10.0.0.1/32"),)]
     assert [node.metadata.name for node in found.nodes] == ["big", "small"]
@@ -47,8 +47,8 @@ def test_without_files_there_is_nothing() -> None:
     assert (found.pools, found.reservations, found.nodes, found.configuration) == ([], [], [], None)
 
 
-def test_every_problem_of_a_file_is_named_with_its_place(bench: ToolHarness) -> None:
-    path = bench.write_file(
+def test_every_problem_of_a_file_is_named_with_its_place(harness: ToolHarness) -> None:
+    path = harness.write_file(
         """\
 apiVersion: projectnetplug.org/v3
 kind: IPPool
@@ -75,9 +75,9 @@ metadata: {name: default}
     assert "a simulation takes IPPool, IPReservation, IPAMConfiguration and Node" in text
 
 
-def test_a_second_configuration_is_refused(bench: ToolHarness) -> None:
+def test_a_second_configuration_is_refused(harness: ToolHarness) -> None:
     one = CLUSTER.split("---\n")[2]
-    path = bench.write_file(f"{one}---\n{one}")
+    path = harness.write_file(f"{one}---\n{one}")
     with pytest.raises(ConfigurationError, match=r"#2: 'IPAMConfiguration\(default\)' is not accepted; there is one"):
         read_scenario_files([path])
 
@@ -87,12 +87,12 @@ def test_a_file_that_is_not_there_is_one_error() -> None:
         read_scenario_files(["/nowhere/x.yaml"])
 
 
-def test_pods_want_the_families_that_may_be_given_to_them(bench: ToolHarness) -> None:
+def test_pods_want_the_families_that_may_be_given_to_them(harness: ToolHarness) -> None:
     four, six = parse_pool("10.0.0.0/16"), parse_pool("fd00::/64")
     assert workload_families([six, four]) == (Family.IPV4, Family.IPV6)
     assert workload_families([six]) == (Family.IPV6,)
-    tunnels = read_scenario_files([bench.write_pools(("t", "10.1.0.0/16"), spec="allowedUses: [Tunnel]")]).pools
-    disabled = read_scenario_files([bench.write_pools(("d", "10.1.0.0/16"), spec="disabled: true")]).pools
+    tunnels = read_scenario_files([harness.write_pools(("t", "10.1.0.0/16"), spec="allowedUses: [Tunnel]")]).pools
+    disabled = read_scenario_files([harness.write_pools(("d", "10.1.0.0/16"), spec="disabled: true")]).pools
     assert workload_families([*tunnels, *disabled]) == ()
 
 

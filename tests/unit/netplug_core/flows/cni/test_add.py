@@ -39,11 +39,11 @@ FAMILIES = pytest.mark.parametrize(
 
 @FAMILIES
 def test_the_result_says_what_was_made(
-    bench: CNINodeHarness, ipam: dict[str, object], families: tuple[Family, ...]
+    harness: CNINodeHarness, ipam: dict[str, object], families: tuple[Family, ...]
 ) -> None:
-    result = bench.add(ipam=ipam, mtu=1450)
-    (host,) = bench.dataplane.names()
-    held = tuple(bench.allocations())
+    result = harness.add(ipam=ipam, mtu=1450)
+    (host,) = harness.dataplane.names()
+    held = tuple(harness.allocations())
     assert [address.family for address in held] == list(families)
     assert result == CNIResult(
         interfaces=(
@@ -57,10 +57,10 @@ def test_the_result_says_what_was_made(
 
 @FAMILIES
 def test_what_the_result_says_is_there(
-    bench: CNINodeHarness, ipam: dict[str, object], families: tuple[Family, ...]
+    harness: CNINodeHarness, ipam: dict[str, object], families: tuple[Family, ...]
 ) -> None:
-    result = bench.add(ipam=ipam, mtu=1450, num_queues=2)
-    inside = bench.dataplane.interface("eth0", DEFAULT_CONTAINER.netns)
+    result = harness.add(ipam=ipam, mtu=1450, num_queues=2)
+    inside = harness.dataplane.interface("eth0", DEFAULT_CONTAINER.netns)
     assert inside is not None
     outside = inside.peer
     assert outside is not None
@@ -71,11 +71,11 @@ def test_what_the_result_says_is_there(
         (route.destination, str(route.gateway)) for route in result.routes
     }
     assert inside.neighbours == [Neighbour(HOPS[family], HOST_MAC) for family in families if family is Family.IPV4]
-    assert bench.dataplane.host_routes() == tuple((ip.address.host_prefix, outside.name) for ip in result.ips)
+    assert harness.dataplane.host_routes() == tuple((ip.address.host_prefix, outside.name) for ip in result.ips)
 
 
-def test_an_unknown_mtu_is_not_reported(bench: CNINodeHarness) -> None:
-    assert bench.add().interfaces[1].mtu == 0
+def test_an_unknown_mtu_is_not_reported(harness: CNINodeHarness) -> None:
+    assert harness.add().interfaces[1].mtu == 0
 
 
 @pytest.mark.parametrize(
@@ -91,54 +91,56 @@ def test_an_unknown_mtu_is_not_reported(bench: CNINodeHarness) -> None:
     ],
 )
 def test_check_52_endpoint_and_handle_are_stored(
-    bench: CNINodeHarness, container: ContainerInterface, key: tuple[str, str], workload: tuple[str, str], host: str
+    harness: CNINodeHarness, container: ContainerInterface, key: tuple[str, str], workload: tuple[str, str], host: str
 ) -> None:
-    result = bench.add(container, ipam=DUAL_STACK)
-    (endpoint,) = bench.endpoints()
+    result = harness.add(container, ipam=DUAL_STACK)
+    (endpoint,) = harness.endpoints()
     addresses = tuple(ip.address for ip in result.ips)
     assert (endpoint.metadata.namespace, endpoint.metadata.name) == key
     assert endpoint.metadata.uid == "00000000-0000-4000-8000-000000000001"
-    assert endpoint.metadata.creation_time_ns == bench.clock.now_ns()
+    assert endpoint.metadata.creation_time_ns == harness.clock.now_ns()
     assert (endpoint.spec.orchestrator, endpoint.spec.pod) == workload
     assert (endpoint.spec.node, endpoint.spec.container_id, endpoint.spec.endpoint) == (NODE, "c1", "eth0")
     assert (endpoint.spec.addresses, endpoint.spec.mac) == (addresses, result.interfaces[1].mac)
     assert endpoint.spec.interface_name == result.interfaces[0].name == host
-    assert bench.allocations() == dict.fromkeys(addresses, "net1.c1")
-    assert bench.handles() == ["net1.c1"]
+    assert harness.allocations() == dict.fromkeys(addresses, "net1.c1")
+    assert harness.handles() == ["net1.c1"]
 
 
-def test_each_phase_has_its_line(bench: CNINodeHarness) -> None:
-    result = bench.add()
+def test_each_phase_has_its_line(harness: CNINodeHarness) -> None:
+    result = harness.add()
     identity = {"container": "c1", "interface": "eth0", "network": "net1", "node": NODE}
-    assert bench.log.lines == [
+    assert harness.log.lines == [
         (Level.INFO, "addresses assigned", {**identity, "addresses": str(result.ips[0].address)}),
         (Level.INFO, "container attached", identity),
     ]
 
 
-def test_check_102_containers_get_addresses_of_their_own(bench: CNINodeHarness) -> None:
-    results = [bench.add(ContainerInterface(id=f"c{n}", netns=f"/run/netns/c{n}"), ipam=DUAL_STACK) for n in range(20)]
+def test_check_102_containers_get_addresses_of_their_own(harness: CNINodeHarness) -> None:
+    results = [
+        harness.add(ContainerInterface(id=f"c{n}", netns=f"/run/netns/c{n}"), ipam=DUAL_STACK) for n in range(20)
+    ]
     assert len({ip.address for result in results for ip in result.ips}) == 40
     assert len({result.interfaces[0].name for result in results}) == 20
-    assert len(bench.endpoints()) == 20
+    assert len(harness.endpoints()) == 20
 
 
-def test_check_70_a_second_interface_lives_beside_the_first(bench: CNINodeHarness) -> None:
-    first, second = bench.add(), bench.add(ContainerInterface(ifname="net0"))
-    assert bench.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0", "net0")
+def test_check_70_a_second_interface_lives_beside_the_first(harness: CNINodeHarness) -> None:
+    first, second = harness.add(), harness.add(ContainerInterface(ifname="net0"))
+    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0", "net0")
     assert first.ips != second.ips
     assert first.interfaces[0] != second.interfaces[0]
-    assert bench.handles() == ["net1.c1", "net1.c1.net0"]
-    assert len(bench.endpoints()) == 2
+    assert harness.handles() == ["net1.c1", "net1.c1.net0"]
+    assert len(harness.endpoints()) == 2
 
 
-def test_a_result_of_the_chain_comes_first(bench: CNINodeHarness) -> None:
+def test_a_result_of_the_chain_comes_first(harness: CNINodeHarness) -> None:
     before = {
         "cniVersion": "1.1.0",
         "interfaces": [{"name": "lo", "sandbox": DEFAULT_CONTAINER.netns}],
         "dns": {"domain": "example"},
     }
-    result = bench.add(prevResult=before)
+    result = harness.add(prevResult=before)
     assert [interface.name for interface in result.interfaces][::2] == ["lo", "eth0"]
     assert [ip.interface for ip in result.ips] == [2]
     assert result.dns.domain == "example"
@@ -149,64 +151,64 @@ def test_a_result_of_the_chain_comes_first(bench: CNINodeHarness) -> None:
 
 @pytest.mark.parametrize("container", [DEFAULT_CONTAINER, ContainerInterface(args=POD)])
 def test_check_54_a_second_add_is_an_error_and_harms_nothing(
-    bench: CNINodeHarness, container: ContainerInterface
+    harness: CNINodeHarness, container: ContainerInterface
 ) -> None:
-    result = bench.add(container)
-    stored = (bench.allocations(), bench.handles(), bench.endpoints(), bench.memory.calls.commits)
+    result = harness.add(container)
+    stored = (harness.allocations(), harness.handles(), harness.endpoints(), harness.memory.calls.commits)
     with pytest.raises(LinkExists) as refusal:
-        bench.add(container)
+        harness.add(container)
     assert (refusal.value.code, refusal.value.name, refusal.value.namespace) == (121, "eth0", DEFAULT_CONTAINER.netns)
-    assert (bench.allocations(), bench.handles(), bench.endpoints(), bench.memory.calls.commits) == stored
-    bench.check(container, result)
+    assert (harness.allocations(), harness.handles(), harness.endpoints(), harness.memory.calls.commits) == stored
+    harness.check(container, result)
 
 
-def test_an_interface_that_is_not_ours_is_left_alone(bench: CNINodeHarness) -> None:
-    bench.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
-    bench.dataplane.add_link("eth0", DEFAULT_CONTAINER.netns)
+def test_an_interface_that_is_not_ours_is_left_alone(harness: CNINodeHarness) -> None:
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+    harness.dataplane.add_link("eth0", DEFAULT_CONTAINER.netns)
     with pytest.raises(LinkExists):
-        bench.add()
-    assert bench.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0",)
-    bench.assert_nothing_left()
+        harness.add()
+    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0",)
+    harness.assert_nothing_left()
 
 
-def test_an_interface_that_appears_meanwhile_is_left_alone(bench: CNINodeHarness) -> None:
-    bench.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
-    bench.store = FaultyDatastore(
-        bench.memory, {1: RunBefore(lambda: bench.dataplane.add_link("eth0", DEFAULT_CONTAINER.netns))}
+def test_an_interface_that_appears_meanwhile_is_left_alone(harness: CNINodeHarness) -> None:
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+    harness.store = FaultyDatastore(
+        harness.memory, {1: RunBefore(lambda: harness.dataplane.add_link("eth0", DEFAULT_CONTAINER.netns))}
     )
     with pytest.raises(LinkExists):
-        bench.add()
-    assert bench.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0",)
-    bench.assert_nothing_left()
+        harness.add()
+    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0",)
+    harness.assert_nothing_left()
 
 
 @pytest.mark.parametrize("netns", ["/run/netns/c1", "/run/netns/another"])
-def test_check_55_a_new_namespace_gets_the_same_addresses(bench: CNINodeHarness, netns: str) -> None:
-    first = bench.add(ipam=DUAL_STACK)
-    bench.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
-    again = bench.add(ContainerInterface(netns=netns), ipam=DUAL_STACK)
+def test_check_55_a_new_namespace_gets_the_same_addresses(harness: CNINodeHarness, netns: str) -> None:
+    first = harness.add(ipam=DUAL_STACK)
+    harness.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
+    again = harness.add(ContainerInterface(netns=netns), ipam=DUAL_STACK)
     assert (again.ips, again.interfaces[0]) == (first.ips, first.interfaces[0])
-    assert len(bench.allocations()) == 2
-    (endpoint,) = bench.endpoints()
+    assert len(harness.allocations()) == 2
+    (endpoint,) = harness.endpoints()
     assert endpoint.metadata.uid == "00000000-0000-4000-8000-000000000001"
-    bench.check(ContainerInterface(netns=netns), again, ipam=DUAL_STACK)
+    harness.check(ContainerInterface(netns=netns), again, ipam=DUAL_STACK)
 
 
-def test_check_46_a_stale_host_interface_of_our_name_is_replaced(bench: CNINodeHarness) -> None:
-    bench.dataplane.add_link("netp2f22765d049")
-    result = bench.add()
-    bench.check(DEFAULT_CONTAINER, result)
+def test_check_46_a_stale_host_interface_of_our_name_is_replaced(harness: CNINodeHarness) -> None:
+    harness.dataplane.add_link("netp2f22765d049")
+    result = harness.add()
+    harness.check(DEFAULT_CONTAINER, result)
 
 
-def test_a_restarted_pod_takes_its_endpoint_over(bench: CNINodeHarness) -> None:
-    bench.add(ContainerInterface(args=POD))
+def test_a_restarted_pod_takes_its_endpoint_over(harness: CNINodeHarness) -> None:
+    harness.add(ContainerInterface(args=POD))
     restarted = ContainerInterface(id="c2", netns="/run/netns/c2", args=POD)
-    result = bench.add(restarted)
-    (endpoint,) = bench.endpoints()
+    result = harness.add(restarted)
+    (endpoint,) = harness.endpoints()
     assert endpoint.spec.container_id == "c2"
     assert endpoint.spec.addresses == (result.ips[0].address,)
-    assert bench.handles() == ["net1.c1", "net1.c2"]
-    bench.check(restarted, result)
+    assert harness.handles() == ["net1.c1", "net1.c2"]
+    harness.check(restarted, result)
 
 
 # --- refused before anything is made -------------------------------------------------------------------------------
@@ -225,47 +227,47 @@ def test_a_restarted_pod_takes_its_endpoint_over(bench: CNINodeHarness) -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_made(
-    bench: CNINodeHarness, changes: dict[str, object], error: type[NetplugError], text: str
+    harness: CNINodeHarness, changes: dict[str, object], error: type[NetplugError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        bench.add(DEFAULT_CONTAINER, **changes)
-    assert bench.memory.calls.reads == 0
-    assert (bench.host.locked, bench.log.lines) == ([], [])
-    bench.assert_nothing_left()
+        harness.add(DEFAULT_CONTAINER, **changes)
+    assert harness.memory.calls.reads == 0
+    assert (harness.host.locked, harness.log.lines) == ([], [])
+    harness.assert_nothing_left()
 
 
-def test_check_56_a_chosen_address_is_had_and_had_again_and_nobody_else_gets_it(bench: CNINodeHarness) -> None:
+def test_check_56_a_chosen_address_is_had_and_had_again_and_nobody_else_gets_it(harness: CNINodeHarness) -> None:
     asking = ContainerInterface(args="IP=10.65.0.7")
     for _ in range(2):
-        assert [str(ip.address) for ip in bench.add(asking).ips] == ["10.65.0.7"]
-        bench.run("DEL", asking)
-    bench.add(asking)
+        assert [str(ip.address) for ip in harness.add(asking).ips] == ["10.65.0.7"]
+        harness.run("DEL", asking)
+    harness.add(asking)
     with pytest.raises(AddressTaken, match=r"^10\.65\.0\.7: Address already assigned in block 10\.65\.0\.0/26"):
-        bench.add(ContainerInterface(id="c2", netns="/run/netns/c2", args="IP=10.65.0.7"))
+        harness.add(ContainerInterface(id="c2", netns="/run/netns/c2", args="IP=10.65.0.7"))
 
 
-def test_a_chosen_address_makes_families_and_pools_of_the_configuration_void(bench: CNINodeHarness) -> None:
+def test_a_chosen_address_makes_families_and_pools_of_the_configuration_void(harness: CNINodeHarness) -> None:
     ipam = {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true", "ipv6_pools": ["nowhere"]}
-    assert [str(ip.address) for ip in bench.add(ContainerInterface(args="IP=10.65.0.7"), ipam=ipam).ips] == [
+    assert [str(ip.address) for ip in harness.add(ContainerInterface(args="IP=10.65.0.7"), ipam=ipam).ips] == [
         "10.65.0.7"
     ]
 
 
-def test_a_namespace_that_is_gone_is_refused(bench: CNINodeHarness) -> None:
+def test_a_namespace_that_is_gone_is_refused(harness: CNINodeHarness) -> None:
     with pytest.raises(NamespaceNotFound) as refusal:
-        bench.run("ADD")
+        harness.run("ADD")
     assert (refusal.value.code, str(refusal.value)) == (4, "CNI_NETNS '/run/netns/c1' is not a network namespace")
-    bench.assert_nothing_left()
+    harness.assert_nothing_left()
 
 
-def test_check_27_a_locked_cluster_refuses_with_try_again(bench: CNINodeHarness) -> None:
-    bench.set_ready()
+def test_check_27_a_locked_cluster_refuses_with_try_again(harness: CNINodeHarness) -> None:
+    harness.set_ready()
     with pytest.raises(Unavailable) as refusal:
-        bench.add()
+        harness.add()
     assert (refusal.value.code, refusal.value.what) == (11, "ClusterInformation default")
-    bench.assert_nothing_left()
-    bench.set_ready(is_ready=True)
-    assert bench.add().ips
+    harness.assert_nothing_left()
+    harness.set_ready(is_ready=True)
+    assert harness.add().ips
 
 
 @pytest.mark.parametrize(
@@ -285,28 +287,28 @@ def test_check_27_a_locked_cluster_refuses_with_try_again(bench: CNINodeHarness)
     ],
 )
 def test_check_20_a_pool_that_does_not_exist_is_an_error(
-    bench: CNINodeHarness, ipam: dict[str, object], error: type[NetplugError], text: str
+    harness: CNINodeHarness, ipam: dict[str, object], error: type[NetplugError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        bench.add(ipam=ipam)
-    bench.assert_nothing_left()
+        harness.add(ipam=ipam)
+    harness.assert_nothing_left()
 
 
 def test_one_family_short_is_both_refused() -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("four", "10.65.0.0/24")
+    harness = CNINodeHarness()
+    harness.add_pool("four", "10.65.0.0/24")
     with pytest.raises(NoPoolServes, match="there is no IPv6 pool at all"):
-        bench.add(ipam=DUAL_STACK)
-    bench.assert_nothing_left()
+        harness.add(ipam=DUAL_STACK)
+    harness.assert_nothing_left()
 
 
 def test_a_full_pool_says_so() -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("one", "10.65.0.0/32")
-    bench.add()
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.0/32")
+    harness.add()
     with pytest.raises(PoolsExhausted, match="Assigned 0 out of 1 requested IPv4 addresses"):
-        bench.add(ContainerInterface(id="c2", netns="/run/netns/c2"))
-    assert bench.handles() == ["net1.c1"]
+        harness.add(ContainerInterface(id="c2", netns="/run/netns/c2"))
+    assert harness.handles() == ["net1.c1"]
 
 
 # --- a dataplane that fails ----------------------------------------------------------------------------------------
@@ -328,74 +330,74 @@ def test_check_31_wherever_the_kernel_refuses_everything_is_given_back() -> None
     number, count = 0, 1
     while number < count:
         number += 1
-        bench = CNINodeHarness()
-        bench.add_pool("four", "10.65.0.0/24")
-        bench.add_pool("six", "fd00:65::/120")
-        bench.dataplane.before_effect, seen = failing_at(number)
+        harness = CNINodeHarness()
+        harness.add_pool("four", "10.65.0.0/24")
+        harness.add_pool("six", "fd00:65::/120")
+        harness.dataplane.before_effect, seen = failing_at(number)
         try:
-            bench.add(ipam=DUAL_STACK)
+            harness.add(ipam=DUAL_STACK)
         except KernelError:
-            bench.assert_nothing_left()
-            assert bench.dataplane.names(DEFAULT_CONTAINER.netns) == ()
+            harness.assert_nothing_left()
+            assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ()
         count = len(seen) + 1
     assert count > 20, "every effect had its turn"
 
 
-def test_a_route_of_somebody_else_stays_and_the_address_is_free_again() -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("one", "10.65.0.7/32")
-    bench.dataplane.add_link("other")
-    bench.dataplane.add_route(Prefix.parse("10.65.0.7/32"), "other")
+def test_a_route_that_is_not_netplugs_stays_and_the_address_is_free_again() -> None:
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.7/32")
+    harness.dataplane.add_link("other")
+    harness.dataplane.add_route(Prefix.parse("10.65.0.7/32"), "other")
     with pytest.raises(RouteConflict) as refusal:
-        bench.add()
+        harness.add()
     assert (refusal.value.code, refusal.value.owner) == (122, "other")
-    assert (bench.allocations(), bench.handles(), bench.endpoints()) == ({}, [], [])
-    assert bench.dataplane.host_routes() == ((Prefix.parse("10.65.0.7/32"), "other"),)
+    assert (harness.allocations(), harness.handles(), harness.endpoints()) == ({}, [], [])
+    assert harness.dataplane.host_routes() == ((Prefix.parse("10.65.0.7/32"), "other"),)
 
 
-def test_a_failure_of_a_repetition_gives_everything_back(bench: CNINodeHarness) -> None:
-    bench.add()
-    bench.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
-    bench.dataplane.before_effect, _seen = failing_at(1)
+def test_a_failure_of_a_repetition_gives_everything_back(harness: CNINodeHarness) -> None:
+    harness.add()
+    harness.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
+    harness.dataplane.before_effect, _seen = failing_at(1)
     with pytest.raises(KernelError):
-        bench.add()
-    bench.assert_nothing_left()
+        harness.add()
+    harness.assert_nothing_left()
 
 
 # --- a store that fails --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [LostRace(), LostReply()])
-def test_a_lost_race_or_reply_is_made_good(bench: CNINodeHarness, fault: Fault) -> None:
-    bench.store = FaultyDatastore(bench.memory, {1: fault})
-    result = bench.add(ipam=DUAL_STACK)
-    assert set(bench.allocations()) == {ip.address for ip in result.ips}
-    bench.check(DEFAULT_CONTAINER, result, ipam=DUAL_STACK)
+def test_a_lost_race_or_reply_is_made_good(harness: CNINodeHarness, fault: Fault) -> None:
+    harness.store = FaultyDatastore(harness.memory, {1: fault})
+    result = harness.add(ipam=DUAL_STACK)
+    assert set(harness.allocations()) == {ip.address for ip in result.ips}
+    harness.check(DEFAULT_CONTAINER, result, ipam=DUAL_STACK)
 
 
-def test_a_store_that_is_away_means_try_again(bench: CNINodeHarness) -> None:
-    bench.store = FaultyDatastore(bench.memory, {1: LostRequest()})
+def test_a_store_that_is_away_means_try_again(harness: CNINodeHarness) -> None:
+    harness.store = FaultyDatastore(harness.memory, {1: LostRequest()})
     with pytest.raises(Unavailable) as refusal:
-        bench.add()
+        harness.add()
     assert refusal.value.code == 11
-    assert bench.log.of(Level.WARNING) == []  # a store that was never reached is not asked to take anything back
-    bench.assert_nothing_left()
+    assert harness.log.of(Level.WARNING) == []  # a store that was never reached is not asked to take anything back
+    harness.assert_nothing_left()
 
 
-def test_a_lock_that_comes_meanwhile_counts(bench: CNINodeHarness) -> None:
-    bench.store = FaultyDatastore(bench.memory, {1: RunBefore(bench.set_ready)})
+def test_a_lock_that_comes_meanwhile_counts(harness: CNINodeHarness) -> None:
+    harness.store = FaultyDatastore(harness.memory, {1: RunBefore(harness.set_ready)})
     with pytest.raises(Unavailable, match="pod networking is locked"):
-        bench.add()
-    bench.assert_nothing_left()
+        harness.add()
+    harness.assert_nothing_left()
 
 
-def test_addresses_that_cannot_be_given_back_hide_no_error(bench: CNINodeHarness) -> None:
-    bench.dataplane.before_effect, _seen = failing_at(1)
-    bench.store = FaultyDatastore(bench.memory, {2: LostRequest()})
+def test_addresses_that_cannot_be_given_back_hide_no_error(harness: CNINodeHarness) -> None:
+    harness.dataplane.before_effect, _seen = failing_at(1)
+    harness.store = FaultyDatastore(harness.memory, {2: LostRequest()})
     with pytest.raises(KernelError):
-        bench.add()
-    assert bench.log.of(Level.WARNING) == ["addresses could not be given back"]
-    assert bench.handles() == ["net1.c1"]
-    bench.store, bench.dataplane.before_effect = bench.memory, lambda _effect: None
-    bench.run("DEL")
-    bench.assert_nothing_left()
+        harness.add()
+    assert harness.log.of(Level.WARNING) == ["addresses could not be given back"]
+    assert harness.handles() == ["net1.c1"]
+    harness.store, harness.dataplane.before_effect = harness.memory, lambda _effect: None
+    harness.run("DEL")
+    harness.assert_nothing_left()

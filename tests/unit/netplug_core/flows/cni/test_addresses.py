@@ -25,9 +25,9 @@ def assigned(
 
 
 @OTHERS
-def test_an_address_comes_with_its_pools_length_gateway_and_default_route(bench: CNINodeHarness, other: str) -> None:
-    result = assigned(bench, type=other, ipam=DUAL_STACK)
-    four, six = bench.allocations()
+def test_an_address_comes_with_its_pools_length_gateway_and_default_route(harness: CNINodeHarness, other: str) -> None:
+    result = assigned(harness, type=other, ipam=DUAL_STACK)
+    four, six = harness.allocations()
     assert result == CNIResult(
         ips=(
             IPConfig(address=four, length=24, gateway=Address.parse("10.65.0.1")),
@@ -35,14 +35,14 @@ def test_an_address_comes_with_its_pools_length_gateway_and_default_route(bench:
         ),
         routes=tuple(CNIRoute(destination=DEFAULTS[family]) for family in Family),
     )
-    assert bench.endpoints() == []
-    assert bench.dataplane.names() == ()
+    assert harness.endpoints() == []
+    assert harness.dataplane.names() == ()
 
 
-def test_netplug_itself_gets_addresses_to_route(bench: CNINodeHarness) -> None:
-    result = assigned(bench, type="netplug", ipam=DUAL_STACK)
+def test_netplug_itself_gets_addresses_to_route(harness: CNINodeHarness) -> None:
+    result = assigned(harness, type="netplug", ipam=DUAL_STACK)
     assert result.ips == tuple(
-        IPConfig(address=address, length=address.family.width) for address in bench.allocations()
+        IPConfig(address=address, length=address.family.width) for address in harness.allocations()
     )
     assert [route.destination for route in result.routes] == list(DEFAULTS.values())
 
@@ -52,55 +52,55 @@ def test_netplug_itself_gets_addresses_to_route(bench: CNINodeHarness) -> None:
     [("10.66.0.0/29", {}), ("fd00:66::/125", {"assign_ipv4": "false", "assign_ipv6": "true"})],
 )
 def test_the_edges_of_a_pool_are_never_given(cidr: str, families: dict[str, object]) -> None:
-    bench, pool, ipam = CNINodeHarness(), Prefix.parse(cidr), {**OURS, **families}
-    bench.add_pool("small", cidr)
-    given = {assigned(bench, ContainerInterface(id=f"c{n}"), ipam=ipam).ips[0].address for n in range(5)}
+    harness, pool, ipam = CNINodeHarness(), Prefix.parse(cidr), {**OURS, **families}
+    harness.add_pool("small", cidr)
+    given = {assigned(harness, ContainerInterface(id=f"c{n}"), ipam=ipam).ips[0].address for n in range(5)}
     assert given == {pool.nth(n) for n in range(8)} - {pool.first, pool.nth(1), pool.last}
     with pytest.raises(PoolsExhausted):
-        assigned(bench, ContainerInterface(id="one-too-many"), ipam=ipam)
-    assert len(bench.handles()) == 5
+        assigned(harness, ContainerInterface(id="one-too-many"), ipam=ipam)
+    assert len(harness.handles()) == 5
 
 
 @pytest.mark.parametrize("length", [31, 32])
 def test_a_pool_of_edges_serves_nobody(length: int) -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("edges", f"10.66.0.0/{length}")
+    harness = CNINodeHarness()
+    harness.add_pool("edges", f"10.66.0.0/{length}")
     with pytest.raises(PoolsExhausted):
-        assigned(bench)
+        assigned(harness)
 
 
 @pytest.mark.parametrize(
     "container", [DEFAULT_CONTAINER, ContainerInterface(args=POD), ContainerInterface(ifname="net0")]
 )
-def test_asked_again_it_answers_the_same(bench: CNINodeHarness, container: ContainerInterface) -> None:
-    first = assigned(bench, container, ipam=DUAL_STACK)
-    assert assigned(bench, container, ipam=DUAL_STACK) == first
-    assert len(bench.allocations()) == 2
-    assert bench.log.of(Level.INFO) == ["addresses assigned"] * 2
+def test_asked_again_it_answers_the_same(harness: CNINodeHarness, container: ContainerInterface) -> None:
+    first = assigned(harness, container, ipam=DUAL_STACK)
+    assert assigned(harness, container, ipam=DUAL_STACK) == first
+    assert len(harness.allocations()) == 2
+    assert harness.log.of(Level.INFO) == ["addresses assigned"] * 2
 
 
-def test_what_was_assigned_is_released_again_and_again(bench: CNINodeHarness) -> None:
-    assigned(bench, ipam=DUAL_STACK)
+def test_what_was_assigned_is_released_again_and_again(harness: CNINodeHarness) -> None:
+    assigned(harness, ipam=DUAL_STACK)
     for _ in range(2):
-        assert bench.run("DEL", DEFAULT_CONTAINER, Plugin.IPAM, type="bridge") is None
-        bench.assert_nothing_left()
+        assert harness.run("DEL", DEFAULT_CONTAINER, Plugin.IPAM, type="bridge") is None
+        harness.assert_nothing_left()
 
 
-def test_a_release_needs_neither_namespace_nor_good_settings(bench: CNINodeHarness) -> None:
-    assigned(bench)
-    bench.run(
+def test_a_release_needs_neither_namespace_nor_good_settings(harness: CNINodeHarness) -> None:
+    assigned(harness)
+    harness.run(
         "DEL", ContainerInterface(netns="", args="IP=10.65.0.9"), Plugin.IPAM, type="bridge", ipam={"assign_ipv4": "?"}
     )
-    bench.assert_nothing_left()
+    harness.assert_nothing_left()
 
 
-def test_keys_inside_ipam_are_honoured(bench: CNINodeHarness) -> None:
-    bench.add_pool("mine", "10.67.0.0/24")
+def test_keys_inside_ipam_are_honoured(harness: CNINodeHarness) -> None:
+    harness.add_pool("mine", "10.67.0.0/24")
     inside = {**OURS, "nodename": "inside", "ipam_lock_file": "/inside.lock", "ipv4_pools": ["mine"]}
-    result = assigned(bench, nodename="outside", ipam_lock_file="/outside.lock", ipam=inside)
+    result = assigned(harness, nodename="outside", ipam_lock_file="/outside.lock", ipam=inside)
     assert Prefix.parse("10.67.0.0/24").contains(result.ips[0].address)
-    assert bench.host.locked == ["/inside.lock"]
-    assert [path[:2] for path in bench.affinities()] == [("host", "inside")]
+    assert harness.host.locked == ["/inside.lock"]
+    assert [path[:2] for path in harness.affinities()] == [("host", "inside")]
 
 
 @pytest.mark.parametrize(
@@ -113,31 +113,31 @@ def test_keys_inside_ipam_are_honoured(bench: CNINodeHarness) -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_made(
-    bench: CNINodeHarness, changes: dict[str, object], error: type[NetplugError], text: str
+    harness: CNINodeHarness, changes: dict[str, object], error: type[NetplugError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        assigned(bench, DEFAULT_CONTAINER, **changes)
-    assert bench.host.locked == []
-    bench.assert_nothing_left()
+        assigned(harness, DEFAULT_CONTAINER, **changes)
+    assert harness.host.locked == []
+    harness.assert_nothing_left()
 
 
-def test_check_56_a_chosen_address_is_had_with_the_length_of_its_pool(bench: CNINodeHarness) -> None:
-    result = assigned(bench, ContainerInterface(args="IP=10.65.0.7"))
+def test_check_56_a_chosen_address_is_had_with_the_length_of_its_pool(harness: CNINodeHarness) -> None:
+    result = assigned(harness, ContainerInterface(args="IP=10.65.0.7"))
     assert [(str(ip.address), ip.length) for ip in result.ips] == [("10.65.0.7", 24)]
 
 
 @pytest.mark.parametrize("address", ["10.65.0.0", "10.65.0.1", "10.65.0.255"])
 def test_nobody_on_a_link_chooses_the_network_the_gateway_or_the_broadcast_address(
-    bench: CNINodeHarness, address: str
+    harness: CNINodeHarness, address: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=r"first two addresses of 10\.65\.0\.0/24 and the last one") as refusal:
-        assigned(bench, ContainerInterface(args=f"IP={address}"))
+        assigned(harness, ContainerInterface(args=f"IP={address}"))
     assert refusal.value.code == 7
 
 
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
-def test_a_locked_cluster_means_try_again(bench: CNINodeHarness, command: str) -> None:
-    bench.set_ready()
+def test_a_locked_cluster_means_try_again(harness: CNINodeHarness, command: str) -> None:
+    harness.set_ready()
     with pytest.raises(Unavailable, match="pod networking is locked") as refusal:
-        bench.run(command, DEFAULT_CONTAINER, Plugin.IPAM, type="bridge")
+        harness.run(command, DEFAULT_CONTAINER, Plugin.IPAM, type="bridge")
     assert refusal.value.code == 11

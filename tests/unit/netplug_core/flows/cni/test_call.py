@@ -41,32 +41,32 @@ DENIED = PermissionError(13, "Permission denied", FILE)
     ],
 )
 def test_check_32_the_first_source_counts(
-    bench: CNINodeHarness, netconf: NetConf, texts: dict[str, str | OSError], name: str
+    harness: CNINodeHarness, netconf: NetConf, texts: dict[str, str | OSError], name: str
 ) -> None:
-    bench.host.texts = texts
-    assert node_of(bench.world, netconf) == name
+    harness.host.texts = texts
+    assert node_of(harness.world, netconf) == name
 
 
 @pytest.mark.parametrize("texts", [{}, {FILE: "\n"}])
 def test_the_deprecated_host_name_is_used_with_a_warning(
-    bench: CNINodeHarness, texts: dict[str, str | OSError]
+    harness: CNINodeHarness, texts: dict[str, str | OSError]
 ) -> None:
-    bench.host.texts = texts
-    assert node_of(bench.world, NetConf(hostname="b")) == "b"
-    assert bench.log.of(Level.WARNING) == ["the key hostname is deprecated; use nodename"]
+    harness.host.texts = texts
+    assert node_of(harness.world, NetConf(hostname="b")) == "b"
+    assert harness.log.of(Level.WARNING) == ["the key hostname is deprecated; use nodename"]
 
 
 @pytest.mark.parametrize("netconf", [NetConf(nodename="a", hostname="b"), NetConf()])
-def test_there_is_no_warning_about_what_was_not_used(bench: CNINodeHarness, netconf: NetConf) -> None:
-    bench.host.texts = {FILE: "filenode"}
-    node_of(bench.world, netconf)
-    assert bench.log.lines == []
+def test_there_is_no_warning_about_what_was_not_used(harness: CNINodeHarness, netconf: NetConf) -> None:
+    harness.host.texts = {FILE: "filenode"}
+    node_of(harness.world, netconf)
+    assert harness.log.lines == []
 
 
-def test_an_unreadable_file_is_passed_over_with_a_warning(bench: CNINodeHarness) -> None:
-    bench.host.texts = {FILE: DENIED}
-    assert node_of(bench.world, NetConf()) == "machine"
-    ((level, message, fields),) = bench.log.lines
+def test_an_unreadable_file_is_passed_over_with_a_warning(harness: CNINodeHarness) -> None:
+    harness.host.texts = {FILE: DENIED}
+    assert node_of(harness.world, NetConf()) == "machine"
+    ((level, message, fields),) = harness.log.lines
     assert (level, message) == (Level.WARNING, "the node-name file cannot be read")
     assert fields == {"path": FILE, "cause": str(DENIED)}
 
@@ -74,15 +74,15 @@ def test_an_unreadable_file_is_passed_over_with_a_warning(bench: CNINodeHarness)
 # --- the node-name file as a gate ----------------------------------------------------------------------------------
 
 
-def test_the_gate_is_open_unless_it_is_asked_for(bench: CNINodeHarness) -> None:
-    require_nodename_file(bench.world, NetConf())
-    assert bench.host.texts == {}, "there is no file, and none is asked for"
+def test_the_gate_is_open_unless_it_is_asked_for(harness: CNINodeHarness) -> None:
+    require_nodename_file(harness.world, NetConf())
+    assert harness.host.texts == {}, "there is no file, and none is asked for"
 
 
-def test_the_gate_opens_with_the_file(bench: CNINodeHarness) -> None:
-    bench.host.texts = {FILE: ""}
-    require_nodename_file(bench.world, NetConf(nodename_file_optional=False))
-    assert bench.log.of(Level.WARNING) == []
+def test_the_gate_opens_with_the_file(harness: CNINodeHarness) -> None:
+    harness.host.texts = {FILE: ""}
+    require_nodename_file(harness.world, NetConf(nodename_file_optional=False))
+    assert harness.log.of(Level.WARNING) == []
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_the_gate_opens_with_the_file(bench: CNINodeHarness) -> None:
     ],
 )
 def test_the_gate_is_closed_without_the_file(
-    bench: CNINodeHarness, texts: dict[str, str | OSError], cause: str
+    harness: CNINodeHarness, texts: dict[str, str | OSError], cause: str
 ) -> None:
-    bench.host.texts = texts
+    harness.host.texts = texts
     with pytest.raises(Unavailable) as refusal:
-        require_nodename_file(bench.world, NetConf(nodename="a", nodename_file_optional=False))
+        require_nodename_file(harness.world, NetConf(nodename="a", nodename_file_optional=False))
     assert (refusal.value.code, str(refusal.value)) == (11, f"{FILE}: {cause}")
 
 
@@ -119,35 +119,35 @@ def test_the_gate_is_closed_without_the_file(
     ],
 )
 def test_check_29_the_configured_mtu_goes_before_the_file(
-    bench: CNINodeHarness, netconf: NetConf, text: str | None, mtu: int
+    harness: CNINodeHarness, netconf: NetConf, text: str | None, mtu: int
 ) -> None:
-    bench.host.texts = {} if text is None else {MTU_FILE: text}
-    assert mtu_of(bench.world, netconf) == mtu
+    harness.host.texts = {} if text is None else {MTU_FILE: text}
+    assert mtu_of(harness.world, netconf) == mtu
 
 
 @pytest.mark.parametrize("text", ["abc", "", "-1", "1450.0", "1450 1450", "²", "65536", "9" * 5000])
 @pytest.mark.parametrize("netconf", [NetConf(), NetConf(mtu=1450)])
 def test_check_29_a_broken_file_is_an_error_even_with_an_mtu(
-    bench: CNINodeHarness, netconf: NetConf, text: str
+    harness: CNINodeHarness, netconf: NetConf, text: str
 ) -> None:
-    bench.host.texts = {MTU_FILE: text}
+    harness.host.texts = {MTU_FILE: text}
     with pytest.raises(ConfigurationError) as refusal:
-        mtu_of(bench.world, netconf)
+        mtu_of(harness.world, netconf)
     assert str(refusal.value) == (
         f"failed to read MTU file {MTU_FILE}: {text[:40]!r} is not accepted; "
         "one number up to 65535 is expected, such as 1450"
     )
 
 
-def test_check_29_an_unreadable_file_is_an_error(bench: CNINodeHarness) -> None:
-    bench.host.texts = {MTU_FILE: DENIED}
+def test_check_29_an_unreadable_file_is_an_error(harness: CNINodeHarness) -> None:
+    harness.host.texts = {MTU_FILE: DENIED}
     with pytest.raises(ConfigurationError, match=f"^failed to read MTU file {MTU_FILE}: .*Permission denied.* is not"):
-        mtu_of(bench.world, NetConf(mtu=1450))
+        mtu_of(harness.world, NetConf(mtu=1450))
 
 
-def test_check_29_the_file_may_be_required(bench: CNINodeHarness) -> None:
+def test_check_29_the_file_may_be_required(harness: CNINodeHarness) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        mtu_of(bench.world, NetConf(require_mtu_file=True))
+        mtu_of(harness.world, NetConf(require_mtu_file=True))
     assert str(refusal.value) == (
         f"failed to read MTU file {MTU_FILE}: 'no such file' is not accepted; require_mtu_file is true: it must exist"
     )
@@ -194,9 +194,9 @@ def test_a_configuration_without_any_family_wants_nothing() -> None:
     ],
 )
 def test_a_pod_is_one_that_is_named_with_its_namespace(
-    bench: CNINodeHarness, args: str, pod: str, pod_namespace: str
+    harness: CNINodeHarness, args: str, pod: str, pod_namespace: str
 ) -> None:
-    request, _netconf = bench.make_call("ADD", ContainerInterface(args=args), Plugin.MAIN)
+    request, _netconf = harness.make_call("ADD", ContainerInterface(args=args), Plugin.MAIN)
     assert workload_of(request, "node-1") == WorkloadIdentity(
         node="node-1", network="net1", container_id="c1", interface="eth0", pod=pod, pod_namespace=pod_namespace
     )
@@ -211,14 +211,16 @@ def test_a_pod_is_one_that_is_named_with_its_namespace(
     ],
 )
 def test_a_link_is_what_request_and_configuration_ask_for(
-    bench: CNINodeHarness, settings: dict[str, object], forwarding: Forwarding
+    harness: CNINodeHarness, settings: dict[str, object], forwarding: Forwarding
 ) -> None:
-    bench.host.texts = {MTU_FILE: "1450"}
-    request, netconf = bench.make_call("ADD", DEFAULT_CONTAINER, Plugin.MAIN, container_settings=settings, num_queues=3)
-    call = open_call(bench.world, request, netconf)
+    harness.host.texts = {MTU_FILE: "1450"}
+    request, netconf = harness.make_call(
+        "ADD", DEFAULT_CONTAINER, Plugin.MAIN, container_settings=settings, num_queues=3
+    )
+    call = open_call(harness.world, request, netconf)
     assert call.fields == {"container": "c1", "interface": "eth0", "network": "net1", "node": "node-1"}
     assert call.link.mtu == 0
-    link = link_of(bench.world, call)
+    link = link_of(harness.world, call)
     assert (link.namespace, link.name, link.host_name) == (
         DEFAULT_CONTAINER.netns,
         "eth0",

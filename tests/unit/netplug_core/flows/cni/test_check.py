@@ -33,26 +33,26 @@ def ends(harness: CNINodeHarness) -> tuple[Found, Found]:
 )
 @pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
 def test_an_attachment_is_fine_right_after_add(
-    bench: CNINodeHarness, container: ContainerInterface, ipam: dict[str, object]
+    harness: CNINodeHarness, container: ContainerInterface, ipam: dict[str, object]
 ) -> None:
-    result = bench.add(container, ipam=ipam, mtu=1450)
-    bench.check(container, result, ipam=ipam, mtu=1450)
-    bench.check(container, result, ipam=ipam)
+    result = harness.add(container, ipam=ipam, mtu=1450)
+    harness.check(container, result, ipam=ipam, mtu=1450)
+    harness.check(container, result, ipam=ipam)
 
 
-def test_what_others_added_is_no_difference(bench: CNINodeHarness) -> None:
-    result = bench.add()
+def test_what_others_added_is_no_difference(harness: CNINodeHarness) -> None:
+    result = harness.add()
     both = CNIResult(
         interfaces=(CNIInterface(name="lo", sandbox=DEFAULT_CONTAINER.netns),),
         ips=(IPConfig(address=Address.parse("192.0.2.1"), length=24, interface=0),),
     )
-    bench.check(DEFAULT_CONTAINER, both.chained_with(result))
+    harness.check(DEFAULT_CONTAINER, both.chained_with(result))
 
 
 @pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
-def test_a_result_of_an_older_version_serves(bench: CNINodeHarness, version: str) -> None:
-    result = json.loads(render_result(bench.add(), version))
-    assert bench.run("CHECK", DEFAULT_CONTAINER, Plugin.MAIN, prevResult=result, cniVersion=version) is None
+def test_a_result_of_an_older_version_serves(harness: CNINodeHarness, version: str) -> None:
+    result = json.loads(render_result(harness.add(), version))
+    assert harness.run("CHECK", DEFAULT_CONTAINER, Plugin.MAIN, prevResult=result, cniVersion=version) is None
 
 
 def _down(inside: Found, _outside: Found) -> None:
@@ -95,89 +95,89 @@ def _no_proxy_arp(_inside: Found, outside: Found) -> None:
         (_no_proxy_arp, "setting net/ipv4/conf/netp2f22765d049/proxy_arp on the host: expected 1, found 0"),
     ],
 )
-def test_a_difference_is_named(bench: CNINodeHarness, spoil: Callable[[Found, Found], None], text: str) -> None:
-    result = bench.add(mtu=1450)
-    spoil(*ends(bench))
+def test_a_difference_is_named(harness: CNINodeHarness, spoil: Callable[[Found, Found], None], text: str) -> None:
+    result = harness.add(mtu=1450)
+    spoil(*ends(harness))
     with pytest.raises(AttachmentDiffers, match=f"^the attachment is not what ADD made: .*{text}") as refusal:
-        bench.check(DEFAULT_CONTAINER, result)
+        harness.check(DEFAULT_CONTAINER, result)
     assert refusal.value.code == 130
 
 
-def test_every_difference_is_named(bench: CNINodeHarness) -> None:
-    result = bench.add(mtu=1450)
-    _down(*ends(bench))
-    _mtu(*ends(bench))
+def test_every_difference_is_named(harness: CNINodeHarness) -> None:
+    result = harness.add(mtu=1450)
+    _down(*ends(harness))
+    _mtu(*ends(harness))
     with pytest.raises(AttachmentDiffers, match=r"found down; .*found 1400$"):
-        bench.check(DEFAULT_CONTAINER, result)
+        harness.check(DEFAULT_CONTAINER, result)
 
 
-def test_an_interface_that_is_gone_is_a_difference(bench: CNINodeHarness) -> None:
-    result = bench.add()
-    bench.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
+def test_an_interface_that_is_gone_is_a_difference(harness: CNINodeHarness) -> None:
+    result = harness.add()
+    harness.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
     with pytest.raises(AttachmentDiffers, match="'eth0' in /run/netns/c1: expected an interface, found none; "):
-        bench.check(DEFAULT_CONTAINER, result)
+        harness.check(DEFAULT_CONTAINER, result)
 
 
-def test_addresses_that_are_not_held_are_named(bench: CNINodeHarness) -> None:
-    result = bench.add(ipam=DUAL_STACK)
-    bench.run("DEL", ContainerInterface(netns=""))
+def test_addresses_that_are_not_held_are_named(harness: CNINodeHarness) -> None:
+    result = harness.add(ipam=DUAL_STACK)
+    harness.run("DEL", ContainerInterface(netns=""))
     with pytest.raises(AddressesNotHeld) as refusal:
-        bench.check(DEFAULT_CONTAINER, result, ipam=DUAL_STACK)
+        harness.check(DEFAULT_CONTAINER, result, ipam=DUAL_STACK)
     four, six = (str(ip.address) for ip in result.ips)
     assert (refusal.value.code, str(refusal.value)) == (131, f"handle net1.c1 does not hold {four}, {six}")
 
 
-def test_a_check_needs_what_add_answered(bench: CNINodeHarness) -> None:
-    bench.add()
+def test_a_check_needs_what_add_answered(harness: CNINodeHarness) -> None:
+    harness.add()
     for plugin in Plugin:
         with pytest.raises(ConfigurationError) as refusal:
-            bench.run("CHECK", DEFAULT_CONTAINER, plugin)
+            harness.run("CHECK", DEFAULT_CONTAINER, plugin)
         assert (refusal.value.code, str(refusal.value)) == (
             7,
             "network configuration.prevResult: None is not accepted; CHECK needs the result of ADD",
         )
 
 
-def test_a_result_without_our_addresses_is_refused(bench: CNINodeHarness) -> None:
-    bench.add()
+def test_a_result_without_our_addresses_is_refused(harness: CNINodeHarness) -> None:
+    harness.add()
     with pytest.raises(ConfigurationError, match="'no address of eth0' is not accepted; the result of ADD is expected"):
-        bench.check(
+        harness.check(
             DEFAULT_CONTAINER, CNIResult(interfaces=(CNIInterface(name="eth0", sandbox=DEFAULT_CONTAINER.netns),))
         )
 
 
-def test_a_malformed_result_is_refused(bench: CNINodeHarness) -> None:
+def test_a_malformed_result_is_refused(harness: CNINodeHarness) -> None:
     with pytest.raises(DecodeError, match=r"prevResult\.ips: must be an array"):
-        bench.run("CHECK", DEFAULT_CONTAINER, Plugin.MAIN, prevResult={"ips": 1})
+        harness.run("CHECK", DEFAULT_CONTAINER, Plugin.MAIN, prevResult={"ips": 1})
 
 
-def test_a_check_changes_nothing(bench: CNINodeHarness) -> None:
-    result = bench.add()
-    commits = bench.memory.calls.commits
-    bench.check(DEFAULT_CONTAINER, result)
-    assert bench.memory.calls.commits == commits
-    assert bench.host.locked == ["/var/run/netplug/ipam.lock"], "only ADD's"
+def test_a_check_changes_nothing(harness: CNINodeHarness) -> None:
+    result = harness.add()
+    commits = harness.memory.calls.commits
+    harness.check(DEFAULT_CONTAINER, result)
+    assert harness.memory.calls.commits == commits
+    assert harness.host.locked == ["/var/run/netplug/ipam.lock"], "only ADD's"
 
 
-def test_a_missing_endpoint_is_named(bench: CNINodeHarness) -> None:
-    result = bench.add()
-    stored = bench.stored_endpoint()
-    bench.commit(Delete(stored.key, stored.revision))
+def test_a_missing_endpoint_is_named(harness: CNINodeHarness) -> None:
+    result = harness.add()
+    stored = harness.stored_endpoint()
+    harness.commit(Delete(stored.key, stored.revision))
     with pytest.raises(EndpointDiffers, match=r"^WorkloadEndpoint\(default/node--1-cni-c1-eth0\) does not exist$"):
-        bench.check(DEFAULT_CONTAINER, result)
+        harness.check(DEFAULT_CONTAINER, result)
 
 
 @pytest.mark.parametrize(
     "change, problem",
     [({"container_id": "c9"}, "belongs to container c9"), ({"addresses": ()}, r"does not have 10\.65\.[0-9.]+")],
 )
-def test_another_endpoint_is_named(bench: CNINodeHarness, change: dict[str, Any], problem: str) -> None:
-    result = bench.add()
-    stored = bench.stored_endpoint()
+def test_another_endpoint_is_named(harness: CNINodeHarness, change: dict[str, Any], problem: str) -> None:
+    result = harness.add()
+    stored = harness.stored_endpoint()
     spec = evolve(stored.value.spec, **change)
-    bench.commit(Update(stored.key, evolve(stored.value, spec=spec), stored.revision))
+    harness.commit(Update(stored.key, evolve(stored.value, spec=spec), stored.revision))
     with pytest.raises(EndpointDiffers, match=f"{problem}$"):
-        bench.check(DEFAULT_CONTAINER, result)
+        harness.check(DEFAULT_CONTAINER, result)
 
 
 # --- netplug-ipam --------------------------------------------------------------------------------------------------
@@ -190,27 +190,27 @@ def assigned(harness: CNINodeHarness, ipam: dict[str, object]) -> CNIResult:
 
 
 @pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
-def test_netplug_ipam_finds_its_addresses(bench: CNINodeHarness, ipam: dict[str, object]) -> None:
-    bench.check(DEFAULT_CONTAINER, assigned(bench, ipam), Plugin.IPAM, **BRIDGE, ipam=ipam)
+def test_netplug_ipam_finds_its_addresses(harness: CNINodeHarness, ipam: dict[str, object]) -> None:
+    harness.check(DEFAULT_CONTAINER, assigned(harness, ipam), Plugin.IPAM, **BRIDGE, ipam=ipam)
 
 
-def test_netplug_ipam_looks_at_nothing_but_its_own(bench: CNINodeHarness) -> None:
-    result = assigned(bench, IPV4)
+def test_netplug_ipam_looks_at_nothing_but_its_own(harness: CNINodeHarness) -> None:
+    result = assigned(harness, IPV4)
     foreign = (IPConfig(address=Address.parse(text), length=32) for text in ("192.0.2.1", "2001:db8::1"))
-    bench.check(DEFAULT_CONTAINER, evolve(result, ips=(*foreign, *result.ips)), Plugin.IPAM, **BRIDGE)
+    harness.check(DEFAULT_CONTAINER, evolve(result, ips=(*foreign, *result.ips)), Plugin.IPAM, **BRIDGE)
 
 
-def test_netplug_ipam_names_what_is_not_held(bench: CNINodeHarness) -> None:
-    result = assigned(bench, DUAL_STACK)
+def test_netplug_ipam_names_what_is_not_held(harness: CNINodeHarness) -> None:
+    result = assigned(harness, DUAL_STACK)
     four, six = (str(ip.address) for ip in result.ips)
     stranger = IPConfig(address=Address.parse("10.65.0.99"), length=24)
     with pytest.raises(AddressesNotHeld) as refusal:
-        bench.check(
+        harness.check(
             DEFAULT_CONTAINER, evolve(result, ips=(stranger, result.ips[1])), Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK
         )
     assert str(refusal.value) == "handle net1.c1 does not hold 10.65.0.99"
     with pytest.raises(AddressesNotHeld, match=r"^handle net1\.c1 does not hold an IPv4 address of the result$"):
-        bench.check(DEFAULT_CONTAINER, evolve(result, ips=result.ips[1:]), Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK)
-    bench.run("DEL", DEFAULT_CONTAINER, Plugin.IPAM, **BRIDGE)
+        harness.check(DEFAULT_CONTAINER, evolve(result, ips=result.ips[1:]), Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK)
+    harness.run("DEL", DEFAULT_CONTAINER, Plugin.IPAM, **BRIDGE)
     with pytest.raises(AddressesNotHeld, match=f"^handle net1.c1 does not hold {four}, {six}$"):
-        bench.check(DEFAULT_CONTAINER, result, Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK)
+        harness.check(DEFAULT_CONTAINER, result, Plugin.IPAM, **BRIDGE, ipam=DUAL_STACK)

@@ -23,101 +23,101 @@ def collect(
     assert harness.run("GC", ContainerInterface(), plugin, **listed(*containers), **changes) is None
 
 
-def test_check_100_what_is_not_listed_goes(bench: CNINodeHarness) -> None:
-    kept = bench.add(ONE)
-    bench.add(TWO, ipam=DUAL_STACK)
-    collect(bench, ONE)
-    assert bench.handles() == ["net1.one"]
-    assert [endpoint.spec.container_id for endpoint in bench.endpoints()] == ["one"]
-    bench.check(ONE, kept)
-    assert bench.log.lines[-1] == (Level.INFO, "leaked attachment given back", {"container": "two", "node": "node-1"})
+def test_check_100_what_is_not_listed_goes(harness: CNINodeHarness) -> None:
+    kept = harness.add(ONE)
+    harness.add(TWO, ipam=DUAL_STACK)
+    collect(harness, ONE)
+    assert harness.handles() == ["net1.one"]
+    assert [endpoint.spec.container_id for endpoint in harness.endpoints()] == ["one"]
+    harness.check(ONE, kept)
+    assert harness.log.lines[-1] == (Level.INFO, "leaked attachment given back", {"container": "two", "node": "node-1"})
 
 
-def test_the_interface_counts_too(bench: CNINodeHarness) -> None:
-    bench.add(ONE)
-    bench.add(ContainerInterface(id="one", netns=ONE.netns, ifname="net0"))
-    collect(bench, ONE)
-    assert bench.handles() == ["net1.one"]
+def test_the_interface_counts_too(harness: CNINodeHarness) -> None:
+    harness.add(ONE)
+    harness.add(ContainerInterface(id="one", netns=ONE.netns, ifname="net0"))
+    collect(harness, ONE)
+    assert harness.handles() == ["net1.one"]
 
 
 @pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
-def test_check_100_an_empty_list_frees_everything_of_this_node_and_network(bench: CNINodeHarness, key: str) -> None:
-    bench.add(ONE)
-    bench.add(TWO)
-    bench.add(ContainerInterface(id="far", netns="/run/netns/far"), nodename="node-2")
-    bench.add(ContainerInterface(id="other", netns="/run/netns/other"), name="net2")
-    bench.run("GC", ONE, Plugin.MAIN, **{key: []})
-    assert bench.handles() == ["net1.far", "net2.other"]
-    assert sorted(endpoint.spec.container_id for endpoint in bench.endpoints()) == ["far", "other"]
+def test_check_100_an_empty_list_frees_everything_of_this_node_and_network(harness: CNINodeHarness, key: str) -> None:
+    harness.add(ONE)
+    harness.add(TWO)
+    harness.add(ContainerInterface(id="far", netns="/run/netns/far"), nodename="node-2")
+    harness.add(ContainerInterface(id="other", netns="/run/netns/other"), name="net2")
+    harness.run("GC", ONE, Plugin.MAIN, **{key: []})
+    assert harness.handles() == ["net1.far", "net2.other"]
+    assert sorted(endpoint.spec.container_id for endpoint in harness.endpoints()) == ["far", "other"]
 
 
 @pytest.mark.parametrize("changes", [{}, {"cni.dev/valid-attachments": None}, {"cni.dev/attachments": None}])
 @pytest.mark.parametrize("plugin", list(Plugin))
 def test_check_100_without_a_list_nothing_is_freed(
-    bench: CNINodeHarness, plugin: Plugin, changes: dict[str, object]
+    harness: CNINodeHarness, plugin: Plugin, changes: dict[str, object]
 ) -> None:
-    bench.add(ONE)
-    bench.run("GC", ONE, plugin, **changes)
-    assert bench.handles() == ["net1.one"]
-    assert bench.log.of(Level.WARNING) == ["GC without a list of valid attachments: nothing is done"]
+    harness.add(ONE)
+    harness.run("GC", ONE, plugin, **changes)
+    assert harness.handles() == ["net1.one"]
+    assert harness.log.of(Level.WARNING) == ["GC without a list of valid attachments: nothing is done"]
 
 
-def test_the_runtimes_interfaces_are_left_alone(bench: CNINodeHarness) -> None:
-    bench.add(ONE)
-    collect(bench)
-    assert bench.dataplane.names(ONE.netns) == ("eth0",)
+def test_the_runtimes_interfaces_are_left_alone(harness: CNINodeHarness) -> None:
+    harness.add(ONE)
+    collect(harness)
+    assert harness.dataplane.names(ONE.netns) == ("eth0",)
 
 
-def test_a_pods_next_container_keeps_its_endpoint(bench: CNINodeHarness) -> None:
+def test_a_pods_next_container_keeps_its_endpoint(harness: CNINodeHarness) -> None:
     old = ContainerInterface(id="old", netns="/run/netns/old", args=POD)
     new = ContainerInterface(id="new", netns="/run/netns/new", args=POD)
-    bench.add(old)
-    result = bench.add(new)
-    collect(bench, new)
-    assert bench.handles() == ["net1.new"]
-    bench.check(new, result)
-    assert [endpoint.spec.container_id for endpoint in bench.endpoints()] == ["new"]
+    harness.add(old)
+    result = harness.add(new)
+    collect(harness, new)
+    assert harness.handles() == ["net1.new"]
+    harness.check(new, result)
+    assert [endpoint.spec.container_id for endpoint in harness.endpoints()] == ["new"]
 
 
-def test_a_second_time_there_is_nothing_to_do(bench: CNINodeHarness) -> None:
-    bench.add(ONE)
-    collect(bench)
-    commits = bench.memory.calls.commits
-    collect(bench)
-    assert bench.memory.calls.commits == commits
-    assert (bench.handles(), bench.endpoints()) == ([], [])
+def test_a_second_time_there_is_nothing_to_do(harness: CNINodeHarness) -> None:
+    harness.add(ONE)
+    collect(harness)
+    commits = harness.memory.calls.commits
+    collect(harness)
+    assert harness.memory.calls.commits == commits
+    assert (harness.handles(), harness.endpoints()) == ([], [])
 
 
-def test_everything_is_tried_before_a_failure_is_told(bench: CNINodeHarness) -> None:
+def test_everything_is_tried_before_a_failure_is_raised(harness: CNINodeHarness) -> None:
     for name in ("one", "three", "two"):
-        bench.add(ContainerInterface(id=name, netns=f"/run/netns/{name}"))
-    bench.store = FaultyDatastore(bench.memory, {1: LostRequest(), 3: LostRequest()})
+        harness.add(ContainerInterface(id=name, netns=f"/run/netns/{name}"))
+    harness.store = FaultyDatastore(harness.memory, {1: LostRequest(), 3: LostRequest()})
     with pytest.raises(Unavailable) as refusal:
-        collect(bench)
+        collect(harness)
     lost = "the scripted datastore: the request was lost"
     assert (refusal.value.code, str(refusal.value)) == (
         11,
         f"GC: one/eth0: {lost}; two/eth0: {lost}",
     )
-    assert bench.handles() == ["net1.one", "net1.two"]
+    assert harness.handles() == ["net1.one", "net1.two"]
 
 
-def test_a_locked_cluster_means_try_again(bench: CNINodeHarness) -> None:
-    bench.add(ONE)
-    bench.set_ready()
+def test_a_locked_cluster_means_try_again(harness: CNINodeHarness) -> None:
+    harness.add(ONE)
+    harness.set_ready()
     with pytest.raises(Unavailable, match=r"^GC: one/eth0: ClusterInformation default: .* locked$"):
-        collect(bench)
+        collect(harness)
 
 
 @pytest.mark.parametrize("changes", [{"policy": {"type": "k8s"}}, {"mtu": -1}, {"ipam": {"type": "host-local"}}])
-def test_a_setting_that_gc_does_not_use_stops_nothing(bench: CNINodeHarness, changes: dict[str, object]) -> None:
-    bench.add(ONE)
-    collect(bench, plugin=Plugin.MAIN, **changes)
-    assert bench.handles() == []
+def test_a_setting_that_gc_does_not_use_stops_nothing(harness: CNINodeHarness, changes: dict[str, object]) -> None:
+    harness.add(ONE)
+    collect(harness, plugin=Plugin.MAIN, **changes)
+    assert harness.handles() == []
 
 
-def test_netplug_ipam_collects_under_another_main_plugin(bench: CNINodeHarness) -> None:
+def test_netplug_ipam_collects_under_another_main_plugin(harness: CNINodeHarness) -> None:
     for container in (ONE, TWO):
-        bench.run("ADD", container, Plugin.IPAM, **BRIDGE)
-    collect(bench, TWO, plugin=Plugin.IPAM, **BRIDGE)
-    assert bench.handles() == ["net1.two.net0"]
+        harness.run("ADD", container, Plugin.IPAM, **BRIDGE)
+    collect(harness, TWO, plugin=Plugin.IPAM, **BRIDGE)
+    assert harness.handles() == ["net1.two.net0"]

@@ -27,97 +27,97 @@ def unhealthy(harness: CNINodeHarness, plugin: Plugin = Plugin.MAIN, **changes: 
 @BOTH
 @pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
 def test_check_99_a_healthy_node_has_nothing_to_say(
-    bench: CNINodeHarness, plugin: Plugin, ipam: dict[str, object]
+    harness: CNINodeHarness, plugin: Plugin, ipam: dict[str, object]
 ) -> None:
-    assert bench.run("STATUS", DEFAULT_CONTAINER, plugin, ipam=ipam) is None
-    assert bench.memory.calls.commits == 2, "the fixture's two pools"
-    assert bench.affinities() == {}
-    assert bench.host.locked == []
+    assert harness.run("STATUS", DEFAULT_CONTAINER, plugin, ipam=ipam) is None
+    assert harness.memory.calls.commits == 2, "the fixture's two pools"
+    assert harness.affinities() == {}
+    assert harness.host.locked == []
 
 
 @BOTH
-def test_check_99_a_locked_cluster_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
-    bench.set_ready()
-    assert unhealthy(bench, plugin) == (
+def test_check_99_a_locked_cluster_is_unhealthy(harness: CNINodeHarness, plugin: Plugin) -> None:
+    harness.set_ready()
+    assert unhealthy(harness, plugin) == (
         "ClusterInformation default: spec.datastoreReady is false: pod networking is locked"
     )
-    bench.set_ready(is_ready=True)
-    bench.run("STATUS", DEFAULT_CONTAINER, plugin)
+    harness.set_ready(is_ready=True)
+    harness.run("STATUS", DEFAULT_CONTAINER, plugin)
 
 
 @BOTH
 def test_check_99_full_pools_are_unhealthy(plugin: Plugin) -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("one", "10.65.0.0/32")
-    bench.add()
-    assert unhealthy(bench, plugin).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.0/32")
+    harness.add()
+    assert unhealthy(harness, plugin).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
 
 
 def test_check_99_a_node_that_the_orchestrator_does_not_know_is_unhealthy() -> None:
     """Its pods are on nodes. Elsewhere nobody may have written the node down yet."""
-    bench = CNINodeHarness()
-    bench.add_pool("one", "10.65.0.0/24")
-    assert bench.run("STATUS", DEFAULT_CONTAINER) is None
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.0/24")
+    assert harness.run("STATUS", DEFAULT_CONTAINER) is None
     kept_there = {"datastore_type": "kubernetes", "nodename": "node-1"}
     assert (
-        unhealthy(bench, Plugin.MAIN, **kept_there)
+        unhealthy(harness, Plugin.MAIN, **kept_there)
         == "the cluster has no node 'node-1': nodename must be the name of one"
     )
     node = Node(metadata=Metadata(name="node-1"))
-    bench.commit(Create(node_key("node-1"), node))
-    assert bench.run("STATUS", DEFAULT_CONTAINER, Plugin.MAIN, **kept_there) is None
+    harness.commit(Create(node_key("node-1"), node))
+    assert harness.run("STATUS", DEFAULT_CONTAINER, Plugin.MAIN, **kept_there) is None
 
 
-def test_addresses_alone_can_be_had_by_whoever_is_no_node_of_the_orchestrators() -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("one", "10.65.0.0/24")
-    assert bench.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM, datastore_type="kubernetes", nodename="a-host") is None
+def test_the_ipam_plugin_serves_a_host_that_is_no_node_of_the_orchestrator() -> None:
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.0/24")
+    assert harness.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM, datastore_type="kubernetes", nodename="a-host") is None
 
 
 def test_a_container_called_status_counts_for_nothing() -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("one", "10.65.0.0/32")
-    bench.add(ContainerInterface(id="status"))
-    assert unhealthy(bench).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.0/32")
+    harness.add(ContainerInterface(id="status"))
+    assert unhealthy(harness).startswith("Assigned 0 out of 1 requested IPv4 addresses; ")
 
 
 @BOTH
 def test_a_family_without_a_pool_is_unhealthy(plugin: Plugin) -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("four", "10.65.0.0/24")
-    assert "there is no IPv6 pool at all" in unhealthy(bench, plugin, ipam=DUAL_STACK)
+    harness = CNINodeHarness()
+    harness.add_pool("four", "10.65.0.0/24")
+    assert "there is no IPv6 pool at all" in unhealthy(harness, plugin, ipam=DUAL_STACK)
 
 
 @BOTH
-def test_a_named_pool_that_is_missing_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
-    text = unhealthy(bench, plugin, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]})
+def test_a_named_pool_that_is_missing_is_unhealthy(harness: CNINodeHarness, plugin: Plugin) -> None:
+    text = unhealthy(harness, plugin, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]})
     assert text.startswith("the given pool (nowhere) does not exist")
 
 
 @BOTH
-def test_wanting_no_address_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
-    assert "asks for no address" in unhealthy(bench, plugin, ipam={"type": "netplug-ipam", "assign_ipv4": "false"})
+def test_wanting_no_address_is_unhealthy(harness: CNINodeHarness, plugin: Plugin) -> None:
+    assert "asks for no address" in unhealthy(harness, plugin, ipam={"type": "netplug-ipam", "assign_ipv4": "false"})
 
 
 @BOTH
-def test_a_node_that_is_not_ready_is_unhealthy(bench: CNINodeHarness, plugin: Plugin) -> None:
-    assert unhealthy(bench, plugin, nodename_file_optional=False).startswith(
+def test_a_node_that_is_not_ready_is_unhealthy(harness: CNINodeHarness, plugin: Plugin) -> None:
+    assert unhealthy(harness, plugin, nodename_file_optional=False).startswith(
         "/var/lib/netplug/nodename: no such file or directory: "
     )
-    bench.host.texts = {"/var/lib/netplug/nodename": "node-1"}
-    bench.run("STATUS", DEFAULT_CONTAINER, plugin, nodename_file_optional=False)
+    harness.host.texts = {"/var/lib/netplug/nodename": "node-1"}
+    harness.run("STATUS", DEFAULT_CONTAINER, plugin, nodename_file_optional=False)
 
 
 @BOTH
 @pytest.mark.parametrize("where", ["file", "file/below"])
 def test_check_99_a_store_that_is_away_is_unhealthy(
-    bench: CNINodeHarness, tmp_path: Path, plugin: Plugin, where: str
+    harness: CNINodeHarness, tmp_path: Path, plugin: Plugin, where: str
 ) -> None:
     (tmp_path / "file").write_text("no database at all, and no folder either" * 100)
     path = str(tmp_path / where)
-    with closing(SqliteDatastore(path, clock=bench.clock)) as store:
-        bench.store = store
-        assert path in unhealthy(bench, plugin)
+    with closing(SqliteDatastore(path, clock=harness.clock)) as store:
+        harness.store = store
+        assert path in unhealthy(harness, plugin)
 
 
 @BOTH
@@ -130,35 +130,35 @@ def test_check_99_a_store_that_is_away_is_unhealthy(
     ],
 )
 def test_a_setting_that_is_not_served_is_code_7(
-    bench: CNINodeHarness, plugin: Plugin, changes: dict[str, object]
+    harness: CNINodeHarness, plugin: Plugin, changes: dict[str, object]
 ) -> None:
     with pytest.raises(NotYetSupported) as refusal:
-        bench.run("STATUS", DEFAULT_CONTAINER, plugin, **changes)
+        harness.run("STATUS", DEFAULT_CONTAINER, plugin, **changes)
     assert refusal.value.code == 7
 
 
-def test_check_29_a_broken_mtu_file_is_code_7_where_interfaces_are_made(bench: CNINodeHarness) -> None:
-    bench.host.texts = {"/var/lib/netplug/mtu": "abc"}
+def test_check_29_a_broken_mtu_file_is_code_7_where_interfaces_are_made(harness: CNINodeHarness) -> None:
+    harness.host.texts = {"/var/lib/netplug/mtu": "abc"}
     with pytest.raises(ConfigurationError, match=r"^failed to read MTU file"):
-        bench.run("STATUS")
-    bench.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM)
+        harness.run("STATUS")
+    harness.run("STATUS", DEFAULT_CONTAINER, Plugin.IPAM)
 
 
 @BOTH
 @pytest.mark.parametrize("command", ["STATUS", "ADD"])
 def test_keys_of_etcd_beside_the_orchestrator_are_passed_over_with_one_warning(plugin: Plugin, command: str) -> None:
-    bench = CNINodeHarness()
-    bench.add_pool("one", "10.65.0.0/24")
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.0/24")
     node = Node(metadata=Metadata(name="node-1"))
-    bench.commit(Create(node_key("node-1"), node))
+    harness.commit(Create(node_key("node-1"), node))
     keys = {"nodename": "node-1", "etcd_endpoints": "http://a:1", "etcd_discovery_srv": "b.org", "etcd_key_file": ""}
-    bench.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
-    bench.run(command, DEFAULT_CONTAINER, plugin, datastore_type="kubernetes", **keys)
-    told = [(text, fields) for level, text, fields in bench.log.lines if level is Level.WARNING]
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+    harness.run(command, DEFAULT_CONTAINER, plugin, datastore_type="kubernetes", **keys)
+    told = [(text, fields) for level, text, fields in harness.log.lines if level is Level.WARNING]
     names = {"keys": "etcd_discovery_srv, etcd_endpoints"}
     assert told == [("etcd's keys are ignored: the datastore is kubernetes", names)]
-    bench.log.lines.clear()
-    bench.run(
+    harness.log.lines.clear()
+    harness.run(
         "STATUS", DEFAULT_CONTAINER, plugin, datastore_type="sqlite", nodename="node-1", etcd_endpoints="http://a:1"
     )
-    assert bench.log.of(Level.WARNING) == []
+    assert harness.log.of(Level.WARNING) == []

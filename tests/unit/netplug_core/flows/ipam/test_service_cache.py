@@ -29,15 +29,15 @@ BLOCK_0 = "10.0.0.0/26"
 
 def resident(mode: MemoryMode = MemoryMode.ATOMIC) -> IPAMHarness:
     """A cluster with an allocator that has served one pod of each family, and remembers."""
-    bench = make_cluster(mode)
-    bench.enable_cache(NOTE_KIND)
-    bench.assign(make_request("first", ipv4(), ipv6()), part=note_endpoint_part("first"))
-    bench.take_call_counts()
-    return bench
+    harness = make_cluster(mode)
+    harness.enable_cache(NOTE_KIND)
+    harness.assign(make_request("first", ipv4(), ipv6()), part=note_endpoint_part("first"))
+    harness.take_call_counts()
+    return harness
 
 
 @pytest.fixture(params=MemoryMode)
-def bench(request: pytest.FixtureRequest) -> IPAMHarness:
+def harness(request: pytest.FixtureRequest) -> IPAMHarness:
     """Such a cluster over a store of either sort."""
     return resident(request.param)
 
@@ -57,47 +57,47 @@ def forgotten(harness: IPAMHarness) -> IPAMHarness:
 # --- what it saves ----------------------------------------------------------------------------------------------
 
 
-def test_an_assignment_takes_one_commit_and_no_read(bench: IPAMHarness) -> None:
-    assert bench.assign(make_request("h", ipv4(), ipv6()), part=note_endpoint_part()) == ["10.0.0.1", "fd00::1"]
-    assert bench.take_call_counts() == (0, 1)
+def test_an_assignment_takes_one_commit_and_no_read(harness: IPAMHarness) -> None:
+    assert harness.assign(make_request("h", ipv4(), ipv6()), part=note_endpoint_part()) == ["10.0.0.1", "fd00::1"]
+    assert harness.take_call_counts() == (0, 1)
 
 
-def test_a_release_reads_what_is_a_workloads_own_and_commits_once(bench: IPAMHarness) -> None:
-    bench.assign(make_request("h", ipv4(), ipv6()), part=note_endpoint_part())
-    bench.take_call_counts()
-    freed = bench.ipam().release(ReleaseRequest(handle="h"), note_endpoint_part(), deadline=bench.deadline)
-    assert bench.take_call_counts() == (1, 1)
+def test_a_release_reads_what_is_a_workloads_own_and_commits_once(harness: IPAMHarness) -> None:
+    harness.assign(make_request("h", ipv4(), ipv6()), part=note_endpoint_part())
+    harness.take_call_counts()
+    freed = harness.ipam().release(ReleaseRequest(handle="h"), note_endpoint_part(), deadline=harness.deadline)
+    assert harness.take_call_counts() == (1, 1)
     assert [str(address) for address in freed.addresses] == ["10.0.0.1", "fd00::1"]
 
 
-def test_however_many_pods_come_and_go_the_memory_does_not_grow(bench: IPAMHarness) -> None:
-    assert bench.cache is not None
-    known = len(bench.cache.lookup((), ())[0].results)
+def test_however_many_pods_come_and_go_the_memory_does_not_grow(harness: IPAMHarness) -> None:
+    assert harness.cache is not None
+    known = len(harness.cache.lookup((), ())[0].results)
     for number in range(40):
-        bench.assign(make_request(f"h{number}", ipv4(), ipv6()), part=note_endpoint_part(f"n{number}"))
-        bench.ipam().release(
-            ReleaseRequest(handle=f"h{number}"), note_endpoint_part(f"n{number}"), deadline=bench.deadline
+        harness.assign(make_request(f"h{number}", ipv4(), ipv6()), part=note_endpoint_part(f"n{number}"))
+        harness.ipam().release(
+            ReleaseRequest(handle=f"h{number}"), note_endpoint_part(f"n{number}"), deadline=harness.deadline
         )
-    assert len(bench.cache.lookup((), ())[0].results) <= known + 2
+    assert len(harness.cache.lookup((), ())[0].results) <= known + 2
 
 
-def test_many_pods_in_a_row_have_an_address_each_and_the_books_balance(bench: IPAMHarness) -> None:
-    given = [bench.assign_or_refuse(f"h{number}", ipv4(), ipv6())[0] for number in range(80)]
+def test_many_pods_in_a_row_have_an_address_each_and_the_books_balance(harness: IPAMHarness) -> None:
+    given = [harness.assign_or_refuse(f"h{number}", ipv4(), ipv6())[0] for number in range(80)]
     assert len(set(given)) == 80
     for number in range(80):
-        assert bench.release(f"h{number}") != []
-    assert bench.held() == {"10.0.0.0": "first", "fd00::": "first"}
-    assert bench.handles() == ["first"]
+        assert harness.release(f"h{number}") != []
+    assert harness.held() == {"10.0.0.0": "first", "fd00::": "first"}
+    assert harness.handles() == ["first"]
 
 
 # --- being out of date ------------------------------------------------------------------------------------------
 
 
-def test_who_remembers_a_block_that_another_has_taken_from_loses_a_race_and_reads(bench: IPAMHarness) -> None:
-    elsewhere(bench, lambda other: other.assign_or_refuse("theirs"))
-    assert bench.assign_or_refuse("h") == ["10.0.0.2"]
-    assert bench.take_call_counts() == (2, 2)
-    assert bench.held().keys() == {"10.0.0.0", "10.0.0.1", "10.0.0.2", "fd00::"}
+def test_who_remembers_a_block_that_another_has_taken_from_loses_a_race_and_reads(harness: IPAMHarness) -> None:
+    elsewhere(harness, lambda other: other.assign_or_refuse("theirs"))
+    assert harness.assign_or_refuse("h") == ["10.0.0.2"]
+    assert harness.take_call_counts() == (2, 2)
+    assert harness.held().keys() == {"10.0.0.0", "10.0.0.1", "10.0.0.2", "fd00::"}
 
 
 @pytest.mark.parametrize("mode", MemoryMode)
@@ -105,28 +105,28 @@ def test_an_address_that_another_process_gave_is_released_though_the_memory_know
     mode: MemoryMode,
 ) -> None:
     """The handle is read and the block is not: deleting the one on the word of the other would lose the address."""
-    bench = resident(mode)
-    elsewhere(bench, lambda other: other.assign_or_refuse("theirs", ipv4(2)))
-    assert bench.release("theirs") == ["10.0.0.1", "10.0.0.2"]
-    assert bench.take_call_counts() == (3, 1)
-    assert bench.held() == {"10.0.0.0": "first", "fd00::": "first"}
-    assert bench.handles() == ["first"]
+    harness = resident(mode)
+    elsewhere(harness, lambda other: other.assign_or_refuse("theirs", ipv4(2)))
+    assert harness.release("theirs") == ["10.0.0.1", "10.0.0.2"]
+    assert harness.take_call_counts() == (3, 1)
+    assert harness.held() == {"10.0.0.0": "first", "fd00::": "first"}
+    assert harness.handles() == ["first"]
 
 
-def test_a_handle_that_is_there_after_all_is_found(bench: IPAMHarness) -> None:
-    elsewhere(bench, lambda other: other.assign_or_refuse("h"))
-    assert bench.assign_or_refuse("h") == ["10.0.0.1"]
-    assert bench.held().keys() == {"10.0.0.0", "10.0.0.1", "fd00::"}
+def test_a_handle_that_is_there_after_all_is_found(harness: IPAMHarness) -> None:
+    elsewhere(harness, lambda other: other.assign_or_refuse("h"))
+    assert harness.assign_or_refuse("h") == ["10.0.0.1"]
+    assert harness.held().keys() == {"10.0.0.0", "10.0.0.1", "fd00::"}
 
 
 def test_a_pool_that_is_remembered_as_full_is_looked_at_before_anything_is_refused() -> None:
-    bench = resident()
-    bench.assign_or_refuse("rest", ipv4(255))
+    harness = resident()
+    harness.assign_or_refuse("rest", ipv4(255))
     with pytest.raises(PoolsExhausted):
-        bench.assign_or_refuse("h")
-    bench.assign_or_refuse("none", ipv6())  # the memory is warm again
-    elsewhere(bench, lambda other: other.release("rest"))
-    assert bench.assign_or_refuse("h") == ["10.0.0.1"]
+        harness.assign_or_refuse("h")
+    harness.assign_or_refuse("none", ipv6())  # the memory is warm again
+    elsewhere(harness, lambda other: other.release("rest"))
+    assert harness.assign_or_refuse("h") == ["10.0.0.1"]
 
 
 Change = Callable[[IPAMHarness], object]
@@ -145,82 +145,82 @@ def deselect(harness: IPAMHarness) -> None:
 
 
 @pytest.mark.parametrize("change", [lock, disable, deselect])
-def test_what_people_change_holds_for_the_next_assignment(bench: IPAMHarness, change: Change) -> None:
-    elsewhere(bench, change)
-    if bench.store.description.atomicity is Atomicity.ORDERED:
-        forgotten(bench)
+def test_what_people_change_holds_for_the_next_assignment(harness: IPAMHarness, change: Change) -> None:
+    elsewhere(harness, change)
+    if harness.store.description.atomicity is Atomicity.ORDERED:
+        forgotten(harness)
     with pytest.raises(NetplugError):
-        bench.assign_or_refuse("h")
-    assert bench.held().keys() == {"10.0.0.0", "fd00::"}
+        harness.assign_or_refuse("h")
+    assert harness.held().keys() == {"10.0.0.0", "fd00::"}
 
 
-def test_a_reservation_holds_for_the_next_assignment(bench: IPAMHarness) -> None:
-    elsewhere(bench, lambda other: other.reserve("some", "10.0.0.0/30"))
-    if bench.store.description.atomicity is Atomicity.ORDERED:
-        forgotten(bench)
-    assert bench.assign_or_refuse("h") == ["10.0.0.4"]
+def test_a_reservation_holds_for_the_next_assignment(harness: IPAMHarness) -> None:
+    elsewhere(harness, lambda other: other.reserve("some", "10.0.0.0/30"))
+    if harness.store.description.atomicity is Atomicity.ORDERED:
+        forgotten(harness)
+    assert harness.assign_or_refuse("h") == ["10.0.0.4"]
 
 
-def test_a_cooldown_holds_for_the_next_release(bench: IPAMHarness) -> None:
-    elsewhere(bench, lambda other: other.configure(cooldown_s=60))
-    if bench.store.description.atomicity is Atomicity.ORDERED:
-        forgotten(bench)
-    bench.release("first")
-    assert bench.block(BLOCK_0).cooling_count == 1
-    assert bench.assign_or_refuse("h") == ["10.0.0.1"]
+def test_a_cooldown_holds_for_the_next_release(harness: IPAMHarness) -> None:
+    elsewhere(harness, lambda other: other.configure(cooldown_s=60))
+    if harness.store.description.atomicity is Atomicity.ORDERED:
+        forgotten(harness)
+    harness.release("first")
+    assert harness.block(BLOCK_0).cooling_count == 1
+    assert harness.assign_or_refuse("h") == ["10.0.0.1"]
 
 
 def test_a_relabelled_node_is_not_served_by_what_it_was() -> None:
-    bench = make_cluster()
-    bench.label_node(NODE, rack="a")
-    bench.change_pool("main", node_selector="rack == 'a'")
-    bench.enable_cache()
-    bench.assign_or_refuse("h1")
-    elsewhere(bench, lambda other: other.label_node(NODE, rack="b"))
+    harness = make_cluster()
+    harness.label_node(NODE, rack="a")
+    harness.change_pool("main", node_selector="rack == 'a'")
+    harness.enable_cache()
+    harness.assign_or_refuse("h1")
+    elsewhere(harness, lambda other: other.label_node(NODE, rack="b"))
     with pytest.raises(NetplugError, match="no configured netplug pools"):
-        bench.assign_or_refuse("h2")
-    assert bench.held() == {"10.0.0.0": "h1"}
+        harness.assign_or_refuse("h2")
+    assert harness.held() == {"10.0.0.0": "h1"}
 
 
-def test_a_block_that_another_node_has_by_now_is_not_taken_from(bench: IPAMHarness) -> None:
-    bench.configure(is_affinity_strict=True)
-    bench.release("first")
+def test_a_block_that_another_node_has_by_now_is_not_taken_from(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True)
+    harness.release("first")
 
     def hand_over(other: IPAMHarness) -> None:
         relinquish_node(other.store, NODE, Emptiness.REQUIRED, pace=other.pace)
         other.assign_or_refuse("theirs", node=OTHER_NODE)
 
-    elsewhere(bench, hand_over)
-    if bench.store.description.atomicity is Atomicity.ORDERED:
-        forgotten(bench)
-    assert bench.assign_or_refuse("h") == ["10.0.0.64"]
-    assert bench.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, "10.0.0.64/26"): "confirmed"}
+    elsewhere(harness, hand_over)
+    if harness.store.description.atomicity is Atomicity.ORDERED:
+        forgotten(harness)
+    assert harness.assign_or_refuse("h") == ["10.0.0.64"]
+    assert harness.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, "10.0.0.64/26"): "confirmed"}
 
 
 # --- mishaps ----------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_reply_gives_the_addresses_once(bench: IPAMHarness) -> None:
-    assert bench.assign(make_request("h", ipv4(2), ipv6()), {1: LostReply()}) == ["10.0.0.1", "10.0.0.2", "fd00::1"]
-    assert len(bench.held()) == 5
+def test_a_lost_reply_gives_the_addresses_once(harness: IPAMHarness) -> None:
+    assert harness.assign(make_request("h", ipv4(2), ipv6()), {1: LostReply()}) == ["10.0.0.1", "10.0.0.2", "fd00::1"]
+    assert len(harness.held()) == 5
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
-def test_trap_45_who_is_told_to_stop_takes_back_what_the_memory_does_not_know_of(
-    bench: IPAMHarness, error: BaseException
+def test_trap_45_a_stopped_call_takes_back_what_the_cache_does_not_have(
+    harness: IPAMHarness, error: BaseException
 ) -> None:
     def stopped(send: SendWrites) -> tuple[Revision, ...]:
         send(None)
         raise error
 
-    ipam = evolve(bench.ipam(), datastore=ScriptedStore(bench.store, scripts=[stopped]))
+    ipam = evolve(harness.ipam(), datastore=ScriptedStore(harness.store, scripts=[stopped]))
     with pytest.raises(type(error)):
-        ipam.assign(make_request("h", ipv4(), ipv6()), note_endpoint_part(), deadline=bench.deadline)
-    assert bench.held().keys() == {"10.0.0.0", "fd00::"}
-    assert (bench.handles(), bench.find(NOTE_KIND.key("n"))) == (["first"], None)
+        ipam.assign(make_request("h", ipv4(), ipv6()), note_endpoint_part(), deadline=harness.deadline)
+    assert harness.held().keys() == {"10.0.0.0", "fd00::"}
+    assert (harness.handles(), harness.find(NOTE_KIND.key("n"))) == (["first"], None)
 
 
-def test_trap_45_who_is_told_to_stop_right_behind_the_commit_takes_it_back(bench: IPAMHarness) -> None:
+def test_trap_45_a_call_stopped_right_after_the_commit_takes_it_back(harness: IPAMHarness) -> None:
     signals: list[BaseException] = []
 
     class Stopped(DatastoreCache):
@@ -231,49 +231,55 @@ def test_trap_45_who_is_told_to_stop_right_behind_the_commit_takes_it_back(bench
                 raise signals.pop()
             super().apply_writes(writes, revisions, began=began)
 
-    bench.cache = Stopped.for_datastore(bench.store, clock=bench.clock, uncached_kinds=frozenset({HANDLE, NOTE_KIND}))
-    bench.assign_or_refuse("second")
+    harness.cache = Stopped.for_datastore(
+        harness.store, clock=harness.clock, uncached_kinds=frozenset({HANDLE, NOTE_KIND})
+    )
+    harness.assign_or_refuse("second")
     signals.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        bench.assign(make_request("h"), part=note_endpoint_part())
-    assert bench.held().keys() == {"10.0.0.0", "10.0.0.1", "fd00::"}
-    assert (bench.handles(), bench.find(NOTE_KIND.key("n"))) == (["first", "second"], None)
+        harness.assign(make_request("h"), part=note_endpoint_part())
+    assert harness.held().keys() == {"10.0.0.0", "10.0.0.1", "fd00::"}
+    assert (harness.handles(), harness.find(NOTE_KIND.key("n"))) == (["first", "second"], None)
 
 
-def test_trap_45_a_reply_that_came_too_late_is_taken_back_though_nothing_was_read(bench: IPAMHarness) -> None:
-    store = ScriptedStore(bench.store, scripts=[answered_too_late(bench)])
+def test_trap_45_a_reply_that_came_too_late_is_taken_back_though_nothing_was_read(harness: IPAMHarness) -> None:
+    store = ScriptedStore(harness.store, scripts=[answered_too_late(harness)])
     with pytest.raises(OutcomeUnknown):
-        evolve(bench.ipam(), datastore=store).assign(make_request("h"), note_endpoint_part(), deadline=bench.deadline)
-    assert bench.held().keys() == {"10.0.0.0", "fd00::"}
-    assert bench.handles() == ["first"]
+        evolve(harness.ipam(), datastore=store).assign(
+            make_request("h"), note_endpoint_part(), deadline=harness.deadline
+        )
+    assert harness.held().keys() == {"10.0.0.0", "fd00::"}
+    assert harness.handles() == ["first"]
 
 
-def test_a_handle_that_was_presumed_absent_and_held_addresses_keeps_them(bench: IPAMHarness) -> None:
+def test_a_handle_that_was_assumed_absent_and_held_addresses_keeps_them(harness: IPAMHarness) -> None:
     """The first commit meets the handle; the second one, made from a read, is answered too late."""
-    elsewhere(bench, lambda other: other.assign_or_refuse("h"))
-    store = ScriptedStore(bench.store, scripts=[lambda send: send(None), answered_too_late(bench)])
+    elsewhere(harness, lambda other: other.assign_or_refuse("h"))
+    store = ScriptedStore(harness.store, scripts=[lambda send: send(None), answered_too_late(harness)])
     with pytest.raises(OutcomeUnknown):
-        evolve(bench.ipam(), datastore=store).assign(make_request("h", ipv4(2)), NO_ENDPOINT, deadline=bench.deadline)
+        evolve(harness.ipam(), datastore=store).assign(
+            make_request("h", ipv4(2)), NO_ENDPOINT, deadline=harness.deadline
+        )
     assert len(store.commits) == 2
-    assert bench.held()["10.0.0.1"] == "h"
+    assert harness.held()["10.0.0.1"] == "h"
 
 
-def test_a_store_that_is_away_is_not_answered_from_memory(bench: IPAMHarness) -> None:
+def test_a_store_that_is_away_is_not_answered_from_memory(harness: IPAMHarness) -> None:
     def away(_send: SendWrites) -> tuple[Revision, ...]:
         raise Unavailable("the store", "away")
 
-    ipam = evolve(bench.ipam(), datastore=ScriptedStore(bench.store, scripts=[away]))
+    ipam = evolve(harness.ipam(), datastore=ScriptedStore(harness.store, scripts=[away]))
     with pytest.raises(Unavailable):
-        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
-    assert bench.cache is not None
-    assert bench.cache.lookup((Get(bench.block(BLOCK_0).key),), ())[1] != ()
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
+    assert harness.cache is not None
+    assert harness.cache.lookup((Get(harness.block(BLOCK_0).key),), ())[1] != ()
 
 
 def test_less_than_was_asked_is_never_answered_from_memory() -> None:
     """What is short may have come free meanwhile, in a block that the commit has nothing to do with."""
-    bench = resident()
-    bench.add_pool("small", "11.0.0.0/30", 31)
-    bench.assign_or_refuse("full", ipv4(2, "small"))
-    bench.assign_or_refuse("half", ipv4(1, "small"))
-    elsewhere(bench, lambda other: other.release("full"))
-    assert len(bench.assign_up_to("h", ipv4(2, "small"))) == 2
+    harness = resident()
+    harness.add_pool("small", "11.0.0.0/30", 31)
+    harness.assign_or_refuse("full", ipv4(2, "small"))
+    harness.assign_or_refuse("half", ipv4(1, "small"))
+    elsewhere(harness, lambda other: other.release("full"))
+    assert len(harness.assign_up_to("h", ipv4(2, "small"))) == 2

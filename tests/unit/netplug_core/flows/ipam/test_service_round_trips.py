@@ -32,31 +32,31 @@ def note(name: str) -> EndpointWrites:
 
 def plain() -> IPAMHarness:
     """One pool of each family."""
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/16")
-    bench.add_pool("six", "fd00::/64")
-    return bench
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/16")
+    harness.add_pool("six", "fd00::/64")
+    return harness
 
 
 def with_selectors() -> IPAMHarness:
     """Pools that select nodes and namespaces by labels."""
-    bench = plain()
+    harness = plain()
     for name in ("main", "six"):
-        bench.change_pool(name, node_selector="zone == 'a'", namespace_selector="!has(team)")
-    bench.label_node(zone="a")
-    return bench
+        harness.change_pool(name, node_selector="zone == 'a'", namespace_selector="!has(team)")
+    harness.label_node(zone="a")
+    return harness
 
 
 def with_reservations() -> IPAMHarness:
     """Reserved addresses and blocks, and a configuration."""
-    bench = plain()
-    bench.reserve("r", "10.0.0.0/30", "10.0.0.64/26", "fd00::/127")
-    bench.configure(is_affinity_strict=True, max_blocks_per_host=10, cooldown_s=30)
-    return bench
+    harness = plain()
+    harness.reserve("r", "10.0.0.0/30", "10.0.0.64/26", "fd00::/127")
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=10, cooldown_s=30)
+    return harness
 
 
 CLUSTERS = [plain, with_selectors, with_reservations]
-WISHES: list[tuple[Wanted, ...]] = [
+REQUESTS: list[tuple[Wanted, ...]] = [
     (ipv4(),),
     (ipv6(),),
     (ipv4(), ipv6()),
@@ -64,57 +64,59 @@ WISHES: list[tuple[Wanted, ...]] = [
     (ipv4(1, "main"), ipv6(1, "fd00::/64")),
 ]
 clusters = pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.__name__)
-wishes = pytest.mark.parametrize("wanted", WISHES, ids=lambda wanted: "+".join(f"{w.count}{w.family}" for w in wanted))
+requests = pytest.mark.parametrize(
+    "wanted", REQUESTS, ids=lambda wanted: "+".join(f"{w.count}{w.family}" for w in wanted)
+)
 
 
 # --- cold ---------------------------------------------------------------------------------------------------------
 
 
 @clusters
-@wishes
+@requests
 def test_the_first_assignment_on_a_node_takes_at_most_three_reads_and_one_commit(
     cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
 ) -> None:
-    bench = cluster()
-    bench.take_call_counts()
-    bench.assign(make_request("h", *wanted), part=note("n"))
-    reads, commits = bench.take_call_counts()
+    harness = cluster()
+    harness.take_call_counts()
+    harness.assign(make_request("h", *wanted), part=note("n"))
+    reads, commits = harness.take_call_counts()
     assert (reads, commits) == (3 if cluster is with_selectors else 2, 1)
 
 
 @clusters
-@wishes
+@requests
 def test_any_other_takes_two_reads_and_one_commit(
     cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
 ) -> None:
-    bench = cluster()
-    bench.assign_or_refuse("h0", ipv4(), ipv6())
-    bench.take_call_counts()
-    bench.assign(make_request("h", *wanted), part=note("n"))
-    assert bench.take_call_counts() == (2, 1)
+    harness = cluster()
+    harness.assign_or_refuse("h0", ipv4(), ipv6())
+    harness.take_call_counts()
+    harness.assign(make_request("h", *wanted), part=note("n"))
+    assert harness.take_call_counts() == (2, 1)
 
 
 @clusters
-@wishes
+@requests
 def test_a_release_takes_two_reads_and_one_commit(
     cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
 ) -> None:
-    bench = cluster()
-    bench.assign_or_refuse("h", *wanted)
-    bench.take_call_counts()
-    bench.ipam().release(ReleaseRequest(handle="h"), note("n"), deadline=bench.deadline)
-    assert bench.take_call_counts() == (2, 1)
+    harness = cluster()
+    harness.assign_or_refuse("h", *wanted)
+    harness.take_call_counts()
+    harness.ipam().release(ReleaseRequest(handle="h"), note("n"), deadline=harness.deadline)
+    assert harness.take_call_counts() == (2, 1)
 
 
 @clusters
 def test_asking_again_takes_two_reads_and_no_commit(cluster: Callable[[], IPAMHarness]) -> None:
-    bench = cluster()
-    bench.assign_or_refuse("h", ipv4(), ipv6())
-    bench.take_call_counts()
-    bench.assign_or_refuse("h", ipv4(), ipv6())
-    assert bench.take_call_counts() == (2, 0)
-    bench.release("nothing")
-    assert bench.take_call_counts() == (1, 0)
+    harness = cluster()
+    harness.assign_or_refuse("h", ipv4(), ipv6())
+    harness.take_call_counts()
+    harness.assign_or_refuse("h", ipv4(), ipv6())
+    assert harness.take_call_counts() == (2, 0)
+    harness.release("nothing")
+    assert harness.take_call_counts() == (1, 0)
 
 
 @clusters
@@ -124,18 +126,18 @@ def test_asking_again_takes_two_reads_and_no_commit(cluster: Callable[[], IPAMHa
 def test_an_address_by_name_takes_two_reads_and_one_commit(
     cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
 ) -> None:
-    bench = cluster()
-    bench.take_call_counts()
-    bench.assign(make_request("h", *wanted), part=note("n"))
-    assert bench.take_call_counts() == (2, 1)
+    harness = cluster()
+    harness.take_call_counts()
+    harness.assign(make_request("h", *wanted), part=note("n"))
+    assert harness.take_call_counts() == (2, 1)
 
 
 def test_a_full_block_of_its_own_costs_one_read_more() -> None:
-    bench = plain()
-    bench.assign_or_refuse("h0", ipv4(64))
-    bench.take_call_counts()
-    bench.assign_or_refuse("h")
-    assert bench.take_call_counts() == (3, 1)
+    harness = plain()
+    harness.assign_or_refuse("h0", ipv4(64))
+    harness.take_call_counts()
+    harness.assign_or_refuse("h")
+    assert harness.take_call_counts() == (3, 1)
 
 
 # --- warm ---------------------------------------------------------------------------------------------------------
@@ -143,57 +145,57 @@ def test_a_full_block_of_its_own_costs_one_read_more() -> None:
 
 def warm(cluster: Callable[[], IPAMHarness]) -> IPAMHarness:
     """A cluster seen by a resident process that has served a call of each family."""
-    bench = cluster()
-    bench.enable_cache(NOTE)
-    bench.assign_or_refuse("first", ipv4(), ipv6())
-    bench.take_call_counts()
-    return bench
+    harness = cluster()
+    harness.enable_cache(NOTE)
+    harness.assign_or_refuse("first", ipv4(), ipv6())
+    harness.take_call_counts()
+    return harness
 
 
 @clusters
-@wishes
+@requests
 def test_an_assignment_of_a_resident_process_takes_no_read_and_one_commit(
     cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
 ) -> None:
-    bench = warm(cluster)
+    harness = warm(cluster)
     for number in range(3):
-        bench.assign(make_request(f"h{number}", *wanted), part=note(f"n{number}"))
-        assert bench.take_call_counts() == (0, 1)
-    assert len(set(bench.held())) == len(bench.held())
+        harness.assign(make_request(f"h{number}", *wanted), part=note(f"n{number}"))
+        assert harness.take_call_counts() == (0, 1)
+    assert len(set(harness.held())) == len(harness.held())
 
 
 @clusters
 def test_an_address_by_name_from_a_block_that_is_remembered_takes_one_commit_too(
     cluster: Callable[[], IPAMHarness],
 ) -> None:
-    bench = warm(cluster)
-    bench.assign(make_request("h", specific("10.0.0.9"), specific("fd00::9")), part=note("n"))
-    assert bench.take_call_counts() == (0, 1)
+    harness = warm(cluster)
+    harness.assign(make_request("h", specific("10.0.0.9"), specific("fd00::9")), part=note("n"))
+    assert harness.take_call_counts() == (0, 1)
 
 
 def test_a_block_that_nobody_looked_at_yet_is_read() -> None:
-    bench = warm(plain)
-    bench.assign_or_refuse("h", specific("10.0.9.9"))
-    assert bench.take_call_counts() == (1, 1)
+    harness = warm(plain)
+    harness.assign_or_refuse("h", specific("10.0.9.9"))
+    assert harness.take_call_counts() == (1, 1)
 
 
 def test_a_new_block_is_claimed_with_one_read() -> None:
-    bench = warm(plain)
-    bench.assign_or_refuse("h1", ipv4(64))
-    assert bench.take_call_counts() == (1, 1)
-    bench.assign_or_refuse("h2", ipv4(2))
-    assert bench.take_call_counts() == (0, 1)
+    harness = warm(plain)
+    harness.assign_or_refuse("h1", ipv4(64))
+    assert harness.take_call_counts() == (1, 1)
+    harness.assign_or_refuse("h2", ipv4(2))
+    assert harness.take_call_counts() == (0, 1)
 
 
 def test_what_others_changed_costs_a_conflict_and_a_fresh_read() -> None:
-    bench = warm(plain)
-    resident, bench.cache = bench.cache, None
-    bench.assign_or_refuse("h1", node="node-a")
-    bench.add_pool("a", "11.0.0.0/24")
-    bench.take_call_counts()
-    bench.cache = resident
-    assert bench.assign_or_refuse("h2", ipv4(1, "main")) == ["10.0.0.2"]
-    assert bench.take_call_counts() == (2, 2)
+    harness = warm(plain)
+    resident, harness.cache = harness.cache, None
+    harness.assign_or_refuse("h1", node="node-a")
+    harness.add_pool("a", "11.0.0.0/24")
+    harness.take_call_counts()
+    harness.cache = resident
+    assert harness.assign_or_refuse("h2", ipv4(1, "main")) == ["10.0.0.2"]
+    assert harness.take_call_counts() == (2, 2)
 
 
 # --- against others -----------------------------------------------------------------------------------------------
@@ -201,12 +203,12 @@ def test_what_others_changed_costs_a_conflict_and_a_fresh_read() -> None:
 
 def test_a_lost_race_waits_before_it_tries_again_and_longer_each_time() -> None:
     """Trap 41: full jitter, here half of 8, 16, 32 and 64 ms."""
-    bench = plain()
-    bench.take_call_counts()
+    harness = plain()
+    harness.take_call_counts()
     script: dict[int, Fault] = {number: LostRace() for number in range(1, 5)}
-    assert bench.assign(make_request("h"), script) == ["10.0.0.0"]
-    assert bench.clock.elapsed_ns == (4 + 8 + 16 + 32) * 1_000_000
-    assert bench.take_call_counts() == (
+    assert harness.assign(make_request("h"), script) == ["10.0.0.0"]
+    assert harness.clock.elapsed_ns == (4 + 8 + 16 + 32) * 1_000_000
+    assert harness.take_call_counts() == (
         2 * 5 + 4,
         1,
     )  # two reads for each try; the script looks at what stood in the way
@@ -214,19 +216,19 @@ def test_a_lost_race_waits_before_it_tries_again_and_longer_each_time() -> None:
 
 def test_a_call_that_loses_every_race_ends_at_its_deadline_and_waits_half_a_second_at_most() -> None:
     """Trap 41: the number of tries is bounded by the time, not by a hundred."""
-    bench = plain()
-    ipam = bench.ipam({number: LostRace() for number in range(1, 1000)})
+    harness = plain()
+    ipam = harness.ipam({number: LostRace() for number in range(1, 1000)})
     with pytest.raises(ContentionExhausted) as caught:
-        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=Deadline.after(bench.clock, 60))
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=Deadline.after(harness.clock, 60))
     assert 240 <= caught.value.attempts <= 260
-    assert bench.clock.elapsed_ns == 60 * 1_000_000_000
+    assert harness.clock.elapsed_ns == 60 * 1_000_000_000
 
 
 def test_two_nodes_that_lose_to_each_other_both_get_their_address() -> None:
-    bench = plain()
-    rival = RunBefore(lambda: bench.assign_or_refuse("h2", node=OTHER_NODE))
-    assert bench.assign(make_request("h1"), {1: rival}) == ["10.0.0.64"]
-    assert bench.held() == {"10.0.0.0": "h2", "10.0.0.64": "h1"}
+    harness = plain()
+    rival = RunBefore(lambda: harness.assign_or_refuse("h2", node=OTHER_NODE))
+    assert harness.assign(make_request("h1"), {1: rival}) == ["10.0.0.64"]
+    assert harness.held() == {"10.0.0.0": "h2", "10.0.0.64": "h1"}
 
 
 @define
@@ -238,32 +240,32 @@ class ReadOnlyStore(RecordingStore):
         raise Unauthorized("the store", "may not write")
 
 
-def test_who_may_not_write_is_told_at_once() -> None:
+def test_a_call_without_the_right_to_write_fails_at_once() -> None:
     """Trap 31: no right is won by asking a hundred times."""
-    bench = plain()
-    store = ReadOnlyStore(bench.store)
-    ipam = BlockIPAM(datastore=store, clock=bench.clock, chance=lambda: 0.5, order=first_block_first)
+    harness = plain()
+    store = ReadOnlyStore(harness.store)
+    ipam = BlockIPAM(datastore=store, clock=harness.clock, chance=lambda: 0.5, order=first_block_first)
     with pytest.raises(Unauthorized, match="may not write"):
-        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
-    assert (len(store.commits), bench.clock.elapsed_ns) == (1, 0)
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
+    assert (len(store.commits), harness.clock.elapsed_ns) == (1, 0)
 
 
 def test_what_a_lost_reply_left_is_taken_back_with_time_of_its_own() -> None:
     """Trap 5: the call's deadline has passed, and still nothing stays held."""
-    bench = plain()
+    harness = plain()
 
     def pass_away() -> float:
-        bench.clock.sleep(60)
+        harness.clock.sleep(60)
         return 0.0
 
-    ipam = evolve(bench.ipam({1: LostReply()}), chance=pass_away)
+    ipam = evolve(harness.ipam({1: LostReply()}), chance=pass_away)
     with pytest.raises(OutcomeUnknown):
-        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=bench.deadline)
-    assert (bench.held(), bench.handles()) == ({}, [])
+        ipam.assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline)
+    assert (harness.held(), harness.handles()) == ({}, [])
 
 
 def test_reach_costs_nothing() -> None:
-    bench = plain()
-    bench.take_call_counts()
-    assert bench.assign(evolve(make_request("h"), link_layer=LinkLayer.L2)) == ["10.0.0.2"]
-    assert bench.take_call_counts() == (2, 1)
+    harness = plain()
+    harness.take_call_counts()
+    assert harness.assign(evolve(make_request("h"), link_layer=LinkLayer.L2)) == ["10.0.0.2"]
+    assert harness.take_call_counts() == (2, 1)

@@ -7,5 +7,5 @@ from tests.harness.resources import ResourceHarness
 
 
 @pytest.fixture
-def bench() -> ResourceHarness:
+def harness() -> ResourceHarness:
     return ResourceHarness.with_mode(MemoryMode.ATOMIC)

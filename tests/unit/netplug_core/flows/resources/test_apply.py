@@ -16,26 +16,26 @@ from netplug_core.testing.faults import LostReply
 from tests.harness.resources import ResourceHarness, make_pool
 
 
-def test_apply_creates_what_is_not_there(bench: ResourceHarness) -> None:
-    assert bench.apply(make_pool()).effect is Effect.CREATED
-    assert bench.stored().value.metadata.uid
+def test_apply_creates_what_is_not_there(harness: ResourceHarness) -> None:
+    assert harness.apply(make_pool()).effect is Effect.CREATED
+    assert harness.stored().value.metadata.uid
 
 
-def test_apply_looks_at_the_neighbours_of_what_it_creates(bench: ResourceHarness) -> None:
-    bench.create(make_pool(name="a"))
+def test_apply_looks_at_the_neighbours_of_what_it_creates(harness: ResourceHarness) -> None:
+    harness.create(make_pool(name="a"))
     with pytest.raises(InvalidResource, match="CIDR overlaps"):
-        bench.apply(make_pool(name="b"))
+        harness.apply(make_pool(name="b"))
 
 
-def test_apply_that_changes_nothing_writes_nothing(bench: ResourceHarness) -> None:
-    bench.create(make_pool())
-    before, commits = bench.stored(), bench.store.calls.commits
-    assert bench.apply(make_pool()).effect is Effect.UNCHANGED
-    assert bench.stored() == before
-    assert bench.store.calls.commits == commits
+def test_apply_that_changes_nothing_writes_nothing(harness: ResourceHarness) -> None:
+    harness.create(make_pool())
+    before, commits = harness.stored(), harness.store.calls.commits
+    assert harness.apply(make_pool()).effect is Effect.UNCHANGED
+    assert harness.stored() == before
+    assert harness.store.calls.commits == commits
 
 
-def test_apply_takes_labels_annotations_and_spec_and_keeps_the_rest(bench: ResourceHarness) -> None:
+def test_apply_takes_labels_annotations_and_spec_and_keeps_the_rest(harness: ResourceHarness) -> None:
     """S-34 and S-44 of the catalogue."""
     metadata = Metadata(
         name="p",
@@ -49,11 +49,11 @@ def test_apply_takes_labels_annotations_and_spec_and_keeps_the_rest(bench: Resou
     stored = IPPool(
         metadata=metadata, spec=make_pool(unknown_json='{"newer":2}').spec, status=status, unknown_json='{"newest":3}'
     )
-    bench.put(Create(ippool_key("p"), stored))
+    harness.put(Create(ippool_key("p"), stored))
     asked = Metadata(name="p", uid="other", creation_time_ns=9, labels=(("a", "b"),), annotations=(("c", "d"),))
-    outcome = bench.apply(IPPool(metadata=asked, spec=make_pool(is_disabled=True).spec))
+    outcome = harness.apply(IPPool(metadata=asked, spec=make_pool(is_disabled=True).spec))
     assert outcome.effect is Effect.UPDATED
-    assert bench.stored().value == evolve(
+    assert harness.stored().value == evolve(
         stored,
         metadata=evolve(metadata, labels=asked.labels, annotations=asked.annotations),
         spec=evolve(stored.spec, is_disabled=True),
@@ -67,44 +67,46 @@ def test_apply_takes_labels_annotations_and_spec_and_keeps_the_rest(bench: Resou
         (make_pool("1.2.3.0/24", block_length=25), "blockSize|BlockSize cannot be modified"),
     ],
 )
-def test_apply_refuses_what_never_changes(bench: ResourceHarness, wanted: IPPool, rule: str) -> None:
+def test_apply_refuses_what_never_changes(harness: ResourceHarness, wanted: IPPool, rule: str) -> None:
     """S-30 of the catalogue."""
-    bench.create(make_pool("1.2.3.0/24"))
-    before = bench.stored()
+    harness.create(make_pool("1.2.3.0/24"))
+    before = harness.stored()
     with pytest.raises(InvalidResource, match=rule):
-        bench.apply(wanted)
-    assert bench.stored() == before
+        harness.apply(wanted)
+    assert harness.stored() == before
 
 
-def test_a_resource_version_has_to_be_the_latest(bench: ResourceHarness) -> None:
+def test_a_resource_version_has_to_be_the_latest(harness: ResourceHarness) -> None:
     """S-40 of the catalogue."""
-    bench.create(make_pool())
-    first = bench.stored().revision
-    bench.apply(make_pool(is_disabled=True), revision=first)
-    latest = bench.stored().revision
+    harness.create(make_pool())
+    first = harness.stored().revision
+    harness.apply(make_pool(is_disabled=True), revision=first)
+    latest = harness.stored().revision
     with pytest.raises(ResourceOutdated) as caught:
-        bench.apply(make_pool(), revision=first)
+        harness.apply(make_pool(), revision=first)
     assert str(caught.value) == (
         f"update conflict: IPPool(p): resource version '{first}' is out of date (latest: {latest}). "
         "Update the resource YAML/JSON in order to make changes."
     )
     with pytest.raises(ResourceOutdated, match="update conflict"):
-        bench.delete("p", revision=first)
-    assert bench.apply(make_pool(), revision=latest).effect is Effect.UPDATED
-    assert bench.delete("p", revision=bench.stored().revision).effect is Effect.DELETED
+        harness.delete("p", revision=first)
+    assert harness.apply(make_pool(), revision=latest).effect is Effect.UPDATED
+    assert harness.delete("p", revision=harness.stored().revision).effect is Effect.DELETED
     with pytest.raises(ResourceMissing, match=r"^resource does not exist: IPPool\(p\)$"):
-        bench.apply(make_pool(), revision=latest)
+        harness.apply(make_pool(), revision=latest)
 
 
-def test_apply_after_a_lost_reply_finds_its_own_change(bench: ResourceHarness) -> None:
-    bench.create(make_pool())
-    outcome = bench.apply(make_pool(is_disabled=True), store=bench.with_faults(commit_1=LostReply()))
+def test_apply_after_a_lost_reply_finds_its_own_change(harness: ResourceHarness) -> None:
+    harness.create(make_pool())
+    outcome = harness.apply(make_pool(is_disabled=True), store=harness.with_faults(commit_1=LostReply()))
     assert outcome.effect is Effect.UNCHANGED
-    assert bench.stored().value.spec.is_disabled
+    assert harness.stored().value.spec.is_disabled
 
 
-def test_apply_of_one_version_after_a_lost_reply_is_not_blamed_on_others(bench: ResourceHarness) -> None:
-    bench.create(make_pool())
+def test_apply_of_one_version_after_a_lost_reply_is_not_blamed_on_others(harness: ResourceHarness) -> None:
+    harness.create(make_pool())
     with pytest.raises(OutcomeUnknown):
-        bench.apply(make_pool(is_disabled=True), bench.stored().revision, store=bench.with_faults(commit_1=LostReply()))
-    assert bench.stored().value.spec.is_disabled
+        harness.apply(
+            make_pool(is_disabled=True), harness.stored().revision, store=harness.with_faults(commit_1=LostReply())
+        )
+    assert harness.stored().value.spec.is_disabled

@@ -37,60 +37,60 @@ from tests.harness.resources import CLUSTER, CONFIGURATION, ENDPOINT, NODE, PROF
     ],
 )
 def test_nodes_reservations_and_the_configuration_are_written_as_pools_are(
-    bench: ResourceHarness, resource: Resource, changed: Resource
+    harness: ResourceHarness, resource: Resource, changed: Resource
 ) -> None:
     key = key_of(resource)
-    outcome = bench.create(resource)
+    outcome = harness.create(resource)
     assert outcome == Outcome(key=key, effect=Effect.CREATED)
-    stored = bench.find(key)
+    stored = harness.find(key)
     assert stored is not None
     assert stored.value.spec == resource.spec
     assert stored.value.metadata.uid
-    assert stored.value.metadata.creation_time_ns == bench.clock.wall_ns
+    assert stored.value.metadata.creation_time_ns == harness.clock.wall_ns
     with pytest.raises(ResourceExists):
-        bench.create(resource)
-    assert bench.apply(resource).effect is Effect.UNCHANGED
-    assert bench.apply(changed).effect is Effect.UPDATED
-    assert bench.replace(resource).effect is Effect.UPDATED
-    assert delete(bench.store, key, pace=bench.pace) == Outcome(key=key, effect=Effect.DELETED)
-    assert bench.find(key) is None
+        harness.create(resource)
+    assert harness.apply(resource).effect is Effect.UNCHANGED
+    assert harness.apply(changed).effect is Effect.UPDATED
+    assert harness.replace(resource).effect is Effect.UPDATED
+    assert delete(harness.store, key, pace=harness.pace) == Outcome(key=key, effect=Effect.DELETED)
+    assert harness.find(key) is None
     with pytest.raises(ResourceMissing):
-        bench.replace(resource)
+        harness.replace(resource)
 
 
-def test_a_rewrite_keeps_what_nobody_here_can_read(bench: ResourceHarness) -> None:
+def test_a_rewrite_keeps_what_nobody_here_can_read(harness: ResourceHarness) -> None:
     """D6 of the catalogue."""
     metadata = Metadata(name="node-a", uid="theirs", creation_time_ns=7, finalizers=("f",), unknown_json='{"new":1}')
     stored = Node(metadata=metadata, spec=NodeSpec(unknown_json='{"bgp":{}}'), unknown_json='{"status":{}}')
-    bench.put(Create(node_key("node-a"), stored))
-    bench.apply(NODE)
-    found = bench.find(node_key("node-a"))
+    harness.put(Create(node_key("node-a"), stored))
+    harness.apply(NODE)
+    found = harness.find(node_key("node-a"))
     assert found is not None
     assert found.value == evolve(stored, metadata=evolve(metadata, labels=NODE.metadata.labels))
 
 
-def test_rules_of_other_kinds_are_kept_too(bench: ResourceHarness) -> None:
+def test_rules_of_other_kinds_are_kept_too(harness: ResourceHarness) -> None:
     for bad in (
         evolve(NODE, metadata=Metadata(name="Node")),
         evolve(CONFIGURATION, metadata=Metadata(name="mine")),
         evolve(CONFIGURATION, spec=IPAMConfigurationSpec(may_auto_allocate_blocks=False)),
     ):
-        for act in (bench.create, bench.apply, bench.replace):
+        for act in (harness.create, harness.apply, harness.replace):
             with pytest.raises(InvalidResource):
                 act(bad)
-    assert bench.store.calls.commits == 0
+    assert harness.store.calls.commits == 0
 
 
-def test_a_change_that_meets_another_is_decided_again(bench: ResourceHarness) -> None:
+def test_a_change_that_meets_another_is_decided_again(harness: ResourceHarness) -> None:
     """Trap 24 of the store and trap 38 of the allocator: no configuration is written over another one unseen."""
-    bench.create(CONFIGURATION)
+    harness.create(CONFIGURATION)
     key, latest = key_of(CONFIGURATION), evolve(CONFIGURATION, spec=IPAMConfigurationSpec(is_affinity_strict=True))
-    before = bench.find(key)
+    before = harness.find(key)
     assert before is not None
-    store = bench.with_faults(commit_1=RunBefore(lambda: bench.apply(latest)))
+    store = harness.with_faults(commit_1=RunBefore(lambda: harness.apply(latest)))
     with pytest.raises(ResourceOutdated, match=r"^update conflict: IPAMConfiguration\(default\)"):
-        bench.apply(evolve(CONFIGURATION, spec=IPAMConfigurationSpec(cooldown_s=5)), before.revision, store=store)
-    after = bench.find(key)
+        harness.apply(evolve(CONFIGURATION, spec=IPAMConfigurationSpec(cooldown_s=5)), before.revision, store=store)
+    after = harness.find(key)
     assert after is not None
     assert after.value.spec == latest.spec
 
@@ -103,12 +103,12 @@ def test_a_change_that_meets_another_is_decided_again(bench: ResourceHarness) ->
         (ENDPOINT, r"WorkloadEndpoint\(default/w\): it is kept by the node that runs the workload"),
     ],
 )
-def test_kinds_that_are_not_a_persons_to_write(bench: ResourceHarness, resource: Resource, reason: str) -> None:
+def test_kinds_that_are_not_a_persons_to_write(harness: ResourceHarness, resource: Resource, reason: str) -> None:
     with pytest.raises(KindNotWritable, match=f"^operation Create is not supported on {reason}$"):
-        bench.create(resource)
+        harness.create(resource)
     with pytest.raises(KindNotWritable, match=f"^operation Apply is not supported on {reason}$"):
-        bench.apply(resource)
+        harness.apply(resource)
     with pytest.raises(KindNotWritable, match=f"^operation Update is not supported on {reason}$"):
-        bench.replace(resource)
+        harness.replace(resource)
     with pytest.raises(KindNotWritable, match=f"^operation Delete is not supported on {reason}$"):
-        delete(bench.store, key_of(resource), pace=bench.pace)
+        delete(harness.store, key_of(resource), pace=harness.pace)

@@ -31,7 +31,7 @@ Change = Callable[[IPAMConfigurationSpec], IPAMConfigurationSpec]
 
 
 @pytest.fixture
-def bench() -> ResourceHarness:
+def harness() -> ResourceHarness:
     return ResourceHarness.with_mode(MemoryMode.ATOMIC)
 
 
@@ -42,50 +42,50 @@ def initialize(harness: ResourceHarness, version: str = "", store: Datastore | N
     return ensure_initialized(store or harness.store, pace=harness.pace, new_uid=harness.new_uid, version=version)
 
 
-def test_a_cluster_gets_an_identity_once(bench: ResourceHarness) -> None:
-    assert find_cluster_information(bench.store, deadline=bench.deadline) == ClusterInformationSpec()
-    made = initialize(bench)
+def test_a_cluster_gets_an_identity_once(harness: ResourceHarness) -> None:
+    assert find_cluster_information(harness.store, deadline=harness.deadline) == ClusterInformationSpec()
+    made = initialize(harness)
     assert len(made.spec.cluster_guid) == 32
     assert int(made.spec.cluster_guid, 16)
-    assert made.metadata.creation_time_ns == bench.clock.wall_ns
+    assert made.metadata.creation_time_ns == harness.clock.wall_ns
     assert (made.spec.cluster_type, made.spec.version, made.spec.is_datastore_ready) == ("", "", True)
-    commits = bench.store.calls.commits
-    assert initialize(bench) == made
-    assert bench.store.calls.commits == commits
-    assert find_cluster_information(bench.store, deadline=bench.deadline) == made.spec
+    commits = harness.store.calls.commits
+    assert initialize(harness) == made
+    assert harness.store.calls.commits == commits
+    assert find_cluster_information(harness.store, deadline=harness.deadline) == made.spec
 
 
-def test_a_lock_and_an_identity_are_never_overwritten(bench: ResourceHarness) -> None:
+def test_a_lock_and_an_identity_are_never_overwritten(harness: ResourceHarness) -> None:
     spec = ClusterInformationSpec(cluster_guid="a" * 32, cluster_type="k8s", version="v1", is_datastore_ready=False)
     locked = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
-    bench.put(Create(CLUSTER_INFORMATION_KEY, locked))
-    assert initialize(bench) == locked
-    assert initialize(bench, version="v2").spec == evolve(spec, version="v2")
+    harness.put(Create(CLUSTER_INFORMATION_KEY, locked))
+    assert initialize(harness) == locked
+    assert initialize(harness, version="v2").spec == evolve(spec, version="v2")
 
 
-def test_what_is_unset_is_filled_in(bench: ResourceHarness) -> None:
-    bench.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"))))
-    made = initialize(bench)
+def test_what_is_unset_is_filled_in(harness: ResourceHarness) -> None:
+    harness.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"))))
+    made = initialize(harness)
     assert made.spec.is_datastore_ready is True
     assert len(made.spec.cluster_guid) == 32
 
 
-def test_two_who_initialize_at_once_agree(bench: ResourceHarness) -> None:
+def test_two_who_initialize_at_once_agree(harness: ResourceHarness) -> None:
     others: list[ClusterInformation] = []
-    store = bench.with_faults(commit_1=RunBefore(lambda: others.append(initialize(bench))))
-    assert [initialize(bench, store=store)] == others
+    store = harness.with_faults(commit_1=RunBefore(lambda: others.append(initialize(harness))))
+    assert [initialize(harness, store=store)] == others
 
 
 @pytest.mark.parametrize(
     "known, type_", [("", "kdd"), ("k8s,bgp", "k8s,bgp,kdd"), ("kdd", "kdd"), ("k8s,kdd,bgp", "k8s,kdd,bgp")]
 )
 def test_a_cluster_whose_store_is_kubernetes_says_so_in_its_type(
-    bench: ResourceHarness, known: str, type_: str
+    harness: ResourceHarness, known: str, type_: str
 ) -> None:
-    bench.store.description = evolve(bench.store.description, name="kubernetes")
+    harness.store.description = evolve(harness.store.description, name="kubernetes")
     spec = ClusterInformationSpec(cluster_guid="a" * 32, cluster_type=known)
-    bench.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec)))
-    assert initialize(bench).spec.cluster_type == type_
+    harness.put(Create(CLUSTER_INFORMATION_KEY, ClusterInformation(metadata=Metadata(name="default"), spec=spec)))
+    assert initialize(harness).spec.cluster_type == type_
 
 
 # --- who may work with it ------------------------------------------------------------------------------------------
@@ -99,10 +99,10 @@ def of_release(harness: ResourceHarness, version: str) -> ResourceHarness:
 @pytest.mark.parametrize(
     "cluster", ["", "v3.33.0", "3.33.9", "v3.33.0-rc1", "v3.33", "v3.32.7", "v2.99.1", "v0.0.0.1.2.3"]
 )
-def test_a_client_may_be_as_new_as_the_cluster_or_newer(bench: ResourceHarness, cluster: str) -> None:
+def test_a_client_may_be_as_new_as_the_cluster_or_newer(harness: ResourceHarness, cluster: str) -> None:
     """S-50 of the catalogue, as decided: fields of a new release are configured before an upgrade."""
-    refuse_older_client(of_release(bench, cluster).store, "3.33.0", deadline=bench.deadline)
-    assert find_cluster_information(bench.store, deadline=bench.deadline).version == cluster
+    refuse_older_client(of_release(harness, cluster).store, "3.33.0", deadline=harness.deadline)
+    assert find_cluster_information(harness.store, deadline=harness.deadline).version == cluster
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_a_client_may_be_as_new_as_the_cluster_or_newer(bench: ResourceHarness, 
         ("v3", "the two cannot be compared"),
     ],
 )
-def test_an_older_client_is_refused(bench: ResourceHarness, cluster: str, rule: str) -> None:
+def test_an_older_client_is_refused(harness: ResourceHarness, cluster: str, rule: str) -> None:
     with pytest.raises(VersionMismatch) as refusal:
-        refuse_older_client(of_release(bench, cluster).store, "3.33.0", deadline=bench.deadline)
+        refuse_older_client(of_release(harness, cluster).store, "3.33.0", deadline=harness.deadline)
     assert str(refusal.value) == (
         f"version mismatch. This is 3.33.0, and the cluster runs {cluster}: {rule}; "
         "--allow-version-mismatch goes on all the same"
@@ -139,60 +139,60 @@ def configure(harness: ResourceHarness, change: Change, store: Datastore | None 
     return configure_ipam(store or harness.store, change, pace=harness.pace, new_uid=harness.new_uid)
 
 
-def test_asking_for_the_rules_stores_none(bench: ResourceHarness) -> None:
+def test_asking_for_the_rules_stores_none(harness: ResourceHarness) -> None:
     """Trap 13: reading the configuration does not write it."""
-    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == IPAMConfigurationSpec()
-    assert bench.store.calls.commits == 0
-    assert bench.find(IPAM_CONFIGURATION_KEY) is None
+    assert find_ipam_configuration(harness.store, deadline=harness.deadline) == IPAMConfigurationSpec()
+    assert harness.store.calls.commits == 0
+    assert harness.find(IPAM_CONFIGURATION_KEY) is None
 
 
-def test_the_first_rule_creates_the_configuration_and_others_change_it(bench: ResourceHarness) -> None:
-    assert configure(bench, strict) == IPAMConfigurationSpec(is_affinity_strict=True)
-    made = bench.find(IPAM_CONFIGURATION_KEY)
+def test_the_first_rule_creates_the_configuration_and_others_change_it(harness: ResourceHarness) -> None:
+    assert configure(harness, strict) == IPAMConfigurationSpec(is_affinity_strict=True)
+    made = harness.find(IPAM_CONFIGURATION_KEY)
     assert made is not None
     assert made.value.metadata.uid
-    assert made.value.metadata.creation_time_ns == bench.clock.wall_ns
-    configure(bench, cooling)
+    assert made.value.metadata.creation_time_ns == harness.clock.wall_ns
+    configure(harness, cooling)
     expected = IPAMConfigurationSpec(is_affinity_strict=True, cooldown_s=60)
-    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == expected
-    after = bench.find(IPAM_CONFIGURATION_KEY)
+    assert find_ipam_configuration(harness.store, deadline=harness.deadline) == expected
+    after = harness.find(IPAM_CONFIGURATION_KEY)
     assert after is not None
     assert after.value.metadata == made.value.metadata
 
 
-def test_a_rule_that_is_set_already_is_not_written_again(bench: ResourceHarness) -> None:
-    configure(bench, strict)
-    commits = bench.store.calls.commits
-    assert configure(bench, strict).is_affinity_strict
-    assert bench.store.calls.commits == commits
+def test_a_rule_that_is_set_already_is_not_written_again(harness: ResourceHarness) -> None:
+    configure(harness, strict)
+    commits = harness.store.calls.commits
+    assert configure(harness, strict).is_affinity_strict
+    assert harness.store.calls.commits == commits
 
 
 @pytest.mark.parametrize("others", [(), (lambda spec: evolve(spec, vm_address_persistence="Disabled"),)])
-def test_two_concurrent_changes_lose_nothing(bench: ResourceHarness, others: tuple[Change, ...]) -> None:
+def test_two_concurrent_changes_lose_nothing(harness: ResourceHarness, others: tuple[Change, ...]) -> None:
     """Trap 38: two who configure at once, before there is a configuration and after."""
     for change in others:
-        configure(bench, change)
-    store = bench.with_faults(commit_1=RunBefore(lambda: configure(bench, strict)))
-    settled = configure(bench, cooling, store=store)
+        configure(harness, change)
+    store = harness.with_faults(commit_1=RunBefore(lambda: configure(harness, strict)))
+    settled = configure(harness, cooling, store=store)
     assert (settled.is_affinity_strict, settled.cooldown_s) == (True, 60)
-    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == settled
+    assert find_ipam_configuration(harness.store, deadline=harness.deadline) == settled
 
 
-def test_a_change_whose_reply_is_lost_is_made_once(bench: ResourceHarness) -> None:
+def test_a_change_whose_reply_is_lost_is_made_once(harness: ResourceHarness) -> None:
     for change in (strict, cooling):
-        configure(bench, change, store=bench.with_faults(commit_1=LostReply()))
+        configure(harness, change, store=harness.with_faults(commit_1=LostReply()))
     expected = IPAMConfigurationSpec(is_affinity_strict=True, cooldown_s=60)
-    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == expected
+    assert find_ipam_configuration(harness.store, deadline=harness.deadline) == expected
 
 
-def test_rules_that_contradict_each_other_are_refused_and_nothing_is_written(bench: ResourceHarness) -> None:
+def test_rules_that_contradict_each_other_are_refused_and_nothing_is_written(harness: ResourceHarness) -> None:
     with pytest.raises(InvalidResource, match="can only be set with strictAffinity true"):
-        configure(bench, lambda spec: evolve(spec, max_blocks_per_host=4))
+        configure(harness, lambda spec: evolve(spec, max_blocks_per_host=4))
     stored = IPAMConfiguration(
         metadata=Metadata(name="default"),
         spec=IPAMConfigurationSpec(is_affinity_strict=True, may_auto_allocate_blocks=False),
     )
-    bench.put(Create(IPAM_CONFIGURATION_KEY, stored))
+    harness.put(Create(IPAM_CONFIGURATION_KEY, stored))
     with pytest.raises(InvalidResource, match=r"spec\.autoAllocateBlocks"):
-        configure(bench, lambda spec: evolve(spec, is_affinity_strict=False))
-    assert find_ipam_configuration(bench.store, deadline=bench.deadline) == stored.spec
+        configure(harness, lambda spec: evolve(spec, is_affinity_strict=False))
+    assert find_ipam_configuration(harness.store, deadline=harness.deadline) == stored.spec

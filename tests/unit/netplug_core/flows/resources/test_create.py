@@ -24,95 +24,95 @@ from tests.harness.resources import (
 )
 
 
-def test_create_gives_identity_and_birth_and_leaves_out_what_is_not_a_persons_to_say(bench: ResourceHarness) -> None:
+def test_create_sets_uid_and_creation_time_and_omits_what_users_do_not_write(harness: ResourceHarness) -> None:
     status = IPPoolStatus(conditions=(PoolCondition(type="Allocatable", status="False"),))
     asked = evolve(make_pool(), metadata=Metadata(name="p", deletion_time_ns=5), status=status)
-    outcome = bench.create(asked)
+    outcome = harness.create(asked)
     assert (outcome.effect, str(outcome.key), outcome.warnings) == (Effect.CREATED, "IPPool(p)", ())
-    stored = bench.stored().value
+    stored = harness.stored().value
     assert stored.metadata.uid == "00000000-0000-4000-8000-000000000001"
-    assert stored.metadata.creation_time_ns == bench.clock.wall_ns
+    assert stored.metadata.creation_time_ns == harness.clock.wall_ns
     assert not stored.is_terminating
     assert stored.status == IPPoolStatus()
 
 
-def test_create_keeps_an_identity_and_a_birth_that_are_given(bench: ResourceHarness) -> None:
-    bench.create(evolve(make_pool(), metadata=Metadata(name="p", uid="mine", creation_time_ns=7_000_000_000)))
-    assert bench.stored().value.metadata == Metadata(name="p", uid="mine", creation_time_ns=7_000_000_000)
+def test_create_keeps_a_given_uid_and_creation_time(harness: ResourceHarness) -> None:
+    harness.create(evolve(make_pool(), metadata=Metadata(name="p", uid="mine", creation_time_ns=7_000_000_000)))
+    assert harness.stored().value.metadata == Metadata(name="p", uid="mine", creation_time_ns=7_000_000_000)
 
 
-def test_create_says_what_nothing_acts_upon_yet(bench: ResourceHarness) -> None:
-    (warning,) = bench.create(make_pool(has_outgoing_nat=True)).warnings
+def test_create_says_what_nothing_acts_upon_yet(harness: ResourceHarness) -> None:
+    (warning,) = harness.create(make_pool(has_outgoing_nat=True)).warnings
     assert warning == "IPPool(p): natOutgoing: stored, but not programmed until there is a node process"
 
 
 @pytest.mark.parametrize("uid", ["", "mine"])
-def test_what_exists_is_not_created_again(bench: ResourceHarness, uid: str) -> None:
+def test_what_exists_is_not_created_again(harness: ResourceHarness, uid: str) -> None:
     """S-29 of the catalogue."""
     asked = evolve(make_pool(), metadata=Metadata(name="p", uid=uid))
-    bench.create(asked)
+    harness.create(asked)
     with pytest.raises(ResourceExists, match=r"^resource already exists: IPPool\(p\); choose another name, or apply$"):
-        bench.create(asked)
+        harness.create(asked)
 
 
-def test_create_refuses_an_overlap_and_writes_nothing(bench: ResourceHarness) -> None:
+def test_create_refuses_an_overlap_and_writes_nothing(harness: ResourceHarness) -> None:
     """S-29 of the catalogue."""
-    bench.create(make_pool("1.2.3.0/24", "ippool1"))
+    harness.create(make_pool("1.2.3.0/24", "ippool1"))
     for name, cidr in (("ippool2", "1.2.3.0/24"), ("ippool3", "1.2.0.0/16"), ("ippool4", "1.2.3.128/25")):
         with pytest.raises(InvalidResource) as caught:
-            bench.create(make_pool(cidr, name))
+            harness.create(make_pool(cidr, name))
         assert f"IPPool({name}) CIDR overlaps with IPPool(ippool1) CIDR 1.2.3.0/24" in str(caught.value)
-    assert bench.names() == ["ippool1"]
+    assert harness.names() == ["ippool1"]
 
 
-def test_of_two_racing_creations_that_overlap_one_is_refused(bench: ResourceHarness) -> None:
-    store = bench.with_faults(commit_1=RunBefore(lambda: bench.create(make_pool("10.0.0.0/8", "first"))))
+def test_of_two_racing_creations_that_overlap_one_is_refused(harness: ResourceHarness) -> None:
+    store = harness.with_faults(commit_1=RunBefore(lambda: harness.create(make_pool("10.0.0.0/8", "first"))))
     with pytest.raises(InvalidResource, match=r"IPPool\(second\) CIDR overlaps with IPPool\(first\)"):
-        bench.create(make_pool("10.1.0.0/16", "second"), store=store)
-    assert bench.names() == ["first"]
+        harness.create(make_pool("10.1.0.0/16", "second"), store=store)
+    assert harness.names() == ["first"]
 
 
-def test_create_refuses_what_no_pool_may_be(bench: ResourceHarness) -> None:
+def test_create_refuses_what_no_pool_may_be(harness: ResourceHarness) -> None:
     with pytest.raises(InvalidResource, match="IP pool size is too small"):
-        bench.create(make_pool("10.0.0.0/27"))
-    assert bench.names() == []
+        harness.create(make_pool("10.0.0.0/27"))
+    assert harness.names() == []
 
 
-def test_create_refuses_a_resource_version(bench: ResourceHarness) -> None:
+def test_create_refuses_a_resource_version(harness: ResourceHarness) -> None:
     """S-35 of the catalogue."""
     text = "error with field Metadata.ResourceVersion = '12345' (field must not be set for a Create request)"
     with pytest.raises(InvalidResource) as caught:
-        bench.create(make_pool(), revision="12345")
+        harness.create(make_pool(), revision="12345")
     assert text in str(caught.value)
 
 
-def test_create_refuses_blocks_of_another_size_in_its_range(bench: ResourceHarness) -> None:
+def test_create_refuses_blocks_of_another_size_in_its_range(harness: ResourceHarness) -> None:
     """S-31 of the catalogue."""
     block = Block.new(Prefix.parse("1.2.3.0/26"), owner="", now_ns=1)
-    bench.put(Create(block.key, block))
+    harness.put(Create(block.key, block))
     with pytest.raises(InvalidResource, match="blocksSize conflicts with existing allocations"):
-        bench.create(make_pool("1.2.3.0/26", block_length=28))
-    assert bench.create(make_pool("1.2.3.0/26")).effect is Effect.CREATED
+        harness.create(make_pool("1.2.3.0/26", block_length=28))
+    assert harness.create(make_pool("1.2.3.0/26")).effect is Effect.CREATED
 
 
 @pytest.mark.parametrize("act", [ResourceHarness.create, ResourceHarness.apply])
-def test_a_lost_reply_is_no_second_creation(bench: ResourceHarness, act: Callable[..., Outcome]) -> None:
-    outcome = act(bench, make_pool(), store=bench.with_faults(commit_1=LostReply()))
+def test_a_lost_reply_is_no_second_creation(harness: ResourceHarness, act: Callable[..., Outcome]) -> None:
+    outcome = act(harness, make_pool(), store=harness.with_faults(commit_1=LostReply()))
     assert outcome.effect is Effect.CREATED
-    assert bench.names() == ["p"]
+    assert harness.names() == ["p"]
 
 
 @pytest.mark.parametrize("act", [ResourceHarness.create, ResourceHarness.apply])
 def test_a_lost_reply_about_an_identity_that_is_not_ours_is_reported(
-    bench: ResourceHarness, act: Callable[..., Outcome]
+    harness: ResourceHarness, act: Callable[..., Outcome]
 ) -> None:
     asked = evolve(make_pool(), metadata=Metadata(name="p", uid="mine"))
     with pytest.raises(OutcomeUnknown):
-        act(bench, asked, store=bench.with_faults(commit_1=LostReply()))
-    assert bench.names() == ["p"]
+        act(harness, asked, store=harness.with_faults(commit_1=LostReply()))
+    assert harness.names() == ["p"]
 
 
-def test_a_store_that_is_away_is_reported(bench: ResourceHarness) -> None:
+def test_a_store_that_is_away_is_reported(harness: ResourceHarness) -> None:
     with pytest.raises(Unavailable):
-        bench.create(make_pool(), store=bench.with_faults(commit_1=LostRequest()))
-    assert bench.names() == []
+        harness.create(make_pool(), store=harness.with_faults(commit_1=LostRequest()))
+    assert harness.names() == []

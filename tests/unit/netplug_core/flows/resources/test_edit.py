@@ -20,22 +20,22 @@ def disabled(resource: Resource) -> Resource:
     return evolve(resource, spec=evolve(resource.spec, is_disabled=True))
 
 
-def test_an_edit_starts_from_what_is_stored_at_that_moment(bench: ResourceHarness) -> None:
-    bench.create(make_pool())
-    other = bench.with_faults(commit_1=RunBefore(lambda: bench.apply(make_pool(has_outgoing_nat=True))))
-    assert edit(other, ippool_key("p"), disabled, pace=bench.pace).effect is Effect.UPDATED
-    found = bench.find(ippool_key("p"))
+def test_an_edit_starts_from_what_is_stored_at_that_moment(harness: ResourceHarness) -> None:
+    harness.create(make_pool())
+    other = harness.with_faults(commit_1=RunBefore(lambda: harness.apply(make_pool(has_outgoing_nat=True))))
+    assert edit(other, ippool_key("p"), disabled, pace=harness.pace).effect is Effect.UPDATED
+    found = harness.find(ippool_key("p"))
     assert found is not None
     assert isinstance(found.value, IPPool)
     assert (found.value.spec.is_disabled, found.value.spec.has_outgoing_nat) == (True, True)
-    assert edit(bench.store, ippool_key("p"), disabled, pace=bench.pace).effect is Effect.UNCHANGED
+    assert edit(harness.store, ippool_key("p"), disabled, pace=harness.pace).effect is Effect.UNCHANGED
 
 
-def test_an_edit_keeps_the_rules_and_needs_something_to_change(bench: ResourceHarness) -> None:
+def test_an_edit_keeps_the_rules_and_needs_something_to_change(harness: ResourceHarness) -> None:
     with pytest.raises(ResourceMissing):
-        edit(bench.store, ippool_key("p"), disabled, pace=bench.pace)
-    bench.create(make_pool())
+        edit(harness.store, ippool_key("p"), disabled, pace=harness.pace)
+    harness.create(make_pool())
     with pytest.raises(InvalidResource, match="cannot be modified"):
-        edit(bench.store, ippool_key("p"), lambda _: make_pool("10.1.0.0/16"), pace=bench.pace)
+        edit(harness.store, ippool_key("p"), lambda _: make_pool("10.1.0.0/16"), pace=harness.pace)
     with pytest.raises(InvalidResource, match="nodeSelector"):
-        edit(bench.store, ippool_key("p"), lambda _: make_pool(node_selector="("), pace=bench.pace)
+        edit(harness.store, ippool_key("p"), lambda _: make_pool(node_selector="("), pace=harness.pace)

@@ -24,10 +24,10 @@ KEY = ippool_key("p")
 
 
 @pytest.fixture
-def bench() -> ResourceHarness:
-    bench = ResourceHarness.with_mode(MemoryMode.ATOMIC)
-    bench.create(make_pool())
-    return bench
+def harness() -> ResourceHarness:
+    harness = ResourceHarness.with_mode(MemoryMode.ATOMIC)
+    harness.create(make_pool())
+    return harness
 
 
 def give(
@@ -50,64 +50,64 @@ def labels(harness: ResourceHarness) -> Labels:
     return record.value.metadata.labels
 
 
-def test_a_label_is_set_updated_and_removed(bench: ResourceHarness) -> None:
+def test_a_label_is_set_updated_and_removed(harness: ResourceHarness) -> None:
     """S-46 of the catalogue."""
-    assert give(bench, "web") is LabelEffect.SET
+    assert give(harness, "web") is LabelEffect.SET
     with pytest.raises(LabelPresent) as present:
-        give(bench, "order")
+        give(harness, "order")
     assert str(present.value) == (
         "key app is already present on IPPool(p): its text is 'web'; --overwrite gives it another"
     )
-    assert give(bench, "order", Overwriting.ALLOWED) is LabelEffect.UPDATED
-    assert labels(bench) == (("app", "order"),)
-    assert take(bench) is LabelEffect.REMOVED
-    assert labels(bench) == ()
+    assert give(harness, "order", Overwriting.ALLOWED) is LabelEffect.UPDATED
+    assert labels(harness) == (("app", "order"),)
+    assert take(harness) is LabelEffect.REMOVED
+    assert labels(harness) == ()
     with pytest.raises(LabelMissing) as missing:
-        take(bench)
+        take(harness)
     assert str(missing.value) == "cannot remove label app from IPPool(p): it has no label"
 
 
-def test_what_a_resource_has_instead_is_said(bench: ResourceHarness) -> None:
-    give(bench, "x", label="rack")
-    give(bench, "x", label="zone")
+def test_what_a_resource_has_instead_is_said(harness: ResourceHarness) -> None:
+    give(harness, "x", label="rack")
+    give(harness, "x", label="zone")
     with pytest.raises(LabelMissing, match=r"it has rack, zone$"):
-        take(bench)
+        take(harness)
 
 
-def test_setting_what_is_set_changes_nothing(bench: ResourceHarness) -> None:
-    give(bench, "web")
-    commits = bench.store.calls.commits
-    assert give(bench, "web") is LabelEffect.UPDATED
-    assert bench.store.calls.commits == commits
+def test_setting_what_is_set_changes_nothing(harness: ResourceHarness) -> None:
+    give(harness, "web")
+    commits = harness.store.calls.commits
+    assert give(harness, "web") is LabelEffect.UPDATED
+    assert harness.store.calls.commits == commits
 
 
-def test_a_lost_reply_is_no_refusal(bench: ResourceHarness) -> None:
-    assert give(bench, "web", store=bench.with_faults(commit_1=LostReply())) is LabelEffect.SET
-    assert labels(bench) == (("app", "web"),)
-    assert take(bench, store=bench.with_faults(commit_1=LostReply())) is LabelEffect.REMOVED
-    assert labels(bench) == ()
+def test_a_lost_reply_is_no_refusal(harness: ResourceHarness) -> None:
+    assert give(harness, "web", store=harness.with_faults(commit_1=LostReply())) is LabelEffect.SET
+    assert labels(harness) == (("app", "web"),)
+    assert take(harness, store=harness.with_faults(commit_1=LostReply())) is LabelEffect.REMOVED
+    assert labels(harness) == ()
 
 
-def test_two_who_label_at_once_both_do(bench: ResourceHarness) -> None:
-    other = bench.with_faults(commit_1=RunBefore(lambda: give(bench, "r1", label="rack")))
-    give(bench, "web", store=other)
-    assert labels(bench) == (("app", "web"), ("rack", "r1"))
+def test_two_who_label_at_once_both_do(harness: ResourceHarness) -> None:
+    other = harness.with_faults(commit_1=RunBefore(lambda: give(harness, "r1", label="rack")))
+    give(harness, "web", store=other)
+    assert labels(harness) == (("app", "web"), ("rack", "r1"))
 
 
-def test_a_label_that_came_meanwhile_is_not_overwritten(bench: ResourceHarness) -> None:
-    other = bench.with_faults(commit_1=RunBefore(lambda: give(bench, "theirs")))
+def test_a_label_that_came_meanwhile_is_not_overwritten(harness: ResourceHarness) -> None:
+    other = harness.with_faults(commit_1=RunBefore(lambda: give(harness, "theirs")))
     with pytest.raises(LabelPresent):
-        give(bench, "ours", store=other)
-    assert labels(bench) == (("app", "theirs"),)
+        give(harness, "ours", store=other)
+    assert labels(harness) == (("app", "theirs"),)
 
 
-def test_what_is_not_there_and_what_is_not_a_persons_is_refused(bench: ResourceHarness) -> None:
+def test_what_is_not_there_and_what_is_not_a_persons_is_refused(harness: ResourceHarness) -> None:
     nobody = ippool_key("nobody")
     with pytest.raises(ResourceMissing):
-        set_label(bench.store, nobody, "a", "b", overwriting=Overwriting.ALLOWED, pace=bench.pace)
+        set_label(harness.store, nobody, "a", "b", overwriting=Overwriting.ALLOWED, pace=harness.pace)
     with pytest.raises(ResourceMissing):
-        remove_label(bench.store, nobody, "a", pace=bench.pace)
+        remove_label(harness.store, nobody, "a", pace=harness.pace)
     cluster = ClusterInformation(metadata=Metadata(name="default", labels=(("a", "b"),)))
-    bench.put(Create(CLUSTER_INFORMATION_KEY, cluster))
+    harness.put(Create(CLUSTER_INFORMATION_KEY, cluster))
     with pytest.raises(KindNotWritable, match="operation Update is not supported"):
-        remove_label(bench.store, CLUSTER_INFORMATION_KEY, "a", pace=bench.pace)
+        remove_label(harness.store, CLUSTER_INFORMATION_KEY, "a", pace=harness.pace)

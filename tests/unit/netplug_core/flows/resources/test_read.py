@@ -14,29 +14,31 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEn
 from tests.harness.resources import ResourceHarness, make_pool
 
 
-def test_lists_are_sorted_by_name_and_kept_to_a_namespace(bench: ResourceHarness) -> None:
+def test_lists_are_sorted_by_name_and_kept_to_a_namespace(harness: ResourceHarness) -> None:
     spec = WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0")
     for namespace, name in (("b", "1"), ("a", "2"), ("a", "1")):
         endpoint = WorkloadEndpoint(metadata=Metadata(name=name, namespace=namespace), spec=spec)
-        bench.put(Create(workload_endpoint_key(namespace, name), endpoint))
+        harness.put(Create(workload_endpoint_key(namespace, name), endpoint))
     row = get_kind("wep")
-    everywhere = list_all(bench.store, row, deadline=bench.deadline)
+    everywhere = list_all(harness.store, row, deadline=harness.deadline)
     assert [record.key.path for record in everywhere] == [("a", "1"), ("a", "2"), ("b", "1")]
-    assert [record.key.name for record in list_all(bench.store, row, namespace="b", deadline=bench.deadline)] == ["1"]
+    assert [record.key.name for record in list_all(harness.store, row, namespace="b", deadline=harness.deadline)] == [
+        "1"
+    ]
 
 
-def test_the_profile_that_allows_everything_is_there_in_every_store_once(bench: ResourceHarness) -> None:
+def test_the_profile_that_allows_everything_is_there_in_every_store_once(harness: ResourceHarness) -> None:
     for name in ("zebra", "kns.shop"):
-        bench.put(Create(profile_key(name), Profile(metadata=Metadata(name=name))))
-    listed = list_all(bench.store, get_kind("profile"), deadline=bench.deadline)
+        harness.put(Create(profile_key(name), Profile(metadata=Metadata(name=name))))
+    listed = list_all(harness.store, get_kind("profile"), deadline=harness.deadline)
     assert [record.key.name for record in listed] == ["kns.shop", "projectnetplug-default-allow", "zebra"]
-    assert listed[1] == bench.find(DEFAULT_ALLOW_PROFILE.key) == DEFAULT_ALLOW_PROFILE
-    bench.put(Create(DEFAULT_ALLOW_PROFILE.key, Profile(metadata=Metadata(name=DEFAULT_ALLOW_PROFILE.key.name))))
-    assert list_all(bench.store, get_kind("profile"), deadline=bench.deadline) == listed
+    assert listed[1] == harness.find(DEFAULT_ALLOW_PROFILE.key) == DEFAULT_ALLOW_PROFILE
+    harness.put(Create(DEFAULT_ALLOW_PROFILE.key, Profile(metadata=Metadata(name=DEFAULT_ALLOW_PROFILE.key.name))))
+    assert list_all(harness.store, get_kind("profile"), deadline=harness.deadline) == listed
 
 
-def test_find_answers_in_the_order_asked(bench: ResourceHarness) -> None:
-    bench.create(make_pool())
-    missing, there = find(bench.store, [ippool_key("nope"), ippool_key("p")], deadline=bench.deadline)
+def test_find_answers_in_the_order_asked(harness: ResourceHarness) -> None:
+    harness.create(make_pool())
+    missing, there = find(harness.store, [ippool_key("nope"), ippool_key("p")], deadline=harness.deadline)
     assert missing is None
     assert there is not None

@@ -11,21 +11,21 @@ from netplug_core.resources.validation import InvalidResource
 from tests.harness.resources import ResourceHarness, make_pool
 
 
-def test_replace_changes_what_is_there_as_apply_does(bench: ResourceHarness) -> None:
+def test_replace_changes_what_is_there_as_apply_does(harness: ResourceHarness) -> None:
     """S-40 of the catalogue."""
-    bench.create(make_pool())
-    first = bench.stored().revision
-    assert bench.replace(make_pool(is_disabled=True)).effect is Effect.UPDATED
-    assert bench.replace(make_pool(is_disabled=True)).effect is Effect.UNCHANGED
+    harness.create(make_pool())
+    first = harness.stored().revision
+    assert harness.replace(make_pool(is_disabled=True)).effect is Effect.UPDATED
+    assert harness.replace(make_pool(is_disabled=True)).effect is Effect.UNCHANGED
     with pytest.raises(ResourceOutdated, match=r"^update conflict: IPPool\(p\): resource version"):
-        bench.replace(make_pool(), revision=first)
-    assert bench.replace(make_pool(), revision=bench.stored().revision).effect is Effect.UPDATED
+        harness.replace(make_pool(), revision=first)
+    assert harness.replace(make_pool(), revision=harness.stored().revision).effect is Effect.UPDATED
     with pytest.raises(InvalidResource, match="IPPool CIDR cannot be modified"):
-        bench.replace(make_pool("10.9.0.0/16"))
+        harness.replace(make_pool("10.9.0.0/16"))
 
 
-def test_replace_creates_nothing(bench: ResourceHarness) -> None:
+def test_replace_creates_nothing(harness: ResourceHarness) -> None:
     """S-40 of the catalogue."""
     with pytest.raises(ResourceMissing, match=r"^resource does not exist: IPPool\(p\)$"):
-        bench.replace(make_pool())
-    assert bench.store.calls.commits == 0
+        harness.replace(make_pool())
+    assert harness.store.calls.commits == 0

@@ -20,7 +20,7 @@ BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
 
 
 @pytest.fixture
-def bench() -> IPAMHarness:
+def harness() -> IPAMHarness:
     """A cluster with one pool of four blocks."""
     made = IPAMHarness.new()
     made.add_pool("main", "10.0.0.0/24")
@@ -47,18 +47,18 @@ def small_blocks() -> IPAMHarness:
 # --- a few candidates first ---------------------------------------------------------------------------------------
 
 
-def test_blocks_of_others_are_passed_over(bench: IPAMHarness) -> None:
-    bench.assign_or_refuse("h1", node=OTHER_NODE)
-    assert bench.assign_or_refuse("h2") == ["10.0.0.64"]
-    assert bench.blocks() == {BLOCK_0: "host:node-b", BLOCK_1: "host:node-a"}
+def test_blocks_of_others_are_passed_over(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h1", node=OTHER_NODE)
+    assert harness.assign_or_refuse("h2") == ["10.0.0.64"]
+    assert harness.blocks() == {BLOCK_0: "host:node-b", BLOCK_1: "host:node-a"}
 
 
 @pytest.mark.parametrize("owner, are_listed", [(NODE, False), (OTHER_NODE, True)])
 def test_all_blocks_are_listed_only_where_every_probe_is_taken_by_others(owner: str, *, are_listed: bool) -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/24", 28)
-    bench.assign_or_refuse("h1", ipv4(10 * 16), node=owner)
-    decision, reads = bench.decision_and_reads(make_request("h2"))
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 28)
+    harness.assign_or_refuse("h1", ipv4(10 * 16), node=owner)
+    decision, reads = harness.decision_and_reads(make_request("h2"))
     assert isinstance(decision.result, Assignment)
     assert str(decision.result.addresses[0].address) == "10.0.0.160"
     assert len(reads) == 3
@@ -66,45 +66,45 @@ def test_all_blocks_are_listed_only_where_every_probe_is_taken_by_others(owner: 
 
 
 def test_all_blocks_are_listed_page_by_page() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/20", 32)
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/20", 32)
     for number in range(PAGE_SIZE + 1):
-        bench.put_block(str(Prefix.parse("10.0.0.0/20").subprefix(number, 32)), node=OTHER_NODE)
-    _decision, reads = bench.decision_and_reads(make_request("h"))
+        harness.put_block(str(Prefix.parse("10.0.0.0/20").subprefix(number, 32)), node=OTHER_NODE)
+    _decision, reads = harness.decision_and_reads(make_request("h"))
     assert [len(read) for read in reads[1:]] == [PROBE_COUNT, 1, 1]
-    assert bench.assign_or_refuse("h") == ["10.0.3.233"]
+    assert harness.assign_or_refuse("h") == ["10.0.3.233"]
 
 
-def test_probes_go_through_the_pools_in_their_order(bench: IPAMHarness) -> None:
-    bench.add_pool("tiny", "11.0.0.0/31")
-    decision, reads = bench.decision_and_reads(make_request("h", ipv4(1, "tiny", "main")))
+def test_probes_go_through_the_pools_in_their_order(harness: IPAMHarness) -> None:
+    harness.add_pool("tiny", "11.0.0.0/31")
+    decision, reads = harness.decision_and_reads(make_request("h", ipv4(1, "tiny", "main")))
     assert isinstance(decision.result, Assignment)
     assert str(decision.result.addresses[0].address) == "11.0.0.0"
     probed = [query.key.name for query in reads[1] if not isinstance(query, List)]
     assert probed == ["11.0.0.0/31", BLOCK_0, BLOCK_1, "10.0.0.128/26", "10.0.0.192/26"]
 
 
-def test_reserved_blocks_are_never_looked_at_nor_claimed(bench: IPAMHarness) -> None:
-    bench.reserve("r", "10.0.0.0/25")
-    decision, reads = bench.decision_and_reads(make_request("h", ipv4(200)))
+def test_reserved_blocks_are_never_looked_at_nor_claimed(harness: IPAMHarness) -> None:
+    harness.reserve("r", "10.0.0.0/25")
+    decision, reads = harness.decision_and_reads(make_request("h", ipv4(200)))
     assert isinstance(decision.result, PoolsExhausted)
     assert [query.key.name for query in reads[1] if not isinstance(query, List)] == ["10.0.0.128/26", "10.0.0.192/26"]
-    assert len(bench.assign_up_to("h", ipv4(200))) == 128
-    assert list(bench.blocks()) == ["10.0.0.128/26", "10.0.0.192/26"]
+    assert len(harness.assign_up_to("h", ipv4(200))) == 128
+    assert list(harness.blocks()) == ["10.0.0.128/26", "10.0.0.192/26"]
 
 
-def test_two_first_requests_of_one_node_end_in_one_block(bench: IPAMHarness) -> None:
+def test_two_first_requests_of_one_node_end_in_one_block(harness: IPAMHarness) -> None:
     """Trap 7: both look at the same block first, and the one that comes second takes from it."""
-    assert bench.assign(make_request("h1"), {1: RunBefore(lambda: bench.assign_or_refuse("h2"))}) == ["10.0.0.1"]
-    assert bench.blocks() == {BLOCK_0: "host:node-a"}
-    assert bench.held() == {"10.0.0.0": "h2", "10.0.0.1": "h1"}
+    assert harness.assign(make_request("h1"), {1: RunBefore(lambda: harness.assign_or_refuse("h2"))}) == ["10.0.0.1"]
+    assert harness.blocks() == {BLOCK_0: "host:node-a"}
+    assert harness.held() == {"10.0.0.0": "h2", "10.0.0.1": "h1"}
 
 
-def test_a_race_for_a_block_is_lost_without_a_trace(bench: IPAMHarness) -> None:
-    assert bench.assign(make_request("h1"), {1: RunBefore(lambda: bench.assign_or_refuse("h2", node=OTHER_NODE))}) == [
-        "10.0.0.64"
-    ]
-    assert bench.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, BLOCK_1): "confirmed"}
+def test_a_race_for_a_block_is_lost_without_a_trace(harness: IPAMHarness) -> None:
+    assert harness.assign(
+        make_request("h1"), {1: RunBefore(lambda: harness.assign_or_refuse("h2", node=OTHER_NODE))}
+    ) == ["10.0.0.64"]
+    assert harness.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, BLOCK_1): "confirmed"}
 
 
 @pytest.mark.parametrize("leftover, given", [
@@ -138,41 +138,41 @@ def starts_second(node: str, pool: Prefix, count: int) -> int:
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_probes_and_loans_begin_where_the_order_of_the_node_says(bench: IPAMHarness, *, is_taken: bool) -> None:
+def test_probes_and_borrowing_start_where_the_order_of_the_node_says(harness: IPAMHarness, *, is_taken: bool) -> None:
     if is_taken:
         for number in range(4):
-            bench.put_owned_block(f"10.0.0.{64 * number}/26", node=OTHER_NODE)
-    assignment = bench.decision(make_request("h"), starts_second).result
+            harness.put_owned_block(f"10.0.0.{64 * number}/26", node=OTHER_NODE)
+    assignment = harness.decision(make_request("h"), starts_second).result
     assert isinstance(assignment, Assignment)
     assert str(assignment.addresses[0].address) == "10.0.0.64"
-    assert set(bench.blocks().values()) == ({"host:node-b"} if is_taken else set())
+    assert set(harness.blocks().values()) == ({"host:node-b"} if is_taken else set())
 
 
 # --- nobody's blocks ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_a_block_of_nobody_is_adopted(bench: IPAMHarness, *, is_strict: bool) -> None:
+def test_a_block_of_nobody_is_adopted(harness: IPAMHarness, *, is_strict: bool) -> None:
     """Trap 34: its addresses are not lost."""
-    bench.configure(is_affinity_strict=is_strict)
-    bench.assign_or_refuse("h1", node=OTHER_NODE)
-    bench.put(block_key(Prefix.parse(BLOCK_0)), bench.block(BLOCK_0).relinquished())
-    bench.remove(affinity_key(host_owner(OTHER_NODE), Prefix.parse(BLOCK_0)))
-    before = bench.block(BLOCK_0).sequence
-    assert bench.assign_or_refuse("h2") == ["10.0.0.1"]
-    assert bench.blocks() == {BLOCK_0: "host:node-a"}
-    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
-    assert bench.block(BLOCK_0).sequence == before + 2
-    assert bench.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
+    harness.configure(is_affinity_strict=is_strict)
+    harness.assign_or_refuse("h1", node=OTHER_NODE)
+    harness.put(block_key(Prefix.parse(BLOCK_0)), harness.block(BLOCK_0).relinquished())
+    harness.remove(affinity_key(host_owner(OTHER_NODE), Prefix.parse(BLOCK_0)))
+    before = harness.block(BLOCK_0).sequence
+    assert harness.assign_or_refuse("h2") == ["10.0.0.1"]
+    assert harness.blocks() == {BLOCK_0: "host:node-a"}
+    assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
+    assert harness.block(BLOCK_0).sequence == before + 2
+    assert harness.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
 
 
 def test_a_block_of_nobody_beyond_the_probes_is_adopted_too() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/28", 32)
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/28", 32)
     for number in range(16):
-        bench.put_owned_block(f"10.0.0.{number}/32", node=OTHER_NODE if number != 12 else "")
-    assert bench.assign_or_refuse("h") == ["10.0.0.12"]
-    assert bench.blocks()["10.0.0.12/32"] == "host:node-a"
+        harness.put_owned_block(f"10.0.0.{number}/32", node=OTHER_NODE if number != 12 else "")
+    assert harness.assign_or_refuse("h") == ["10.0.0.12"]
+    assert harness.blocks()["10.0.0.12/32"] == "host:node-a"
 
 
 @pytest.mark.parametrize("age_s", [0, 61])
@@ -183,19 +183,19 @@ def test_an_adopted_block_is_neither_borrowed_from_nor_taken_over_as_well(one_bl
     assert len(given) == len(set(given)) == 64
 
 
-def test_a_block_whose_claim_was_lost_is_claimed_again(bench: IPAMHarness) -> None:
-    bench.assign_or_refuse("h1")
-    bench.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
-    assert bench.assign_or_refuse("h2") == ["10.0.0.1"]
-    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
-    assert bench.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
+def test_a_block_whose_claim_was_lost_is_claimed_again(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h1")
+    harness.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
+    assert harness.assign_or_refuse("h2") == ["10.0.0.1"]
+    assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
+    assert harness.held() == {"10.0.0.0": "h1", "10.0.0.1": "h2"}
 
 
-def test_a_full_block_whose_claim_was_lost_is_no_claim_to_make(bench: IPAMHarness) -> None:
-    bench.assign_or_refuse("h1", ipv4(64))
-    bench.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
-    assert bench.assign_or_refuse("h2") == ["10.0.0.64"]
-    assert bench.affinities() == {(NODE, BLOCK_1): "confirmed"}
+def test_a_full_block_whose_claim_was_lost_is_no_claim_to_make(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h1", ipv4(64))
+    harness.remove(affinity_key(host_owner(NODE), Prefix.parse(BLOCK_0)))
+    assert harness.assign_or_refuse("h2") == ["10.0.0.64"]
+    assert harness.affinities() == {(NODE, BLOCK_1): "confirmed"}
 
 
 # --- empty blocks of others ---------------------------------------------------------------------------------------
@@ -267,13 +267,13 @@ def test_a_block_in_which_something_cools_down_is_not_taken_over(one_block: IPAM
     assert one_block.blocks() == {BLOCK_0: "host:node-a"}
 
 
-def test_what_others_have_unused_is_taken_over_before_anything_is_borrowed(bench: IPAMHarness) -> None:
+def test_what_others_have_unused_is_taken_over_before_anything_is_borrowed(harness: IPAMHarness) -> None:
     for number in range(3):
-        bench.assign_or_refuse(f"h{number}", node=f"node-{number}")
-    bench.put_owned_block("10.0.0.192/26", node=OTHER_NODE)
-    bench.clock.sleep(61)
-    assert bench.assign_or_refuse("h") == ["10.0.0.192"]
-    assert bench.blocks()["10.0.0.192/26"] == "host:node-a"
+        harness.assign_or_refuse(f"h{number}", node=f"node-{number}")
+    harness.put_owned_block("10.0.0.192/26", node=OTHER_NODE)
+    harness.clock.sleep(61)
+    assert harness.assign_or_refuse("h") == ["10.0.0.192"]
+    assert harness.blocks()["10.0.0.192/26"] == "host:node-a"
 
 
 def test_a_block_that_was_taken_over_is_not_borrowed_from_as_well(one_block: IPAMHarness) -> None:
@@ -284,17 +284,17 @@ def test_a_block_that_was_taken_over_is_not_borrowed_from_as_well(one_block: IPA
 
 
 def test_as_many_blocks_are_taken_over_as_the_request_needs() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/24", 30)
-    bench.configure(is_affinity_strict=True)
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 30)
+    harness.configure(is_affinity_strict=True)
     for number in range(64):
-        bench.put_owned_block(str(Prefix.parse("10.0.0.0/24").subprefix(number, 30)), node=OTHER_NODE)
-    bench.reserve("r", "10.0.0.0/27", "10.0.0.33/32")
-    bench.clock.sleep(61)
-    assert len(bench.assign_or_refuse("h", ipv4(60))) == 60
-    assert list(bench.blocks().values()).count("host:node-a") == 16  # of the first one there were three
-    assert len(bench.assign_up_to("h", ipv4(100))) == 79  # twenty blocks, the implicit limit
-    assert len(bench.affinities()) == 64
+        harness.put_owned_block(str(Prefix.parse("10.0.0.0/24").subprefix(number, 30)), node=OTHER_NODE)
+    harness.reserve("r", "10.0.0.0/27", "10.0.0.33/32")
+    harness.clock.sleep(61)
+    assert len(harness.assign_or_refuse("h", ipv4(60))) == 60
+    assert list(harness.blocks().values()).count("host:node-a") == 16  # of the first one there were three
+    assert len(harness.assign_up_to("h", ipv4(100))) == 79  # twenty blocks, the implicit limit
+    assert len(harness.affinities()) == 64
 
 
 def test_no_more_blocks_are_taken_over_than_the_request_needs(small_blocks: IPAMHarness) -> None:
@@ -328,15 +328,15 @@ def test_an_address_is_borrowed_where_no_block_is_left(one_block: IPAMHarness) -
     assert one_block.release("h2") == ["10.0.0.1"]
 
 
-def test_loans_come_pool_by_pool_in_the_order_of_the_node() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("a", "10.0.0.0/31", 32)
-    bench.add_pool("b", "11.0.0.0/31", 32)
-    bench.assign_or_refuse("h1", ipv4(1, "a"), node=OTHER_NODE)
+def test_addresses_are_borrowed_pool_by_pool_in_the_order_of_the_node() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("a", "10.0.0.0/31", 32)
+    harness.add_pool("b", "11.0.0.0/31", 32)
+    harness.assign_or_refuse("h1", ipv4(1, "a"), node=OTHER_NODE)
     for cidr in ("10.0.0.1/32", "11.0.0.0/32", "11.0.0.1/32"):
-        bench.put_owned_block(cidr, node=OTHER_NODE)
-    assert bench.assign_or_refuse("h2", ipv4(2)) == ["10.0.0.1", "11.0.0.0"]
-    assert set(bench.blocks().values()) == {"host:node-b"}
+        harness.put_owned_block(cidr, node=OTHER_NODE)
+    assert harness.assign_or_refuse("h2", ipv4(2)) == ["10.0.0.1", "11.0.0.0"]
+    assert set(harness.blocks().values()) == {"host:node-b"}
 
 
 def test_nothing_reserved_is_borrowed(one_block: IPAMHarness) -> None:
@@ -369,7 +369,7 @@ def test_what_was_borrowed_just_now_is_not_called_free(one_block: IPAMHarness) -
     )
 
 
-def test_used_reserved_and_cooling_addresses_of_a_pool_are_told_apart(one_block: IPAMHarness) -> None:
+def test_used_reserved_and_cooling_addresses_of_a_pool_are_counted_apart(one_block: IPAMHarness) -> None:
     """The whole reserved range counts, and overlapping entries once (trap 15)."""
     one_block.configure(cooldown_s=60)
     one_block.assign_or_refuse("h1", ipv4(10), node=OTHER_NODE)
@@ -428,14 +428,14 @@ def test_the_implicit_limit_says_which_block_it_kept_from_being_claimed(small_bl
 
 
 def test_where_nothing_is_left_to_claim_the_limit_is_not_to_blame() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/28", 32)
-    bench.add_pool("rest", "10.1.0.0/30", 32)
-    bench.assign_or_refuse("h1", ipv4(20))
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/28", 32)
+    harness.add_pool("rest", "10.1.0.0/30", 32)
+    harness.assign_or_refuse("h1", ipv4(20))
     with pytest.raises(
         PoolsExhausted, match=r"No IPs available in pools: \[10\.0\.0\.0/28 10\.1\.0\.0/30\]; IPPool main"
     ):
-        bench.assign_or_refuse("h2")
+        harness.assign_or_refuse("h2")
 
 
 @pytest.mark.parametrize("has_neighbour", [False, True])
@@ -467,10 +467,10 @@ def test_a_limit_above_twenty_lets_a_node_own_more(small_blocks: IPAMHarness) ->
     assert len(small_blocks.blocks()) == 25
 
 
-def test_a_limit_of_none_owns_nothing(bench: IPAMHarness) -> None:
+def test_a_limit_of_none_owns_nothing(harness: IPAMHarness) -> None:
     with pytest.raises(BlockLimitReached, match="limit of 0 blocks"):
-        bench.assign(evolve(make_request("h"), block_limit=0))
-    assert bench.blocks() == {}
+        harness.assign(evolve(make_request("h"), block_limit=0))
+    assert harness.blocks() == {}
 
 
 def test_two_requests_for_different_pools_do_not_exceed_an_explicit_limit_together(small_blocks: IPAMHarness) -> None:
@@ -485,12 +485,12 @@ def test_two_requests_for_different_pools_do_not_exceed_an_explicit_limit_togeth
 # --- no claims ----------------------------------------------------------------------------------------------------
 
 
-def test_where_no_block_is_claimed_only_those_there_are_serve(bench: IPAMHarness) -> None:
-    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
-    bench.put_owned_block(BLOCK_1)
-    assert bench.assign_or_refuse("h1", ipv4(64)) == [f"10.0.0.{number}" for number in range(64, 128)]
+def test_where_no_block_is_claimed_only_those_there_are_serve(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
+    harness.put_owned_block(BLOCK_1)
+    assert harness.assign_or_refuse("h1", ipv4(64)) == [f"10.0.0.{number}" for number in range(64, 128)]
     with pytest.raises(BlockUnavailable) as caught:
-        bench.assign_or_refuse("h2")
+        harness.assign_or_refuse("h2")
     assert str(caught.value) == (
         "Assigned 0 out of 1 requested IPv4 addresses; failed to find or claim a block: autoAllocateBlocks is false"
     )
@@ -500,12 +500,12 @@ def test_where_no_block_is_claimed_only_those_there_are_serve(bench: IPAMHarness
     )
 
 
-def test_what_can_be_had_without_a_claim_is_had_where_less_will_do(bench: IPAMHarness) -> None:
-    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
-    bench.put_owned_block(BLOCK_1)
-    assert len(bench.assign_up_to("h1", ipv4(65))) == 64
+def test_what_can_be_had_without_a_claim_is_had_where_less_will_do(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
+    harness.put_owned_block(BLOCK_1)
+    assert len(harness.assign_up_to("h1", ipv4(65))) == 64
     with pytest.raises(AllocationError, match="failed to find or claim a block"):
-        bench.assign_up_to("h2")
+        harness.assign_up_to("h2")
 
 
 def test_the_age_of_a_block_that_may_be_taken_over_is_a_minute() -> None:

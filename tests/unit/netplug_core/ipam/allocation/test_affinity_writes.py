@@ -157,26 +157,26 @@ def test_an_owner_without_a_claim_gives_up_the_block_alone() -> None:
 
 def contested(before: str) -> IPAMHarness:
     """A cluster whose one block is new, nobody's, or another node's and idle."""
-    bench = IPAMHarness.new(MemoryMode.ORDERED)
-    bench.add_pool("main", str(PREFIX))
+    harness = IPAMHarness.new(MemoryMode.ORDERED)
+    harness.add_pool("main", str(PREFIX))
     if before == "nobody's":
-        bench.put_block(str(PREFIX), node="")
+        harness.put_block(str(PREFIX), node="")
     if before == "idle":
-        bench.put_owned_block(str(PREFIX), node=OTHER_NODE)
-    bench.clock.sleep(61)
-    return bench
+        harness.put_owned_block(str(PREFIX), node=OTHER_NODE)
+    harness.clock.sleep(61)
+    return harness
 
 
 @pytest.mark.parametrize("before", ["new", "nobody's", "idle"])
 def test_whatever_a_crash_leaves_of_a_claim_the_next_request_heals(before: str) -> None:
     count = len(contested(before).decision(make_request("h")).writes)
     for written in range(count + 1):
-        bench = contested(before)
+        harness = contested(before)
         with pytest.raises(ProcessDied):
-            bench.assign(make_request("h"), {1: ProcessDeath(written)})
-        (given,) = bench.assign_or_refuse("h")
-        assert bench.held() == {given: "h"}, written
-        assert bench.affinities()[NODE, str(PREFIX)] == "confirmed", written
-        assert bench.blocks() == {str(PREFIX): OURS}, written
-        bench.release("h")
-        assert (bench.held(), bench.handles()) == ({}, []), written
+            harness.assign(make_request("h"), {1: ProcessDeath(written)})
+        (given,) = harness.assign_or_refuse("h")
+        assert harness.held() == {given: "h"}, written
+        assert harness.affinities()[NODE, str(PREFIX)] == "confirmed", written
+        assert harness.blocks() == {str(PREFIX): OURS}, written
+        harness.release("h")
+        assert (harness.held(), harness.handles()) == ({}, []), written

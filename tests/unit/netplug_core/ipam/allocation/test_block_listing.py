@@ -25,19 +25,19 @@ def test_an_empty_store_takes_one_read() -> None:
 
 
 def test_only_the_blocks_of_the_family_are_found() -> None:
-    bench = IPAMHarness.new()
+    harness = IPAMHarness.new()
     for cidr in ("fd00::/122", "10.0.0.64/26", "10.0.0.0/28"):
-        bench.put_block(cidr)
-    assert listed(bench, Family.IPV4) == (["10.0.0.0/28", "10.0.0.64/26"], 1)
-    assert listed(bench, Family.IPV6) == (["fd00::/122"], 1)
+        harness.put_block(cidr)
+    assert listed(harness, Family.IPV4) == (["10.0.0.0/28", "10.0.0.64/26"], 1)
+    assert listed(harness, Family.IPV6) == (["fd00::/122"], 1)
 
 
 @pytest.mark.parametrize("count, reads", [(PAGE_SIZE, 1), (PAGE_SIZE + 1, 2), (2 * PAGE_SIZE + 1, 3)])
 def test_each_page_takes_one_read(count: int, reads: int) -> None:
-    bench = IPAMHarness.new()
+    harness = IPAMHarness.new()
     for number in range(count):
-        bench.put_block(f"10.0.{number // 256}.{number % 256}/32")
-    blocks, spent = listed(bench, Family.IPV4)
+        harness.put_block(f"10.0.{number // 256}.{number % 256}/32")
+    blocks, spent = listed(harness, Family.IPV4)
     assert (len(set(blocks)), spent) == (count, reads)
 
 

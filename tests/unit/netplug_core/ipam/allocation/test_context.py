@@ -25,19 +25,21 @@ SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture
-def bench() -> IPAMHarness:
+def harness() -> IPAMHarness:
     """A cluster with one pool of four blocks."""
     made = IPAMHarness.new()
     made.add_pool("main", "10.0.0.0/24")
     return made
 
 
-def opened(harness: IPAMHarness, wish: AssignRequest, *more: Query) -> AllocationContext | NeedMore:
-    return AllocationContext.open(harness.read(*queries(wish), *more), wish, harness.clock.now_ns(), first_block_first)
+def opened(harness: IPAMHarness, request: AssignRequest, *more: Query) -> AllocationContext | NeedMore:
+    return AllocationContext.open(
+        harness.read(*queries(request), *more), request, harness.clock.now_ns(), first_block_first
+    )
 
 
-def desk(harness: IPAMHarness, wish: AssignRequest | None = None, *more: Query) -> AllocationContext:
-    made = opened(harness, wish or make_request(), *more)
+def open_context(harness: IPAMHarness, request: AssignRequest | None = None, *more: Query) -> AllocationContext:
+    made = opened(harness, request or make_request(), *more)
     assert isinstance(made, AllocationContext)
     return made
 
@@ -45,44 +47,44 @@ def desk(harness: IPAMHarness, wish: AssignRequest | None = None, *more: Query) 
 # --- what has to be read first ------------------------------------------------------------------------------------
 
 
-def test_nothing_more_is_read_for_a_node_that_has_nothing(bench: IPAMHarness) -> None:
-    assert desk(bench).own_affinities == {Family.IPV4: ()}
-    assert desk(bench).handle_blocks == ()
+def test_nothing_more_is_read_for_a_node_that_has_nothing(harness: IPAMHarness) -> None:
+    assert open_context(harness).own_affinities == {Family.IPV4: ()}
+    assert open_context(harness).handle_blocks == ()
 
 
 def test_the_blocks_of_handle_and_claims_and_the_nodes_labels_are_asked_for_together_and_once(
-    bench: IPAMHarness,
+    harness: IPAMHarness,
 ) -> None:
-    bench.change_pool("main", node_selector="has(zone)")
-    bench.label_node(zone="a")
-    bench.assign_or_refuse("h")
-    wish = make_request("h", ipv4(2))
-    missing = opened(bench, wish)
+    harness.change_pool("main", node_selector="has(zone)")
+    harness.label_node(zone="a")
+    harness.assign_or_refuse("h")
+    request = make_request("h", ipv4(2))
+    missing = opened(harness, request)
     assert missing == NeedMore((Get(block_key(BLOCK)), Get(node_key(NODE))))
-    made = desk(bench, wish, Get(block_key(BLOCK)), Get(node_key(NODE)))
+    made = open_context(harness, request, Get(block_key(BLOCK)), Get(node_key(NODE)))
     (claim,) = made.own_affinities[Family.IPV4]
     assert (claim.prefix, claim.block) == (BLOCK, made.handle_blocks[0])
     assert made.labels == {"zone": "a"}
 
 
-def test_a_block_that_is_gone_is_known_to_be(bench: IPAMHarness) -> None:
-    bench.put_handle("h", b0=1)
-    made = desk(bench, make_request("h"), Get(block_key(BLOCK)))
+def test_a_block_that_is_gone_is_known_to_be(harness: IPAMHarness) -> None:
+    harness.put_handle("h", b0=1)
+    made = open_context(harness, make_request("h"), Get(block_key(BLOCK)))
     assert made.handle_blocks == ()
     assert made.handle is not None
 
 
-@pytest.mark.parametrize("wish", [make_request("h", ipv6()), make_request("h", node="")])
+@pytest.mark.parametrize("assign_request", [make_request("h", ipv6()), make_request("h", node="")])
 def test_labels_are_read_only_where_a_pool_of_the_family_selects_by_those_of_a_node(
-    bench: IPAMHarness, wish: AssignRequest
+    harness: IPAMHarness, assign_request: AssignRequest
 ) -> None:
-    bench.change_pool("main", node_selector="has(zone)")
-    assert not desk(bench, wish).has_read_node
+    harness.change_pool("main", node_selector="has(zone)")
+    assert not open_context(harness, assign_request).has_read_node
 
 
-def test_a_node_that_is_not_registered_has_no_labels(bench: IPAMHarness) -> None:
-    bench.change_pool("main", node_selector="has(zone)")
-    made = desk(bench, make_request(), Get(node_key(NODE)))
+def test_a_node_that_is_not_registered_has_no_labels(harness: IPAMHarness) -> None:
+    harness.change_pool("main", node_selector="has(zone)")
+    made = open_context(harness, make_request(), Get(node_key(NODE)))
     assert made.has_read_node
     assert made.labels == {}
 
@@ -90,11 +92,11 @@ def test_a_node_that_is_not_registered_has_no_labels(bench: IPAMHarness) -> None
 # --- rules --------------------------------------------------------------------------------------------------------
 
 
-def test_reading_the_configuration_does_not_make_one(bench: IPAMHarness) -> None:
+def test_reading_the_configuration_does_not_make_one(harness: IPAMHarness) -> None:
     """Trap 13: the defaults are in memory."""
-    assert desk(bench).settings == IPAMConfigurationSpec()
-    bench.assign_or_refuse("h")
-    assert bench.records(IPAM_CONFIGURATION) == ()
+    assert open_context(harness).settings == IPAMConfigurationSpec()
+    harness.assign_or_refuse("h")
+    assert harness.records(IPAM_CONFIGURATION) == ()
 
 
 @pytest.mark.parametrize("of_cluster, of_request, limit, is_explicit", [
@@ -107,40 +109,40 @@ def test_reading_the_configuration_does_not_make_one(bench: IPAMHarness) -> None
     (40, None, 40, True),
 ])  # fmt: skip
 def test_the_smaller_limit_counts_and_twenty_where_nobody_set_one(
-    bench: IPAMHarness, of_cluster: int, of_request: int | None, limit: int, *, is_explicit: bool
+    harness: IPAMHarness, of_cluster: int, of_request: int | None, limit: int, *, is_explicit: bool
 ) -> None:
-    bench.configure(is_affinity_strict=True, max_blocks_per_host=of_cluster)
-    made = desk(bench, evolve(make_request(), block_limit=of_request))
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=of_cluster)
+    made = open_context(harness, evolve(make_request(), block_limit=of_request))
     assert (made.block_limit, bool(made.explicit_limits)) == (limit, is_explicit)
 
 
-def test_a_block_is_looked_at_as_it_is_once_all_that_has_cooled_down_is_free(bench: IPAMHarness) -> None:
-    bench.configure(cooldown_s=30)
-    bench.assign_or_refuse("h", ipv4(64))
-    bench.release("h")
-    block = bench.block(str(BLOCK))
-    assert desk(bench, make_request(None), Get(block_key(BLOCK))).claimant.cooldown.expire(block) == block
-    bench.clock.sleep(31)
-    assert desk(bench, make_request(None), Get(block_key(BLOCK))).claimant.cooldown.expire(block).is_empty
+def test_a_block_is_looked_at_as_it_is_once_all_that_has_cooled_down_is_free(harness: IPAMHarness) -> None:
+    harness.configure(cooldown_s=30)
+    harness.assign_or_refuse("h", ipv4(64))
+    harness.release("h")
+    block = harness.block(str(BLOCK))
+    assert open_context(harness, make_request(None), Get(block_key(BLOCK))).claimant.cooldown.expire(block) == block
+    harness.clock.sleep(31)
+    assert open_context(harness, make_request(None), Get(block_key(BLOCK))).claimant.cooldown.expire(block).is_empty
 
 
 # --- which addresses ----------------------------------------------------------------------------------------------
 
 
-def test_reservations_of_all_objects_count_together(bench: IPAMHarness) -> None:
-    bench.reserve("a", "10.0.0.0/31")
-    bench.reserve("b", "10.0.0.3", "fd00::/64")
-    made = desk(bench)
+def test_reservations_of_all_objects_count_together(harness: IPAMHarness) -> None:
+    harness.reserve("a", "10.0.0.0/31")
+    harness.reserve("b", "10.0.0.3", "fd00::/64")
+    made = open_context(harness)
     new = made.claimant.new_block(BLOCK)
     assert made.find_assignable(Prefix.parse("10.0.0.0/24"), new, 3) == (2, 4, 5)
 
 
-def test_no_address_is_looked_at_one_by_one_where_none_is_reserved(bench: IPAMHarness) -> None:
+def test_no_address_is_looked_at_one_by_one_where_none_is_reserved(harness: IPAMHarness) -> None:
     pool = Prefix.parse("10.0.0.0/24")
-    assert desk(bench).may_assign(pool, BLOCK) is None
-    bench.reserve("elsewhere", "10.0.0.128/25")
-    assert desk(bench).may_assign(pool, BLOCK) is None
-    may_assign = desk(bench).may_assign(pool, Prefix.parse("10.0.0.128/26"))
+    assert open_context(harness).may_assign(pool, BLOCK) is None
+    harness.reserve("elsewhere", "10.0.0.128/25")
+    assert open_context(harness).may_assign(pool, BLOCK) is None
+    may_assign = open_context(harness).may_assign(pool, Prefix.parse("10.0.0.128/26"))
     assert may_assign is not None
     assert not may_assign(Address.parse("10.0.0.128"))
 
@@ -159,59 +161,61 @@ def test_the_edges_of_a_link_are_its_network_gateway_and_broadcast_address() -> 
     ("10.0.0.0/32", 32, []),
 ])  # fmt: skip
 def test_network_gateway_and_broadcast_stay_free(cidr: str, length: int, given: list[str]) -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("link", cidr, length)
-    wish = evolve(make_request("h", ipv4(8)), link_layer=LinkLayer.L2, shortfall=Shortfall.RETURN)
-    assert bench.assign(wish) == given
+    harness = IPAMHarness.new()
+    harness.add_pool("link", cidr, length)
+    request = evolve(make_request("h", ipv4(8)), link_layer=LinkLayer.L2, shortfall=Shortfall.RETURN)
+    assert harness.assign(request) == given
 
 
 def test_reserved_addresses_of_a_link_stay_free_too() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("link", "10.0.0.0/29")
-    bench.reserve("r", "10.0.0.3")
-    assert bench.assign(evolve(make_request("h", ipv4(2)), link_layer=LinkLayer.L2)) == ["10.0.0.2", "10.0.0.4"]
+    harness = IPAMHarness.new()
+    harness.add_pool("link", "10.0.0.0/29")
+    harness.reserve("r", "10.0.0.3")
+    assert harness.assign(evolve(make_request("h", ipv4(2)), link_layer=LinkLayer.L2)) == ["10.0.0.2", "10.0.0.4"]
 
 
 def test_blocks_that_a_link_cannot_use_do_not_count_as_claims() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("link", "10.0.0.0/24", 32)
-    wish = evolve(make_request("h", ipv4(20)), link_layer=LinkLayer.L2)
-    assert bench.assign(wish) == [f"10.0.0.{number}" for number in range(2, 22)]
-    assert len(bench.blocks()) == 20
+    harness = IPAMHarness.new()
+    harness.add_pool("link", "10.0.0.0/24", 32)
+    request = evolve(make_request("h", ipv4(20)), link_layer=LinkLayer.L2)
+    assert harness.assign(request) == [f"10.0.0.{number}" for number in range(2, 22)]
+    assert len(harness.blocks()) == 20
 
 
 def test_a_link_of_ipv6_keeps_its_edges_too() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("link", "fd00::/125")
-    wish = evolve(make_request("h", ipv6(8)), link_layer=LinkLayer.L2, shortfall=Shortfall.RETURN)
-    assert bench.assign(wish) == ["fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6"]
+    harness = IPAMHarness.new()
+    harness.add_pool("link", "fd00::/125")
+    request = evolve(make_request("h", ipv6(8)), link_layer=LinkLayer.L2, shortfall=Shortfall.RETURN)
+    assert harness.assign(request) == ["fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6"]
 
 
 # --- the basket ---------------------------------------------------------------------------------------------------
 
 
 def basket(harness: IPAMHarness, missing: int) -> FamilyAllocation:
-    return FamilyAllocation(context=desk(harness), wanted=missing, missing=missing, room=2, may_borrow=True, stale={})
+    return FamilyAllocation(
+        context=open_context(harness), wanted=missing, missing=missing, room=2, may_borrow=True, stale={}
+    )
 
 
 def hold(harness: IPAMHarness, prefix: Prefix, means: Acquisition = Acquisition.NEW) -> BlockCandidate:
-    made = desk(harness)
+    made = open_context(harness)
     return BlockCandidate(pool=made.pools[0], block=made.claimant.new_block(prefix), revision=None, acquisition=means)
 
 
-def test_a_basket_takes_what_is_missing_and_notes_what_became_of_the_block(bench: IPAMHarness) -> None:
-    filled = basket(bench, 3)
-    filled.acquire(hold(bench, BLOCK))
+def test_a_family_allocation_takes_what_is_missing_and_traces_the_block(harness: IPAMHarness) -> None:
+    filled = basket(harness, 3)
+    filled.acquire(hold(harness, BLOCK))
     assert [taken.ordinals for taken in filled.candidates] == [(0, 1, 2)]
     assert (filled.missing, filled.room, filled.seen) == (0, 1, {BLOCK})
     assert filled.trace == [BlockTrace(block=BLOCK, outcome=BlockOutcome.CLAIMED)]
 
 
 @pytest.mark.parametrize("reserved, outcome", [("10.0.0.0/26", BlockOutcome.RESERVED), ("", BlockOutcome.FULL)])
-def test_a_block_that_gives_nothing_is_not_claimed(bench: IPAMHarness, reserved: str, outcome: BlockOutcome) -> None:
+def test_a_block_that_gives_nothing_is_not_claimed(harness: IPAMHarness, reserved: str, outcome: BlockOutcome) -> None:
     if reserved:
-        bench.reserve("r", reserved)
-    filled, offered = basket(bench, 1), hold(bench, BLOCK)
+        harness.reserve("r", reserved)
+    filled, offered = basket(harness, 1), hold(harness, BLOCK)
     if not reserved:
         offered = evolve(offered, block=evolve(offered.block, free=()))
     filled.acquire(offered)
@@ -227,16 +231,16 @@ def test_a_block_that_gives_nothing_is_not_claimed(bench: IPAMHarness, reserved:
     (Acquisition.TAKEN_OVER, "was empty for long and was taken over"),
     (Acquisition.BORROWED, "belongs to another node and lent addresses"),
 ])  # fmt: skip
-def test_each_means_has_its_word_in_the_trace(bench: IPAMHarness, means: Acquisition, outcome: str) -> None:
-    filled = basket(bench, 1)
-    filled.take(hold(bench, BLOCK, means))
-    assert [str(remark) for remark in filled.trace] == [f"block {BLOCK} {outcome}"]
+def test_each_acquisition_has_its_word_in_the_trace(harness: IPAMHarness, means: Acquisition, outcome: str) -> None:
+    filled = basket(harness, 1)
+    filled.take(hold(harness, BLOCK, means))
+    assert [str(entry) for entry in filled.trace] == [f"block {BLOCK} {outcome}"]
 
 
-def test_a_stale_claim_goes_along_with_the_block_that_becomes_ours_after_all(bench: IPAMHarness) -> None:
-    bench.put_owned_block(str(BLOCK), node=OTHER_NODE)
-    (stale,) = bench.affinity_records(OTHER_NODE)
-    filled = evolve(basket(bench, 1), stale={BLOCK: stale})
-    filled.acquire(hold(bench, BLOCK))
+def test_a_stale_claim_goes_along_with_the_block_that_becomes_ours_after_all(harness: IPAMHarness) -> None:
+    harness.put_owned_block(str(BLOCK), node=OTHER_NODE)
+    (stale,) = harness.affinity_records(OTHER_NODE)
+    filled = evolve(basket(harness, 1), stale={BLOCK: stale})
+    filled.acquire(hold(harness, BLOCK))
     assert [taken.affinity for taken in filled.candidates] == [stale]
     assert filled.stale == {}

@@ -45,10 +45,10 @@ def released(cooling: Cooldown, block: Block, *handles: str) -> Block | None:
 
 @pytest.mark.parametrize("cooldown_s, cooldown_ns", [(None, 0), (0, 0), (90, 90 * SECOND_NS)])
 def test_the_configuration_says_how_long_an_address_rests(cooldown_s: int | None, cooldown_ns: int) -> None:
-    bench = IPAMHarness.new()
+    harness = IPAMHarness.new()
     if cooldown_s is not None:
-        bench.configure(cooldown_s=cooldown_s)
-    assert Cooldown.of(bench.read(Get(IPAM_CONFIGURATION_KEY)), NOW_NS) == Cooldown(cooldown_ns, NOW_NS)
+        harness.configure(cooldown_s=cooldown_s)
+    assert Cooldown.of(harness.read(Get(IPAM_CONFIGURATION_KEY)), NOW_NS) == Cooldown(cooldown_ns, NOW_NS)
 
 
 def test_without_a_rest_an_address_is_free_at_once() -> None:
@@ -93,7 +93,7 @@ def test_a_block_of_nobody_stays_while_an_address_rests() -> None:
     assert resting.cooling_count == 1
 
 
-def test_a_release_frees_what_has_rested_long_enough() -> None:
+def test_a_release_frees_addresses_whose_cooldown_is_over() -> None:
     first = released(A_MINUTE, block_of("a", "b", "c"), "a")
     assert first is not None
     soon = released(later(A_MINUTE, 60.9), first, "b")

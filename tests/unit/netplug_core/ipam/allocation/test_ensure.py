@@ -26,7 +26,7 @@ BLOCK_0, BLOCK_1 = "10.0.0.0/26", "10.0.0.64/26"
 
 
 @pytest.fixture
-def bench() -> IPAMHarness:
+def harness() -> IPAMHarness:
     """A cluster with one pool of each family, four blocks each."""
     made = IPAMHarness.new()
     made.add_pool("main", "10.0.0.0/24")
@@ -35,159 +35,159 @@ def bench() -> IPAMHarness:
 
 
 def ensured(
-    harness: IPAMHarness, wish: AssignRequest | None = None, script: dict[int, Fault] | None = None
+    harness: IPAMHarness, request: AssignRequest | None = None, script: dict[int, Fault] | None = None
 ) -> list[str]:
     store = FaultyDatastore(harness.store, script or {})
     return [
         str(block)
-        for block in ensure_blocks(store, wish or make_request(), order=first_block_first, pace=harness.pace).blocks
+        for block in ensure_blocks(store, request or make_request(), order=first_block_first, pace=harness.pace).blocks
     ]
 
 
-def decided(harness: IPAMHarness, wish: AssignRequest) -> Decision[EnsuredBlocks]:
-    snapshot = harness.read(*queries(wish))
+def decided(harness: IPAMHarness, request: AssignRequest) -> Decision[EnsuredBlocks]:
+    snapshot = harness.read(*queries(request))
     while True:
-        decision = decide_ensure(snapshot, wish, harness.clock.now_ns(), first_block_first)
+        decision = decide_ensure(snapshot, request, harness.clock.now_ns(), first_block_first)
         if isinstance(decision, Decision):
             return decision
         snapshot = snapshot.merged(harness.read(*decision.queries))
 
 
-def test_a_node_without_a_block_gets_one_and_the_same_ever_after(bench: IPAMHarness) -> None:  # I-65
-    assert ensured(bench) == ensured(bench) == [BLOCK_0]
-    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
-    assert bench.held() == {}
-    assert bench.handles() == []
-    assert ensured(bench, make_request(node=OTHER_NODE)) == [BLOCK_1]
+def test_a_node_without_a_block_gets_one_and_the_same_ever_after(harness: IPAMHarness) -> None:  # I-65
+    assert ensured(harness) == ensured(harness) == [BLOCK_0]
+    assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
+    assert harness.held() == {}
+    assert harness.handles() == []
+    assert ensured(harness, make_request(node=OTHER_NODE)) == [BLOCK_1]
 
 
-def test_each_family_gets_one_of_its_own_pools(bench: IPAMHarness) -> None:
+def test_each_family_gets_one_of_its_own_pools(harness: IPAMHarness) -> None:
     """Trap 12: an IPv6 block comes from an IPv6 pool."""
-    assert ensured(bench, make_request("h", ipv6())) == ["fd00::/122"]
-    assert ensured(bench, make_request("h", ipv4(), ipv6())) == [BLOCK_0, "fd00::/122"]
-    bench.take_call_counts()
-    assert ensured(bench, make_request("h", ipv6(), ipv4())) == ["fd00::/122", BLOCK_0]
-    assert bench.take_call_counts() == (2, 0)
+    assert ensured(harness, make_request("h", ipv6())) == ["fd00::/122"]
+    assert ensured(harness, make_request("h", ipv4(), ipv6())) == [BLOCK_0, "fd00::/122"]
+    harness.take_call_counts()
+    assert ensured(harness, make_request("h", ipv6(), ipv4())) == ["fd00::/122", BLOCK_0]
+    assert harness.take_call_counts() == (2, 0)
 
 
-def test_both_families_of_a_new_node_come_in_one_commit(bench: IPAMHarness) -> None:
-    bench.take_call_counts()
-    ensured(bench, make_request("h", ipv4(), ipv6()))
-    assert bench.take_call_counts() == (2, 1)
+def test_both_families_of_a_new_node_come_in_one_commit(harness: IPAMHarness) -> None:
+    harness.take_call_counts()
+    ensured(harness, make_request("h", ipv4(), ipv6()))
+    assert harness.take_call_counts() == (2, 1)
 
 
-def test_a_full_block_is_a_block(bench: IPAMHarness) -> None:
-    bench.assign_or_refuse("h", ipv4(64))
-    assert ensured(bench) == [BLOCK_0]
+def test_a_full_block_is_a_block(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h", ipv4(64))
+    assert ensured(harness) == [BLOCK_0]
 
 
-def test_a_half_made_claim_is_confirmed(bench: IPAMHarness) -> None:
-    bench.put_block(BLOCK_1)
-    bench.put_affinity(BLOCK_1, AffinityState.PENDING)
-    assert ensured(bench) == [BLOCK_1]
-    assert bench.affinities() == {(NODE, BLOCK_1): "confirmed"}
+def test_a_half_made_claim_is_confirmed(harness: IPAMHarness) -> None:
+    harness.put_block(BLOCK_1)
+    harness.put_affinity(BLOCK_1, AffinityState.PENDING)
+    assert ensured(harness) == [BLOCK_1]
+    assert harness.affinities() == {(NODE, BLOCK_1): "confirmed"}
 
 
-def test_the_pools_of_the_request_count(bench: IPAMHarness) -> None:  # I-65
-    bench.add_pool("next", "11.0.0.0/24")
-    ensured(bench)
-    assert ensured(bench, make_request("h", ipv4(1, "next"))) == ["11.0.0.0/26"]
+def test_the_pools_of_the_request_count(harness: IPAMHarness) -> None:  # I-65
+    harness.add_pool("next", "11.0.0.0/24")
+    ensured(harness)
+    assert ensured(harness, make_request("h", ipv4(1, "next"))) == ["11.0.0.0/26"]
     with pytest.raises(PoolUnknown, match=r"the given pool \(40\.0\.0\.0/24\) does not exist, or is not enabled"):
-        ensured(bench, make_request("h", ipv4(1, "40.0.0.0/24")))
-    bench.disable_pool("main")
-    bench.disable_pool("next")
+        ensured(harness, make_request("h", ipv4(1, "40.0.0.0/24")))
+    harness.disable_pool("main")
+    harness.disable_pool("next")
     with pytest.raises(NoPoolServes):
-        ensured(bench, make_request("h", ipv6(), ipv4()))
-    assert [block for block in bench.blocks() if block.startswith("fd")] == []
+        ensured(harness, make_request("h", ipv6(), ipv4()))
+    assert [block for block in harness.blocks() if block.startswith("fd")] == []
 
 
-def test_a_block_that_the_host_keeps_all_of_is_none(bench: IPAMHarness) -> None:
+def test_a_block_that_the_host_keeps_all_of_is_none(harness: IPAMHarness) -> None:
     with pytest.raises(NetplugError, match="too small for what the host keeps back"):
-        ensured(bench, evolve(make_request(), host_reserved=(32, 32)))
-    ensured(bench, evolve(make_request(), host_reserved=(2, 1)))
-    assert bench.block(BLOCK_0).used_count == 3
+        ensured(harness, evolve(make_request(), host_reserved=(32, 32)))
+    ensured(harness, evolve(make_request(), host_reserved=(2, 1)))
+    assert harness.block(BLOCK_0).used_count == 3
 
 
-def test_an_address_that_is_wanted_by_name_ensures_nothing(bench: IPAMHarness) -> None:
-    bench.configure(is_affinity_strict=True, max_blocks_per_host=1)
-    assert ensured(bench, make_request("h", specific("10.0.0.9"))) == []
-    assert bench.blocks() == {}
-    assert ensured(bench, make_request("h", specific("10.0.0.9"), ipv6())) == ["fd00::/122"]
+def test_an_address_that_is_wanted_by_name_ensures_nothing(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    assert ensured(harness, make_request("h", specific("10.0.0.9"))) == []
+    assert harness.blocks() == {}
+    assert ensured(harness, make_request("h", specific("10.0.0.9"), ipv6())) == ["fd00::/122"]
 
 
 def test_an_idle_block_of_another_is_taken_over_and_nothing_is_borrowed() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("main", BLOCK_0)
-    bench.put_owned_block(BLOCK_0, node=OTHER_NODE)
+    harness = IPAMHarness.new()
+    harness.add_pool("main", BLOCK_0)
+    harness.put_owned_block(BLOCK_0, node=OTHER_NODE)
     with pytest.raises(PoolsExhausted) as caught:
-        ensured(bench)
+        ensured(harness)
     assert str(caught.value) == (
         "Assigned 0 out of 1 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/26]; "
         "IPPool main (10.0.0.0/26): 64 addresses, 0 used, 0 reserved, 0 cooling, 64 free in blocks of other nodes"
     )
-    bench.clock.sleep(61)
-    assert ensured(bench) == [BLOCK_0]
-    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
+    harness.clock.sleep(61)
+    assert ensured(harness) == [BLOCK_0]
+    assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
 
 
 def test_a_block_of_nobody_on_which_a_stale_claim_is_left_is_had() -> None:
-    bench = IPAMHarness.new()
-    bench.add_pool("main", BLOCK_0)
-    bench.put_block(BLOCK_0, node="")
-    bench.put_affinity(BLOCK_0, AffinityState.PENDING_DELETION)
-    assert ensured(bench) == [BLOCK_0]
-    assert bench.affinities() == {(NODE, BLOCK_0): "confirmed"}
+    harness = IPAMHarness.new()
+    harness.add_pool("main", BLOCK_0)
+    harness.put_block(BLOCK_0, node="")
+    harness.put_affinity(BLOCK_0, AffinityState.PENDING_DELETION)
+    assert ensured(harness) == [BLOCK_0]
+    assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
 
 
-def test_a_node_with_all_the_blocks_it_may_have_gets_none_in_another_pool(bench: IPAMHarness) -> None:
-    bench.add_pool("small", "11.0.0.0/24", 30)
-    bench.assign_or_refuse("h", ipv4(80, "small"))
+def test_a_node_with_all_the_blocks_it_may_have_gets_none_in_another_pool(harness: IPAMHarness) -> None:
+    harness.add_pool("small", "11.0.0.0/24", 30)
+    harness.assign_or_refuse("h", ipv4(80, "small"))
     with pytest.raises(PoolsExhausted, match=r"block 10\.0\.0\.0/26 was not claimed: .* \(limit 20\)"):
-        ensured(bench, make_request("h", ipv4(1, "main")))
-    bench.configure(is_affinity_strict=True, max_blocks_per_host=20)
+        ensured(harness, make_request("h", ipv4(1, "main")))
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=20)
     with pytest.raises(BlockLimitReached, match="limit of 20 blocks"):
-        ensured(bench, make_request("h", ipv4(1, "main")))
+        ensured(harness, make_request("h", ipv4(1, "main")))
 
 
-def test_settings_that_leave_no_block_say_so(bench: IPAMHarness) -> None:
-    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
+def test_settings_that_leave_no_block_say_so(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
     with pytest.raises(BlockUnavailable):
-        ensured(bench)
-    bench.configure(is_affinity_strict=True)
+        ensured(harness)
+    harness.configure(is_affinity_strict=True)
     for number in range(4):
-        bench.assign_or_refuse(f"h{number}", node=f"node-{number}")
+        harness.assign_or_refuse(f"h{number}", node=f"node-{number}")
     with pytest.raises(StrictlyExhausted):
-        ensured(bench)
+        ensured(harness)
 
 
-def test_a_locked_cluster_ensures_nothing(bench: IPAMHarness) -> None:
-    bench.set_ready(is_ready=False)
+def test_a_locked_cluster_ensures_nothing(harness: IPAMHarness) -> None:
+    harness.set_ready(is_ready=False)
     with pytest.raises(Unavailable, match="locked"):
-        ensured(bench)
+        ensured(harness)
 
 
-def test_a_use_other_than_workload_is_a_use(bench: IPAMHarness) -> None:
-    bench.change_pool("main", allowed_uses=(AllowedUse.LOAD_BALANCER,))
-    wish = evolve(make_request(), use=AllowedUse.LOAD_BALANCER, affine_to="virtual:load-balancer")
-    assert ensured(bench, wish) == [BLOCK_0]
-    assert bench.blocks() == {BLOCK_0: "virtual:load-balancer"}
+def test_a_use_other_than_workload_is_a_use(harness: IPAMHarness) -> None:
+    harness.change_pool("main", allowed_uses=(AllowedUse.LOAD_BALANCER,))
+    request = evolve(make_request(), use=AllowedUse.LOAD_BALANCER, affine_to="virtual:load-balancer")
+    assert ensured(harness, request) == [BLOCK_0]
+    assert harness.blocks() == {BLOCK_0: "virtual:load-balancer"}
 
 
-def test_a_commit_under_an_explicit_limit_stands_alone(bench: IPAMHarness) -> None:
-    assert not any(isinstance(write, RequireUnchanged) and write.kind == AFFINITY for write in claims_of(bench))
-    bench.configure(is_affinity_strict=True, max_blocks_per_host=1)
-    assert any(isinstance(write, RequireUnchanged) and write.kind == AFFINITY for write in claims_of(bench))
-    bench.add_pool("next", "11.0.0.0/24")
-    rival = RunBefore(lambda: ensured(bench, make_request("h", ipv4(1, "next"))))
+def test_a_commit_under_an_explicit_limit_stands_alone(harness: IPAMHarness) -> None:
+    assert not any(isinstance(write, RequireUnchanged) and write.kind == AFFINITY for write in claims_of(harness))
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    assert any(isinstance(write, RequireUnchanged) and write.kind == AFFINITY for write in claims_of(harness))
+    harness.add_pool("next", "11.0.0.0/24")
+    rival = RunBefore(lambda: ensured(harness, make_request("h", ipv4(1, "next"))))
     with pytest.raises(BlockLimitReached):
-        ensured(bench, make_request("h", ipv4(1, "main")), {1: rival})
-    assert bench.blocks() == {"11.0.0.0/26": "host:node-a"}
+        ensured(harness, make_request("h", ipv4(1, "main")), {1: rival})
+    assert harness.blocks() == {"11.0.0.0/26": "host:node-a"}
 
 
 def claims_of(harness: IPAMHarness) -> tuple[object, ...]:
     return decided(harness, make_request()).writes
 
 
-def test_a_lost_reply_is_no_second_block(bench: IPAMHarness) -> None:
-    assert ensured(bench, script={1: LostReply()}) == [BLOCK_0]
-    assert bench.blocks() == {BLOCK_0: "host:node-a"}
+def test_a_lost_reply_is_no_second_block(harness: IPAMHarness) -> None:
+    assert ensured(harness, script={1: LostReply()}) == [BLOCK_0]
+    assert harness.blocks() == {BLOCK_0: "host:node-a"}

@@ -53,19 +53,19 @@ FOR_TEAM = evolve(P1, spec=spec(namespace_selector="team == 'x'"))
 def asked(
     pools: tuple[IPPool, ...],
     wanted: Automatic,
-    wish: AssignRequest | None = None,
+    request: AssignRequest | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Choice | NetplugError:
-    return choose(stored(*pools), wish or make_request(), wanted, labels or {})
+    return choose(stored(*pools), request or make_request(), wanted, labels or {})
 
 
 def chosen(
     pools: tuple[IPPool, ...],
     wanted: Automatic,
-    wish: AssignRequest | None = None,
+    request: AssignRequest | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> list[str]:
-    choice = asked(pools, wanted, wish, labels)
+    choice = asked(pools, wanted, request, labels)
     assert isinstance(choice, Choice), str(choice)
     return [record.key.name for record in choice.pools]
 
@@ -135,8 +135,8 @@ def test_blocks_must_hold_more_than_what_the_host_keeps_back(
     length: int, kept_back: tuple[int, int], *, serves: bool, named: tuple[str, ...]
 ) -> None:
     """Trap 42: whether the pool was named or not."""
-    pools, wish = (evolve(P1, spec=spec(block_length=length)),), evolve(make_request(), host_reserved=kept_back)
-    answer = asked(pools, ipv4(1, *named), wish)
+    pools, request = (evolve(P1, spec=spec(block_length=length)),), evolve(make_request(), host_reserved=kept_back)
+    answer = asked(pools, ipv4(1, *named), request)
     assert isinstance(answer, Choice) is serves
     if isinstance(answer, NoPoolQualifies):
         (seen,) = answer.seen
@@ -183,16 +183,16 @@ FOR_PRODUCTION = evolve(
     ("us-east", "production", PoolOutcome.NODE_SELECTOR),
 ])  # fmt: skip
 def test_node_and_namespace_must_both_match(zone: str, environment: str, outcome: PoolOutcome | None) -> None:  # I-69
-    wish = evolve(make_request(), namespace_labels=(("environment", environment),))
-    answer = asked((FOR_PRODUCTION,), ipv4(), wish, {"zone": zone})
+    request = evolve(make_request(), namespace_labels=(("environment", environment),))
+    answer = asked((FOR_PRODUCTION,), ipv4(), request, {"zone": zone})
     said = answer.seen[0].outcome if isinstance(answer, NoPoolServes) else None
     assert said is outcome
 
 
 def test_a_namespace_must_match_the_whole_of_its_selector() -> None:  # I-69
     wanted = "environment == 'production' && tier == 'frontend'"
-    wish = evolve(make_request(), namespace_labels=(("environment", "production"), ("tier", "backend")))
-    refusal = asked((evolve(P1, spec=spec(namespace_selector=wanted)),), ipv4(), wish)
+    request = evolve(make_request(), namespace_labels=(("environment", "production"), ("tier", "backend")))
+    refusal = asked((evolve(P1, spec=spec(namespace_selector=wanted)),), ipv4(), request)
     assert isinstance(refusal, NoPoolServes)
     assert refusal.seen[0].detail == wanted
 

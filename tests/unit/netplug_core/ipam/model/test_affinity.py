@@ -41,7 +41,7 @@ def test_trap_24_a_name_is_kept_whole_however_long_it_is() -> None:
 
 
 @pytest.mark.parametrize("owner", ["host:node-a", "virtual:load-balancer", "host:a:b"])
-def test_a_key_tells_whose_claim_it_is(owner: str) -> None:
+def test_a_key_names_the_owner_of_the_affinity(owner: str) -> None:
     assert claiming_owner(affinity_key(owner, BLOCK)) == owner
 
 

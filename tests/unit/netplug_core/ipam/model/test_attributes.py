@@ -60,7 +60,7 @@ def test_a_handle_holds_its_entries_but_those_that_cool_down() -> None:
     assert (row.held_by("h1"), row.held_by("h2"), row.held_by("h")) == ((0, 2), (1,), ())
 
 
-def test_entries_that_cool_down_are_told_with_their_time() -> None:
+def test_cooling_entries_are_listed_with_their_time() -> None:
     assert Attributes.of(ALL).cooling() == ((4, 7),)
     assert Attributes.of((WEB, DB)).cooling() == ()
 

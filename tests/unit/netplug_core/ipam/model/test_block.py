@@ -139,7 +139,7 @@ def test_assigned_addresses_are_held_under_one_attribute_and_remember_the_sequen
     assert block.problem() == ""
 
 
-def test_equal_attributes_are_stored_once_and_handles_told_apart() -> None:
+def test_equal_attributes_are_stored_once_and_those_of_other_handles_apart() -> None:
     block = holding("b", 3, block=holding("a", 2, block=holding("a", 1)))
     assert [attribute.handle for attribute in block.attributes] == ["a", "b"]
     assert texts(held.address for held in block.held_by("a")) == ["100.64.0.1", "100.64.0.2"]
@@ -218,7 +218,7 @@ def test_releasing_all_leaves_nothing_of_the_holder() -> None:  # I-7
     assert block.problem() == ""
 
 
-def test_what_was_taken_at_another_number_is_told_apart_and_stays() -> None:  # I-11
+def test_an_address_of_another_sequence_number_is_reported_and_stays() -> None:  # I-11
     early = evolve(new(), sequence=10)
     block = holding("teens", 15, 16, 18, block=early)
     block = holding("teens", 17, block=evolve(block, sequence=999))

@@ -33,23 +33,23 @@ TAKEN = Address.parse("10.0.0.0")
 
 def cluster() -> IPAMHarness:
     """One pool of four blocks, and one of IPv6."""
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/24")
-    bench.add_pool("six", "fd00::/120")
-    return bench
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24")
+    harness.add_pool("six", "fd00::/120")
+    return harness
 
 
 def narrow() -> IPAMHarness:
     """One pool of one block, another node's."""
-    bench = IPAMHarness.new()
-    bench.add_pool("main", "10.0.0.0/26")
-    bench.assign_or_refuse("web", node=OTHER_NODE)
-    return bench
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/26")
+    harness.assign_or_refuse("web", node=OTHER_NODE)
+    return harness
 
 
-def refused(harness: IPAMHarness, wish: AssignRequest) -> NetplugError:
+def refused(harness: IPAMHarness, request: AssignRequest) -> NetplugError:
     """What an assignment says that cannot be served."""
-    result = harness.decision(wish).result
+    result = harness.decision(request).result
     assert isinstance(result, NetplugError)
     return result
 
@@ -62,9 +62,9 @@ def unknown() -> NetplugError:
 
 
 def disabled() -> NetplugError:
-    bench = cluster()
-    bench.disable_pool("main")
-    return refused(bench, make_request("h", ipv4(1, "main")))
+    harness = cluster()
+    harness.disable_pool("main")
+    return refused(harness, make_request("h", ipv4(1, "main")))
 
 
 def of_the_other_family() -> NetplugError:
@@ -72,47 +72,47 @@ def of_the_other_family() -> NetplugError:
 
 
 def not_selected() -> NetplugError:
-    bench = cluster()
-    bench.change_pool("main", node_selector="zone == 'b'")
-    bench.add_pool("by-name", "10.1.0.0/24")
-    bench.change_pool("by-name", assignment_mode=AssignmentMode.MANUAL)
-    bench.label_node(zone="a")
-    return refused(bench, make_request("h"))
+    harness = cluster()
+    harness.change_pool("main", node_selector="zone == 'b'")
+    harness.add_pool("by-name", "10.1.0.0/24")
+    harness.change_pool("by-name", assignment_mode=AssignmentMode.MANUAL)
+    harness.label_node(zone="a")
+    return refused(harness, make_request("h"))
 
 
 def exhausted() -> NetplugError:
-    bench = narrow()
-    bench.reserve("edges", "10.0.0.62/31")
-    bench.assign_or_refuse("more", ipv4(61))
-    return refused(bench, make_request("h"))
+    harness = narrow()
+    harness.reserve("edges", "10.0.0.62/31")
+    harness.assign_or_refuse("more", ipv4(61))
+    return refused(harness, make_request("h"))
 
 
 def limited() -> NetplugError:
-    bench = cluster()
-    bench.configure(is_affinity_strict=True, max_blocks_per_host=1)
-    bench.assign_or_refuse("web", ipv4(64))
-    return refused(bench, make_request("h"))
+    harness = cluster()
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    harness.assign_or_refuse("web", ipv4(64))
+    return refused(harness, make_request("h"))
 
 
 def removed() -> NetplugError:
-    bench = cluster()
-    pool = bench.get(ippool_key("main"))
-    bench.put(ippool_key("main"), evolve(pool, metadata=evolve(pool.metadata, deletion_time_ns=1)))
-    return refused(bench, make_request("h", ipv4(1, "main")))
+    harness = cluster()
+    pool = harness.get(ippool_key("main"))
+    harness.put(ippool_key("main"), evolve(pool, metadata=evolve(pool.metadata, deletion_time_ns=1)))
+    return refused(harness, make_request("h", ipv4(1, "main")))
 
 
 def not_allocatable() -> NetplugError:
-    bench = cluster()
+    harness = cluster()
     overlap = PoolCondition(type="Allocatable", status="False", reason="CIDROverlap")
-    pool = bench.get(ippool_key("main"))
-    bench.put(ippool_key("main"), evolve(pool, status=IPPoolStatus(conditions=(overlap,))))
-    return refused(bench, make_request("h", ipv4(1, "main")))
+    pool = harness.get(ippool_key("main"))
+    harness.put(ippool_key("main"), evolve(pool, status=IPPoolStatus(conditions=(overlap,))))
+    return refused(harness, make_request("h", ipv4(1, "main")))
 
 
 def for_tunnels() -> IPAMHarness:
-    bench = cluster()
-    bench.change_pool("main", allowed_uses=(AllowedUse.TUNNEL,))
-    return bench
+    harness = cluster()
+    harness.change_pool("main", allowed_uses=(AllowedUse.TUNNEL,))
+    return harness
 
 
 def for_another_use() -> NetplugError:
@@ -130,23 +130,23 @@ def no_family() -> NetplugError:
 
 
 def outside() -> NetplugError:
-    bench = cluster()
-    bench.disable_pool("main")
-    return refused(bench, make_request("h", specific("10.0.0.7")))
+    harness = cluster()
+    harness.disable_pool("main")
+    return refused(harness, make_request("h", specific("10.0.0.7")))
 
 
 def taken() -> NetplugError:
-    bench = cluster()
-    bench.assign_or_refuse("web", specific("10.0.0.7"))
-    return refused(bench, make_request("h", specific("10.0.0.7")))
+    harness = cluster()
+    harness.assign_or_refuse("web", specific("10.0.0.7"))
+    return refused(harness, make_request("h", specific("10.0.0.7")))
 
 
 def cooling() -> NetplugError:
-    bench = cluster()
-    bench.configure(cooldown_s=60)
-    bench.assign_or_refuse("web", specific("10.0.0.7"))
-    bench.release("web")
-    return refused(bench, make_request("h", specific("10.0.0.7")))
+    harness = cluster()
+    harness.configure(cooldown_s=60)
+    harness.assign_or_refuse("web", specific("10.0.0.7"))
+    harness.release("web")
+    return refused(harness, make_request("h", specific("10.0.0.7")))
 
 
 def without_use() -> NetplugError:
@@ -154,9 +154,9 @@ def without_use() -> NetplugError:
 
 
 def strict() -> IPAMHarness:
-    bench = narrow()
-    bench.configure(is_affinity_strict=True)
-    return bench
+    harness = narrow()
+    harness.configure(is_affinity_strict=True)
+    return harness
 
 
 def strictly_exhausted() -> NetplugError:
@@ -168,27 +168,27 @@ def address_of_another() -> NetplugError:
 
 
 def without_claims() -> NetplugError:
-    bench = cluster()
-    bench.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
-    return refused(bench, make_request("h"))
+    harness = cluster()
+    harness.configure(is_affinity_strict=True, may_auto_allocate_blocks=False)
+    return refused(harness, make_request("h"))
 
 
 def of_another_number() -> NetplugError:
-    bench = narrow()
-    (refusal,) = release_addresses(bench.store, [ReleaseItem(address=TAKEN, sequence=7)], pace=bench.pace).refused
+    harness = narrow()
+    (refusal,) = release_addresses(harness.store, [ReleaseItem(address=TAKEN, sequence=7)], pace=harness.pace).refused
     return refusal
 
 
 def of_another_handle() -> NetplugError:
-    bench = narrow()
-    (refusal,) = release_addresses(bench.store, [ReleaseItem(address=TAKEN, handle="h")], pace=bench.pace).refused
+    harness = narrow()
+    (refusal,) = release_addresses(harness.store, [ReleaseItem(address=TAKEN, handle="h")], pace=harness.pace).refused
     return refusal
 
 
 def in_use() -> NetplugError:
-    bench = narrow()
+    harness = narrow()
     block = Prefix.parse("10.0.0.0/26")
-    (refusal,) = relinquish_block(bench.store, block, Emptiness.REQUIRED, pace=bench.pace).refused
+    (refusal,) = relinquish_block(harness.store, block, Emptiness.REQUIRED, pace=harness.pace).refused
     return refusal
 
 
@@ -256,7 +256,7 @@ FULL = PoolExhausted(pool="main", prefix=POOL, used=256, reserved=0, cooling=0, 
 UNREACHED = BlockTrace(block=Prefix.parse("192.168.1.64/26"), outcome=BlockOutcome.OVER_LIMIT, detail="limit 20")
 
 
-def test_a_cluster_without_pools_is_told_so() -> None:
+def test_the_error_says_that_a_cluster_has_no_pools() -> None:
     assert str(refusals.PoolUnknown("x", ())).endswith("; pools of this cluster: none")
     assert str(NoPoolServes(Family.IPV6, "node-a", ())) == (
         "no configured netplug pools for node node-a (IPv6): there is no IPv6 pool at all"
@@ -291,9 +291,9 @@ def test_pools_are_not_called_exhausted_where_the_node_may_not_claim_what_is_lef
 
 
 def test_an_address_that_nobody_named_has_no_holder_to_name() -> None:
-    bench = cluster()
-    bench.assign_or_refuse(None, specific("10.0.0.7"))
-    assert str(refused(bench, make_request("h", specific("10.0.0.7")))) == (
+    harness = cluster()
+    harness.assign_or_refuse(None, specific("10.0.0.7"))
+    assert str(refused(harness, make_request("h", specific("10.0.0.7")))) == (
         "10.0.0.7: Address already assigned in block 10.0.0.0/26"
     )
 

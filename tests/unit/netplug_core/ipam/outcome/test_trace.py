@@ -1,4 +1,4 @@
-"""The sentences that remarks are rendered to."""
+"""The sentences of trace entries."""
 
 import pytest
 
@@ -18,7 +18,7 @@ POOL = Prefix.parse("192.168.1.0/24")
 BLOCK = Prefix.parse("192.168.1.64/26")
 
 
-@pytest.mark.parametrize("remark, text", [
+@pytest.mark.parametrize("entry, text", [
     (PoolTrace(pool="main", prefix=POOL, outcome=PoolOutcome.SERVES), "IPPool main (192.168.1.0/24) may serve"),
     (
         PoolTrace(pool="main", prefix=POOL, outcome=PoolOutcome.WRONG_USE, detail="allowedUses: Tunnel"),
@@ -42,8 +42,8 @@ BLOCK = Prefix.parse("192.168.1.64/26")
         "IPPool main (192.168.1.0/24): 256 addresses, 20 used, 4 reserved, 2 cooling, 50 free in blocks of other nodes",
     ),
 ])  # fmt: skip
-def test_a_remark_is_a_sentence(remark: TraceEntry, text: str) -> None:
-    assert str(remark) == text
+def test_a_trace_entry_is_a_sentence(entry: TraceEntry, text: str) -> None:
+    assert str(entry) == text
 
 
 @pytest.mark.parametrize("outcomes", [PoolOutcome, BlockOutcome, AllocationRule])

@@ -208,9 +208,9 @@ def test_the_order_of_a_pool_has_every_block_for_every_node() -> None:
 
 
 @pytest.mark.parametrize("mode", MemoryMode)
-def test_a_bench_goes_through_an_ordinary_day(mode: MemoryMode) -> None:
+def test_a_harness_runs_ordinary_operations(mode: MemoryMode) -> None:
     clock = ManualClock()
-    bench = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
+    harness = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)
     day: tuple[Operation, ...] = (
         ApplyResource(resource=make_pool("p0")),
         ASSIGN,
@@ -218,5 +218,5 @@ def test_a_bench_goes_through_an_ordinary_day(mode: MemoryMode) -> None:
         RunCollector(),
     )
     for act in day:
-        bench.run(act)
-    assert bench.model.held_by("w0") == bench.read_state().held_by("w0") != frozenset[Address]()
+        harness.run(act)
+    assert harness.model.held_by("w0") == harness.read_state().held_by("w0") != frozenset[Address]()

@@ -124,13 +124,11 @@ def test_a_store_that_ignores_conditions_is_noticed() -> None:
 @pytest.mark.parametrize("mode,count", [(MemoryMode.ATOMIC, 2), (MemoryMode.ORDERED, 12)])
 def test_a_process_dies_after_every_number_of_writes(mode: MemoryMode, count: int) -> None:
     """The first address of a node takes two reads and a commit of eleven writes."""
-    mishaps = list(every_fault(FIRST, partial(make_harness, mode)))
-    deaths = [
-        mishap.position for mishap in mishaps if mishap.kind is FaultKind.PROCESS_DEATH and mishap.call_number == 3
-    ]
+    faults = list(every_fault(FIRST, partial(make_harness, mode)))
+    deaths = [fault.position for fault in faults if fault.kind is FaultKind.PROCESS_DEATH and fault.call_number == 3]
     assert deaths == list(range(count))
-    assert {mishap.call_number for mishap in mishaps} == {1, 2, 3}
-    assert len(set(mishaps)) == len(mishaps)
+    assert {fault.call_number for fault in faults} == {1, 2, 3}
+    assert len(set(faults)) == len(faults)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
