@@ -10,6 +10,8 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
+from attrs import define, field
+
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
@@ -18,6 +20,7 @@ from netplug_core.records import (
     CommitError,
     Conflict,
     Create,
+    Delete,
     Get,
     Key,
     Kind,
@@ -29,6 +32,7 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.testing.assertions import expect, expect_refused, expect_same
+from netplug_core.testing.clock import RealClock
 from netplug_core.testing.concurrency import CallOutcome, run_in_thread, run_together
 from netplug_core.testing.datastore_harness import DatastoreHarness
 
@@ -40,6 +44,9 @@ _ROUNDS = 4
 _THREADS = 4
 _SHORT_S = 0.3
 _GRACE_S = 3.0
+_LIVE_S = 15.0
+_LOOK_S = 0.01
+_TOO_MANY = 20
 
 
 def a_commit_is_seen_by_another_handle(harness: DatastoreHarness) -> None:
@@ -74,6 +81,22 @@ def a_watch_shows_what_another_handle_writes(harness: DatastoreHarness) -> None:
         _returned(harness, read, "a read beside a watch that waits")
     create = partial(harness.create, second)
     _returned(harness, create, "a commit beside a watch that waits")
+
+
+def a_watch_that_waits_shows_each_change_once(harness: DatastoreHarness) -> None:
+    """Changes that are made while a watch waits arrive one by one, in order, and no event is repeated later."""
+    key, last = harness.samples.keys[:2]
+    watch = _LiveWatch(harness.other, dict(harness.read(List(key.kind)).revisions), harness.deadline_in(_LIVE_S))
+    run_in_thread(partial(watch.run, last), limit_s=_SHORT_S)  # it has looked, and found nothing
+    expect_same(watch.events, [], "the events of a watch during which nothing has changed yet")
+    created = harness.create(key)
+    watch.expect_next(key, harness.samples.value(key, 0), "create")
+    updated = harness.commit(Update(key, harness.samples.value(key, 1), created))[0]
+    watch.expect_next(key, harness.samples.value(key, 1), "update")
+    harness.commit(Delete(key, updated))
+    watch.expect_next(key, None, "delete")
+    harness.create(last)
+    watch.expect_next(last, harness.samples.value(last, 0), "create of another key")
 
 
 def one_of_many_threads_creates(harness: DatastoreHarness) -> None:
@@ -172,6 +195,48 @@ def a_call_ends_by_its_deadline_while_another_holds_the_store(harness: Datastore
         expect_same(harness.find(key), None, "what a commit that was Unavailable has stored")
 
 
+@define
+class _LiveWatch:
+    """A watch that runs in a thread of its own, and the events that it has yielded so far."""
+
+    store: Datastore
+    start: Mapping[Kind[object], Revision]
+    deadline: Deadline
+    events: list[tuple[Key[object], object]] = field(factory=list)
+    expected: list[tuple[Key[object], object]] = field(factory=list)
+    error: BaseException | None = None
+    has_ended: bool = False
+
+    def run(self, last: Key[object]) -> None:
+        """Collect events up to that of the last key, or many more than there can be."""
+        try:
+            for event in self.store.watch(self.start, deadline=self.deadline):
+                self.events.append((event.key, event.value))
+                if event.key == last or len(self.events) == _TOO_MANY:
+                    break
+        except BaseException as error:  # noqa: BLE001  # the suite reports it in its own thread
+            self.error = error
+        self.has_ended = True
+
+    def expect_next(self, key: Key[object], value: object, change: str) -> None:
+        """Fail unless the watch shows this change next, and nothing else for a while."""
+        self.expected.append((key, value))
+        clock = RealClock()
+        wait = Deadline.after(clock, _GRACE_S)
+        while len(self.events) < len(self.expected) and not self.has_ended and not wait.has_passed:
+            clock.sleep(_LOOK_S)
+        clock.sleep(_SHORT_S)  # time for events that are repeated
+        if self.error is not None:
+            raise AssertionError(f"a watch that waited for changes failed: {self.error!r}") from self.error
+        is_missing = len(self.events) < len(self.expected)
+        expect(
+            not (is_missing and self.has_ended),
+            f"a watch that waited for changes ended before its deadline, and did not show the {change}",
+        )
+        expect(not is_missing, f"a watch that waits has not shown the {change} {_GRACE_S:g} s after the commit")
+        expect_same(self.events, self.expected, f"the events of a watch that waited, after the {change}")
+
+
 def _expect_one_winner(
     harness: DatastoreHarness, key: Key[object], writes: Sequence[Write], refusal: type[CommitError], done: str
 ) -> Revision:
@@ -246,6 +311,7 @@ def _outcome_while_held(harness: DatastoreHarness, call: Callable[[Deadline], R]
 SHARING_CHECKS: Final[tuple[Callable[[DatastoreHarness], None], ...]] = (
     a_commit_is_seen_by_another_handle,
     a_watch_shows_what_another_handle_writes,
+    a_watch_that_waits_shows_each_change_once,
     one_of_many_threads_creates,
     one_of_many_threads_updates,
     threads_with_keys_of_their_own_do_not_disturb_each_other,

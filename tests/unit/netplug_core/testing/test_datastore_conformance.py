@@ -151,6 +151,58 @@ class RepeatsEvents(WrongStore):
             yield event
 
 
+class WatchesOnce(WrongStore):
+    """Its watch looks once, and ends."""
+
+    def watch(self, start: Start, *, deadline: Deadline) -> Changes:
+        return super().watch(start, deadline=deadline.capped(0))
+
+
+class PollingStore(WrongStore):
+    """Its watch is made of many short ones; subclasses make the later ones wrong."""
+
+    def watch(self, start: Start, *, deadline: Deadline) -> Changes:
+        seen = dict(start)
+        look = 0
+        while True:
+            events = list(super().watch(seen, deadline=deadline.capped(0)))
+            yield from self._events_to_show(events, look)
+            for event in events:
+                seen[event.key.kind] = event.revision
+            look += 1
+            if deadline.has_passed:
+                return
+            self._clock.sleep(min(0.02, deadline.remaining_s))
+
+    def _events_to_show(self, events: list[WatchEvent[object]], look: int) -> list[WatchEvent[object]]:
+        return events
+
+
+class LosesLaterEvents(PollingStore):
+    def _events_to_show(self, events: list[WatchEvent[object]], look: int) -> list[WatchEvent[object]]:
+        return [] if look else events
+
+
+class RepeatsAllEvents(PollingStore):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.all_events: list[WatchEvent[object]] = []
+
+    def watch(self, start: Start, *, deadline: Deadline) -> Changes:
+        self.all_events = []
+        return super().watch(start, deadline=deadline)
+
+    def _events_to_show(self, events: list[WatchEvent[object]], look: int) -> list[WatchEvent[object]]:
+        self.all_events += events
+        return self.all_events
+
+
+class RepeatsTheLastEvent(RepeatsAllEvents):
+    def _events_to_show(self, events: list[WatchEvent[object]], look: int) -> list[WatchEvent[object]]:
+        self.all_events += events
+        return self.all_events[-1:] if look else events
+
+
 class LosesEvents(WrongStore):
     def watch(self, start: Start, *, deadline: Deadline) -> Changes:
         return (event for event in super().watch(start, deadline=deadline) if event.value is not None)
@@ -319,6 +371,16 @@ FAULTS: dict[str, tuple[OpenMedium, str]] = {
     "pages of later states": (wrong(ShowsLaterPages), "the pages of the list: found"),
     "watch repeats": (wrong(RepeatsEvents), "the events: found"),
     "watch loses": (wrong(LosesEvents), "the events: found"),
+    "watch ends after one look": (
+        wrong(WatchesOnce),
+        "a watch during which nothing changed ended 0.25 s before its deadline",
+    ),
+    "watch loses later changes": (
+        wrong(LosesLaterEvents),
+        "a watch that waits has not shown the create 3 s after the commit",
+    ),
+    "watch repeats all at each look": (wrong(RepeatsAllEvents), "the events of a watch that waited, after the create"),
+    "watch repeats the last": (wrong(RepeatsTheLastEvent), "the events of a watch that waited, after the create"),
     "watch of other kinds": (wrong(WatchesAllKinds), "the events: found .*Tool"),
     "watch skips forgotten history": (
         wrong(SkipsForgottenHistory),
@@ -369,8 +431,9 @@ def test_a_wrong_store_fails_with_the_reason_before_the_machine_runs(fault: str)
         suite().runTest()
 
 
-def test_the_store_without_a_fault_passes() -> None:
-    suite = datastore_conformance(wrong(WrongStore))
+@pytest.mark.parametrize("store_class", [WrongStore, PollingStore])
+def test_the_store_without_a_fault_passes(store_class: type[WrongStore]) -> None:
+    suite = datastore_conformance(wrong(store_class))
     suite.settings = settings(suite.settings, max_examples=5, stateful_step_count=10)
     result = suite().run()
     assert result is not None
