@@ -16,7 +16,8 @@ __all__ = [
     "REDACTED", "AllocationError", "ConfigurationError", "ContentionExhausted", "DataplaneError", "DatastoreError",
     "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument", "InvariantBroken", "NamespaceError",
     "NamespaceNotFound", "NetplugError", "NotYetSupported", "ReadError", "RequestError", "Unauthorized", "Unavailable",
-    "UnhealthyStatus", "UsageError", "redact_url_credentials", "require_count", "require_tuple", "require_type",
+    "UnhealthyStatus", "UsageError", "redact_url_credentials", "redacted_repr", "require_count", "require_tuple",
+    "require_type",
 ]  # fmt: skip
 
 REDACTED = "…"
@@ -246,6 +247,11 @@ class InvariantBroken(NetplugError):
 def redact_url_credentials(value: object) -> object:
     """The value, or ``REDACTED`` if it may be a URL with a user or a password in it: both stand before an ``@``."""
     return REDACTED if "@" in repr(value) else value
+
+
+def redacted_repr(value: object) -> str:
+    """The ``repr`` of such a value, for a field of a class."""
+    return repr(redact_url_credentials(value))
 
 
 def require_type(where: str, value: object, expected: type | UnionType, accepted: str) -> None:

@@ -202,16 +202,16 @@ def _decode_handle_spec(spec: dict[str, object]) -> tuple[tuple[str, ...], dict[
 
 @frozen(kw_only=True)
 class _ResourceKindMapping:
-    """A resource of the user's, encoded by ``resources.codec``."""
+    """A resource of the user's, encoded by ``resources.codec``. Kind and plural may be others in the v1 group."""
 
-    plural_name: str
     kind_name: str
     v1_plural: str = ""
     v1_kind: str = ""
 
     @property
     def plural(self) -> Mapping[CrdMode, str]:
-        return {CrdMode.V1: self.v1_plural or self.plural_name, CrdMode.V3: self.plural_name}
+        plural = f"{self.kind_name.lower()}s"
+        return {CrdMode.V1: self.v1_plural or plural, CrdMode.V3: plural}
 
     @property
     def object_kind(self) -> Mapping[CrdMode, str]:
@@ -268,7 +268,7 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
         path_length=4,
         labels=affinity_labels,
     ),
-    "ClusterInformation": _ResourceKindMapping(plural_name="clusterinformations", kind_name="ClusterInformation"),
+    "ClusterInformation": _ResourceKindMapping(kind_name="ClusterInformation"),
     "IPAMBlock": _IpamKindMapping(
         plural_name="ipamblocks",
         kind_name="IPAMBlock",
@@ -278,7 +278,7 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
         path_length=2,
     ),
     "IPAMConfiguration": _ResourceKindMapping(
-        plural_name="ipamconfigurations", kind_name="IPAMConfiguration", v1_plural="ipamconfigs", v1_kind="IPAMConfig"
+        kind_name="IPAMConfiguration", v1_plural="ipamconfigs", v1_kind="IPAMConfig"
     ),
     "IPAMHandle": _IpamKindMapping(
         plural_name="ipamhandles",
@@ -288,7 +288,7 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
         decode_spec=_decode_handle_spec,
         path_length=1,
     ),
-    "IPPool": _ResourceKindMapping(plural_name="ippools", kind_name="IPPool"),
-    "IPReservation": _ResourceKindMapping(plural_name="ipreservations", kind_name="IPReservation"),
+    "IPPool": _ResourceKindMapping(kind_name="IPPool"),
+    "IPReservation": _ResourceKindMapping(kind_name="IPReservation"),
 }
 """The kinds that are stored as custom objects, by name."""

@@ -17,14 +17,8 @@ __all__ = ["LabStatus", "inspect_lab"]
 class LabStatus:
     """The state of a lab. ``missing`` are sentences about missing parts; ``matrix`` covers the others."""
 
-    lab: Lab
     missing: tuple[str, ...]
     matrix: ReachabilityMatrix
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether nothing is missing and everybody reaches everybody."""
-        return not self.missing and not self.matrix.failures
 
 
 def inspect_lab(world: LabWorld, folder: LabFolder, lab: Lab) -> LabStatus:
@@ -42,4 +36,4 @@ def inspect_lab(world: LabWorld, folder: LabFolder, lab: Lab) -> LabStatus:
     missing += [f"{pod.name}: it was never attached" for pod in lab.pods if not pod.is_attached]
     missing += [f"{name}: it is not running any more" for name in list_ended(folder)]
     present = [peer for peer in peers if peer.netns in pinned]
-    return LabStatus(lab=lab, missing=tuple(missing), matrix=probe(present, world.namespaces, world.session.clock))
+    return LabStatus(missing=tuple(missing), matrix=probe(present, world.namespaces, world.session.clock))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from netplug_core.errors import redact_url_credentials
+from netplug_core.errors import redacted_repr
 from netplug_core.log import Level
 from netplug_core.settings.model import DatastoreSettings
 
@@ -20,10 +20,6 @@ __all__ = [
 
 MAX_MTU = 0xFFFF
 MAX_QUEUES = 4096  # the kernel refuses more for any link
-
-
-def _redacted_repr(value: object) -> str:
-    return repr(redact_url_credentials(value))
 
 
 @frozen(kw_only=True)
@@ -82,7 +78,7 @@ class NetConf:
     container_settings: ContainerSettings = ContainerSettings()
     feature_control: FeatureControl = FeatureControl()
     policy_type: str = ""
-    readiness_gates: tuple[str, ...] = field(default=(), repr=_redacted_repr)
+    readiness_gates: tuple[str, ...] = field(default=(), repr=redacted_repr)
     num_queues: int = 1
     mtu: int = 0
     mtu_file: str = "/var/lib/netplug/mtu"

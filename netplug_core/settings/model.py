@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from netplug_core.errors import redact_url_credentials
+from netplug_core.errors import redacted_repr
 from netplug_core.names import RESOURCE_DOMAIN
 
 __all__ = [
@@ -35,10 +35,6 @@ KUBERNETES_DATASTORE = "kubernetes"
 """The datastore whose records are objects of the orchestrator."""
 
 
-def _redacted_repr(value: object) -> str:
-    return repr(redact_url_credentials(value))
-
-
 @frozen(kw_only=True)
 class KubernetesAccess:
     """How to reach the Kubernetes API: spec 2.3 and the deprecated keys of ``policy``.
@@ -51,7 +47,7 @@ class KubernetesAccess:
     kubeconfig: str = ""
     kubeconfig_inline: str = field(default="", repr=False)
     context: str = ""
-    api_root: str = field(default="", repr=_redacted_repr)
+    api_root: str = field(default="", repr=redacted_repr)
     node_name: str = ""
     token: str = field(default="", repr=False)
     certificate: str = ""
@@ -74,9 +70,9 @@ class DatastoreSettings:
 
     type: str = ETCD_DATASTORE
     sqlite_path: str = DEFAULT_SQLITE_PATH
-    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ETCD_ENDPOINT,), repr=_redacted_repr)
+    etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ETCD_ENDPOINT,), repr=redacted_repr)
     etcd_endpoints_source: str = "etcd_endpoints"
-    etcd_discovery_srv: str = field(default="", repr=_redacted_repr)
+    etcd_discovery_srv: str = field(default="", repr=redacted_repr)
     etcd_key_file: str = ""
     etcd_cert_file: str = ""
     etcd_ca_cert_file: str = ""

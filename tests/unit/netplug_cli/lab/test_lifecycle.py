@@ -326,4 +326,3 @@ def test_what_is_missing_is_said(harness: LabHarness) -> None:
         "pod-2: its namespace is gone",
         "pod-2: it was never attached",
     )
-    assert not seen.is_healthy

@@ -36,9 +36,7 @@ def test_a_cell_has_the_families_that_came_back() -> None:
         ["b", "IPv4", "-", "none"],
         ["c", "IPv4+IPv6", "none", "-"],
     ]
-    seen = LabStatus(
-        lab=new_lab(LabPlan(name="lab", pod_count=1), uid="u"), missing=("pod-1: it was never attached",), matrix=matrix
-    )
+    seen = LabStatus(missing=("pod-1: it was never attached",), matrix=matrix)
     assert problem_lines(seen) == [
         "pod-1: it was never attached",
         "b to a over IPv6 (fd00::1): no answer",
