@@ -280,5 +280,10 @@ def require_tuple(where: str, value: object, members: type | tuple[type, ...], a
     Raises:
         InvalidArgument: it is not.
     """
-    if not isinstance(value, tuple) or not all(isinstance(member, members) for member in value):
-        raise InvalidArgument(where, value, accepted)
+    if isinstance(value, tuple):
+        for member in value:
+            if not isinstance(member, members):
+                break
+        else:
+            return
+    raise InvalidArgument(where, value, accepted)

@@ -82,7 +82,9 @@ class CallCounts:
 class _ChangeEvent:
     # One change, with the record before it: the pages of an older revision are made from that.
     number: int
-    change: WatchEvent[object]
+    key: Key[object]
+    value: object | None
+    revision: Revision
     before: Record[object] | None
 
 
@@ -164,8 +166,8 @@ class MemoryDatastore:
             if events is None:
                 raise WatchExpired(min(start.values(), key=self._number_of))
             for event in events:
-                if event.number > seen.get(event.change.key.kind, number):
-                    yield event.change
+                if event.number > seen.get(event.key.kind, number):
+                    yield WatchEvent(event.key, event.value, event.revision)
             seen = {kind: max(number, before) for kind, before in seen.items()}
             if deadline.has_passed:
                 return
@@ -190,7 +192,7 @@ class MemoryDatastore:
         # What was changed since the first page is shown as it was then.
         was: dict[Key[object], Record[object] | None] = {}
         for event in events:
-            was.setdefault(event.change.key, event.before)
+            was.setdefault(event.key, event.before)
         still = (record for record in self._records_after(query, last) if record.key not in was)
         then = (record for record in was.values() if record and query.covers(record.key) and record.key.path > last)
         in_order = merge(still, sorted(then, key=_path), key=_path)
@@ -263,7 +265,7 @@ class MemoryDatastore:
         if (before is None) is not (value is None):
             paths = self._paths.setdefault(key.kind, _SortedPaths())
             paths.add(key.path) if before is None else paths.remove(key.path)
-        self._events.append(_ChangeEvent(self._number, WatchEvent(key, value, revision), before))
+        self._events.append(_ChangeEvent(self._number, key, value, revision, before))
         return revision
 
     def _revision_of_change(self, before: Record[object] | None) -> Revision:
