@@ -62,8 +62,13 @@ class Key(Generic[V_co]):
         """The last segment: the name that users give to the record."""
         return self.path[-1]
 
+    def __eq__(self, other: object) -> bool:  # keys are compared and hashed dozens of times for every address
+        if not isinstance(other, Key):
+            return NotImplemented
+        return self.path == other.path and (self.kind is other.kind or self.kind == other.kind)
+
     def __hash__(self) -> int:
-        return hash(self.path)  # kinds seldom share paths, and keys are hashed dozens of times for every address
+        return hash(self.path)  # kinds seldom share paths
 
     def __str__(self) -> str:
         return f"{self.kind}({'/'.join(self.path)})"
@@ -88,6 +93,9 @@ class Get(Generic[V_co]):
     def kind(self) -> Kind[V_co]:
         """The kind of the record."""
         return self.key.kind
+
+    def __eq__(self, other: object) -> bool:
+        return self.key == other.key if isinstance(other, Get) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.key.path)
