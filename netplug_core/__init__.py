@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT
     from netplug_core.library.network import AssignOptions, Network, PoolOptions
-    from netplug_core.library.opening import open  # noqa: A004  as its users write it: netplug_core.open
+    from netplug_core.library.opening import OpenOptions, open  # noqa: A004  as its users write it: netplug_core.open
     from netplug_core.records import (
         AlreadyExists,
         CommitError,
@@ -57,8 +57,8 @@ __all__ = [
     "AssignRequest", "AssignmentMode", "Automatic", "CommitError", "ConfigurationError", "Conflict",
     "ContentionExhausted", "Create", "Datastore", "DatastoreSettings", "Deadline", "Decision", "Delete", "Family",
     "Get", "HostServices", "IPPool", "InvalidArgument", "List", "NeedMore", "NetplugError", "Network", "NotFound",
-    "OutcomeUnknown", "PoolOptions", "Prefix", "Record", "ReleaseItem", "ReleaseRequest", "Shortfall", "Snapshot",
-    "Specific", "Unavailable", "Update", "WatchEvent", "WatchExpired", "open",
+    "OpenOptions", "OutcomeUnknown", "PoolOptions", "Prefix", "Record", "ReleaseItem", "ReleaseRequest", "Shortfall",
+    "Snapshot", "Specific", "Unavailable", "Update", "WatchEvent", "WatchExpired", "open",
 ]  # fmt: skip
 
 __version__ = "3.33.0"
@@ -80,7 +80,7 @@ _HOMES = {
     "ipam.allocation.request": ("AssignRequest", "Automatic", "ReleaseItem", "ReleaseRequest", "Shortfall", "Specific"),
     "ipam.protocol": ("IPAM", "NO_ENDPOINT"),
     "library.network": ("AssignOptions", "Network", "PoolOptions"),
-    "library.opening": ("open",),
+    "library.opening": ("OpenOptions", "open"),
     "records": (
         "AlreadyExists",
         "CommitError",

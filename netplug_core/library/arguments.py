@@ -6,6 +6,7 @@ Every refusal is an ``InvalidArgument`` that names the argument, its value and w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from netplug_core.names import prefix_to_name
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["LIBRARY_OWNER", "check_handle", "pool_from_arguments", "request_from_arguments"]
+__all__ = ["LIBRARY_OWNER", "Arguments", "check_handle", "is_key_text", "pool_from_arguments", "request_from_arguments"]
 
 LIBRARY_OWNER = "virtual:library"
 """Whose blocks an assignment takes addresses from if it names no node."""
@@ -29,13 +30,14 @@ E = TypeVar("E", bound=Enum)
 
 
 @frozen
-class _Options:
+class Arguments:
     """The keyword arguments of one function."""
 
     function: str
     values: Mapping[str, object]
 
     def refuse_unknown(self, known: Collection[str]) -> None:
+        """Raises InvalidArgument for an argument that the function does not have."""
         for name, value in self.values.items():
             if name not in known:
                 raise InvalidArgument(
@@ -43,6 +45,7 @@ class _Options:
                 )
 
     def where(self, name: str) -> str:
+        """How an error names an argument."""
         return f"{self.function}({name})"
 
     def get(self, name: str, check: Callable[[str, object], T], default: T) -> T:
@@ -52,12 +55,12 @@ class _Options:
 
 def pool_from_arguments(cidr: object, options: Mapping[str, object], known: Collection[str]) -> IPPool:
     """The pool that ``create_pool`` is to create. Its blocks are as large as the family's default, or as the pool."""
-    given = _Options("create_pool", options)
+    given = Arguments("create_pool", options)
     given.refuse_unknown(known)
     prefix = _check_prefix(given.where("cidr"), cidr)
     spec = IPPoolSpec(
         prefix=prefix,
-        block_length=given.get("block_length", _check_count, max(prefix.length, prefix.family.default_block_length)),
+        block_length=_block_length(given, prefix),
         is_disabled=given.get("is_disabled", _check_flag, default=False),
         allowed_uses=given.get("allowed_uses", _check_uses, (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)),
         node_selector=given.get("node_selector", _check_text, "all()"),
@@ -67,11 +70,21 @@ def pool_from_arguments(cidr: object, options: Mapping[str, object], known: Coll
     return IPPool(metadata=Metadata(name=given.get("name", _check_text, prefix_to_name(prefix))), spec=spec)
 
 
+def _block_length(given: Arguments, prefix: Prefix) -> int:
+    length = given.get("block_length", _check_count, max(prefix.length, prefix.family.default_block_length))
+    shortest, longest = prefix.family.block_lengths
+    shortest = max(shortest, min(prefix.length, longest))
+    if not shortest <= length <= longest:
+        accepted = f"a prefix length from {shortest} to {longest} is expected for blocks of {prefix}"
+        raise InvalidArgument(given.where("block_length"), length, accepted)
+    return length
+
+
 def request_from_arguments(
     handle: object, options: Mapping[str, object], known: Collection[str], *, default_node: str
 ) -> AssignRequest:
     """The request that ``assign`` is to make."""
-    given = _Options("assign", options)
+    given = Arguments("assign", options)
     given.refuse_unknown(known)
     node = given.get("node", _check_node, default_node)
     return AssignRequest(
@@ -90,15 +103,20 @@ def check_handle(function: str, handle: object) -> str:
     """The handle that a function was called with.
 
     Raises:
-        InvalidArgument: it is not a text, or it is empty.
+        InvalidArgument: it is not a text, it is empty, or it has a control character.
     """
-    where = f"{function}(handle)"
-    if not _check_text(where, handle):
-        raise InvalidArgument(where, handle, "a text that is not empty is expected, such as job-1")
-    return str(handle)
+    if not isinstance(handle, str) or not handle or not is_key_text(handle):
+        accepted = "a text of printable characters is expected, such as job-1"
+        raise InvalidArgument(f"{function}(handle)", handle, accepted)
+    return handle
 
 
-def _wanted(given: _Options) -> tuple[Wanted, ...]:
+def is_key_text(text: str) -> bool:
+    """Whether every store can have a text in a key: it has no control character, and UTF-8 can encode it."""
+    return text.isprintable()
+
+
+def _wanted(given: Arguments) -> tuple[Wanted, ...]:
     any_pool: tuple[str, ...] = ()
     address, pools = given.get("address", _check_address, None), given.get("pools", _check_pools, any_pool)
     wanted: list[Wanted] = []
@@ -125,10 +143,11 @@ def _check_prefix(where: str, value: object) -> Prefix:
     if isinstance(value, Prefix):
         return value
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             return Prefix.parse(value)
-        except ValueError as error:
-            raise InvalidArgument(where, value, str(error)) from None
+        with suppress(ValueError):
+            enclosing = Prefix.enclosing(value)
+            raise InvalidArgument(where, value, f"it has host bits set; {enclosing} is the prefix that holds it")
     raise InvalidArgument(where, value, "a Prefix or a text such as 10.0.0.0/24 is expected")
 
 
@@ -136,10 +155,8 @@ def _check_address(where: str, value: object) -> Address | None:
     if isinstance(value, Address):
         return value
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             return Address.parse(value)
-        except ValueError as error:
-            raise InvalidArgument(where, value, str(error)) from None
     raise InvalidArgument(where, value, "an Address or a text such as 10.0.0.7 is expected")
 
 
@@ -159,8 +176,9 @@ def _check_text(where: str, value: object) -> str:
 
 
 def _check_node(where: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidArgument(where, value, "the name of a node is expected; leave it out for none")
+    if not isinstance(value, str) or not value or not is_key_text(value):
+        accepted = "the name of a node is expected, of printable characters; leave it out for none"
+        raise InvalidArgument(where, value, accepted)
     return value
 
 

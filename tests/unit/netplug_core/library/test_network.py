@@ -83,7 +83,6 @@ def test_a_pool_is_judged_beside_its_neighbours_and_by_itself(net: Network) -> N
     for cidr, options, text in (
         ("10.0.0.0/25", {}, "CIDR overlaps with IPPool"),
         ("10.1.0.0/24", {"name": "10-0-0-0-24"}, "already exists"),
-        ("10.1.0.0/24", {"block_length": 19}, "blockSize must be between 20 and 32"),
         ("10.1.0.0/24", {"node_selector": "=="}, "spec.nodeSelector"),
         ("10.1.0.0/24", {"name": "A_b"}, "metadata.name"),
     ):
@@ -101,7 +100,13 @@ def test_the_first_pool_gives_the_cluster_its_identity(net: Network) -> None:
 
 
 @pytest.mark.parametrize("cidr, options, message", [
-    ("10.0.0.1/24", {}, "create_pool(cidr): '10.0.0.1/24' is not accepted; '10.0.0.1/24' has host bits set; "),
+    ("10.0.0.1/24", {}, "create_pool(cidr): '10.0.0.1/24' is not accepted; it has host bits set; 10.0.0.0/24 is the "),
+    ("nonsense", {}, "create_pool(cidr): 'nonsense' is not accepted; a Prefix or a text such as 10.0.0.0/24 is expec"),
+    ("10.0.0.0/33", {}, "create_pool(cidr): '10.0.0.0/33' is not accepted; a Prefix or a text such as 10.0.0.0/24 is"),
+    (POOL, {"block_length": 99}, "create_pool(block_length): 99 is not accepted; a prefix length from 24 to 32 is "),
+    ("10.0.0.0/8", {"block_length": 19}, "create_pool(block_length): 19 is not accepted; a prefix length from 20 to "),
+    ("fd00::/64", {"block_length": 64}, "create_pool(block_length): 64 is not accepted; a prefix length from 116 to "),
+    (POOL, {"block_length": 23}, "create_pool(block_length): 23 is not accepted; a prefix length from 24 to 32 is "),
     (24, {}, "create_pool(cidr): 24 is not accepted; a Prefix or a text such as 10.0.0.0/24 is expected"),
     (POOL, {"size": 3}, "create_pool(size): 3 is not accepted; there is no such argument; there are name, "),
     (POOL, {"block_length": "26"}, "create_pool(block_length): '26' is not accepted; a whole number of at least 1"),
@@ -204,14 +209,16 @@ def test_owner_use_and_labels_reach_the_allocator(net: Network) -> None:
     ({"family": 4}, "assign(family): 4 is not accepted; there is no such argument; there are ipv4, ipv6, address, "),
     ({"ipv4": 1, "use": "Workload"}, "assign(use): 'Workload' is not accepted; one of AllowedUse.WORKLOAD, "),
     ({"ipv4": 1, "shortfall": "return"}, "assign(shortfall): 'return' is not accepted; one of Shortfall.REFUSE, "),
-    ({"ipv4": 1, "node": ""}, "assign(node): '' is not accepted; the name of a node is expected; leave it out"),
+    ({"ipv4": 1, "node": ""}, "assign(node): '' is not accepted; the name of a node is expected, of printable char"),
+    ({"ipv4": 1, "node": "a\n"}, "assign(node): 'a\\n' is not accepted; the name of a node is expected, of printable"),
+    ({"ipv4": 1, "node": "\udcff"}, "assign(node): '\\udcff' is not accepted; the name of a node is expected, of pr"),
     ({"ipv4": 1, "owner": "me"}, "assign(owner): 'me' is not accepted; a mapping of texts to texts is expected"),
     ({"ipv4": 1, "owner": {"job": 1}}, "assign(owner): {'job': 1} is not accepted; a mapping of texts to texts"),
     ({"ipv4": 1, "pools": "main"}, "assign(pools): 'main' is not accepted; a list of pools' names or prefixes"),
     ({"ipv4": 1, "pools": Prefix.parse(POOL)}, "assign(pools): Prefix(family="),
     ({"ipv4": 1, "pools": [4]}, "assign(pools): 4 is not accepted; a list of pools' names or prefixes is expected"),
     ({"ipv4": 1, "ipv6": 1, "pools": ["main"]}, "assign(pools): ('main',) is not accepted; with pools, "),
-    ({"address": "10.0.0"}, "assign(address): '10.0.0' is not accepted; '10.0.0' is not an IP address"),
+    ({"address": "10.0.0"}, "assign(address): '10.0.0' is not accepted; an Address or a text such as 10.0.0.7 is "),
     ({"address": 7}, "assign(address): 7 is not accepted; an Address or a text such as 10.0.0.7 is expected"),
     ({"address": "10.0.0.7", "ipv4": 1}, "assign(ipv4): 1 is not accepted; leave it out: address is 10.0.0.7, of this"),
 ])  # fmt: skip
@@ -222,7 +229,7 @@ def test_an_argument_of_an_assignment_is_checked(net: Network, options: Any, mes
 
 
 @pytest.mark.parametrize("function", ["assign", "release", "held"])
-@pytest.mark.parametrize("handle", ["", None, 7, b"job-1"])
+@pytest.mark.parametrize("handle", ["", None, 7, b"job-1", "job\0", "job\n1", "\udcff"])
 def test_a_handle_is_a_text(net: Network, function: str, handle: object) -> None:
     with pytest.raises(InvalidArgument, match=rf"^{function}\(handle\): .* is not accepted; a text "):
         getattr(net, function)(handle, **({"ipv4": 1} if function == "assign" else {}))

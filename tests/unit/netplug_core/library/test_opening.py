@@ -40,7 +40,9 @@ def test_settings_take_the_place_of_a_url() -> None:
 
 @pytest.mark.parametrize("arguments, message", [
     ({"url": 5}, "open(url): 5 is not accepted; a URL such as memory: is expected, or DatastoreSettings"),
-    ({"node": None}, "open(node): None is not accepted; the name of a node is expected, or an empty text"),
+    ({"node": None}, "open(node): None is not accepted; the name of a node is expected, of printable characters, or "),
+    ({"node": "a\0"}, "open(node): 'a\\x00' is not accepted; the name of a node is expected, of printable "),
+    ({"timout_s": 1}, "open(timout_s): 1 is not accepted; there is no such argument; there are node, timeout_s, host"),
     ({"timeout_s": 0}, "open(timeout_s): 0 is not accepted; a number of seconds greater than 0 is expected"),
     ({"timeout_s": "5"}, "open(timeout_s): '5' is not accepted; "),
     ({"timeout_s": True}, "open(timeout_s): True is not accepted; "),
@@ -51,6 +53,23 @@ def test_an_argument_is_checked_at_once(arguments: dict[str, Any], message: str)
     with pytest.raises(InvalidArgument) as refusal:
         netplug_core.open(**{"url": "memory:", **arguments})
     assert str(refusal.value) == message or str(refusal.value).startswith(message)
+
+
+def test_a_program_that_forgets_the_with_block_is_told_to_use_one() -> None:
+    forgotten: Any = netplug_core.open("memory:")
+    with pytest.raises(AttributeError, match="no attribute 'create_pool': use it in a with block, such as: with netpl"):
+        forgotten.create_pool("10.0.0.0/24")
+    with forgotten as net:
+        assert net.pools() == ()
+
+
+@pytest.mark.parametrize("text", ["N ode", "job/1", "ü" * 2000])
+def test_every_printable_text_is_a_handle_and_a_node(tmp_path: Path, text: str) -> None:
+    """As in the plugin, whose node names and handles have neither an alphabet nor a length."""
+    for url in ("memory:", f"sqlite://{tmp_path}/netplug.db"):
+        with netplug_core.open(url, node=text) as net:
+            net.create_pool("10.0.0.0/24")
+            assert net.assign(text, ipv4=1) == net.held(text) == net.release(text)
 
 
 def test_a_url_is_judged_at_once_and_its_backend_is_looked_for_when_it_is_opened() -> None:
