@@ -54,7 +54,7 @@ SETUP: tuple[Operation, ...] = (
 )
 MAX_TXN_OPERATIONS: Mapping[str, StoreOperation | RunCollector] = {
     "assign on a": make_assignment("w0", 1, 1),
-    "assign on a again": make_assignment("w4", 1),  # another node, and the same wish as its neighbour's
+    "assign on a again": make_assignment("w4", 1),  # another node, and the same request as its neighbour's
     "assign on b": make_assignment("w2", 3),
     "release on a": Release(request=ReleaseRequest(handle="w1")),
     "release on b": Release(request=ReleaseRequest(handle="w3")),
@@ -91,7 +91,7 @@ class CallScheduler:
         mine.acquire()
 
     def run(self, clients: Mapping[str, Callable[[], object]], choose: Callable[[Sequence[str]], str]) -> None:
-        """Run all clients to their ends, whoever is chosen next."""
+        """Run all clients to their ends, in the chosen order."""
         for name, client in clients.items():
             Thread(target=self._run_client, args=(name, client), daemon=True).start()
             self.paused.acquire()

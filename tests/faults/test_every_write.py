@@ -1,10 +1,10 @@
 """Whatever happens at any call of an operation, and after any number of its writes, nothing is lost and nothing twice.
 
-Exhaustive, not sampled: for each scenario the operation is run once undisturbed, and then once for each mishap at each
+Exhaustive, not sampled: for each scenario the operation is run once undisturbed, and then once for each fault at each
 of its calls and at each of its writes. Afterwards the call is made again, a neighbour makes one, everything is taken
 down, and the laws are judged after every commit on the way (D2, V1 to V18).
 
-With the Hypothesis profile ``nightly`` a second mishap follows the first one, at every later call.
+With the Hypothesis profile ``nightly`` a second fault follows the first one, at every later call.
 """
 
 from __future__ import annotations

@@ -292,7 +292,9 @@ def test_refused_credentials_are_read_again_though_their_file_looks_the_same(ask
             token.write_text("new")
             os.utime(token, ns=(seen.st_atime_ns, seen.st_mtime_ns))
             return status(401)
-        return SendStream([told("ADDED", "8")]) if "watch=1" in received.path else SendReply(200, handle_object())
+        return (
+            SendStream([watch_event("ADDED", "8")]) if "watch=1" in received.path else SendReply(200, handle_object())
+        )
 
     def access(url: str) -> KubernetesAccess:
         kubeconfig.write_text(kubeconfig_text(url, {"tokenFile": "token"}))
@@ -586,7 +588,7 @@ def test_a_long_name_that_was_not_cut_is_asked_for_by_itself() -> None:
 # --- watches -----------------------------------------------------------------------------------------------------
 
 
-def told(kind: str, version: str, name: str = "h") -> dict[str, object]:
+def watch_event(kind: str, version: str, name: str = "h") -> dict[str, object]:
     return {"type": kind, "object": handle_object(name, version)}
 
 
@@ -606,10 +608,10 @@ def test_d5_a_watch_that_ends_goes_on_where_it_stopped() -> None:
     """Trap 20: bookmarks are no events, and move it on."""
     changes, starts = watched(
         [
-            SendStream([told("ADDED", "8"), told("MODIFIED", "9")]),
+            SendStream([watch_event("ADDED", "8"), watch_event("MODIFIED", "9")]),
             SendStream([bookmark("20")]),
-            SendStream([told("DELETED", "21")], is_cut=True),
-            SendStream([told("ADDED", "22")]),
+            SendStream([watch_event("DELETED", "21")], is_cut=True),
+            SendStream([watch_event("ADDED", "22")]),
         ],
         4,
     )
@@ -619,7 +621,7 @@ def test_d5_a_watch_that_ends_goes_on_where_it_stopped() -> None:
 
 def test_a_watch_asks_for_bookmarks() -> None:
     """Without them one of a quiet collection would begin where the server has forgotten everything."""
-    with store_on(in_turn(SendStream([told("ADDED", "8")]), NeverReply())) as (store, server):
+    with store_on(in_turn(SendStream([watch_event("ADDED", "8")]), NeverReply())) as (store, server):
         next(iter(store.watch({HANDLE: Revision("7")}, deadline=soon())))
         assert "allowWatchBookmarks=true" in server.calls[0].partition("?")[2].split("&")
 
@@ -677,7 +679,7 @@ def test_a_watch_comes_back_when_the_server_says(code: int) -> None:
     """As one that has just started up, and does not know yet what there is."""
     busy = SendReply(code, {"message": "storage is (re)initializing"}, (("Retry-After", "1"),))
     began = time.monotonic()
-    changes, _ = watched([busy, SendStream([told("ADDED", "8")])], 1)
+    changes, _ = watched([busy, SendStream([watch_event("ADDED", "8")])], 1)
     assert changes == [("u/8", False)]
     assert time.monotonic() - began > 0.9
 
@@ -698,7 +700,7 @@ def test_a_watch_that_nobody_answers_says_so_in_time() -> None:
 
 def test_two_kinds_are_watched_at_once_and_a_watch_can_be_left() -> None:
     def script(received: ReceivedRequest) -> StubAction:
-        return SendStream([told("ADDED", "8")]) if "ipamhandles" in received.path else NeverReply()
+        return SendStream([watch_event("ADDED", "8")]) if "ipamhandles" in received.path else NeverReply()
 
     with store_on(script) as (store, _):
         kinds: dict[Kind[object], Revision] = {HANDLE: Revision("7"), IPPOOL: Revision("7")}

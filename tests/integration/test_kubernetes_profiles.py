@@ -64,7 +64,7 @@ def now(store: KubernetesDatastore) -> Revision:
     return store.read([List(PROFILE)], deadline=deadline_in()).revision(PROFILE)
 
 
-def told(store: KubernetesDatastore, start: Revision, number: int) -> list[WatchEvent[object]]:
+def watched_changes(store: KubernetesDatastore, start: Revision, number: int) -> list[WatchEvent[object]]:
     """The first changes that a watch tells; fewer where no more come."""
     kinds: dict[Kind[object], Revision] = {PROFILE: start}
     return list(islice(store.watch(kinds, deadline=deadline_in(2)), number))
@@ -125,7 +125,7 @@ def test_d5_a_watch_has_every_change_of_both_collections_once_and_resumes_after_
     label(api_server, f"/api/v1/namespaces/{namespace}", team="b")
     make_account(api_server, namespace, "two")
     api_server.request("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/one")
-    changes = told(store, start, 4)
+    changes = watched_changes(store, start, 4)
     accounts = [change for change in changes if change.key.name.startswith("ksa.")]
     assert [(change.key.name, change.value is None) for change in accounts] == [
         (f"ksa.{namespace}.one", False),
@@ -136,7 +136,7 @@ def test_d5_a_watch_has_every_change_of_both_collections_once_and_resumes_after_
     assert isinstance(space.value, Profile)
     assert dict(space.value.spec.labels_to_apply)["pcns.team"] == "b"
     for stop in range(1, 5):
-        rest = told(store, changes[stop - 1].revision, 5)
+        rest = watched_changes(store, changes[stop - 1].revision, 5)
         assert summary(rest) == summary(changes[stop:]), f"after {stop} of them"
         assert len(rest) == 4 - stop
 
@@ -152,7 +152,7 @@ def test_a_watch_from_one_profile_begins_the_other_collection_with_all_there_is(
     known = {record.key.name for record in store.read([List(PROFILE)], deadline=deadline_in()).list(List(PROFILE))}
     accounts = {name for name in known if name.startswith("ksa.")}
     label(api_server, f"/api/v1/namespaces/{namespace}", team="c")
-    changes = told(store, start, len(accounts) + 1)
+    changes = watched_changes(store, start, len(accounts) + 1)
     assert summary(changes[:-1]) == {(name, False) for name in accounts}
     assert changes[-1].key == space
     # One that was left before it had begun begins again.
@@ -160,13 +160,13 @@ def test_a_watch_from_one_profile_begins_the_other_collection_with_all_there_is(
     account = profile_key(f"ksa.{namespace}.web")
     other = store.read([Get(account)], deadline=deadline_in()).revision(PROFILE)
     assert other.startswith("/")
-    assert (f"kns.{namespace}", False) in summary(told(store, other, 1000))
+    assert (f"kns.{namespace}", False) in summary(watched_changes(store, other, 1000))
 
 
 def test_a_watch_from_nowhere_is_expired(store: KubernetesDatastore) -> None:
     nobody = store.read([Get(profile_key("kns.nobody-s"))], deadline=deadline_in()).revision(PROFILE)
     with pytest.raises(WatchExpired) as refusal:
-        told(store, nobody, 1)
+        watched_changes(store, nobody, 1)
     assert refusal.value.revision == nobody == ""
 
 

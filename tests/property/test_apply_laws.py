@@ -2,8 +2,8 @@
 
 1. Applying again changes nothing and writes nothing (D10 of the catalogue).
 2. What is stored has the spec, the labels and the annotations that were asked for, whatever was stored before.
-3. Whoever was there first keeps name, identity, birth, finalizers, owners, and what a newer release put there (D6).
-4. A mishap of one commit, a lost race or a lost reply, changes none of this.
+3. A stored resource keeps name, uid, creation time, finalizers, owners, and what a newer release put there (D6).
+4. A fault of one commit, a lost race or a lost reply, changes none of this.
 5. What was applied, shown and handed in again changes nothing (D9).
 """
 

@@ -1,8 +1,8 @@
-"""The one loop keeps its promise over a store that suffers every mishap.
+"""The transaction loop keeps its guarantees over a store with every kind of fault.
 
 Laws: whatever happens to the commits, a decision that recognises its own output takes effect exactly once for each
 caller that is told of success, and at most once for the others; when those try again, as a runtime does, it is once
-for all of them. No mishap makes the loop run for ever, and none undoes the work of another actor.
+for all of them. No fault makes the loop run for ever, and none undoes the work of another actor.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ def enter(snapshot: Snapshot, worker: str) -> Decision[tuple[str, ...]]:
 
 
 def work(store: Datastore, clock: ManualClock, worker: str) -> bool:
-    """Whether the worker was told of success; otherwise the store was away or the process died."""
+    """Whether the worker's call succeeded; otherwise the store was away or the process died."""
     pace = Pace(clock=clock, deadline=Deadline.after(clock, 60.0), chance=lambda: 0.5)
     try:
         Transaction(store, pace).run(queries_of(worker), lambda snapshot: enter(snapshot, worker))

@@ -1,4 +1,4 @@
-"""Many nodes and few blocks, all at once: everyone is served, and nobody asks the store more often than is sane.
+"""Many nodes and few blocks, all at once: every request is served, and none asks the store more often than is sane.
 
 Thirty-two nodes want their first address in the same moment, from a pool of sixteen blocks. The nodes are threads, but
 time is simulated: a call to the store takes a millisecond, who waits sleeps on the same clock, and of all nodes the one

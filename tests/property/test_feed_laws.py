@@ -1,6 +1,6 @@
 """A cache that a watch feeds is never outdated in silence.
 
-Laws, for any commits of others, commits of this process that are told to the cache at once or late, and watches that
+Laws, for any commits of others, commits of this process that reach the cache at once or late, and watches that
 end early, fail or have lost their history: after a watch has delivered everything, the cache answers as the store
 does; after a watch has failed, nothing is known of its kinds.
 """

@@ -4,9 +4,9 @@
 2. A teardown reads every configuration that a setup accepts, what it uses of it as the same values; beyond that, only
    a wrong JSON type, a relative path of its store or another plugin's configuration stops it. The keys of another
    store than the one named are not looked at, whatever they hold.
-3. Null is absence, and keys that nobody knows change nothing.
+3. Null is absence, and unknown keys change nothing.
 4. Under another main plugin a key inside ``ipam`` means what it means at netplug's own top level, and what stands at
-   that plugin's top level is nobody's business, but for the shared keys.
+   that plugin's top level is ignored, but for the shared keys.
 """
 
 from collections.abc import Mapping

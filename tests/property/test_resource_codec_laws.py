@@ -4,7 +4,7 @@
 2. Defaults are filled in once: what was read and written reads and writes the same again.
 3. Members that a store has and this release does not know come back unchanged, at every level.
 4. What was written for storing is what a person may hand in, once nothing unknown is in it.
-5. What a stored reservation reserves, and what in it nobody can read, both survive.
+5. What a stored reservation reserves, and what in it is not readable, both survive.
 """
 
 import json
@@ -234,7 +234,7 @@ def test_defaults_are_filled_in_once(spec: Json, unknown: Json) -> None:
 
 
 @given(POOLS)
-def test_a_person_may_hand_in_what_was_written(pool: IPPool) -> None:
+def test_a_user_may_hand_in_what_was_written(pool: IPPool) -> None:
     """Law 4."""
     plain = evolve(
         pool,

@@ -63,7 +63,7 @@ def workloads(draw: st.DrawFn, families: tuple[Family, ...]) -> PodLoad:
 
 
 @st.composite
-def studies(draw: st.DrawFn) -> Scenario:
+def scenarios(draw: st.DrawFn) -> Scenario:
     pools = draw(st.lists(st.sampled_from(POOLS), min_size=1, unique=True))
     families = tuple(sorted({chosen.spec.prefix.family for chosen in pools}))
     labels = draw(st.lists(st.sampled_from(((), (("zone", "x"),))), min_size=1, max_size=4))
@@ -83,20 +83,20 @@ def studies(draw: st.DrawFn) -> Scenario:
     )
 
 
-def told(result: Assignment | Released | AllocationError) -> object:
+def comparable(result: Assignment | Released | AllocationError) -> object:
     """A result as it can be compared: an error is what it says."""
     return (type(result), str(result)) if isinstance(result, AllocationError) else result
 
 
-def made_again(study: Scenario, calls: list[SimulatedCall]) -> tuple[list[object], MemoryDatastore]:
+def made_again(scenario: Scenario, calls: list[SimulatedCall]) -> tuple[list[object], MemoryDatastore]:
     """The results of some calls, made of the block IPAM over a fresh store at the same times, and that store."""
-    clock, chance = ManualClock(), SeededRandom(f"{study.seed} waits")
+    clock, chance = ManualClock(), SeededRandom(f"{scenario.seed} waits")
     store = MemoryDatastore(clock=clock)
     nobody = PodLoad(pods_per_node=1, arrivals_per_s=1e-9)  # so that the resources are created, and no more
-    simulate(evolve(study, steps=1, load=nobody), store, SimulatedClock())
+    simulate(evolve(scenario, steps=1, load=nobody), store, SimulatedClock())
     memories = {
         node.metadata.name: DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset((HANDLE,)))
-        for node in study.nodes
+        for node in scenario.nodes
     }
     nodes: dict[str | None, str] = {}
     results: list[object] = []
@@ -105,7 +105,7 @@ def made_again(study: Scenario, calls: list[SimulatedCall]) -> tuple[list[object
         request, deadline = call.request, Deadline.after(clock, 60)
         node = request.node if isinstance(request, AssignRequest) else nodes[request.handle]
         nodes[request.handle] = node
-        warm = memories[node] if study.process_model is ProcessModel.RESIDENT else None
+        warm = memories[node] if scenario.process_model is ProcessModel.RESIDENT else None
         ipam = BlockIPAM(datastore=store, clock=clock, chance=chance, cache=warm)
         try:
             if isinstance(request, AssignRequest):
@@ -113,47 +113,47 @@ def made_again(study: Scenario, calls: list[SimulatedCall]) -> tuple[list[object
             else:
                 results.append(ipam.release(request, NO_ENDPOINT, deadline=deadline))
         except AllocationError as refusal:
-            results.append(told(refusal))
+            results.append(comparable(refusal))
     return results, store
 
 
-@given(studies())
-def test_its_result_is_that_of_the_allocator_over_a_store_in_memory(study: Scenario) -> None:
+@given(scenarios())
+def test_its_result_is_that_of_the_allocator_over_a_store_in_memory(scenario: Scenario) -> None:
     """Law 1."""
-    _, calls, store = run_scenario(study)
-    results, other = made_again(study, calls)
-    assert results == [told(call.result) for call in calls]
+    _, calls, store = run_scenario(scenario)
+    results, other = made_again(scenario, calls)
+    assert results == [comparable(call.result) for call in calls]
     for kind in (BLOCK, AFFINITY, HANDLE):
         assert stored_records(other, kind) == stored_records(store, kind)
 
 
-@given(studies())
-def test_the_same_scenario_has_the_same_result(study: Scenario) -> None:
+@given(scenarios())
+def test_the_same_scenario_has_the_same_result(scenario: Scenario) -> None:
     """Law 2."""
-    (found, calls, _), (again, calls_again, _) = run_scenario(study), run_scenario(study)
+    (found, calls, _), (again, calls_again, _) = run_scenario(scenario), run_scenario(scenario)
     assert found == again
-    assert [(call.at_ns, call.request, told(call.result)) for call in calls] == [
-        (call.at_ns, call.request, told(call.result)) for call in calls_again
+    assert [(call.at_ns, call.request, comparable(call.result)) for call in calls] == [
+        (call.at_ns, call.request, comparable(call.result)) for call in calls_again
     ]
 
 
-@given(studies())
-def test_no_address_is_held_twice_and_the_samples_count_what_happened(study: Scenario) -> None:
+@given(scenarios())
+def test_no_address_is_held_twice_and_the_samples_count_what_happened(scenario: Scenario) -> None:
     """Law 3."""
-    found, calls, _ = run_scenario(study)
+    found, calls, _ = run_scenario(scenario)
     held: dict[Address, str] = {}
     for call in calls:
         if isinstance(call.result, Assignment):
             for assigned in call.result.addresses:
                 assert assigned.address not in held
                 held[assigned.address] = call.request.handle or ""
-            assert len(call.result.addresses) == len(study.load.families)
+            assert len(call.result.addresses) == len(scenario.load.families)
         elif isinstance(call.result, Released):
             assert {held.pop(address) for address in call.result.addresses} == {call.request.handle}
     last, samples = found.last, found.samples
-    assert last.held == len(held) == last.running * len(study.load.families)
+    assert last.held == len(held) == last.running * len(scenario.load.families)
     assert last.running == sum(sample.started - sample.ended for sample in samples)
-    assert last.running + last.waiting <= study.pod_count
+    assert last.running + last.waiting <= scenario.pod_count
     refused = [call.result for call in calls if isinstance(call.result, AllocationError)]
     assert sum(sample.refused for sample in samples) == len(refused)
     assert (found.first_refusal is None) == (not refused)
@@ -167,10 +167,10 @@ def test_no_address_is_held_twice_and_the_samples_count_what_happened(study: Sce
             assert 0 <= seen.unaffined_blocks <= seen.blocks <= seen.max_blocks
 
 
-@given(studies())
-def test_a_pod_waits_only_where_there_is_nothing_for_it(study: Scenario) -> None:
+@given(scenarios())
+def test_a_pod_waits_only_where_there_is_nothing_for_it(scenario: Scenario) -> None:
     """Law 4."""
-    still = evolve(study, load=evolve(study.load, churn=0.0, lifetime_s=None))
+    still = evolve(scenario, load=evolve(scenario.load, churn=0.0, lifetime_s=None))
     found, calls, store = run_scenario(still)
     clock = ManualClock(wall_ns=calls[-1].at_ns) if calls else ManualClock()
     ipam = BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5)

@@ -32,6 +32,8 @@ BANNED_IN_TEXT = frozenset(
     """,
     )
 )
+# Names of tests and fixtures; tests of the cache may be warm, and those of invariants are called laws.
+BANNED_IN_TESTS = BANNED_IN_NAMES - {"laws", "warm"}
 
 
 def modules() -> list[Path]:
@@ -69,11 +71,23 @@ def test_names_and_texts_are_in_the_fields_words(package: str) -> None:
     assert {file: problems for file, problems in found.items() if problems} == {}
 
 
+def test_tests_and_fixtures_are_named_in_the_fields_words() -> None:
+    files = [*(ROOT / "tests").rglob("*.py")]
+    found = {str(file.relative_to(ROOT)): list(_find_functions(text)) for file, text in _read(files)}
+    assert {file: problems for file, problems in found.items() if problems} == {}
+
+
 def test_a_banned_word_is_found() -> None:
     assert list(find_names("def wishFor(a_loan): pass\n")) == ["1: wishFor", "1: a_loan"]
     assert list(find_texts('"""A witness said so."""\n')) == ["1: witness"]
     assert list(find_texts("x = 1  # whoever reads\n")) == ["1: whoever"]
     assert list(find_names("allowed = forbidden = 1\n")) == []
+
+
+def _find_functions(source: str) -> Iterator[str]:
+    for name in re.findall(r"^ *def (\w+)", source, re.MULTILINE):
+        if words_of(name) & BANNED_IN_TESTS:
+            yield name
 
 
 def _read(files: list[Path]) -> Iterator[tuple[Path, str]]:

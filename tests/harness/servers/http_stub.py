@@ -1,4 +1,4 @@
-"""An API server that says what a test's script has for it, and misbehaves as told. On loopback, in plain HTTP."""
+"""An API server that answers, or fails to answer, as a test's script says. On loopback, in plain HTTP."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ StubScript: TypeAlias = Callable[[ReceivedRequest], StubAction]
 
 @define
 class HTTPStubServer:
-    """The server, what it heard, over which connections, and what it does next."""
+    """The server, the requests that it received and their connections, and its script."""
 
     url: str
     script: StubScript
@@ -100,7 +100,7 @@ class HTTPStubServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection: each request is heard and acted upon."""
+    """One connection: each request is recorded and answered."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # a body is not kept back until its head has been acknowledged

@@ -34,7 +34,7 @@ def test_other_names_are_not_there() -> None:
 
 
 @pytest.mark.parametrize("name", netplug_core.__all__)
-def test_every_offered_name_is_on_a_page_that_a_person_wrote(name: str) -> None:
+def test_every_offered_name_is_on_a_hand_written_page(name: str) -> None:
     assert any(re.search(rf"\b{name}\b", page.read_text()) for page in PAGES)
 
 

@@ -1,4 +1,4 @@
-"""The bench that tests of the tool share."""
+"""The harness that tests of the tool share."""
 
 from pathlib import Path
 

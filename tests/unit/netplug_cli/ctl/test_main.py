@@ -87,7 +87,7 @@ def test_the_global_options_may_stand_before_and_after_a_command(harness: ToolHa
 
 
 def test_a_context_beside_another_store_than_the_orchestrators_is_refused(harness: ToolHarness) -> None:
-    """Whoever names one means another cluster than the one that would be written to."""
+    """A named context means another cluster than the one that would be written to."""
     file = harness.write_file(
         "kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {datastoreType: sqlite}\n", "a"
     )

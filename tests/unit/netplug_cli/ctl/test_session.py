@@ -1,4 +1,4 @@
-"""What a command acts through: the settings that count, the guard, and what is told of the store."""
+"""What a command acts through: the settings that count, the version check, and what is logged of the store."""
 
 from pathlib import Path
 

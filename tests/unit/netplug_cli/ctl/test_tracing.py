@@ -1,4 +1,4 @@
-"""What is told of a store, and what is not."""
+"""What is logged of a store, and what is not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a lab has on somebody else's servers: all of it is taken back, whatever the plugins did, and nothing else."""
+"""What a lab has on servers that it did not start: all of it is removed, whatever the plugins did, and nothing else."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,7 +57,7 @@ def stored(harness: LabHarness) -> Iterator[str]:
 
 
 def lose_namespaces(harness: LabHarness) -> None:
-    """As after a restart of the machine, or when somebody unmounts them: no plugin can be called any more."""
+    """As after a restart of the machine, or after they were unmounted: no plugin can be called any more."""
     harness.namespaces.made.clear()
 
 
@@ -130,7 +130,7 @@ def test_a_pool_that_was_deleted_by_hand_hides_no_address(harness: LabHarness) -
 
 
 def other_harness(harness: LabHarness, folder: Path) -> LabHarness:
-    """Somebody else's, on the same servers: all names are the same."""
+    """The harness of another user's lab on the same servers: all names are the same."""
     folder.mkdir()
     other = LabHarness(folder, uid="00000000-0000-4000-8000-000000000002")
     other.store = harness.store

@@ -1,4 +1,4 @@
-"""Where a lab goes when nobody says where."""
+"""The folder of a lab where no option names it."""
 
 from pathlib import Path
 

@@ -56,7 +56,7 @@ def test_what_has_only_just_been_started_is_ended_too(held: LockedFolder) -> Non
 
 
 def test_the_lock_is_not_kept_by_what_goes_on(held: LockedFolder) -> None:
-    """It has it until it can be found, so that whoever comes next finds it."""
+    """It has it until it can be found, so that the next call finds it."""
     waiting(held, "a")
     fcntl.flock(held.descriptor, fcntl.LOCK_UN)
     other = os.open(held.folder.path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Requests that share a commit: what the commit looks like, who has to run alone, and what each is told."""
+"""Requests that share a commit: what the commit looks like, which requests run alone, and the answer to each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

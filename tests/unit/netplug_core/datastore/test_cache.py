@@ -32,7 +32,7 @@ SOME_LOAN = LOAN.key("17")
 
 
 class CacheHarness:
-    """A store with a few books, and somebody who remembers what he saw of it."""
+    """A store with a few records, and a cache of it."""
 
     def __init__(self, mode: MemoryMode = MemoryMode.ATOMIC) -> None:
         self.clock = ManualClock()
@@ -101,7 +101,7 @@ def test_an_assumed_record_is_absent_until_it_is_read(library: CacheHarness) -> 
     snapshot, unknown = library.warm.lookup((BOOKS, Get(SOME_LOAN)), (Get(SOME_LOAN),))
     assert unknown == ()
     assert snapshot.find(SOME_LOAN) is None
-    assert not library.is_known(Get(SOME_LOAN))  # a presumption is nobody's memory
+    assert not library.is_known(Get(SOME_LOAN))  # an assumed record is in no cache
 
 
 def test_records_of_workloads_pass_and_are_not_kept(library: CacheHarness) -> None:

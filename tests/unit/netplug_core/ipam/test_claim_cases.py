@@ -98,7 +98,7 @@ def test_a_claim_that_another_process_is_giving_up_is_not_confirmed_behind_its_b
 
 @pytest.mark.parametrize("mode", MemoryMode)
 def test_a_block_that_is_claimed_again_is_not_deleted(mode: MemoryMode) -> None:
-    """I-41, the other half: whoever was giving it up meets the block's new revision."""
+    """I-41, the other half: a concurrent relinquishment meets the block's new revision."""
     harness = IPAMHarness.new(mode)
     harness.add_pool("main", "10.0.0.0/24")
     harness.put_owned_block(BLOCK_0)

@@ -444,7 +444,7 @@ def test_keys_of_the_other_plugin_are_not_ours() -> None:
 def test_under_another_plugin_the_way_to_a_store_in_the_orchestrator_is_ours(
     inside: dict[str, object], purpose: LoadPurpose
 ) -> None:
-    """Whoever moves ``datastore_type`` there moves the access with it; another kubeconfig's cluster is not meant."""
+    """A ``datastore_type`` that is set there moves the access with it; another kubeconfig's cluster is not meant."""
     config = {
         **BRIDGE,
         "datastore_type": "" if inside else "kubernetes",

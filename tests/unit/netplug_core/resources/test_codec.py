@@ -158,7 +158,7 @@ def test_what_a_newer_release_stored_is_carried_through_at_every_level() -> None
     assert to_mapping(stored(mapping)) == mapping
 
 
-def test_fields_of_the_first_version_are_read_past_in_a_store_and_refused_from_a_person() -> None:
+def test_fields_of_the_first_version_are_read_past_in_a_store_and_refused_from_a_user() -> None:
     old: Json = {"ipip": {"enabled": True}, "nat-outgoing": True}
     value = stored(pool(**old))
     assert not {"ipip", "nat-outgoing"} & set(spec_of(value))
@@ -166,7 +166,7 @@ def test_fields_of_the_first_version_are_read_past_in_a_store_and_refused_from_a
         by_hand(pool(**old))
 
 
-def test_a_person_cannot_write_a_status_but_may_hand_one_back() -> None:
+def test_a_user_cannot_write_a_status_but_may_hand_one_back() -> None:
     value = by_hand({**pool(), "status": {"conditions": "whatever a later get prints"}})
     assert isinstance(value, IPPool)
     assert value.status == IPPoolStatus()
@@ -180,7 +180,7 @@ def test_a_person_cannot_write_a_status_but_may_hand_one_back() -> None:
         ({**pool(), "metadata": {"name": "p", "label": {}}}, "label", "pool.yaml#1 $.metadata;"),
     ],
 )
-def test_unknown_fields_of_a_person_are_refused(mapping: Json, field: str, place: str) -> None:
+def test_unknown_fields_of_a_user_are_refused(mapping: Json, field: str, place: str) -> None:
     with pytest.raises(UnknownField) as caught:
         by_hand(mapping)
     text = str(caught.value)
@@ -300,7 +300,7 @@ def test_a_reservation_takes_cidrs_and_addresses_of_both_families() -> None:
         (7, "a CIDR or an IP address"),
     ],
 )
-def test_an_entry_that_reserves_nothing_is_refused_from_a_person(entry: object, expected: str) -> None:
+def test_an_entry_that_reserves_nothing_is_refused_from_a_user(entry: object, expected: str) -> None:
     with pytest.raises(MalformedField) as caught:
         by_hand(document("IPReservation", spec={"reservedCIDRs": ["10.0.0.0/30", entry]}))
     assert str(caught.value) == f"expected {expected} @ pool.yaml#1 $.spec.reservedCIDRs[1], found {entry!r}"
@@ -372,7 +372,7 @@ def test_a_rule_that_cannot_be_read_is_refused(spec: Json, sentence: str) -> Non
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_person_may_hand_back_the_status_of_a_node_and_writes_none() -> None:
+def test_a_user_may_hand_back_the_status_of_a_node_and_writes_none() -> None:
     value = by_hand(document("Node", spec={"orchRefs": []}, status={"podCIDRs": ["10.0.0.0/24"]}))
     assert value == Node(metadata=Metadata(name="it"))
     assert "status" not in to_mapping(value)

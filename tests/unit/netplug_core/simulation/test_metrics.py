@@ -1,4 +1,4 @@
-"""What is read off a simulated cluster: pools, loans, and the blocks of each node."""
+"""What is read off a simulated cluster: pools, borrowed addresses, and the blocks of each node."""
 
 import pytest
 from attrs import evolve
@@ -19,7 +19,7 @@ MAIN, OTHER = make_pool("10.0.0.0/24", 26), make_pool("10.1.0.0/28", 30, "other"
 
 
 def block(cidr: str, owner: str, *holders: str) -> Block:
-    """A block of a node (or of nobody) with an address for each of some nodes."""
+    """A block of a node (or without an owner) with an address for each of some nodes."""
     made = Block.new(Prefix.parse(cidr), owner=host_owner(owner) if owner else "", now_ns=1)
     for ordinal, node in enumerate(holders):
         attribute = Attribute(handle=f"h{ordinal}", owner=(("node", node),))

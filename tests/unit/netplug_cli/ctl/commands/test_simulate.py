@@ -13,13 +13,13 @@ SMALL = ("simulate", "--pool", "10.0.0.0/24", "--nodes", "3", "--pods-per-node",
 
 
 class Terminal(io.StringIO):
-    """Text that somebody watches."""
+    """A text stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def study_of(harness: ToolHarness, *argv: str) -> dict[str, object]:
+def scenario_of(harness: ToolHarness, *argv: str) -> dict[str, object]:
     assert harness.run_command(*argv, "-o", "json") == 0
     found = json.loads(harness.out)["scenario"]
     assert isinstance(found, dict)
@@ -104,7 +104,7 @@ def test_standard_input_is_a_file_too(harness: ToolHarness, monkeypatch: pytest.
 
 
 def test_options_reach_the_scenario(harness: ToolHarness) -> None:
-    found = study_of(
+    found = scenario_of(
         harness, *SMALL[:5], "--pool", "fd00::/64", "--pods-per-node", "5", "--max-pods-per-node", "9", "--churn", "5%",
         "--lifetime", "1h", "--placement", "pack", "--resident", "--step", "30s", "--duration", "100s", "--seed", "-7",
         "--pods-per-second", "2.5", "--namespace-labels", "team=a",
@@ -127,10 +127,10 @@ def test_options_reach_the_scenario(harness: ToolHarness) -> None:
 
 def test_what_is_not_given_is_usual(harness: ToolHarness) -> None:
     """An hour by the minute, the cluster full after half of it, and a node runs what a kubelet runs."""
-    found = study_of(harness, *SMALL[:-2])
+    found = scenario_of(harness, *SMALL[:-2])
     assert (found["steps"], found["stepSeconds"], found["podsPerSecond"]) == (60, 60, 60 / 1800)
     assert found["mostPodsPerNode"] == 110
-    assert study_of(harness, *SMALL, "--pods-per-node", "200")["mostPodsPerNode"] == 200
+    assert scenario_of(harness, *SMALL, "--pods-per-node", "200")["mostPodsPerNode"] == 200
 
 
 def test_namespace_labels_select_pools(harness: ToolHarness) -> None:

@@ -54,7 +54,7 @@ def test_check_99_full_pools_are_unhealthy(plugin: Plugin) -> None:
 
 
 def test_check_99_a_node_that_the_orchestrator_does_not_know_is_unhealthy() -> None:
-    """Its pods are on nodes. Elsewhere nobody may have written the node down yet."""
+    """Its pods are on nodes. Elsewhere the node may not be registered yet."""
     harness = CNINodeHarness()
     harness.add_pool("one", "10.65.0.0/24")
     assert harness.run("STATUS", DEFAULT_CONTAINER) is None

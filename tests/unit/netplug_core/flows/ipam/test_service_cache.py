@@ -197,7 +197,7 @@ def test_a_block_that_another_node_has_by_now_is_not_taken_from(harness: IPAMHar
     assert harness.affinities() == {(OTHER_NODE, BLOCK_0): "confirmed", (NODE, "10.0.0.64/26"): "confirmed"}
 
 
-# --- mishaps ----------------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_reply_gives_the_addresses_once(harness: IPAMHarness) -> None:

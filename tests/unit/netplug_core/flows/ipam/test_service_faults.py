@@ -127,7 +127,7 @@ def test_a_release_whose_reply_was_lost_returns_what_it_freed(harness: IPAMHarne
 
 
 def raise_before_commit(error: BaseException) -> CommitScript:
-    """The process is told to stop before the commit leaves it."""
+    """The process is signalled to stop before the commit leaves it."""
 
     def fault(_send: SendWrites) -> tuple[Revision, ...]:
         raise error
@@ -136,7 +136,7 @@ def raise_before_commit(error: BaseException) -> CommitScript:
 
 
 def raise_after_commit(error: BaseException) -> CommitScript:
-    """The process is told to stop when the commit is made."""
+    """The process is signalled to stop when the commit is made."""
 
     def fault(send: SendWrites) -> tuple[Revision, ...]:
         send(None)

@@ -1,4 +1,4 @@
-"""The records that a cluster has one of: made once, and changed by nobody behind another's back."""
+"""The records that a cluster has one of: created once, and not changed behind another writer's back."""
 
 from collections.abc import Callable
 

@@ -148,7 +148,7 @@ def test_probes_and_borrowing_start_where_the_order_of_the_node_says(harness: IP
     assert set(harness.blocks().values()) == ({"host:node-b"} if is_taken else set())
 
 
-# --- nobody's blocks ----------------------------------------------------------------------------------------------
+# --- unowned blocks -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
@@ -316,7 +316,7 @@ def test_a_host_keeps_its_own_addresses_back_in_a_block_that_it_takes_over(one_b
     assert one_block.block(BLOCK_0).used_count == 5
 
 
-# --- loans --------------------------------------------------------------------------------------------------------
+# --- borrow -------------------------------------------------------------------------------------------------------
 
 
 def test_an_address_is_borrowed_where_no_block_is_left(one_block: IPAMHarness) -> None:
@@ -394,7 +394,7 @@ def test_a_node_owns_no_more_blocks_than_the_implicit_limit(small_blocks: IPAMHa
 
 
 def test_a_node_at_the_implicit_limit_borrows(small_blocks: IPAMHarness) -> None:
-    """Trap 29: nobody set a limit, so it is no reason to go without."""
+    """Trap 29: without a configured limit a request is not refused for it."""
     small_blocks.assign_or_refuse("h1", ipv4(80, "main"))
     small_blocks.assign_or_refuse("h2", ipv4(1, "main"), node=OTHER_NODE)
     assert small_blocks.assign_or_refuse("h3", ipv4(1, "main")) == ["10.0.0.81"]
@@ -474,7 +474,7 @@ def test_a_limit_of_none_owns_nothing(harness: IPAMHarness) -> None:
 
 
 def test_two_requests_for_different_pools_do_not_exceed_an_explicit_limit_together(small_blocks: IPAMHarness) -> None:
-    """Trap 29, at the same time: whoever comes second sees the first one's claim."""
+    """Trap 29, at the same time: the second request sees the first one's claim."""
     small_blocks.configure(is_affinity_strict=True, max_blocks_per_host=1)
     rival = RunBefore(lambda: small_blocks.assign_or_refuse("h1", ipv4(1, "other")))
     with pytest.raises(BlockLimitReached):

@@ -47,7 +47,7 @@ def affinity(state: AffinityState) -> Affinity:
     return Affinity(state=state)
 
 
-# --- into somebody's hands ----------------------------------------------------------------------------------------
+# --- claims -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("means", [Acquisition.OWN, Acquisition.BORROWED])
@@ -82,7 +82,7 @@ def test_a_pending_claim_is_gone_on_with() -> None:
 
 @pytest.mark.parametrize("state", [CONFIRMED, GOING])
 def test_any_other_claim_is_pending_again_first(state: AffinityState) -> None:
-    """So that whoever is giving the block up loses."""
+    """So that a concurrent relinquishment loses."""
     writes, _revision = secured(hold(Acquisition.NEW, None, claim(state, carried="{}")))
     assert writes == [
         Update(OURS_KEY, Affinity(state=PENDING, unknown_json="{}"), CLAIM),
@@ -156,7 +156,7 @@ def test_an_owner_without_a_claim_gives_up_the_block_alone() -> None:
 
 
 def contested(before: str) -> IPAMHarness:
-    """A cluster whose one block is new, nobody's, or another node's and idle."""
+    """A cluster whose one block is new, without an owner, or another node's and empty."""
     harness = IPAMHarness.new(MemoryMode.ORDERED)
     harness.add_pool("main", str(PREFIX))
     if before == "nobody's":

@@ -189,10 +189,10 @@ def test_a_link_of_ipv6_keeps_its_edges_too() -> None:
     assert harness.assign(request) == ["fd00::2", "fd00::3", "fd00::4", "fd00::5", "fd00::6"]
 
 
-# --- the basket ---------------------------------------------------------------------------------------------------
+# --- families -----------------------------------------------------------------------------------------------------
 
 
-def basket(harness: IPAMHarness, missing: int) -> FamilyAllocation:
+def family_allocation(harness: IPAMHarness, missing: int) -> FamilyAllocation:
     return FamilyAllocation(
         context=open_context(harness), wanted=missing, missing=missing, room=2, may_borrow=True, stale={}
     )
@@ -204,7 +204,7 @@ def hold(harness: IPAMHarness, prefix: Prefix, means: Acquisition = Acquisition.
 
 
 def test_a_family_allocation_takes_what_is_missing_and_traces_the_block(harness: IPAMHarness) -> None:
-    filled = basket(harness, 3)
+    filled = family_allocation(harness, 3)
     filled.acquire(hold(harness, BLOCK))
     assert [taken.ordinals for taken in filled.candidates] == [(0, 1, 2)]
     assert (filled.missing, filled.room, filled.seen) == (0, 1, {BLOCK})
@@ -215,7 +215,7 @@ def test_a_family_allocation_takes_what_is_missing_and_traces_the_block(harness:
 def test_a_block_that_gives_nothing_is_not_claimed(harness: IPAMHarness, reserved: str, outcome: BlockOutcome) -> None:
     if reserved:
         harness.reserve("r", reserved)
-    filled, offered = basket(harness, 1), hold(harness, BLOCK)
+    filled, offered = family_allocation(harness, 1), hold(harness, BLOCK)
     if not reserved:
         offered = evolve(offered, block=evolve(offered.block, free=()))
     filled.acquire(offered)
@@ -232,7 +232,7 @@ def test_a_block_that_gives_nothing_is_not_claimed(harness: IPAMHarness, reserve
     (Acquisition.BORROWED, "belongs to another node and lent addresses"),
 ])  # fmt: skip
 def test_each_acquisition_has_its_word_in_the_trace(harness: IPAMHarness, means: Acquisition, outcome: str) -> None:
-    filled = basket(harness, 1)
+    filled = family_allocation(harness, 1)
     filled.take(hold(harness, BLOCK, means))
     assert [str(entry) for entry in filled.trace] == [f"block {BLOCK} {outcome}"]
 
@@ -240,7 +240,7 @@ def test_each_acquisition_has_its_word_in_the_trace(harness: IPAMHarness, means:
 def test_a_stale_claim_goes_along_with_the_block_that_becomes_ours_after_all(harness: IPAMHarness) -> None:
     harness.put_owned_block(str(BLOCK), node=OTHER_NODE)
     (stale,) = harness.affinity_records(OTHER_NODE)
-    filled = evolve(basket(harness, 1), stale={BLOCK: stale})
+    filled = evolve(family_allocation(harness, 1), stale={BLOCK: stale})
     filled.acquire(hold(harness, BLOCK))
     assert [taken.affinity for taken in filled.candidates] == [stale]
     assert filled.stale == {}

@@ -473,7 +473,7 @@ def test_what_a_decision_considered_is_in_its_trace(harness: IPAMHarness) -> Non
 
 
 def names_of(request: AssignRequest) -> list[str]:
-    """What is read first for a wish."""
+    """What is read first for a request."""
     return [str(getattr(query, "key", getattr(query, "kind", ""))) for query in queries(request)]
 
 

@@ -1,4 +1,4 @@
-"""What a request refuses: arguments of a wrong type or value are named, whoever builds it."""
+"""What a request refuses: arguments of a wrong type or value are named, for every caller."""
 
 from typing import Any
 

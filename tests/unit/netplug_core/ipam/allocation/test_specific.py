@@ -230,7 +230,7 @@ def test_one_family_by_name_and_one_as_it_comes(harness: IPAMHarness) -> None:
 
 @pytest.mark.parametrize("shortfall", Shortfall)
 def test_an_address_that_is_taken_refuses_the_other_family_too(harness: IPAMHarness, shortfall: Shortfall) -> None:
-    """Trap 32: what somebody else has is no shortfall."""
+    """Trap 32: an address that another handle holds is no shortfall."""
     harness.add_pool("six", "fd00::/120")
     harness.assign_or_refuse("web", specific("fd00::9"))
     with pytest.raises(AddressTaken):
@@ -242,7 +242,7 @@ def test_an_address_that_is_taken_refuses_the_other_family_too(harness: IPAMHarn
 
 
 def test_a_lost_race_for_its_block_is_one_more_try() -> None:
-    """Trap 28: whoever claims the block first, the address in it is still free."""
+    """Trap 28: the address is still free after another node claimed the block first."""
     for mode in MemoryMode:
         harness = IPAMHarness.new(mode)
         harness.add_pool("main", "10.0.0.0/24")

@@ -110,7 +110,7 @@ def test_an_address_that_is_not_stored_is_noticed() -> None:
 
 
 def test_a_store_that_ignores_conditions_is_noticed() -> None:
-    """Somebody disables the pool between the read and the commit."""
+    """Disable the pool between the read and the commit."""
     disabling = next(n for n, act in enumerate(CONCURRENT_OPERATIONS) if "is_disabled=True" in str(act))
     run_with_faults(FIRST, make_harness, CallFault(FaultKind.CONCURRENT_OPERATION, 3, disabling))
     with pytest.raises(AssertionError, match=r"^V10: "):
