@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["netplug_describe", "netplug_open_datastore"]
 
+_PACKAGES = {"google": "protobuf", "grpc": "grpcio", "dns": "dnspython"}  # installed under another name than imported
+
 
 @hookimpl
 def netplug_open_datastore(
@@ -37,8 +39,8 @@ def netplug_open_datastore(
 
         return closing(datastore_from_settings(settings, clock=clock))
     except ModuleNotFoundError as error:
-        package, _, _ = (error.name or "").partition(".")
-        accepted = f"the package {package} is not installed; netplug[etcd] brings what it needs"
+        module, _, _ = (error.name or "").partition(".")
+        accepted = f"the package {_PACKAGES.get(module, module)} is not installed; netplug[etcd] brings what it needs"
         raise ConfigurationError("datastore_type", name, accepted) from error
 
 

@@ -178,7 +178,10 @@ def test_a_kubeconfig_that_leads_nowhere(tmp_path: Path, text: str, words: str) 
 @pytest.mark.parametrize(
     "spec, words",
     [
-        ({"kubeconfig": "/nowhere/kubeconfig"}, "/nowhere/kubeconfig: 'No such file or directory'"),
+        (
+            {"kubeconfig": "/nowhere/kubeconfig"},
+            "'/nowhere/kubeconfig' is not accepted; it cannot be read: No such file or directory",
+        ),
         ({"k8sAPIEndpoint": f"https://{NOBODY}", "k8sAPIToken": SECRET, "k8sCAFile": "/nowhere/ca"}, "/nowhere/ca"),
         ({"k8sAPIEndpoint": f"https://{NOBODY}", "netplugAPIGroup": "example.org"}, "netplug_api_group"),
         ({"datastoreType": "kubernetes", "k8sAPIToken": 7}, "$.spec.k8sAPIToken"),

@@ -100,7 +100,7 @@ class FileReader:
         self.read_bytes(pem.path, pem.where)
 
     def read_bytes(self, path: str, where: str = "") -> bytes:
-        """A file's content; ``where`` is the place in a kubeconfig that names the file.
+        """A file's content; ``where`` is the setting, or the place in a kubeconfig, that names the file.
 
         Raises:
             ConfigurationError: it cannot be read.
@@ -110,8 +110,8 @@ class FileReader:
             with open(path, "rb") as file:
                 return file.read()
         except (OSError, ValueError) as error:  # ValueError: no file can have that name
-            label, reason = describe_file(where, path), getattr(error, "strerror", "") or str(error)
-            raise ConfigurationError(label, reason, "a readable file is expected") from error
+            reason = getattr(error, "strerror", "") or str(error)
+            raise ConfigurationError(where or "file", path, f"it cannot be read: {reason}") from error
 
     def read_text(self, path: str, where: str = "") -> str:
         """A file's text without surrounding white space; arguments and errors as for ``read_bytes``."""

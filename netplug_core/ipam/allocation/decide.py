@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from attrs import evolve
+
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.affinity_writes import claim_block, relinquish_block
@@ -105,10 +107,11 @@ def _refusal(request: AssignRequest, outcomes: list[FamilyOutcome]) -> NetplugEr
     refusals = [outcome.refusal for outcome in outcomes if outcome.refusal is not None]
     if not refusals:
         return None
-    if request.shortfall is Shortfall.REFUSE:
-        return refusals[0]
-    from netplug_core.ipam.outcome.refusals import is_shortfall
+    from netplug_core.ipam.outcome.refusals import AddressShortfall, is_shortfall
 
+    if request.shortfall is Shortfall.REFUSE:
+        first = refusals[0]
+        return evolve(first, is_refused=True) if isinstance(first, AddressShortfall) else first
     has_some = any(outcome.held or outcome.candidates for outcome in outcomes)
     return next((refusal for refusal in refusals if not is_shortfall(refusal, has_some=has_some)), None)
 

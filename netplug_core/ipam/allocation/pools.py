@@ -123,7 +123,7 @@ def pool_of_address(pools: Pools, wanted: Specific, use: AllowedUse | None) -> R
             if use is not None and use not in spec.allowed_uses:
                 return AddressWrongUse(wanted.address, pool.key.name, use, spec.allowed_uses)
             return pool
-    return AddressOutside(wanted.address, wanted.pools, tuple(seen))
+    return AddressOutside(wanted.address, wanted.pools, tuple(seen), _labels(pools))
 
 
 def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automatic) -> Choice | NetplugError:
@@ -159,7 +159,11 @@ def _resolve(pools: Pools, entry: str, family: Family) -> Record[IPPool] | Netpl
                 return record
     from netplug_core.ipam.outcome.refusals import PoolUnknown
 
-    return PoolUnknown(entry, tuple(f"{record.key.name} ({record.value.spec.prefix})" for record in pools))
+    return PoolUnknown(entry, _labels(pools))
+
+
+def _labels(pools: Pools) -> tuple[str, ...]:
+    return tuple(f"{record.key.name} ({record.value.spec.prefix})" for record in pools)
 
 
 def _judge(

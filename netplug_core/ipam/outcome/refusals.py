@@ -33,8 +33,11 @@ class PoolUnknown(AllocationError, error_code=ErrorCode.POOL_NOT_FOUND):
     known: tuple[str, ...]
 
     def __str__(self) -> str:
-        there = ", ".join(self.known) or "none"
-        return f"the given pool ({self.entry}) does not exist, or is not enabled; pools of this cluster: {there}"
+        return f"the given pool ({self.entry}) does not exist, or is not enabled; {_listed(self.known)}"
+
+
+def _listed(pools: tuple[str, ...]) -> str:
+    return f"pools of this cluster: {', '.join(pools) or 'none'}"
 
 
 @frozen
@@ -113,8 +116,8 @@ class UseMissing(AllocationError, error_code=ErrorCode.USE_MISSING):
 class AddressShortfall(AllocationError):
     """Base of the reasons why a family gets fewer addresses than are wanted.
 
-    ``found`` of ``wanted`` could be had. ``has_host_reserved``: hosts reserve addresses of their blocks, which may be
-    the reason.
+    ``found`` of ``wanted`` are available. ``has_host_reserved``: hosts reserve addresses of their blocks, which may be
+    the reason. ``is_refused``: the request gets none of them.
     """
 
     family: Family
@@ -122,13 +125,19 @@ class AddressShortfall(AllocationError):
     wanted: int
     trace: tuple[TraceEntry, ...]
     has_host_reserved: bool = False
+    is_refused: bool = False
 
     def message(self) -> str:
         """The reason in a few words."""
         raise NotImplementedError
 
     def __str__(self) -> str:
-        parts = [f"Assigned {self.found} out of {self.wanted} requested {self.family} addresses", self.message()]
+        requested = f"requested {self.family} addresses"
+        if self.is_refused and self.found:
+            count = f"Only {self.found} of the {self.wanted} {requested} are available, so nothing new is held"
+        else:
+            count = f"Assigned {self.found} out of {self.wanted} {requested}"
+        parts = [count, self.message()]
         parts.extend(str(entry) for entry in self.trace if isinstance(entry, PoolExhausted))
         if self.has_host_reserved:
             parts.append(f"HostReservedAttr: {RESERVED_HANDLE}")
@@ -186,15 +195,16 @@ class BlockUnavailable(AddressShortfall, error_code=ErrorCode.CLAIMS_OFF):
 
 @frozen
 class AddressOutside(AllocationError, error_code=ErrorCode.ADDRESS_OUTSIDE_POOLS):
-    """The requested address lies in no enabled pool, or in none of the named ones."""
+    """The requested address lies in no enabled pool, or in none of the named ones; ``known`` has all pools."""
 
     address: Address
     named: tuple[str, ...]
     seen: tuple[PoolTrace, ...]
+    known: tuple[str, ...]
 
     def __str__(self) -> str:
         among = f" named ({', '.join(self.named)})" if self.named else ""
-        reasons = "".join(f"; {entry}" for entry in self.seen)
+        reasons = "".join(f"; {entry}" for entry in self.seen) or f"; {_listed(self.known)}"
         return f"The provided IP address is not in a configured pool{among}: {self.address}{reasons}"
 
 

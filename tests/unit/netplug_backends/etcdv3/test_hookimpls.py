@@ -25,12 +25,19 @@ def test_without_its_packages_etcd_is_refused_and_the_error_names_the_extra(
 ) -> None:
     assert text_without("grpc", DatastoreSettings(), monkeypatch) == (
         "datastore_type: 'etcdv3' is not accepted; "
-        "the package grpc is not installed; netplug[etcd] brings what it needs"
+        "the package grpcio is not installed; netplug[etcd] brings what it needs"
     )
+
+
+def test_a_module_is_named_as_the_package_that_one_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("netplug_backends.etcdv3.messages", raising=False)
+    text = text_without("google", DatastoreSettings(), monkeypatch)
+    assert "the package protobuf is not installed; netplug[etcd] brings" in text
 
 
 def test_without_dnspython_a_domain_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = DatastoreSettings(etcd_endpoints=(), etcd_discovery_srv="etcd.local")
     assert text_without("dns", settings, monkeypatch) == (
-        "datastore_type: 'etcdv3' is not accepted; the package dns is not installed; netplug[etcd] brings what it needs"
+        "datastore_type: 'etcdv3' is not accepted; "
+        "the package dnspython is not installed; netplug[etcd] brings what it needs"
     )

@@ -171,7 +171,7 @@ def test_a_node_has_blocks_of_its_own(net: Network) -> None:
 
 def test_less_than_was_asked_is_an_error_unless_it_is_asked_for_by_name(net: Network) -> None:
     net.create_pool("10.0.0.0/30")
-    with pytest.raises(AllocationError, match="Assigned 4 out of 5 requested IPv4 addresses"):
+    with pytest.raises(AllocationError, match="Only 4 of the 5 requested IPv4 addresses are available, so no"):
         net.assign("job-1", ipv4=5)
     assert net.held("job-1") == ()
     assert len(net.assign("job-1", ipv4=5, shortfall=Shortfall.RETURN)) == 4

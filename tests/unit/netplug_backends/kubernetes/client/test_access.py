@@ -107,7 +107,7 @@ def test_a_missing_file_of_an_api_root_is_named(pair: KubernetesAccess, setting:
     os.unlink(getattr(pair, setting))
     with pytest.raises(ConfigurationError) as refused:
         AccessSource(pair, {}).current(deadline=soon())
-    expected = f"{getattr(pair, setting)}: 'No such file or directory' is not accepted; a readable file is expected"
+    expected = f"file: {getattr(pair, setting)!r} is not accepted; it cannot be read: No such file or directory"
     assert str(refused.value) == expected
 
 
@@ -128,7 +128,9 @@ def test_without_settings_the_users_kubeconfig_is_used(tmp_path: Path) -> None:
 def test_a_missing_file_of_the_service_account_is_named(tmp_path: Path) -> None:
     source = AccessSource(KubernetesAccess(), {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "fd00::1"})
     assert source.origin == "the pod's service account"
-    with pytest.raises(ConfigurationError, match=r"serviceaccount/token: 'No such file or directory' is not accepted"):
+    with pytest.raises(
+        ConfigurationError, match=r"serviceaccount/token' is not accepted; it cannot be read: No such file"
+    ):
         source.current(deadline=soon())
 
 

@@ -143,8 +143,7 @@ def test_a_missing_file_is_named_with_its_entry(tmp_path: Path, missing: str) ->
     entry = f"{'clusters[c]' if missing == 'certificate-authority' else 'users[u]'}.{missing}"
     path = kubeconfig(tmp_path, dict(user), cluster)
     assert refusal(path) == (
-        f"{path} {entry} ({tmp_path}/{missing}): "
-        "'No such file or directory' is not accepted; a readable file is expected"
+        f"{path} {entry}: '{tmp_path}/{missing}' is not accepted; it cannot be read: No such file or directory"
     )
 
 
@@ -228,8 +227,8 @@ def test_of_several_files_one_must_exist_and_each_must_be_valid(tmp_path: Path) 
     good = part(tmp_path / "good", **{"current-context": "one"}, contexts=CONTEXT)
     bad = tmp_path / "bad"
     bad.write_text(f"token: [{SECRET}")
-    assert refused("/gone/1", "/gone/2").startswith("/gone/1: 'No such file or directory'")
-    assert refused(":") == ":: 'No such file or directory' is not accepted; a readable file is expected"
+    assert refused("/gone/1", "/gone/2").startswith("file: '/gone/1' is not accepted; it cannot be")
+    assert refused(":") == "file: ':' is not accepted; it cannot be read: No such file or directory"
     assert refused(good, str(bad)) == f"{bad}: 'line 2' is not accepted; YAML is expected"
     assert refused(good, good).startswith(f"{good}:{good} clusters: 'c' is not accepted")
 

@@ -364,7 +364,8 @@ def test_what_was_borrowed_just_now_is_not_called_free(one_block: IPAMHarness) -
     one_block.assign_or_refuse("h1", node=OTHER_NODE)
     refusal = one_block.decision(make_request("h2", ipv4(64))).result
     assert str(refusal) == (
-        "Assigned 63 out of 64 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/26]; "
+        "Only 63 of the 64 requested IPv4 addresses are available, so nothing new is held; "
+        "No IPs available in pools: [10.0.0.0/26]; "
         "IPPool main (10.0.0.0/26): 64 addresses, 1 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
     )
 

@@ -251,7 +251,8 @@ def test_a_shortfall_refuses_all_families_and_writes_nothing(harness: IPAMHarnes
         harness.assign_or_refuse("h", ipv4(), ipv6(3))
     assert harness.take_call_counts() == (3, 0)
     assert str(caught.value) == (
-        "Assigned 2 out of 3 requested IPv6 addresses; No IPs available in pools: [fd00::/127]; "
+        "Only 2 of the 3 requested IPv6 addresses are available, so nothing new is held; "
+        "No IPs available in pools: [fd00::/127]; "
         "IPPool six (fd00::/127): 2 addresses, 0 used, 0 reserved, 0 cooling, 0 free in blocks of other nodes"
     )
     assert (harness.blocks(), harness.affinities(), harness.handles()) == ({}, {}, [])

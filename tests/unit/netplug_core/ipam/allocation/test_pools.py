@@ -364,7 +364,10 @@ def test_of_overlapping_pools_the_first_that_is_enabled_serves() -> None:
 def test_named_pools_confine_an_address() -> None:
     assert found((P1, P2), "10.0.0.7", "p2", "10.0.0.0/24") == "p1"
     refusal = found((P1, P2), "10.0.0.7", "p2")
-    assert str(refusal) == "The provided IP address is not in a configured pool named (p2): 10.0.0.7"
+    assert str(refusal).startswith(
+        "The provided IP address is not in a configured pool named (p2): 10.0.0.7; "
+        "pools of this cluster: p1 (10.0.0.0/24), p2 "
+    )
 
 
 def test_a_pool_named_for_an_address_must_exist() -> None:
