@@ -14,6 +14,7 @@ from netplug_core.records import (
     Create,
     Delete,
     Get,
+    Key,
     List,
     NotFound,
     Record,
@@ -23,7 +24,7 @@ from netplug_core.records import (
     Write,
     Written,
 )
-from netplug_core.testing.assertions import expect, expect_refused, expect_same
+from netplug_core.testing.assertions import describe, expect, expect_refused, expect_same
 from netplug_core.testing.datastore_harness import DatastoreHarness
 
 __all__ = ["COMMIT_CHECKS"]
@@ -51,7 +52,7 @@ def creating_twice_is_refused(harness: DatastoreHarness) -> None:
     harness.create(key)
     stored = harness.find(key)
     error = expect_refused(AlreadyExists, lambda: harness.create(key, 1), what=f"a second create of {key}")
-    expect_same((error.subject, error.index, error.current, error.applied), (key, 0, stored, 0), "the refusal")
+    _expect_fields(error, key, current=stored)
     expect_same(harness.find(key), stored, "the record")
 
 
@@ -76,7 +77,7 @@ def an_absent_key_cannot_be_changed(harness: DatastoreHarness) -> None:
         error = expect_refused(
             NotFound, partial(harness.commit, write), what=f"{type(write).__name__} of an absent key"
         )
-        expect_same((error.subject, error.index, error.current, error.applied), (key, 0, None, 0), "the refusal")
+        _expect_fields(error, key)
 
 
 def an_outdated_revision_is_refused(harness: DatastoreHarness) -> None:
@@ -89,7 +90,7 @@ def an_outdated_revision_is_refused(harness: DatastoreHarness) -> None:
     for write in writes:
         what = f"{type(write).__name__} with an outdated revision"
         error = expect_refused(Conflict, partial(harness.commit, write), what=what)
-        expect_same((error.subject, error.index, error.current, error.applied), (key, 0, stored, 0), "the refusal")
+        _expect_fields(error, key, current=stored)
     expect_same(harness.find(key), stored, "the record")
 
 
@@ -112,9 +113,14 @@ def a_failed_commit_applies_nothing_or_a_prefix(harness: DatastoreHarness) -> No
     writes = [Create(key, harness.samples.value(key, 1)) for key in (first, second, third)]
     error = expect_refused(AlreadyExists, lambda: harness.commit(*writes), what="a commit that creates an existing key")
     prefix = 0 if harness.is_atomic else 1
-    expect_same((error.subject, error.index, error.applied), (second, 1, prefix), "the refusal")
+    _expect_fields(error, second, current=harness.find(second), index=1, applied=prefix)
     snapshot = harness.read(Get(first), Get(third))
-    expect_same(snapshot.find(first) is not None, prefix == 1, "whether the write before the failing one is applied")
+    if harness.is_atomic:
+        problem = "a refused commit has stored the write before the failing one: an ATOMIC store applies all or none"
+        expect(snapshot.find(first) is None, problem)
+    else:
+        problem = "a refused commit has not stored the write before the failing one, and yet it says that 1 is applied"
+        expect(snapshot.find(first) is not None, problem)
     expect_same(snapshot.find(third), None, "what the write after the failing one has stored")
 
 
@@ -180,14 +186,27 @@ def an_update_that_changes_nothing_is_applied(harness: DatastoreHarness) -> None
     expect_same(harness.find(key), None, "what is stored after the delete")
 
 
+def _expect_fields(
+    error: CommitError, key: Key[object], *, current: Record[object] | None = None, index: int = 0, applied: int = 0
+) -> None:
+    name = type(error).__name__
+    expect_same(error.subject, key, f"the subject of {name}")
+    expect_same(error.index, index, f"the index of {name}, the position of the refused write")
+    expect_same(error.current, current, f"the field current of {name}, what is stored at the key")
+    expect_same(error.applied, applied, f"the field applied of {name}, the number of writes that are applied")
+
+
 def _expect_required(harness: DatastoreHarness, requirement: Write, error: type[CommitError]) -> None:
     # An atomic store refuses the requirement and the write beside it; an ordered one does the write.
     key = harness.samples.keys[2]
     before = harness.find(key)
     write = Delete(key, before.revision) if before else Create(key, harness.samples.value(key, 0))
     if harness.is_atomic:
-        refusal = expect_refused(error, lambda: harness.commit(write, requirement), what=f"a commit with {requirement}")
-        expect_same((refusal.index, refusal.applied), (1, 0), "the refusal")
+        refusal = expect_refused(
+            error, lambda: harness.commit(write, requirement), what=f"a commit with {describe(requirement)}"
+        )
+        expect_same(refusal.index, 1, f"the index of {type(refusal).__name__}")
+        expect_same(refusal.applied, 0, f"the field applied of {type(refusal).__name__}")
         expect_same(harness.find(key), before, "what the write beside the requirement left")
     else:
         harness.commit(write, requirement)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from netplug_core.clock import Clock
+from netplug_core.errors import InvalidArgument
 from netplug_core.records import (
     ABSENT,
     CommitError,
@@ -41,7 +42,7 @@ from netplug_core.records import (
     Write,
     Written,
 )
-from netplug_core.testing.assertions import expect, expect_same
+from netplug_core.testing.assertions import describe, expect, expect_same
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.datastore_checks import DATASTORE_CHECKS
 from netplug_core.testing.datastore_harness import DatastoreHarness, open_harness
@@ -76,7 +77,15 @@ _HEALTH_CHECKS = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck
 def datastore_conformance(
     open_medium: OpenMedium, *, samples: Samples = FRUIT_AND_TOOLS, make_clock: Callable[[], Clock] = ManualClock
 ) -> type[DatastoreConformance]:
-    """The test for a backend; a backend that waits for a server in real time brings ``make_clock``."""
+    """The test for a backend; a backend that waits for a server in real time brings ``make_clock``.
+
+    Raises:
+        InvalidArgument: ``open_medium`` is no function.
+    """
+    if not callable(open_medium):
+        raise InvalidArgument(
+            "open_medium", open_medium, "a function that takes a clock and opens a Medium is expected"
+        )
 
     class Machine(_Machine):
         def open_harness(self) -> AbstractContextManager[DatastoreHarness]:
@@ -166,7 +175,7 @@ class _Machine(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 self._commit(self._draw_writes(data))
                 self._check_state()
-        expect_same(found, expected, f"the pages of {whole}")
+        expect_same(found, expected, f"the pages of {describe(whole)}")
 
     @rule(data=st.data())
     def watch(self, data: st.DataObject) -> None:
@@ -176,13 +185,15 @@ class _Machine(RuleBasedStateMachine):
         start = {kind: mark.revisions[kind] for kind in kinds}
         expected = [event for event in self.model.events[mark.event_count :] if event.key.kind in kinds]
         changes = self._watch_changes(start, len(expected))
-        expect_same(_values_by_key(changes), _values_by_key(expected), f"the events of a watch from {start}")
+        expect_same(_values_by_key(changes), _values_by_key(expected), f"the events of a watch from {describe(start)}")
         stop = data.draw(st.integers(0, len(changes)))
         for change in changes[:stop]:
             start[change.key.kind] = change.revision
         rest = self._watch_changes(start, len(changes) - stop)
         expect_same(
-            _values_by_key(rest), _values_by_key(changes[stop:]), f"the events of the watch that continues from {start}"
+            _values_by_key(rest),
+            _values_by_key(changes[stop:]),
+            f"the events of the watch that continues from {describe(start)}",
         )
 
     @invariant()
@@ -197,8 +208,8 @@ class _Machine(RuleBasedStateMachine):
         for key in keys:
             self._check_record(key, snapshot.find(key))
         for query in lists:
-            expect_same(list(snapshot.list(query)), self._expected(query), str(query))
-            expect(not snapshot.after(query), f"{query} has no limit, and yet there is a next page")
+            expect_same(list(snapshot.list(query)), self._expected(query), describe(query))
+            expect(not snapshot.after(query), f"{describe(query)} has no limit, and yet there is a next page")
         time = len(self.model.events)
         self.read_points.append(ReadPoint(time, dict(snapshot.revisions)))
         self.event_counts.update(((kind, revision), time) for kind, revision in snapshot.revisions.items())
@@ -236,17 +247,19 @@ class _Machine(RuleBasedStateMachine):
         except CommitError as error:
             self._check_refusal(writes, problems, optional, error)
             return
-        expect(not problems, f"the commit {writes} was applied, expected {problems}")
+        expect(not problems, f"the commit {describe(list(writes))} was applied, expected {problems}")
         expect_same(len(revisions), len(writes), "the number of revisions of a commit")
         self.model.apply(writes)
         for write, revision in zip(writes, revisions, strict=True):
             if isinstance(write, Require | RequireUnchanged):
-                expect_same(revision, "" if write.revision is ABSENT else write.revision, f"the answer to {write}")
+                expect_same(
+                    revision, "" if write.revision is ABSENT else write.revision, f"the answer to {describe(write)}"
+                )
             elif write.key in self.model.values:
                 self._note_revision(write.key, revision, write)
 
     def _note_revision(self, key: Key[object], revision: Revision, write: Write) -> None:
-        expect(revision not in self.past_revisions[key], f"{write} made a revision that the key had before")
+        expect(revision not in self.past_revisions[key], f"{describe(write)} made a revision that the key had before")
         self.model.revisions[key] = revision
 
     def _expected_refusals(self, writes: Sequence[Write]) -> tuple[dict[int, type[CommitError]], set[int]]:
@@ -271,17 +284,25 @@ class _Machine(RuleBasedStateMachine):
         optional: set[int],
         error: CommitError,
     ) -> None:
-        expect(error.index in problems or error.index in optional, f"{error!r}, but the condition of that write holds")
-        expect_same(type(error), problems.get(error.index, Conflict), f"the refusal of {writes[error.index]}")
+        expect(
+            error.index in problems or error.index in optional,
+            f"{describe(error)}, but the condition of that write holds",
+        )
+        expect_same(type(error), problems.get(error.index, Conflict), f"the refusal of {describe(writes[error.index])}")
         expect_same(
-            error.applied, 0 if self.model.is_atomic else min(problems), f"the number of applied writes of {writes}"
+            error.applied,
+            0 if self.model.is_atomic else min(problems),
+            f"the number of applied writes of {describe(list(writes))}",
         )
         write = writes[error.index]
         if isinstance(write, RequireUnchanged):
-            expect_same((error.subject, error.current), (write.kind, None), f"what {error!r} names")
+            expect_same((error.subject, error.current), (write.kind, None), f"what {describe(error)} names")
         else:
-            expect_same(error.subject, write.key, f"what {error!r} names")
-            expect((error.current is None) == (write.key not in self.model.values), f"{error!r} shows another state")
+            expect_same(error.subject, write.key, f"what {describe(error)} names")
+            expect(
+                (error.current is None) == (write.key not in self.model.values),
+                f"{describe(error)} shows another state",
+            )
         if error.current is not None:
             self._check_record(error.current.key, error.current)
         self.model.apply(writes[: error.applied])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 
 from attrs import frozen
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.errors import InvalidArgument, require_type
 from netplug_core.records import Create, Get, Key, Kind, Query, Record, Revision, Snapshot, WatchEvent, Write
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.medium import Medium, OpenMedium
@@ -69,7 +70,17 @@ class DatastoreHarness:
 def open_harness(
     open_medium: OpenMedium, samples: Samples, make_clock: Callable[[], Clock] = ManualClock
 ) -> Iterator[DatastoreHarness]:
-    """A harness over an empty medium of the backend."""
+    """A harness over an empty medium of the backend.
+
+    Raises:
+        InvalidArgument: the backend's functions do not open a ``Medium`` or a datastore.
+    """
     clock = make_clock()
-    with open_medium(clock) as medium, medium.open_handle() as store, medium.open_handle() as other:
+    with ExitStack() as stack:
+        medium = stack.enter_context(open_medium(clock))
+        require_type("open_medium", medium, Medium, "its context has to yield a Medium")
+        store, other = (stack.enter_context(medium.open_handle()) for _ in range(2))
+        for handle in (store, other):
+            if not all(hasattr(handle, name) for name in ("description", "read", "commit", "watch")):
+                raise InvalidArgument("open_handle", handle, "its context has to yield a Datastore")
         yield DatastoreHarness(medium, store, other, samples, clock)

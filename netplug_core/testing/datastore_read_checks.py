@@ -9,7 +9,7 @@ from typing import Final
 
 from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Delete, Get, Key, List, Revision, Update, WatchEvent, WatchExpired
-from netplug_core.testing.assertions import expect, expect_refused, expect_same
+from netplug_core.testing.assertions import describe, expect, expect_refused, expect_same
 from netplug_core.testing.concurrency import run_in_thread
 from netplug_core.testing.datastore_harness import DatastoreHarness
 
@@ -30,7 +30,9 @@ def a_list_is_in_path_order(harness: DatastoreHarness) -> None:
         expected = [
             key for key in samples.keys if key.kind == query.kind and key.path[: len(query.within)] == query.within
         ]
-        expect_same([record.key for record in snapshot.list(query)], expected, f"the keys of {query}, in path order")
+        expect_same(
+            [record.key for record in snapshot.list(query)], expected, f"the keys of {describe(query)}, in path order"
+        )
 
 
 def pages_show_one_revision(harness: DatastoreHarness) -> None:
@@ -49,7 +51,7 @@ def pages_show_one_revision(harness: DatastoreHarness) -> None:
         page = List(kind, limit=1, after=snapshot.after(page))
         snapshot = harness.read(page)
         found += snapshot.list(page)
-    expect_same(tuple(found), expected, "the pages of the list")
+    expect_same(found, list(expected), "the pages of the list")
 
 
 def a_snapshot_has_a_revision_for_each_kind(harness: DatastoreHarness) -> None:

@@ -31,7 +31,7 @@ from netplug_core.records import (
     WatchEvent,
     Write,
 )
-from netplug_core.testing.assertions import expect, expect_refused, expect_same
+from netplug_core.testing.assertions import describe, expect, expect_refused, expect_same
 from netplug_core.testing.clock import RealClock
 from netplug_core.testing.concurrency import CallOutcome, run_in_thread, run_together
 from netplug_core.testing.datastore_harness import DatastoreHarness
@@ -250,7 +250,7 @@ def _expect_one_winner(
     expect(
         len(winners) == 1,
         f"{len(winners)} of {len(writes)} threads {done}: {key}; a commit must judge and write under one lock, "
-        f"which all threads and handles share ({[outcome.error for outcome in outcomes]})",
+        f"which all threads and handles share ({describe([outcome.error for outcome in outcomes])})",
     )
     for outcome in outcomes:
         if outcome.error is not None:

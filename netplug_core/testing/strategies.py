@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import strategies as st
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.errors import require_type
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
 from netplug_core.ipam.model.affinity import Affinity, AffinityState
 from netplug_core.ipam.model.block import Attribute, Block, Pairs
@@ -49,6 +50,7 @@ def families() -> st.SearchStrategy[Family]:
 
 def addresses(family: Family | None = None) -> st.SearchStrategy[Address]:
     """Any address, of one family or of both; no IPv4-mapped IPv6 address."""
+    require_type("family", family, Family | None, "Family.IPV4, Family.IPV6 or None is expected")
     chosen = families() if family is None else st.just(family)
     return chosen.flatmap(_addresses_of)
 

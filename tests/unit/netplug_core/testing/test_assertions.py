@@ -1,9 +1,13 @@
 """The assertions of the suites say what is wrong."""
 
+import re
+
 import pytest
 
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
-from netplug_core.testing.assertions import expect, expect_refused, expect_same
+from netplug_core.records import Create
+from netplug_core.testing.assertions import describe, expect, expect_refused, expect_same
+from netplug_core.testing.samples import FRUIT
 
 LOST = Unavailable("the store", "the cable was cut")
 
@@ -20,6 +24,19 @@ def test_an_assertion_shows_what_was_found_and_what_was_expected() -> None:
     expect(is_late, "it is early")
     with pytest.raises(AssertionError, match="it is late"):
         expect(not is_late, "it is late")
+
+
+def test_keys_are_shown_as_users_write_them_and_lists_with_their_difference() -> None:
+    apple, pear = FRUIT.key("green", "apple"), FRUIT.key("green", "pear")
+    assert describe({FRUIT: (Create(apple, "red"),)}) == "{Fruit: (Create(key=Fruit(green/apple), value='red'),)}"
+    for found, difference in (
+        ([apple, apple, pear], "twice: Fruit(green/apple)"),
+        ([pear], "missing: Fruit(green/apple)"),
+        ([apple, pear, "stone"], "not expected: 'stone'"),
+        ([pear, apple], "not in order at position 1"),
+    ):
+        with pytest.raises(AssertionError, match=re.escape(f"({difference})")):
+            expect_same(found, [apple, pear], "the fruits")
 
 
 def test_a_refusal_is_the_expected_error_with_the_expected_words() -> None:

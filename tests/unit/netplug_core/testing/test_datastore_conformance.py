@@ -20,6 +20,7 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.datastore.write_set import Condition
+from netplug_core.errors import InvalidArgument
 from netplug_core.records import (
     CommitError,
     Create,
@@ -41,8 +42,9 @@ from netplug_core.records import (
     Written,
 )
 from netplug_core.testing.datastore_conformance import datastore_conformance
+from netplug_core.testing.datastore_harness import open_harness
 from netplug_core.testing.medium import Medium, OpenMedium
-from netplug_core.testing.samples import TOOL
+from netplug_core.testing.samples import FRUIT_AND_TOOLS, TOOL
 
 STOP = Event()
 Changes = Iterator[WatchEvent[object]]
@@ -361,16 +363,22 @@ FAULTS: dict[str, tuple[OpenMedium, str]] = {
     ),
     "ignores Require": (wrong(IgnoresRequire), r"a commit with Require\(.* was not refused with Conflict"),
     "ignores RequireUnchanged": (wrong(IgnoresRequireUnchanged), r"a commit with RequireUnchanged\(.* was not refused"),
-    "conflict without record": (wrong(ShowsNoRecord), r"the refusal: found .*None, 0\), expected .*Record\("),
-    "part of a commit": (wrong(AppliesAPart), "whether the write before the failing one is applied: found True"),
-    "applied counted wrong": (wrong(CountsWrong), r"the refusal: found \(.*, 1, 0\), expected \(.*, 1, 1\)"),
+    "conflict without record": (
+        wrong(ShowsNoRecord),
+        r"the field current of AlreadyExists, .*: found None, expected Record\(key=Fruit\(green/apple\)",
+    ),
+    "part of a commit": (
+        wrong(AppliesAPart),
+        "has stored the write before the failing one: an ATOMIC store applies all or none",
+    ),
+    "applied counted wrong": (wrong(CountsWrong), "the field applied of AlreadyExists, .*: found 0, expected 1"),
     "Written not honoured": (wrong(SkipsWritten), "the record that was created and updated: found"),
     "revision reused": (wrong(ReusesRevisions), "created again has the revision of the one that was deleted"),
-    "list without order": (wrong(ListsInAnyOrder), r"the keys of List\(.*, in path order: found"),
-    "key listed twice": (wrong(ListsTwice), r"the keys of List\(.*, in path order: found"),
+    "list without order": (wrong(ListsInAnyOrder), r"the keys of List\(.*\(not in order at position 1\)"),
+    "key listed twice": (wrong(ListsTwice), r"the keys of List\(.*\(twice: Fruit\(green/apple\)\)"),
     "pages of later states": (wrong(ShowsLaterPages), "the pages of the list: found"),
     "watch repeats": (wrong(RepeatsEvents), "the events: found"),
-    "watch loses": (wrong(LosesEvents), "the events: found"),
+    "watch loses": (wrong(LosesEvents), r"the events: found .*\(missing: \(Fruit\(green/apple\), None\)\)"),
     "watch ends after one look": (
         wrong(WatchesOnce),
         "a watch during which nothing changed ended 0.25 s before its deadline",
@@ -438,3 +446,11 @@ def test_the_store_without_a_fault_passes(store_class: type[WrongStore]) -> None
     result = suite().run()
     assert result is not None
     assert result.wasSuccessful()
+
+
+def test_a_wrong_use_of_the_suite_is_an_error_that_says_what_is_expected() -> None:
+    with pytest.raises(InvalidArgument, match="a function that takes a clock and opens a Medium is expected"):
+        datastore_conformance(5)  # type: ignore[arg-type]
+    for opened, text in ((5, "has to yield a Medium"), (Medium(lambda: nullcontext(5)), "has to yield a Datastore")):  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match=text), open_harness(lambda _: nullcontext(opened), FRUIT_AND_TOOLS):  # type: ignore[arg-type] # noqa: B023
+            pass
