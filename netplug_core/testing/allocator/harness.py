@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TypeAlias
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, field
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam import collect
 from netplug_core.ipam.allocation.request import Released
-from netplug_core.ipam.gc.model import CollectionReport, CollectorSettings, ScanHistory
+from netplug_core.ipam.gc.model import CollectionReport, ScanHistory
 from netplug_core.ipam.protocol import IPAM
-from netplug_core.log import Level
-from netplug_core.orchestrator.model import ClusterView, PodFacts
+from netplug_core.orchestrator.model import ClusterView
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.testing.allocator.call_invariants import (
     CALL_INVARIANTS,
@@ -30,6 +29,7 @@ from netplug_core.testing.allocator.call_invariants import (
     ProcessDiedAnswer,
 )
 from netplug_core.testing.allocator.client import CallFault, StoreClient
+from netplug_core.testing.allocator.collector import ModelLookup, make_collector
 from netplug_core.testing.allocator.history import History
 from netplug_core.testing.allocator.invariants import (
     COMMIT_INVARIANTS,
@@ -40,7 +40,6 @@ from netplug_core.testing.allocator.invariants import (
 from netplug_core.testing.allocator.model import AllocationModel
 from netplug_core.testing.allocator.operations import (
     ASSIGN_TIMEOUT_S,
-    NAMESPACE,
     AdvanceClock,
     Assign,
     CollectorView,
@@ -55,10 +54,7 @@ from netplug_core.testing.allocator.state import ClusterConfiguration, StoredSta
 from netplug_core.testing.assertions import expect, expect_same
 from netplug_core.testing.faults import ProcessDied
 
-__all__ = ["GRACE_PERIOD_S", "AllocatorHarness", "OpenIPAM"]
-
-GRACE_PERIOD_S = 60.0
-"""The collector's grace period in these tests."""
+__all__ = ["AllocatorHarness", "OpenIPAM"]
 
 MAX_CACHE_AGE_S = 0.5
 """The highest age of records that a client of an ordered store may use from its cache."""
@@ -177,21 +173,14 @@ class AllocatorHarness:
                 self.collector_memory = ScanHistory()
             return ProcessDiedAnswer()
 
-    def _run_collector(self, collector_view: CollectorView, store: Datastore) -> CollectionReport:
+    def _run_collector(self, view: CollectorView, store: Datastore) -> CollectionReport:
         """Run a tick. V18: the collector frees nothing that is in use, also with an empty view; the model checks it."""
-        live_lookup = _LiveLookup(self.model)
-        collector = collect.Collector(
-            store=store,
-            live_lookup=live_lookup,
-            clock=self.clock,
-            chance=lambda: 0.5,
-            log=_discard_log,
-            settings=CollectorSettings(grace_s=GRACE_PERIOD_S),
-        )
-        cluster = ClusterView() if collector_view.is_empty else live_lookup.cluster
+        live_lookup = ModelLookup(self.model)
+        cluster = ClusterView() if view.is_empty else live_lookup.cluster
+        collector = make_collector(store, live_lookup, self.clock)
         deadline = Deadline.after(self.clock, ASSIGN_TIMEOUT_S)
-        view = collect.read_view(self.store, cluster, now_ns=self.clock.now_ns(), deadline=deadline)
-        self.collector_memory, report = collect.tick(collector, view, self.collector_memory)
+        scan = collect.read_view(self.store, cluster, now_ns=self.clock.now_ns(), deadline=deadline)
+        self.collector_memory, report = collect.tick(collector, scan, self.collector_memory)
         return report
 
     def _new_uid(self) -> str:
@@ -281,33 +270,3 @@ class _ClientProcess:
                 is_exact=is_exact,
             )
         )
-
-
-@frozen
-class _LiveLookup:
-    """The live lookup of the collector: it answers from the model."""
-
-    model: AllocationModel
-
-    @property
-    def cluster(self) -> ClusterView:
-        """All pods and nodes of the model."""
-        return ClusterView(pods=tuple(map(self._pod_facts, self.model.pods)), nodes=frozenset(self.model.nodes))
-
-    def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
-        """The facts of a pod; None if the model has no such pod."""
-        del namespace, deadline
-        return self._pod_facts(name) if name in self.model.pods else None
-
-    def has_node(self, name: str, *, deadline: Deadline) -> bool:
-        """Whether the model has the node."""
-        del deadline
-        return name in self.model.nodes
-
-    def _pod_facts(self, handle: str) -> PodFacts:
-        held = tuple(sorted(self.model.held_by(handle)))
-        return PodFacts(namespace=NAMESPACE, name=handle, uid="", node=self.model.pods[handle], addresses=held)
-
-
-def _discard_log(_level: Level, _message: str, /, **_fields: object) -> None:
-    """Discard what the collector logs."""

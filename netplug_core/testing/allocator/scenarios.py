@@ -33,7 +33,8 @@ from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.testing.allocator.client import CallFault, FaultKind
-from netplug_core.testing.allocator.harness import GRACE_PERIOD_S, AllocatorHarness
+from netplug_core.testing.allocator.collector import GRACE_PERIOD_S
+from netplug_core.testing.allocator.harness import AllocatorHarness
 from netplug_core.testing.allocator.operations import (
     NAMESPACE,
     AdvanceClock,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.affinity import claiming_owner, owner_node
-from netplug_core.testing.allocator.harness import GRACE_PERIOD_S, AllocatorHarness
+from netplug_core.testing.allocator.collector import GRACE_PERIOD_S
+from netplug_core.testing.allocator.harness import AllocatorHarness
 from netplug_core.testing.allocator.invariants import handle_counts_are_exact
 from netplug_core.testing.allocator.operations import (
     AdvanceClock,
