@@ -55,7 +55,7 @@ def test_an_argument_is_checked_at_once(arguments: dict[str, Any], message: str)
     assert str(refusal.value) == message or str(refusal.value).startswith(message)
 
 
-def test_a_program_that_forgets_the_with_block_is_told_to_use_one() -> None:
+def test_a_program_without_the_with_block_gets_an_error_that_names_it() -> None:
     forgotten: Any = netplug_core.open("memory:")
     with pytest.raises(AttributeError, match="no attribute 'create_pool': use it in a with block, such as: with netpl"):
         forgotten.create_pool("10.0.0.0/24")
