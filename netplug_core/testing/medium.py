@@ -24,9 +24,9 @@ class Medium:
     ``open_handle`` opens a store on it. The suite opens two, as two processes would, and calls each from several
     threads. A store that lives in one process returns the same object twice.
 
-    ``hold`` is a context in which another holder has locked the medium, so that no commit can be made. None if nothing
-    can lock it. ``forget`` drops the history of all changes made so far, as a compaction does. None if the store keeps
-    its history for ever.
+    ``hold`` returns a context manager. While its block runs, another holder has locked the medium, so that no commit
+    can be made. None if nothing can lock it. ``forget`` drops the history of all changes made so far, as a compaction
+    does. None if the store keeps its history for ever.
     """
 
     open_handle: Callable[[], AbstractContextManager[Datastore]]

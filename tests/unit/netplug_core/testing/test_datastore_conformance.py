@@ -279,7 +279,8 @@ class LocksWhileItWatches(WrongStore):
 class Unlocked:
     """A lock that locks nothing."""
 
-    def acquire(self, *, timeout: float = 0) -> bool:
+    def acquire(self, *, blocking: bool = True, timeout: float = 0) -> bool:
+        del blocking
         return timeout >= 0
 
     def release(self) -> None:
