@@ -1,8 +1,7 @@
 """The values that stores and rules exchange: typed keys, queries, snapshots, conditional writes and decisions.
 
-A rule is a pure function from a :class:`Snapshot` to a :class:`Decision`; a store answers queries with snapshots
-and applies writes under their conditions. Each kind is declared beside its value (``resources``, ``ipam``); a
-backend maps kinds and paths to its own layout. There is no type for an unconditional write.
+A rule is a pure function from a :class:`Snapshot` to a :class:`Decision`; a store answers queries with snapshots and
+applies writes under their conditions. Each kind is declared beside its value; a backend maps kinds to its own layout.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from netplug_core.errors import DatastoreError, InvariantBroken, NetplugError, U
 
 __all__ = [
     "ABSENT", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
-    "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown", "Query",
-    "ReadResult", "Record", "Require", "RequireUnchanged", "Revision", "Snapshot", "TraceEntry", "Update",
-    "WatchEvent", "WatchExpired", "Write", "Written",
+    "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown", "Query", "ReadResult",
+    "Record", "Require", "RequireUnchanged", "Revision", "Snapshot", "TraceEntry", "Update", "WatchEvent",
+    "WatchExpired", "Write", "Written",
 ]  # fmt: skip
 
 V = TypeVar("V")
@@ -63,9 +62,9 @@ class Key(Generic[V_co]):
         return self.path[-1]
 
     def __eq__(self, other: object) -> bool:  # keys are compared and hashed dozens of times for every address
-        if not isinstance(other, Key):
-            return NotImplemented
-        return self.path == other.path and (self.kind is other.kind or self.kind == other.kind)
+        return (
+            isinstance(other, Key) and self.path == other.path and (self.kind is other.kind or self.kind == other.kind)
+        )
 
     def __hash__(self) -> int:
         return hash(self.path)  # kinds seldom share paths
@@ -101,8 +100,7 @@ class Get(Generic[V_co]):
         return hash(self.key.path)
 
 
-PAGE_SIZE = 1000
-"""How many records a page of a long list has."""
+PAGE_SIZE = 1000  # records of one page of a long list
 
 
 @frozen
