@@ -93,9 +93,6 @@ class Get(Generic[V_co]):
         """The kind of the record."""
         return self.key.kind
 
-    def __eq__(self, other: object) -> bool:
-        return self.key == other.key if isinstance(other, Get) else NotImplemented
-
     def __hash__(self) -> int:
         return hash(self.key.path)
 
