@@ -33,12 +33,15 @@ class Clock(Protocol):
 
     def now_ns(self) -> int:
         """Wall-clock time: nanoseconds since 1970-01-01 UTC."""
+        ...
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back. Only differences are meaningful."""
+        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait that long."""
+        ...
 
 
 @frozen

@@ -25,3 +25,4 @@ class Log(Protocol):
 
     def __call__(self, level: Level, message: str, /, **fields: object) -> None:
         """Write one line."""
+        ...

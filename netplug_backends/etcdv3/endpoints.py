@@ -56,6 +56,7 @@ class MemberSource(Protocol):
     @property
     def location(self) -> str:
         """The cluster, as error texts name it."""
+        ...
 
     def find_members(self, random_below: RandomBelow, *, deadline: Deadline) -> tuple[EtcdEndpoint, ...]:
         """The members in the order to try them; the first is drawn, so that not all nodes use the same member.
@@ -63,6 +64,7 @@ class MemberSource(Protocol):
         Raises:
             Unavailable: they cannot be found in time.
         """
+        ...
 
 
 @frozen

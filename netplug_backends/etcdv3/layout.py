@@ -40,9 +40,11 @@ class KindKeys(Protocol):
 
     def key_of(self, path: _Path) -> str:
         """The key of a record."""
+        ...
 
     def bounds(self, within: _Path) -> tuple[str, str]:
         """The first key and the end of the range of records whose paths begin so; ``within`` is not a whole path."""
+        ...
 
     def find_path(self, key: str) -> _Path | None:
         """The path of the record with that key; None if the key is known and no record's.
@@ -50,6 +52,7 @@ class KindKeys(Protocol):
         Raises:
             ValueError: the key is not one of this kind.
         """
+        ...
 
 
 @frozen

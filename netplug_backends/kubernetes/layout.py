@@ -40,23 +40,29 @@ class KindMapping(Protocol):
     @property
     def plural(self) -> Mapping[CrdMode, str]:
         """The plural in the objects' path."""
+        ...
 
     @property
     def object_kind(self) -> Mapping[CrdMode, str]:
         """The objects' ``kind``."""
+        ...
 
     @property
     def has_own_metadata(self) -> bool:
         """Whether values contain their object's metadata; if not, a store preserves what others wrote there."""
+        ...
 
     def name(self, path: tuple[str, ...]) -> str:
         """The name of the object for a whole path."""
+        ...
 
     def list_parameters(self, within: tuple[str, ...]) -> Json:
         """The query parameters that list the records whose paths begin so; the list may contain others."""
+        ...
 
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
         """The object's members, without kind and name."""
+        ...
 
     def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
         """The key and the value in an object.
@@ -64,6 +70,7 @@ class KindMapping(Protocol):
         Raises:
             Malformed: the object holds no record.
         """
+        ...
 
 
 def is_deleted(mapping: KindMapping, found: Json) -> bool:

@@ -22,18 +22,24 @@ class Namespaces(Protocol):
 
     def make(self, path: str) -> None:
         """Pin a new namespace to a new file; its only interface is the loopback, which is up."""
+        ...
 
     def remove(self, path: str) -> None:
         """Remove a namespace and its file, if they exist."""
+        ...
 
     def find_below(self, folder: str) -> tuple[str, ...]:
         """The files below a folder to which a namespace is pinned, sorted."""
+        ...
 
     def configure_node(self, path: str, addresses: Iterable[Address]) -> None:
         """Switch on forwarding in a namespace, as on a node, and add addresses."""
+        ...
 
     def interfaces(self, path: str) -> tuple[str, ...]:
         """The names of a namespace's interfaces without the loopback."""
+        ...
 
     def enter(self, path: str) -> AbstractContextManager[None]:
         """Put the calling thread, and processes that it starts, into a namespace until the block ends."""
+        ...

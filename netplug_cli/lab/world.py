@@ -26,12 +26,15 @@ class Progress(Protocol):
 
     def info(self, text: str) -> None:
         """Report a step that is done."""
+        ...
 
     def warn(self, text: str) -> None:
         """Report a problem."""
+        ...
 
     def activity(self, text: str) -> AbstractContextManager[object]:
         """Report an activity that lasts until the block ends."""
+        ...
 
 
 class ToolSession(Protocol):
@@ -40,25 +43,32 @@ class ToolSession(Protocol):
     @property
     def clock(self) -> Clock:
         """The machine's time."""
+        ...
 
     @property
     def new_uid(self) -> Callable[[], str]:
         """Makes a fresh random UUID."""
+        ...
 
     def settings(self) -> DatastoreSettings:
         """The settings of the datastore."""
+        ...
 
     def with_environment(self, environ: Mapping[str, str]) -> ToolSession:
         """The same run with the datastore that an environment names."""
+        ...
 
     def open_datastore(self) -> AbstractContextManager[Datastore]:
         """Open the configured datastore."""
+        ...
 
     def pace(self) -> Pace:
         """How long one change may take, from now, and how to wait between attempts."""
+        ...
 
     def deadline(self) -> Deadline:
         """How long one question may take, from now."""
+        ...
 
 
 @frozen(kw_only=True)

@@ -193,6 +193,7 @@ class Dataplane(Protocol):
         Raises:
             KernelError: the namespace cannot be looked into.
         """
+        ...
 
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Make the plan true; what is true already stays as it is, so it may be repeated.
@@ -207,6 +208,7 @@ class Dataplane(Protocol):
             KernelError: anything else that the kernel would not do.
             DataplaneTimeout: the deadline passed.
         """
+        ...
 
     def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
         """What is not as planned, in the order of the plan; empty when all is. Changes nothing.
@@ -216,6 +218,7 @@ class Dataplane(Protocol):
         Raises:
             KernelError: the kernel would not say.
         """
+        ...
 
     def remove(self, link: Link, *, deadline: Deadline) -> None:
         """Remove the interface from the namespace, and with it its peer and the host's routes over that.
@@ -227,9 +230,11 @@ class Dataplane(Protocol):
             KernelError: the kernel would not remove it.
             DataplaneTimeout: it took longer than 20 seconds, or than the deadline allows.
         """
+        ...
 
     def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the network namespace that this program runs in; false for what cannot be opened."""
+        ...
 
 
 @frozen

@@ -49,6 +49,7 @@ class Datastore(Protocol):
     @property
     def description(self) -> DatastoreDescription:
         """What this store is."""
+        ...
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries, from one moment and in one round trip where the store can.
@@ -60,6 +61,7 @@ class Datastore(Protocol):
             NotSupported: the store does not keep this kind.
             Unavailable: the store did not answer in time.
         """
+        ...
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes, in order; the answer has one revision for each.
@@ -76,6 +78,7 @@ class Datastore(Protocol):
             Unauthorized, RequestError, ConfigurationError, NotSupported: a write is not allowed, or makes no sense;
                 an ordered store has made those before it.
         """
+        ...
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Every change of the kinds in ``start`` after their revisions, exactly once, in order per key.
@@ -86,3 +89,4 @@ class Datastore(Protocol):
         Raises:
             WatchExpired: changes after a revision are no longer kept.
         """
+        ...

@@ -65,6 +65,7 @@ class Transactor(Protocol):
             OutcomeUnknown: the reply was lost, and the decision cannot be repeated or no time is left.
             Unavailable: the store does not answer.
         """
+        ...
 
 
 class CommitObserver(Protocol):
@@ -72,9 +73,11 @@ class CommitObserver(Protocol):
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Note an answer of the store."""
+        ...
 
     def note_commit(self, writes: Sequence[Write], error: BaseException | None) -> None:
         """Note the end of a commit, before the cache is changed; ``error`` is None if all writes are applied."""
+        ...
 
 
 @frozen

@@ -34,6 +34,7 @@ class ValueCodec(Protocol):
         Raises:
             NotSupported: nothing of this kind can be stored.
         """
+        ...
 
     def decode(self, key: Key[object], data: bytes) -> object:
         """The value that was stored under the key.
@@ -42,6 +43,7 @@ class ValueCodec(Protocol):
             Malformed: the bytes mean no value of this kind.
             NotSupported: nothing of this kind can be stored.
         """
+        ...
 
 
 @frozen

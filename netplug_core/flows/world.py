@@ -25,6 +25,7 @@ class Host(Protocol):
 
     def host_name(self) -> str:
         """The machine's own name."""
+        ...
 
     def find_text(self, path: str) -> str | None:
         """The content of a small file; None if it does not exist.
@@ -32,6 +33,7 @@ class Host(Protocol):
         Raises:
             OSError: it exists and cannot be read.
         """
+        ...
 
     def lock(self, path: str) -> AbstractContextManager[None]:
         """Hold the lock file at a path until the context ends; wait for other holders.
@@ -39,9 +41,11 @@ class Host(Protocol):
         Raises:
             OSError: it cannot be locked (no right, no directory).
         """
+        ...
 
     def new_uid(self) -> str:
         """A fresh random UUID."""
+        ...
 
 
 @frozen(kw_only=True)

@@ -45,12 +45,15 @@ class IPAM(Protocol):
             AllocationError: they cannot be had; nothing is held.
             Unavailable, ContentionExhausted: not now.
         """
+        ...
 
     def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
         """Free whatever the handle holds and settle the endpoint; a handle that holds nothing is success."""
+        ...
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
         """The addresses that a handle holds now, none for an unknown one."""
+        ...
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
         """Return if the request could be served now, without assigning anything.
@@ -58,6 +61,8 @@ class IPAM(Protocol):
         Raises:
             AllocationError, Unavailable: what ``assign`` would raise.
         """
+        ...
 
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment of a network that holds addresses through a node, sorted."""
+        ...

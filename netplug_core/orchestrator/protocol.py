@@ -25,9 +25,12 @@ class Orchestrator(Protocol):
 
     def find_pod(self, namespace: str, name: str, *, deadline: Deadline) -> PodFacts | None:
         """The pod of that name; None when there is none."""
+        ...
 
     def find_namespace(self, name: str, *, deadline: Deadline) -> NamespaceFacts | None:
         """The namespace of that name; None when there is none."""
+        ...
 
     def find_node(self, name: str, *, deadline: Deadline) -> NodeFacts | None:
         """The node of that name; None when there is none."""
+        ...

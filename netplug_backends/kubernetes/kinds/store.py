@@ -61,27 +61,34 @@ class KindStore(Protocol):
 
     def find(self, query: Get[object], *, deadline: Deadline) -> QueryResult:
         """The record of one key."""
+        ...
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
         """All records of a list, in path order."""
+        ...
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Store a value under a key that has none."""
+        ...
 
     def update(self, write: Update[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Replace the value that has the revision."""
+        ...
 
     def delete(self, write: Delete[object], revision: Revision, *, deadline: Deadline) -> Revision:
         """Remove the value that has the revision."""
+        ...
 
     def watched_collections(self, kind: Kind[object], revision: Revision) -> tuple[tuple[ApiRequest, str], ...]:
         """The collections whose events concern the kind, each with the resourceVersion to watch from.
 
         If it is empty for some, those are listed first. If it is empty for all, no watch can start.
         """
+        ...
 
     def decode_event(self, kind: Kind[object], event: Json) -> WatchEvent[object] | None:
         """The change that an event of such a collection means; None if it does not concern the kind."""
+        ...
 
 
 def require_key(key: Key[object], record: Record[object]) -> Record[object]:

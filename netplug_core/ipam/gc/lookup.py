@@ -29,9 +29,11 @@ class LiveLookup(Protocol):
 
         ``addresses`` has those that its node has reported and those that its annotations name.
         """
+        ...
 
     def has_node(self, name: str, *, deadline: Deadline) -> bool:
         """Whether the orchestrator knows a node of that name, or one is registered."""
+        ...
 
 
 @frozen(kw_only=True)

@@ -50,8 +50,9 @@ def test_settings_take_the_place_of_a_url() -> None:
     ({"host": "here"}, "open(host): 'here' is not accepted; a HostServices is expected"),
 ])  # fmt: skip
 def test_an_argument_is_checked_at_once(arguments: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"url": "memory:", **arguments}
     with pytest.raises(InvalidArgument) as refusal:
-        netplug_core.open(**{"url": "memory:", **arguments})
+        netplug_core.open(**given)
     assert str(refusal.value) == message or str(refusal.value).startswith(message)
 
 
