@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
+from typing import cast
 
 from attrs import define, evolve, field, frozen
 
@@ -22,6 +23,7 @@ from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.write_set import apply_writes
 from netplug_core.records import (
     Create,
+    Delete,
     Get,
     Kind,
     List,
@@ -32,6 +34,7 @@ from netplug_core.records import (
     RequireUnchanged,
     Revision,
     Snapshot,
+    Update,
     WatchEvent,
     Write,
     Written,
@@ -104,7 +107,7 @@ class CachedState:
         for position, write in enumerate(writes):
             if isinstance(write, (Require, RequireUnchanged)) or write.key.kind in uncached:
                 continue
-            if not self.watched or write.key.kind not in self.watched or self._is_current(writes, position, began):
+            if not self.watched or write.key.kind not in self.watched or self._is_current(write, writes, began):
                 kept.append(write)
                 kept_revisions.append(revisions[position])
         after = apply_writes(self.snapshot, kept, kept_revisions)
@@ -164,13 +167,12 @@ class CachedState:
             last += 1
         return ReadResult(records[first:last])
 
-    def _is_current(self, writes: Sequence[Write], position: int, began: CachedState) -> bool:
+    def _is_current(
+        self, write: Create[object] | Update[object] | Delete[object], writes: Sequence[Write], began: CachedState
+    ) -> bool:
         """Whether the record of a watched kind is cached as the commit found it."""
-        write = writes[position]
-        while not isinstance(write, (Create, RequireUnchanged)) and isinstance(write.revision, Written):
-            write = writes[write.revision.index]
-        if isinstance(write, RequireUnchanged):
-            return False
+        while not isinstance(write, Create) and isinstance(write.revision, Written):
+            write = cast("Create[object] | Update[object] | Delete[object]", writes[write.revision.index])
         found = self.find_watched(Get(write.key))
         record = found.records[0] if found and found.records else None
         if isinstance(write, Create):  # if the watch delivered anything since, the record may be deleted again

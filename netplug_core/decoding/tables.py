@@ -260,8 +260,8 @@ def _known_keys(table: Table[object], tables: Mapping[type, Table[object]]) -> s
         for one in (line, *line.alternatives):
             if one.path:
                 known.add(one.path[0])
-            elif isinstance(one.codec, type):
-                known |= _known_keys(tables[one.codec], tables)
+            else:  # only an object is read in place of its own members
+                known |= _known_keys(tables[cast("type", one.codec)], tables)
     return known
 
 

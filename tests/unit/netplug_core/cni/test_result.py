@@ -277,6 +277,10 @@ def test_what_others_write_is_taken() -> None:
             "prevResult.ip6.ip: 10.0.0.1 is not an IPv6 address",
         ),
         ({"cniVersion": "0.2.0", "ip4": {}}, "prevResult.ip4.ip: is missing or empty"),
+        (
+            {"ips": [{"address": "10.0.0.1"}]},
+            "prevResult.ips[0].address: '10.0.0.1' has no prefix length; address/length is expected",
+        ),
     ],
 )
 def test_what_is_no_result_is_refused_by_its_place(document: object, message: str) -> None:

@@ -242,6 +242,13 @@ def test_what_cannot_be_repeated_or_raises_runs_alone() -> None:
     assert plan(snapshot_of(), once, fail, append("x", E)).alone == (0, 1)
 
 
+def test_a_request_whose_time_is_over_is_not_decided_with_the_others() -> None:
+    harness = BatchHarness()
+    late = harness.request(append("x", A), seconds=0)
+    made = plan_batch([late, harness.request(append("y", B))], snapshot_of(a="", b=""))
+    assert (made.alone, tuple(made.decisions)) == ((0,), (1,))
+
+
 def test_a_rule_that_needs_more_is_decided_after_it_was_read() -> None:
     other = Get(ITEM.key("z"))
     more: Rule = lambda _snapshot: NeedMore((other, Get(A)))  # noqa: E731

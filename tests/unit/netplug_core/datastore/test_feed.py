@@ -29,6 +29,7 @@ from netplug_core.records import (
     WatchEvent,
     WatchExpired,
     Write,
+    Written,
 )
 from netplug_core.testing.clock import ManualClock
 
@@ -265,3 +266,18 @@ def test_a_watch_that_does_not_confirm_its_kinds_is_not_believed_for_long() -> N
     assert not harness.is_known(Get(ATLAS))
     harness.follow()
     assert harness.is_known(Get(ATLAS))
+
+
+def test_an_event_of_a_kind_that_is_not_watched_changes_nothing() -> None:
+    harness = FeedHarness()
+    harness.follow(BOOK)
+    before = harness.cache.state
+    assert before.with_event(WatchEvent(HAMMER, "h", Revision("9")), now_s=0.0) is before
+
+
+def test_a_record_that_our_commit_creates_and_changes_is_known_as_it_is_then() -> None:
+    harness = FeedHarness()
+    harness.follow(BOOK)
+    writes: tuple[Write, ...] = (Create(BIBLE, "b"), Update(BIBLE, "bb", Written(0)))
+    harness.cache.apply_writes(writes, harness.commit(*writes))
+    assert harness.known(Get(BIBLE)).find(BIBLE) == harness.stored(BIBLE)

@@ -32,6 +32,11 @@ class House:
     unknown_json: str = ""
 
 
+@frozen(kw_only=True)
+class Bare:
+    name: str
+
+
 DOORS: Mapping[str, Field] = {
     "colour": Field("colour", TEXT),
     "locks": Field("numberOfLocks", checked(INTEGER, range(10).__contains__, "0 to 9 are accepted")),
@@ -111,6 +116,12 @@ def test_a_value_outside_its_set_is_refused_or_counts_as_not_set() -> None:
     assert LENIENT.decode(members, House, "here").front == Door(colour="red")
     with pytest.raises(DecodeError):
         LENIENT.decode({"name": "h", "front": {"colour": "red", "numberOfLocks": "10"}}, House, "here")
+
+
+def test_a_stored_object_without_a_place_for_unknown_members_loses_them() -> None:
+    tables: tuple[Table[object], ...] = (Table(cls=Bare, fields={"name": Field("name", TEXT)}),)
+    decoder = Decoder(tables, document_error, DocumentOrigin.DATASTORE)
+    assert decoder.decode({"name": "n", "roof": 1}, Bare, "s") == Bare(name="n")
 
 
 def test_unknown_members_are_ignored_refused_or_kept() -> None:

@@ -220,6 +220,21 @@ def test_trap_45_a_stopped_call_takes_back_what_the_cache_does_not_have(
     assert (harness.handles(), harness.find(NOTE_KIND.key("n"))) == (["first"], None)
 
 
+def test_trap_45_a_stopped_call_keeps_what_its_handle_held_before(harness: IPAMHarness) -> None:
+    """The handle was assumed to be absent, and another process has assigned to it meanwhile."""
+    other = evolve(harness.ipam(), cache=None)
+    other.assign(make_request("h", ipv4(2)), NO_ENDPOINT, deadline=harness.deadline)
+    before = harness.held().keys()
+
+    def stopped(_send: SendWrites) -> tuple[Revision, ...]:
+        raise KeyboardInterrupt
+
+    ipam = evolve(harness.ipam(), datastore=ScriptedStore(harness.store, scripts=[stopped]))
+    with pytest.raises(KeyboardInterrupt):
+        ipam.assign(make_request("h", ipv4()), NO_ENDPOINT, deadline=harness.deadline)
+    assert harness.held().keys() == before
+
+
 def test_trap_45_a_call_stopped_right_after_the_commit_takes_it_back(harness: IPAMHarness) -> None:
     signals: list[BaseException] = []
 
