@@ -29,8 +29,9 @@ _MAX_SHOWN_LENGTH = 120  # characters of an argument
 class ErrorCode(enum.Enum):
     """Every code that a CNI runtime reads, and its identifier if it has one; both are the same in every release.
 
-    Codes below 100 are the CNI specification's; 101 to 119 belong to allocation, 120 to 139 to the dataplane. The
-    identifier is the name of the reason, such as ``pool-not-found``; only the codes of allocation have one.
+    Codes below 100 are the CNI specification's; 101 to 119 belong to allocation, 120 to 139 to the dataplane, 140 to
+    159 to what is stored. The identifier is the name of the reason, such as ``pool-not-found``; only the codes of
+    allocation have one.
     ``docs/errors.md`` says what each code means; ``python -m tools.errors`` writes it.
     """
 
@@ -70,6 +71,8 @@ class ErrorCode(enum.Enum):
     ATTACHMENT_DIFFERS = (130, "")
     ADDRESSES_NOT_HELD = (131, "")
     ENDPOINT_DIFFERS = (132, "")
+    MALFORMED_RECORD = (140, "")
+    NOT_STORED = (141, "")
     UNFORESEEN = (999, "")
 
     def __init__(self, number: int, identifier: str) -> None:

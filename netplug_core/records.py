@@ -12,7 +12,7 @@ from typing import Final, Generic, NewType, TypeAlias, TypeVar, cast
 
 from attrs import evolve, field, frozen
 
-from netplug_core.errors import DatastoreError, InvariantBroken, NetplugError, Unavailable
+from netplug_core.errors import DatastoreError, ErrorCode, InvariantBroken, NetplugError, Unavailable
 
 __all__ = [
     "ABSENT", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
@@ -274,8 +274,8 @@ class WatchEvent(Generic[V_co]):
 
 
 @frozen
-class NotSupported(DatastoreError):
-    """The store does not serve this operation on this kind."""
+class NotSupported(DatastoreError, error_code=ErrorCode.NOT_STORED):
+    """The store does not serve this operation on this kind (code 141)."""
 
     operation: str
     kind: Kind[object]
@@ -286,8 +286,8 @@ class NotSupported(DatastoreError):
 
 
 @frozen
-class Malformed(DatastoreError):
-    """A stored record cannot be understood; nothing is guessed from it."""
+class Malformed(DatastoreError, error_code=ErrorCode.MALFORMED_RECORD):
+    """A stored record cannot be understood; nothing is guessed from it (code 140)."""
 
     key: str
     problem: str

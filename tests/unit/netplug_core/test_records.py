@@ -2,7 +2,7 @@
 
 import pytest
 
-from netplug_core.errors import InvariantBroken
+from netplug_core.errors import InvariantBroken, NetplugError
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
@@ -154,3 +154,8 @@ def test_writes_around_a_decision_move_its_positions_along() -> None:
 ])  # fmt: skip
 def test_what_a_store_refuses_in_words(error: Exception, text: str) -> None:
     assert str(error) == text
+
+
+@pytest.mark.parametrize("error, code", [(Malformed("k", "p"), 140), (NotSupported("watch", FRUIT, "r"), 141)])
+def test_what_a_store_cannot_read_or_keep_has_a_code_of_its_own(error: NetplugError, code: int) -> None:
+    assert error.code == code
