@@ -1,7 +1,8 @@
-"""Where a node finds addresses when its own blocks have no more: new blocks, unused ones of others, borrowed addresses.
+"""Which blocks addresses are taken from: the claimant's own, then new and ownerless ones, unused ones, borrowed ones.
 
-``automatic`` calls ``acquire``. A few blocks in the node's own order are probed one by one first. Only if they do not
-suffice are all blocks of the family read, page by page.
+``decide`` and ``ensure`` call ``find_own_blocks``, and ``acquire`` where the own blocks do not suffice. ``acquire``
+probes a few blocks in the node's own order one by one. Only if they do not suffice either are all blocks of the family
+read, page by page.
 """
 
 from __future__ import annotations
@@ -9,27 +10,92 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
-from attrs import evolve, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.errors import AllocationError
+from netplug_core.errors import AllocationError, ConfigurationError
 from netplug_core.ipam.allocation.block_listing import all_blocks
 from netplug_core.ipam.allocation.block_order import block_order, block_positions
-from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation
+from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation, OwnAffinity, RelinquishedBlock
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
+from netplug_core.ipam.allocation.pools import Pools, find_pool_of_block, is_enabled, is_selected
 from netplug_core.ipam.allocation.request import Automatic
-from netplug_core.ipam.model.affinity import affinity_key
+from netplug_core.ipam.model.affinity import Affinity, affinity_key
 from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, PoolExhausted, RuleTrace
+from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
 from netplug_core.records import Get, NeedMore, Record, TraceEntry
 from netplug_core.resources.ippool import IPPool
 
-__all__ = ["PROBE_COUNT", "acquire"]
+__all__ = ["PROBE_COUNT", "OwnBlocks", "acquire", "find_own_blocks"]
 
 PROBE_COUNT = 8
 """Blocks that are probed one by one before all blocks are listed."""
 
 Blocks = Mapping[Prefix, Record[Block]]
+
+
+# --- the claimant's own blocks -------------------------------------------------------------------------------------
+
+
+@define(kw_only=True)
+class OwnBlocks:
+    """What the claimant's affinities name.
+
+    ``usable`` are its blocks in pools that may serve. ``pending`` are blocks that are not stored (yet, or any more).
+    ``stale`` are affinities to blocks of others. ``count`` is the number of its blocks in all pools, since requests for
+    different pools must not exceed the block limit together.
+    """
+
+    usable: list[BlockCandidate] = field(default=Factory(list))
+    pending: list[BlockCandidate] = field(default=Factory(list))
+    stale: dict[Prefix, Record[Affinity]] = field(default=Factory(dict))
+    relinquished: list[RelinquishedBlock] = field(default=Factory(list))
+    trace: list[TraceEntry] = field(default=Factory(list))
+    count: int = 0
+
+
+def find_own_blocks(context: AllocationContext, family: Family, pools: Pools) -> OwnBlocks:
+    """Sort the claimant's affinities by what they lead to; ``pools`` are those that may serve."""
+    own = OwnBlocks()
+    for entry in context.own_affinities[family]:
+        prefix, record = entry.prefix, entry.block
+        if record is not None and record.value.owner != context.claimant.owner:
+            own.stale[prefix] = entry.affinity
+            own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.STALE))
+            continue
+        candidate = _find_own_candidate(context, entry, pools)
+        if record is None:
+            own.pending.extend([candidate] if candidate else [])
+        elif candidate is None and _is_superfluous(context, record):
+            own.relinquished.append(RelinquishedBlock(affinity=entry.affinity, block=record))
+            own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.RELINQUISHED))
+        else:
+            own.count += 1
+            own.usable.extend([candidate] if candidate else [])
+    return own
+
+
+def _find_own_candidate(context: AllocationContext, entry: OwnAffinity, pools: Pools) -> BlockCandidate | None:
+    pool = find_pool_of_block(pools, entry.prefix)
+    if pool is None:
+        return None
+    return context.claimant.find_candidate(Purpose.AUTOMATIC, pool, entry.prefix, entry.block, entry.affinity)
+
+
+def _is_superfluous(context: AllocationContext, record: Record[Block]) -> bool:
+    """Whether a block is empty and its pool, which is enabled, does not select the node any more."""
+    pool = find_pool_of_block(context.pools, record.value.prefix)
+    if pool is None or not is_enabled(pool.value):
+        return False
+    if not context.claimant.cooldown.expire(record.value).is_empty:
+        return False
+    try:
+        return not is_selected(pool, context.labels)
+    except ConfigurationError:
+        return False  # requests that this pool would serve report the selector; the block is kept until then
+
+
+# --- other blocks ---------------------------------------------------------------------------------------------------
 
 
 def acquire(

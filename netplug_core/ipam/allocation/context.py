@@ -1,7 +1,7 @@
 """The inputs of one assignment, read once: ``decide`` opens an ``AllocationContext`` and every rule looks into it.
 
-``FamilyAllocation`` collects what is taken for one address family. Nothing is decided here but which addresses of a
-block may be assigned at all.
+``FamilyAllocation`` collects what is taken for one address family, ``FamilyOutcome`` is what the family gets. Nothing
+is decided here but which addresses of a block may be assigned at all.
 
 These classes live within one decision, so they are not frozen: a frozen object takes three times as long to make, and
 an assignment makes a dozen of them.
@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from attrs import Factory, define, evolve, field
 
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
+from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, selects_some
-from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer
+from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
 from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
 from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block
 from netplug_core.ipam.model.block import Block, block_query
@@ -32,7 +33,7 @@ from netplug_core.resources.node import Node, node_key
 
 __all__ = [
     "CONFIGURATION", "DEFAULT_BLOCK_LIMIT", "POOLS", "RESERVATIONS", "AllocationContext", "FamilyAllocation",
-    "OwnAffinity", "link_reserved",
+    "FamilyOutcome", "OwnAffinity", "RelinquishedBlock", "held_addresses", "link_reserved",
 ]  # fmt: skip
 
 DEFAULT_BLOCK_LIMIT = 20
@@ -234,3 +235,48 @@ class FamilyAllocation:
     def note(self, block: Prefix, outcome: BlockOutcome, detail: str = "") -> None:
         """Add to the trace what became of a block."""
         self.trace.append(BlockTrace(block=block, outcome=outcome, detail=detail))
+
+
+@define(kw_only=True)
+class RelinquishedBlock:
+    """An empty block of the claimant in a pool that does not select its node any more, and the affinity to it."""
+
+    affinity: Record[Affinity]
+    block: Record[Block]
+
+
+@define(kw_only=True)
+class FamilyOutcome:
+    """What one family gets: the addresses that the handle holds already, and candidates to take more from.
+
+    ``stale`` are affinities to blocks of other owners, to be deleted; ``relinquished`` are blocks to be given up.
+    ``refusal`` says why less than asked can be had. ``has_limited_claims``: candidates make blocks the claimant's
+    while an explicit limit says how many it may own.
+    """
+
+    held: tuple[AssignedAddress, ...] = ()
+    candidates: tuple[BlockCandidate, ...] = ()
+    stale: tuple[Record[Affinity], ...] = ()
+    relinquished: tuple[RelinquishedBlock, ...] = ()
+    trace: tuple[TraceEntry, ...] = ()
+    refusal: NetplugError | None = None
+    has_limited_claims: bool = False
+
+
+def held_addresses(context: AllocationContext, family: Family) -> tuple[AssignedAddress, ...]:
+    """The addresses of a family that the handle holds already."""
+    handle = context.request.handle
+    if handle is None or not context.handle_blocks:
+        return ()
+    return tuple(
+        AssignedAddress(address=held.address, prefix=_range(context.pools, record.value.prefix))
+        for record in context.handle_blocks
+        if record.value.prefix.family is family
+        for held in record.value.held_by(handle)
+    )
+
+
+def _range(pools: Pools, block: Prefix) -> Prefix:
+    """The prefix of the pool that covers a block; the block's own where the pool is gone."""
+    pool = next((pool for pool in pools if pool.value.spec.prefix.covers(block)), None)
+    return pool.value.spec.prefix if pool else block

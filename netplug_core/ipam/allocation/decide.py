@@ -15,11 +15,20 @@ from attrs import evolve
 
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
+from netplug_core.ipam.allocation.acquire import acquire, find_own_blocks
 from netplug_core.ipam.allocation.affinity_writes import claim_block, relinquish_block
-from netplug_core.ipam.allocation.automatic import FamilyOutcome, allocate
 from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS, RESERVATIONS, AllocationContext
+from netplug_core.ipam.allocation.context import (
+    CONFIGURATION,
+    POOLS,
+    RESERVATIONS,
+    AllocationContext,
+    FamilyAllocation,
+    FamilyOutcome,
+    held_addresses,
+)
 from netplug_core.ipam.allocation.ownership import BlockCandidate
+from netplug_core.ipam.allocation.pools import choose
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,
     Assignment,
@@ -31,6 +40,7 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.model.affinity import AFFINITY, affinities_query
 from netplug_core.ipam.model.block import Attribute
 from netplug_core.ipam.model.handle import Handle, handle_key, handle_query
+from netplug_core.ipam.outcome.trace import AllocationRule, RuleTrace
 from netplug_core.records import (
     ABSENT,
     Create,
@@ -42,6 +52,7 @@ from netplug_core.records import (
     Require,
     RequireUnchanged,
     Snapshot,
+    TraceEntry,
     Update,
     Write,
 )
@@ -96,10 +107,66 @@ def decide(
 
 def _allocate(context: AllocationContext, wanted: Wanted) -> FamilyOutcome | NeedMore:
     if isinstance(wanted, Automatic):
-        return allocate(context, wanted)
+        return _allocate_automatic(context, wanted)
     from netplug_core.ipam.allocation.specific import allocate_specific
 
     return allocate_specific(context, wanted)
+
+
+def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> FamilyOutcome | NeedMore:
+    """What one family gets: what the handle holds, then from the claimant's own blocks, then from others."""
+    held = held_addresses(context, wanted.family)
+    total, entries = _total(context, wanted)
+    if len(held) >= total:
+        return FamilyOutcome(held=held[:total], trace=entries)
+    choice = choose(context.pools, context.request, wanted, context.labels)
+    if isinstance(choice, NetplugError):
+        return FamilyOutcome(held=held, trace=entries, refusal=_with_registration(context, choice))
+    own = find_own_blocks(context, wanted.family, choice.pools)
+    allocation = FamilyAllocation(
+        context=context,
+        wanted=total,
+        missing=total - len(held),
+        room=context.block_limit - own.count,
+        may_borrow=not context.settings.is_affinity_strict,
+        stale=own.stale,
+    )
+    for candidate in own.usable:
+        allocation.take(candidate)
+        if not allocation.missing:
+            break
+    refusal: NetplugError | None = None
+    room = allocation.room
+    if allocation.missing:
+        outcome = acquire(allocation, wanted, choice.pools, own.pending)
+        if isinstance(outcome, NeedMore):
+            return outcome
+        refusal = outcome
+    return FamilyOutcome(
+        held=held,
+        candidates=tuple(allocation.candidates),
+        stale=tuple(allocation.stale.values()),
+        relinquished=tuple(own.relinquished),
+        trace=(*entries, *choice.seen, *own.trace, *allocation.trace),
+        refusal=refusal,
+        has_limited_claims=allocation.room < room and bool(context.explicit_limits),
+    )
+
+
+def _with_registration(context: AllocationContext, refusal: NetplugError) -> NetplugError:
+    """The refusal; where no pool selects the node, it also says whether the node is registered at all."""
+    from netplug_core.ipam.outcome.refusals import NoPoolServes
+
+    if isinstance(refusal, NoPoolServes) and context.has_read_node and context.node is None:
+        return evolve(refusal, is_registered=False)
+    return refusal
+
+
+def _total(context: AllocationContext, wanted: Automatic) -> tuple[int, tuple[TraceEntry, ...]]:
+    maximum = context.request.max_per_handle
+    if maximum is None or wanted.count <= maximum:
+        return wanted.count, ()
+    return maximum, (RuleTrace(rule=AllocationRule.MAX_PER_HANDLE, detail=str(maximum)),)
 
 
 def _refusal(request: AssignRequest, outcomes: list[FamilyOutcome]) -> NetplugError | None:

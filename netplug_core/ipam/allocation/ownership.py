@@ -1,7 +1,7 @@
 """What a block may become for a claimant: one table, read by every rule that takes addresses or claims blocks.
 
 A row is how the block stands to the claimant now, a column is what the claimant wants it for. The entry says what the
-block becomes, or that it may not be used. ``acquire``, ``own_blocks``, ``specific`` and ``claim`` look here and decide
+block becomes, or that it may not be used. ``acquire``, ``specific`` and ``claim`` look here and decide
 nothing of it themselves; ``affinity_writes`` has the writes for each entry.
 """
 

@@ -1,6 +1,6 @@
 """Which pools may serve a request, and why each other pool may not.
 
-``automatic`` and ``specific`` ask before any block is looked at.
+``decide`` and ``specific`` ask before any block is looked at.
 """
 
 from __future__ import annotations

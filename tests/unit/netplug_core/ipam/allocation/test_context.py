@@ -12,9 +12,10 @@ from netplug_core.ipam.allocation.context import (
 )
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
-from netplug_core.ipam.allocation.request import AssignRequest, LinkLayer, Shortfall
+from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, LinkLayer, Shortfall
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Get, NeedMore, Query
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfigurationSpec
 from netplug_core.resources.node import node_key
@@ -244,3 +245,30 @@ def test_a_stale_claim_goes_along_with_the_block_that_becomes_ours_after_all(har
     filled.acquire(hold(harness, BLOCK))
     assert [taken.affinity for taken in filled.candidates] == [stale]
     assert filled.stale == {}
+
+
+# --- what the handle holds ---------------------------------------------------------------------------------------
+
+
+def test_a_handle_keeps_what_it_holds_of_a_family_and_gets_the_rest(harness: IPAMHarness) -> None:
+    harness.add_pool("six", "fd00::/120")
+    harness.assign_or_refuse("h", ipv4(2))
+    assert harness.assign_or_refuse("h", ipv4(3), ipv6()) == ["10.0.0.0", "10.0.0.1", "10.0.0.2", "fd00::"]
+
+
+def test_what_is_held_already_comes_with_the_range_of_its_pool(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h")
+    (kept,) = harness.ipam().assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline).addresses
+    assert kept == AssignedAddress(address=Address.parse("10.0.0.0"), prefix=Prefix.parse("10.0.0.0/24"))
+
+
+def test_what_cools_down_is_not_held_any_more(harness: IPAMHarness) -> None:
+    harness.configure(cooldown_s=60)
+    harness.assign_or_refuse("h")
+    harness.release("h")
+    assert harness.assign_or_refuse("h") == ["10.0.0.1"]
+
+
+def test_a_handle_whose_block_is_gone_holds_nothing_in_it(harness: IPAMHarness) -> None:
+    harness.put_handle("h", b2=1)
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]

@@ -155,6 +155,27 @@ def test_another_node_gets_the_same_addresses(harness: IPAMHarness) -> None:
     assert harness.assign_or_refuse("h") == harness.assign_or_refuse("h", node=OTHER_NODE) == ["10.0.0.0"]
 
 
+def test_a_handle_that_counts_too_much_is_put_right_where_it_takes(
+    harness: IPAMHarness,
+) -> None:  # a crash before the block
+    harness.put_handle("h", b0=5, b1=2)
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]
+    assert harness.handle_counts("h") == {BLOCK_0: 1, BLOCK_1: 2}
+    assert harness.release("h") == ["10.0.0.0"]
+    assert harness.handles() == []
+
+
+def test_a_handle_counts_what_was_taken_and_not_what_was_asked() -> None:
+    """Trap 26: a block that had less to give than was asked leaves no count behind."""
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/26")
+    harness.assign_or_refuse("h1", ipv4(60))
+    assert len(harness.assign_up_to("h2", ipv4(9))) == 4
+    assert harness.handle_counts("h2") == {BLOCK_0: 4}
+    harness.release("h2")
+    assert harness.handles() == ["h1"]
+
+
 # --- without a handle --------------------------------------------------------------------------------------------
 
 
@@ -341,6 +362,18 @@ def test_a_refusal_leaves_what_is_held(harness: IPAMHarness) -> None:
         harness.assign_or_refuse("h", ipv4(300))
     assert harness.held() == {"10.0.0.0": "h", "10.0.0.1": "h"}
     assert harness.handle_counts("h") == {BLOCK_0: 2}
+
+
+def test_an_unregistered_node_is_named_in_the_error(harness: IPAMHarness) -> None:
+    harness.change_pool("main", node_selector="zone == 'x'")
+    with pytest.raises(
+        NoPoolServes, match=r"^no configured netplug pools for node node-a \(IPv4\), which is not registered "
+    ) as caught:
+        harness.assign_or_refuse("h")
+    assert caught.value.is_registered is False
+    harness.label_node(zone="y")
+    with pytest.raises(NoPoolServes, match=r"^no configured .* for node node-a \(IPv4\): IPPool main "):
+        harness.assign_or_refuse("h")
 
 
 # --- the cluster's ready flag ------------------------------------------------------------------------------------

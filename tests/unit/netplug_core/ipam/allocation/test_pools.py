@@ -5,9 +5,16 @@ from collections.abc import Mapping
 import pytest
 from attrs import evolve
 
-from netplug_core.addressing import Family
+from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.ipam.allocation.pools import Choice, choose, is_selected, pool_of_address, selects_some
+from netplug_core.ipam.allocation.pools import (
+    Choice,
+    choose,
+    find_pool_of_block,
+    is_selected,
+    pool_of_address,
+    selects_some,
+)
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.outcome.refusals import (
     AddressOutside,
@@ -329,6 +336,16 @@ def test_what_is_said_of_a_pool_that_serves_is_that_and_no_more() -> None:
         choice = asked((P1,), wanted)
         assert isinstance(choice, Choice)
         assert [str(seen) for seen in choice.seen] == ["IPPool p1 (10.0.0.0/24) may serve"]
+
+
+# --- the pool of a block ------------------------------------------------------------------------------------------
+
+
+def test_a_block_is_one_of_the_pool_it_lies_in_and_has_the_size_of() -> None:
+    pools = stored(P1, make_pool("narrow", "11.0.0.0/24", 28))
+    texts = ("10.0.0.0/26", "11.0.0.16/28", "11.0.0.0/26", "12.0.0.0/26")
+    found = [find_pool_of_block(pools, Prefix.parse(text)) for text in texts]
+    assert [record.key.name if record else None for record in found] == ["p1", "narrow", None, None]
 
 
 # --- the pool of one address --------------------------------------------------------------------------------------
