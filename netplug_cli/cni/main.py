@@ -42,8 +42,8 @@ _FLOWS = {
         CNICommand.GC: ("cni.gc", "gc"),
     },
     Plugin.IPAM: {
-        CNICommand.ADD: ("cni.addresses", "assign_addresses"),
-        CNICommand.DEL: ("cni.addresses", "release_addresses"),
+        CNICommand.ADD: ("cni.add", "assign_addresses"),
+        CNICommand.DEL: ("cni.delete", "release_addresses"),
         CNICommand.CHECK: ("cni.check", "check_addresses"),
         CNICommand.STATUS: ("cni.status", "status_addresses"),
         CNICommand.GC: ("cni.gc", "collect"),

@@ -21,7 +21,7 @@ from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, p
 from netplug_core.cni.result import CNIResult, render_result
 from netplug_core.dataplane.protocol import InterfacePresence, Link
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.cni import add, addresses, check, delete, gc, status
+from netplug_core.flows.cni import add, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.model.affinity import AFFINITY
@@ -56,8 +56,8 @@ _FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
         "GC": gc.gc,
     },
     Plugin.IPAM: {
-        "ADD": addresses.assign_addresses,
-        "DEL": addresses.release_addresses,
+        "ADD": add.assign_addresses,
+        "DEL": delete.release_addresses,
         "CHECK": check.check_addresses,
         "STATUS": status.status_addresses,
         "GC": gc.collect,

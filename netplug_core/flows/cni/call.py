@@ -1,15 +1,35 @@
-"""Works out node, workload and link of a CNI call from request, configuration and this machine, for every command."""
+"""What the CNI commands share: node, workload, link and wanted addresses of a call, and the addresses themselves.
+
+Addresses are assigned and released under the host's lock. The lock is taken before the clock is read, so waiting for
+other calls of this host does not shorten the time for the assignment. A lock that cannot be taken is logged: the
+conditional writes of the datastore keep every call correct, the lock only spares calls of one host their conflicts.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family
+from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
-from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, Unavailable
+from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NetplugError, Unavailable
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
+from netplug_core.ipam.allocation.request import (
+    Assignment,
+    AssignRequest,
+    Automatic,
+    LinkLayer,
+    Released,
+    ReleaseRequest,
+    Shortfall,
+    Specific,
+    Wanted,
+)
+from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
 from netplug_core.netconf.load import resolve_node_name
@@ -18,9 +38,15 @@ from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "AttachmentCall", "NoAddressWanted", "assign_request_of", "link_of", "mtu_of", "node_of", "open_call",
-    "require_nodename_file", "wanted_of", "workload_of",
+    "ASSIGN_S", "RELEASE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of", "link_of", "mtu_of",
+    "node_of", "open_call", "release", "release_after_failure", "require_nodename_file", "wanted_of", "workload_of",
 ]  # fmt: skip
+
+ASSIGN_S = 60.0
+"""The most time that an assignment takes, counted from the moment the lock is held."""
+
+RELEASE_S = 10.0
+"""The most time that a release takes, counted likewise."""
 
 
 class NoAddressWanted(AllocationError, error_code=ErrorCode.NO_ADDRESS_WANTED):
@@ -174,3 +200,41 @@ def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted,
     if not wanted:
         raise NoAddressWanted
     return wanted
+
+
+def assign(world: CNIWorld, request: AssignRequest, endpoint: EndpointWrites, *, lock: str) -> Assignment:
+    """Assign addresses and store the endpoint.
+
+    Raises:
+        AllocationError: they cannot be assigned.
+        Unavailable, ContentionExhausted: not now.
+    """
+    with _locked(world, lock):
+        return world.ipam.assign(request, endpoint, deadline=Deadline.after(world.clock, ASSIGN_S))
+
+
+def release(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> Released:
+    """Release what a handle holds and delete the endpoint."""
+    with _locked(world, lock):
+        return world.ipam.release(request, endpoint, deadline=Deadline.after(world.clock, RELEASE_S))
+
+
+def release_after_failure(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> None:
+    """Release an assignment because a later step failed, with a deadline of its own; a failure is only logged.
+
+    The caller has to see the error of the later step. The runtime's DEL releases what is left.
+    """
+    try:
+        release(world, request, endpoint, lock=lock)
+    except NetplugError as error:
+        world.log(Level.WARNING, "addresses could not be given back", handle=request.handle, cause=str(error))
+
+
+@contextmanager
+def _locked(world: CNIWorld, path: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(world.host.lock(path))
+        except OSError as error:
+            world.log(Level.ERROR, "going on without the host lock", path=path, cause=str(error))
+        yield

@@ -9,15 +9,15 @@ from __future__ import annotations
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NamespaceError
-from netplug_core.flows.cni.assignment import release
-from netplug_core.flows.cni.call import open_call
+from netplug_core.flows.cni.call import node_of, open_call, release, workload_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.workload.endpoint import endpoint_delete
 
-__all__ = ["REMOVE_S", "delete"]
+__all__ = ["REMOVE_S", "delete", "release_addresses"]
 
 REMOVE_S = 20.0
 """The most time that the removal of an interface may take; some kernels hang on it."""
@@ -42,3 +42,9 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     )
     addresses = ",".join(str(address) for address in released.addresses)
     world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)
+
+
+def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
+    """DEL of ``netplug-ipam``: release whatever the attachment holds; nothing held is success."""
+    workload = workload_of(request, node_of(world, netconf))
+    release(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT, lock=netconf.ipam_lock_file)

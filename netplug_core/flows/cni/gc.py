@@ -11,8 +11,7 @@ from collections.abc import Callable
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.cni.assignment import ASSIGN_S, release
-from netplug_core.flows.cni.call import node_of
+from netplug_core.flows.cni.call import ASSIGN_S, node_of, release
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites

@@ -13,7 +13,7 @@ import sys
 import threading
 from types import FrameType
 
-FIRST_MODULE = "netplug_core.flows.cni.assignment"
+FIRST_MODULE = "netplug_core.flows.cni.call"
 EFFECTS = {
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "flock": {"HostMachine.lock"},

@@ -15,7 +15,7 @@ from netplug_cli.wiring.cni import main
 from netplug_core import __version__
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.versions import CNICommand
-from netplug_core.flows.cni import add, addresses, check, delete, gc, status
+from netplug_core.flows.cni import add, check, delete, gc, status
 
 CALL = {
     "CNI_CONTAINERID": "c1",
@@ -74,8 +74,8 @@ def runtime(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
 @pytest.mark.parametrize(
     "command,flow,ipam_flow",
     [
-        (CNICommand.ADD, add.add, addresses.assign_addresses),
-        (CNICommand.DEL, delete.delete, addresses.release_addresses),
+        (CNICommand.ADD, add.add, add.assign_addresses),
+        (CNICommand.DEL, delete.delete, delete.release_addresses),
         (CNICommand.CHECK, check.check, check.check_addresses),
         (CNICommand.STATUS, status.status, status.status_addresses),
         (CNICommand.GC, gc.gc, gc.collect),
