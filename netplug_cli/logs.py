@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from netplug_backends.files import OPEN_FILE_MODE, make_folder, open_file
 from netplug_core.log import Level
 
 __all__ = ["Logger"]
@@ -40,8 +41,8 @@ class Logger:
         if not path:
             return
         try:
-            os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            make_folder(os.path.dirname(path))
+            self._file = open_file(path, os.O_WRONLY | os.O_APPEND, OPEN_FILE_MODE)
         except OSError as error:
             self(Level.WARNING, "the log file cannot be opened", path=path, cause=str(error))
 

@@ -3,6 +3,7 @@
 ``netplugctl install host`` calls it. A runtime executes the scripts from the host's file system, once per pod. So they
 name the interpreter and the libraries of the installing environment and skip ``site`` (``-IS``), which takes longer
 than the program. Everything that they load is byte-compiled here; without that, a call takes several times as long.
+``trust`` refuses an environment that others may write.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attrs import frozen
 
+from netplug_backends.host.trust import installing_environment, remove_open_caches, require_trusted
 from netplug_core.errors import ConfigurationError, Unavailable
 
-__all__ = ["EXECUTABLES", "SHEBANG_LIMIT", "Installed", "install", "uninstall"]
+__all__ = ["EXECUTABLES", "SHEBANG_LIMIT", "Installed", "install", "require_trusted_environment", "uninstall"]
 
 EXECUTABLES = ("netplug", "netplug-ipam")
 
@@ -28,6 +30,8 @@ SHEBANG_LIMIT = 127
 """The length of a ``#!`` line, in bytes, that every Linux kernel reads; older ones cut a longer line silently."""
 
 _TRIAL_TIMEOUT_S = 60.0
+# Folders 0755, files 0644: everybody may execute and load what is installed, only its owner may change it.
+_UMASK = 0o022
 
 _CALL = "from netplug_cli.wiring.cni import main; os._exit(main())"
 _WRITE_CACHE = "from netplug_cli.cni.method_cache import write_cache; write_cache()"
@@ -48,6 +52,19 @@ class Installed:
     compiled: tuple[str, ...]
 
 
+def require_trusted_environment() -> None:
+    """Return if only root may write what the executables will load.
+
+    Bytecode that another user may have written is removed.
+
+    Raises:
+        ConfigurationError: another user may write a part of it, which the text names.
+        Unavailable: a library is missing.
+    """
+    remove_open_caches(str(_location(name)) for name in _LIBRARIES)
+    require_trusted(installing_environment(_library_folders()))
+
+
 def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
     """Write the executables into a folder and check that both answer.
 
@@ -64,13 +81,17 @@ def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
         raise ConfigurationError(
             "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
         )
+    with _umask(_UMASK):
+        return _install(Path(bin_dir).absolute(), shebang, report)
+
+
+def _install(folder: Path, shebang: str, report: Callable[[str], None]) -> Installed:
     compiled = tuple(_compile(name, report) for name in _LIBRARIES)
     # A process of a tenth of a second leaves its memory to the kernel: garbage collection would take a tenth of that
     # time, and a regular exit of the interpreter a fifth.
     start = f"import gc, os, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
     _cache_attrs_methods(start, report)
     text = f"{shebang}\n{start}\n{_CALL}\n"
-    folder = Path(bin_dir).absolute()
     for name in EXECUTABLES:
         _write_executable(folder / name, text)
         report(f"installed {folder / name}")
@@ -100,6 +121,16 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
         removed.append(str(file))
         report(f"removed {file}")
     return tuple(removed)
+
+
+@contextmanager
+def _umask(umask: int) -> Iterator[None]:
+    """This process with another umask, also for the compiler and the processes that it starts."""
+    before = os.umask(umask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _library_folders() -> list[str]:

@@ -10,6 +10,7 @@ import os
 import sqlite3
 from contextlib import suppress
 
+from netplug_backends.files import PRIVATE_FILE_MODE, make_folder
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 
@@ -62,9 +63,9 @@ def _check(connection: sqlite3.Connection, path: str, deadline: Deadline) -> Non
 def _make_file(path: str) -> None:
     # Created before sqlite opens it, so that the file, and the log files beside it, are never readable by others. It is
     # not opened: closing a descriptor would release the locks of every other connection of this process.
-    os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
+    make_folder(os.path.dirname(path))
     with suppress(FileExistsError):
-        os.mknod(path, mode=0o600)
+        os.mknod(path, PRIVATE_FILE_MODE)
 
 
 def _make_tables(connection: sqlite3.Connection, path: str, deadline: Deadline) -> None:

@@ -57,14 +57,16 @@ class Session:
     """One run of the tool. The environment may hold passwords, so it is never printed.
 
     ``open_backend`` opens the datastore that settings name. ``open_memory_datastore`` opens an empty one in this
-    process, for a simulation, with a clock of its own. ``install_executables`` and ``uninstall_executables`` get a
-    folder of this host and report each step as a line. ``default_config_file`` is the configuration that is read when
+    process, for a simulation, with a clock of its own. ``require_trusted_environment`` refuses to install what others
+    than root may write; ``install_executables`` and ``uninstall_executables`` get a folder of this host and
+    report each step as a line. ``default_config_file`` is the configuration that is read when
     none is named; empty for none.
     """
 
     environ: Mapping[str, str] = field(repr=False)
     open_backend: Callable[[DatastoreSettings], AbstractContextManager[Datastore]]
     open_memory_datastore: Callable[[Clock], AbstractContextManager[Datastore]]
+    require_trusted_environment: Callable[[], None]
     install_executables: Callable[[str, Callable[[str], None]], None]
     uninstall_executables: Callable[[str, Callable[[str], None]], None]
     clock: Clock

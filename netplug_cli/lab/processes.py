@@ -25,7 +25,7 @@ _EXIT_TIMEOUT_MS = 10_000
 _POLLS, _POLL_MS = 50, 10
 _SHELL = "/bin/sh"
 # $0 is the file for the id. Standard input is the lock; the last redirection releases it.
-_EXEC_SCRIPT = 'cd / && echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@" </dev/null'
+_EXEC_SCRIPT = 'umask 022 && cd / && echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@" </dev/null'
 _STDIN, _STDOUT, _STDERR = range(3)
 
 

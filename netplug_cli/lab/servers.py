@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
+from netplug_backends.files import PRIVATE_FILE_MODE, write_file
 from netplug_cli.lab.folder import LockedFolder
 from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, LabError
 from netplug_cli.lab.namespaces import Namespaces
@@ -102,11 +103,5 @@ def _write_accounts(folder: LabFolder) -> None:
         "contexts": [{"name": _ACCOUNT, "context": {"cluster": _ACCOUNT, "user": _ACCOUNT}}],
     }
     config = {"apiVersion": "v1", "kind": "Config", "current-context": _ACCOUNT, **parts}
-    _write_secret(folder.tokens_file, f"{token},{_ACCOUNT},{_ACCOUNT},system:masters\n")
-    _write_secret(folder.kubeconfig_file, json.dumps(config, indent=2) + "\n")
-
-
-def _write_secret(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_file(folder.tokens_file, f"{token},{_ACCOUNT},{_ACCOUNT},system:masters\n", PRIVATE_FILE_MODE)
+    write_file(folder.kubeconfig_file, json.dumps(config, indent=2) + "\n", PRIVATE_FILE_MODE)

@@ -46,6 +46,7 @@ def make_session() -> Session:
         environ=os.environ,
         open_backend=open_datastore,
         open_memory_datastore=_open_memory_datastore,
+        require_trusted_environment=_require_trusted_environment,
         install_executables=_install_executables,
         uninstall_executables=_uninstall_executables,
         clock=system_clock(),
@@ -60,6 +61,12 @@ def _open_memory_datastore(clock: Clock) -> AbstractContextManager[Datastore]:
     from netplug_core.settings.model import DatastoreSettings
 
     return open_registry().open_datastore("memory", DatastoreSettings(type="memory"), clock)
+
+
+def _require_trusted_environment() -> None:
+    from netplug_backends.host.install import require_trusted_environment
+
+    require_trusted_environment()
 
 
 def _install_executables(bin_dir: str, report: Callable[[str], None]) -> None:

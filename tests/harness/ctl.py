@@ -47,6 +47,7 @@ class ToolHarness:
             environ={"SQLITE_PATH": "/nowhere", "ETCD_PASSWORD": "hunter2", **self.environ},
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
+            require_trusted_environment=lambda: None,
             install_executables=lambda folder, report: report(f"installed {folder}"),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             clock=self.clock,

@@ -193,6 +193,7 @@ class LabHarness:
             environ={},
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
+            require_trusted_environment=lambda: None,
             install_executables=self.install,
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             clock=self.clock,

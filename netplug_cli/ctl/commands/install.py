@@ -17,11 +17,17 @@ def install() -> None:
 
 @install.command("host")
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
+@click.option(
+    "--trust-environment", is_flag=True, help="Install from an environment that a user other than root may write."
+)
 @click.pass_context
-def install_host(context: click.Context, bin_dir: str) -> None:
+def install_host(context: click.Context, bin_dir: str, *, trust_environment: bool) -> None:
     """Write the executables netplug and netplug-ipam into DIR."""
+    session = session_of(context)
     try:
-        session_of(context).install_executables(bin_dir, click.echo)
+        if not trust_environment:
+            session.require_trusted_environment()
+        session.install_executables(bin_dir, click.echo)
     except NetplugError as error:
         raise click.ClickException(str(error)) from error
 

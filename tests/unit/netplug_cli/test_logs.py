@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from netplug_cli.logs import Logger
 from netplug_core.log import Level, Log
+from tests.harness.umask import UMASKS, modes_below, under_umask
 
 Capture = pytest.CaptureFixture[str]
 
@@ -77,19 +77,16 @@ def test_until_it_is_configured_it_writes_info_to_standard_error(capfd: Capture)
     assert texts(capfd.readouterr().err) == ["INFO yes"]
 
 
-def test_check_34_folder_and_file_are_made_and_lines_appended(capfd: Capture, tmp_path: Path) -> None:
+@pytest.mark.parametrize("umask", UMASKS)
+def test_check_34_folder_and_file_are_made_and_lines_appended(capfd: Capture, tmp_path: Path, umask: int) -> None:
     path = tmp_path / "netplug" / "cni" / "cni.log"
-    previous = os.umask(0o022)
-    try:
+    with under_umask(umask):
         for number in range(2):
             logger = Logger("cni-plugin")
             logger.configure(Level.INFO, str(path))
             logger(Level.INFO, f"call {number}")
-    finally:
-        os.umask(previous)
     assert texts(path.read_text()) == ["INFO call 0", "INFO call 1"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    assert modes_below(tmp_path) == {"netplug": 0o755, "netplug/cni": 0o755, "netplug/cni/cni.log": 0o644}
 
 
 def test_a_file_may_lie_in_the_current_folder(capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

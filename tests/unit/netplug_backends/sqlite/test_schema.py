@@ -1,7 +1,6 @@
 """The database file: its creation, the check at every opening, and foreign files."""
 
 import sqlite3
-import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from netplug_backends.sqlite.schema import SCHEMA_VERSION, open_database
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from netplug_core.testing.clock import ManualClock
+from tests.harness.umask import UMASKS, modes_below, under_umask
 
 
 @pytest.fixture
@@ -23,11 +23,14 @@ def pragma(path: Path, name: str) -> object:
         return connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-def test_only_the_owner_may_read_the_file_and_its_logs(tmp_path: Path, deadline: Deadline) -> None:
+@pytest.mark.parametrize("umask", UMASKS)
+def test_only_the_owner_may_read_the_file_and_its_logs(tmp_path: Path, deadline: Deadline, umask: int) -> None:
     path = tmp_path / "lib" / "netplug" / "netplug.db"
-    with closing(open_database(str(path), deadline=deadline)):
-        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert modes == {"netplug.db": 0o600, "netplug.db-wal": 0o600, "netplug.db-shm": 0o600}
+    with under_umask(umask), closing(open_database(str(path), deadline=deadline)):
+        modes = modes_below(tmp_path / "lib")
+    assert modes.pop("netplug") == 0o755
+    assert modes == {f"netplug/{name}": 0o600 for name in ("netplug.db", "netplug.db-wal", "netplug.db-shm")}
+    assert modes_below(tmp_path)["lib"] == 0o755
 
 
 def test_a_new_file_has_wal_mode_and_the_schema_version(tmp_path: Path, deadline: Deadline) -> None:

@@ -21,6 +21,7 @@ from netplug_core.flows.resources.overview import read_utilization
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
 from tests.harness.lab import ADD_OUTPUT, KernelError, LabHarness
+from tests.harness.umask import UMASKS, modes_below, under_umask
 
 REMOVED = Removal(extent=RemovalExtent.COMPLETE)
 ETCD = ExternalServers(kind=StoreKind.ETCD, environment=(("ETCD_ENDPOINTS", "http://10.0.0.1:1"),), addresses=())
@@ -46,6 +47,18 @@ def test_everything_of_a_lab_is_in_its_folder(harness: LabHarness) -> None:
     assert sorted(path.name for path in (harness.home).iterdir()) == ["calls", "lab"]
     assert harness.namespaces.made == [harness.folder.netns(name) for name in ("node", "pod-1", "pod-2")]
     assert harness.namespaces.forwarding == {harness.folder.netns("node"): NODE_ADDRESSES}
+
+
+@pytest.mark.parametrize("umask", UMASKS)
+def test_every_file_and_folder_has_its_mode(tmp_path: Path, umask: int) -> None:
+    harness = LabHarness(tmp_path)
+    with under_umask(umask):
+        made(harness)
+    modes = modes_below(harness.home)
+    assert modes["lab"] == 0o700
+    assert {modes[f"lab/{name}"] for name in ("bin", "conf", "log", "netns", "run", "servers", "store")} == {0o755}
+    files = ("lab.json", "conf/10-netplug.conflist", "conf/pools.yaml")
+    assert {name: modes[f"lab/{name}"] for name in files} == dict.fromkeys(files, 0o644)
 
 
 def test_the_pools_are_created_as_netplugctl_creates_them(harness: LabHarness) -> None:

@@ -15,6 +15,7 @@ from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.processes import kill_all, list_ended, start_process
 from netplug_cli.lab.servers import wait_until_ready
 from netplug_core.testing.clock import ManualClock
+from tests.harness.umask import UMASKS, modes_below, under_umask
 
 WAITS = "import signal; signal.pause()"
 
@@ -46,6 +47,21 @@ def test_what_was_started_is_found_and_ended(held: LockedFolder) -> None:
     assert kill_all(held.folder) == ("b",)
     assert os.waitpid(started[1], 0) == (started[1], signal.SIGKILL)
     assert (list_ended(held.folder), kill_all(held.folder)) == ((), ())
+
+
+@pytest.mark.parametrize("umask", UMASKS)
+def test_a_process_makes_files_that_only_its_user_may_write(tmp_path: Path, umask: int) -> None:
+    with under_umask(umask), lock_new_folder(LabFolder(f"{tmp_path}/lab"), clock=ManualClock(), report=print) as held:
+        held.make_subfolders()
+        waiting(held, "a")
+        modes = modes_below(tmp_path)
+        kill_all(held.folder)
+    assert (modes["lab/run/a.pid"], modes["lab/log/a.log"], modes["lab/run"], modes["lab"]) == (
+        0o644,
+        0o600,
+        0o755,
+        0o700,
+    )
 
 
 def test_what_has_only_just_been_started_is_ended_too(held: LockedFolder) -> None:

@@ -1,0 +1,74 @@
+"""Folders and files with explicit modes, whatever the umask of the process is.
+
+No backend: backends and executables make what stays on a host with these functions. Under the umask of a caller a
+folder could be open to everybody (0), or closed to those who need it (077).
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["FOLDER_MODE", "OPEN_FILE_MODE", "PRIVATE_FILE_MODE", "make_folder", "open_file", "write_file"]
+
+FOLDER_MODE = 0o755
+"""A folder: its owner writes, everybody may look."""
+
+OPEN_FILE_MODE = 0o644
+"""A file without secrets."""
+
+PRIVATE_FILE_MODE = 0o600
+"""A file that only its owner may read."""
+
+
+def make_folder(path: str, mode: int = FOLDER_MODE) -> None:
+    """Make a folder, and the missing ones above it, each with that mode. A folder that exists stays as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not path or os.path.isdir(path):
+        return
+    make_folder(os.path.dirname(path.rstrip("/")), mode)
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return  # another process made it meanwhile
+    # By a descriptor, so that the mode is never set on something that took the folder's place.
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def open_file(path: str, flags: int, mode: int) -> int:
+    """Open a file, which is created with that mode if it does not exist; the mode of an existing file stays.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    flags |= os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:  # another process made it meanwhile, or it is a link to a file that does not exist
+        return os.open(path, flags | os.O_CREAT, mode)
+    os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def write_file(path: str, text: str, mode: int) -> None:
+    """Replace the content and the mode of a file, which is created if it does not exist.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, mode)
+        file.write(text)
