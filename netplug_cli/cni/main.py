@@ -100,11 +100,10 @@ class _LazyLogger:
 
 def _make_handler(plugin: Plugin, command: CNICommand, open_world: OpenWorld, lazy_logger: _LazyLogger) -> Handler:
     def handle(request: CNIRequest) -> CNIResult | None:
-        from netplug_core.netconf.load import LoadPurpose, PluginRole, load
+        from netplug_core.netconf.load import LoadPurpose, load
 
-        role = PluginRole.MAIN if plugin is Plugin.MAIN else PluginRole.IPAM
         purpose = LoadPurpose.TEARDOWN if command in (CNICommand.DEL, CNICommand.GC) else LoadPurpose.SETUP
-        netconf = load(request.netconf_mapping, role, purpose)
+        netconf = load(request.netconf_mapping, plugin, purpose)
         logger = lazy_logger.logger()
         logger.configure(netconf.log.level, netconf.log.file_path)
         with open_world(netconf, logger) as world:

@@ -7,7 +7,8 @@ JSON, ``name`` and ``cniVersion``. ``netconf`` reads every other key of the conf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from functools import cache
 from string import ascii_letters, digits
 from typing import NoReturn
@@ -18,7 +19,6 @@ from netplug_core.addressing import Address
 from netplug_core.cni.versions import CNICommand, negotiate_version, reported_version, require_command
 from netplug_core.decoding.codecs import STRING
 from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.json_text import parse_json_object
 from netplug_core.decoding.tables import Decoder, Field, Table
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError
 from netplug_core.names import orchestrator_of
@@ -177,7 +177,15 @@ def decode_netconf(text: str) -> Mapping[str, object]:
     """
     if not text.strip():
         raise DecodeError("standard input", f"is empty; a {_NETCONF} is expected, as a JSON object")
-    return parse_json_object(text, _NETCONF)
+    try:
+        document: object = json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise DecodeError(_NETCONF, "is nested too deeply") from None
+    except ValueError as error:
+        raise DecodeError(_NETCONF, f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise DecodeError(_NETCONF, "must be a JSON object")
+    return document
 
 
 def make_request(
@@ -211,6 +219,22 @@ def make_request(
         netconf_text=netconf_text,
         netconf_mapping=netconf_mapping,
     )
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------
+
+
+def _refuse_duplicate_keys(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
+    for key, value in pairs:
+        if key in members:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        members[key] = value
+    return members
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON number")
 
 
 # --- variables ----------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """Foreign JSON, YAML and environment to values, and back: the one reader, driven by tables.
 
-``json_text`` (strict JSON), ``codecs`` (single values), ``tables`` (which member of an object is which attribute of a
-class, and the cattrs converter that follows the tables). The other rooms hold the tables of their classes.
+``codecs`` (single values), ``tables`` (which member of an object is which attribute of a class, and the cattrs
+converter that follows the tables), ``errors``. The other rooms hold the tables of their classes.
 """

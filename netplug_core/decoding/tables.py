@@ -20,7 +20,17 @@ from netplug_core.errors import REDACTED, NetplugError, redact_url_credentials
 if TYPE_CHECKING:
     from cattrs import BaseConverter
 
-__all__ = ["Decoder", "DocumentOrigin", "Field", "Finish", "ListOf", "Table", "UnknownKeys", "Unreadable"]
+__all__ = [
+    "Decoder",
+    "DocumentOrigin",
+    "Field",
+    "Finish",
+    "ListOf",
+    "Table",
+    "UnknownKeys",
+    "Unreadable",
+    "find_member",
+]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -77,6 +87,14 @@ class Field:
     def path(self) -> tuple[str, ...]:
         """The names that lead to the member."""
         return (self.key,) if isinstance(self.key, str) else self.key
+
+
+def find_member(members: Mapping[str, object], *names: str) -> object:
+    """The member that some names lead to; None if it is absent, or on the way there is no object."""
+    value: object = members
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def fields_of(codec: Codec | ListOf, **keys: str) -> dict[str, Field]:

@@ -2,22 +2,25 @@
 
 The executables call ``load`` once for a call. A DEL or GC must not fail because of a setting that it does not use. So
 ``LoadPurpose.TEARDOWN`` reads only the keys that a teardown uses, of the named datastore only those that lead to it,
-and a value outside its set counts as not set.
+and a value outside its set counts as not set. A setting that does not work yet is no error here: ADD and STATUS refuse
+it, the other commands do not.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Final, cast
 
 from attrs import evolve, frozen
 
+from netplug_core.cni.dispatch import Plugin
 from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, OBJECT, STRING, Codec, Refused, checked
 from netplug_core.decoding.errors import cni_error
-from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of
-from netplug_core.errors import ConfigurationError
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of, find_member
+from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, redact_url_credentials
 from netplug_core.log import Level
 from netplug_core.netconf.model import (
     MAX_MTU,
@@ -31,25 +34,17 @@ from netplug_core.netconf.model import (
 from netplug_core.settings.keys import ALL_DATASTORE_KEYS, DATASTORE_KEYS, KUBERNETES_NETCONF_KEYS, netconf_tables
 from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, DatastoreSettings
 
-__all__ = ["LoadPurpose", "PluginRole", "load", "resolve_node_name"]
+__all__ = ["LoadPurpose", "load", "resolve_node_name"]
 
 _WHERE = "network configuration"
+_IPAM_TYPE: Final = "netplug-ipam"
+_DEFAULTS: Final = NetConf()
 _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING,
            "INFO": Level.INFO, "DEBUG": Level.DEBUG}  # fmt: skip
 _COMMON_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
                 "ipam_lock_file", "hostname")  # fmt: skip
 _TEARDOWN_KEYS = (*_COMMON_KEYS, "cni.dev/valid-attachments", "cni.dev/attachments", "type")
-
-
-class PluginRole(enum.Enum):
-    """Whether ``netplug`` reads its own configuration, or ``netplug-ipam`` that of another main plugin.
-
-    The top level of the latter belongs to that plugin, so our keys may stand inside ``ipam`` too, and win there.
-    """
-
-    MAIN = "main"
-    IPAM = "ipam"
 
 
 class LoadPurpose(enum.Enum):
@@ -59,8 +54,11 @@ class LoadPurpose(enum.Enum):
     TEARDOWN = "teardown"
 
 
-def load(mapping: Mapping[str, object], role: PluginRole, purpose: LoadPurpose = LoadPurpose.SETUP) -> NetConf:
+def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = LoadPurpose.SETUP) -> NetConf:
     """The network configuration that a JSON object is.
+
+    ``netplug-ipam`` reads that of another main plugin. Its top level belongs to that plugin, so our keys may stand
+    inside ``ipam`` too, and win there.
 
     Raises:
         DecodeError: a key has the wrong JSON type.
@@ -68,13 +66,13 @@ def load(mapping: Mapping[str, object], role: PluginRole, purpose: LoadPurpose =
     """
     decoder = _decoder(purpose)
     if purpose is LoadPurpose.TEARDOWN:
-        mapping = _keys_for_teardown(mapping, role)
+        mapping = _keys_for_teardown(mapping, plugin)
     top = decoder.decode(mapping, _TopLevel, _WHERE)
     if top.ipam is None and purpose is LoadPurpose.SETUP:
         raise ConfigurationError(f"{_WHERE}.ipam", None, 'an object such as {"type": "netplug-ipam"} is expected')
-    if role is PluginRole.MAIN and top.type != "netplug":
+    if plugin is Plugin.MAIN and top.type != "netplug":
         raise ConfigurationError(f"{_WHERE}.type", top.type, '"netplug" is expected')
-    own = mapping if role is PluginRole.MAIN else _keys_for_ipam(mapping, top.ipam or {})
+    own = mapping if plugin is Plugin.MAIN else _keys_for_ipam(mapping, top.ipam or {})
     netconf = decoder.decode({**own, "type": top.type}, NetConf, _WHERE)
     attachments = top.attachments
     return evolve(
@@ -83,6 +81,8 @@ def load(mapping: Mapping[str, object], role: PluginRole, purpose: LoadPurpose =
         if attachments is None
         else frozenset((one.container, one.ifname) for one in attachments),
         own_keys=own,
+        unsupported=_find_unsupported(netconf, own),
+        ignored_keys=_ignored_keys(netconf, own),
     )
 
 
@@ -95,17 +95,16 @@ def resolve_node_name(netconf: NetConf, *, nodename_file_text: str | None, machi
     return netconf.nodename or in_file or netconf.hostname or machine_name.strip().lower()
 
 
-def _keys_for_teardown(mapping: Mapping[str, object], role: PluginRole) -> Mapping[str, object]:
+def _keys_for_teardown(mapping: Mapping[str, object], plugin: Plugin) -> Mapping[str, object]:
     """The keys that a DEL or GC uses: node name and attachments, which datastore, and where log lines go."""
-    datastore, ipam = _datastore_type(mapping, role), mapping.get("ipam")
+    datastore, ipam = _datastore_type(mapping, plugin), mapping.get("ipam")
     used = _teardown_keys_of(mapping, datastore)
     return {**used, "ipam": _teardown_keys_of(ipam, datastore)} if isinstance(ipam, dict) else used
 
 
-def _datastore_type(mapping: Mapping[str, object], role: PluginRole) -> str:
+def _datastore_type(mapping: Mapping[str, object], plugin: Plugin) -> str:
     """The datastore that is named. A name of the wrong JSON type is refused where it is decoded."""
-    ipam = mapping.get("ipam")
-    inside = ipam.get("datastore_type") if role is PluginRole.IPAM and isinstance(ipam, dict) else None
+    inside = find_member(mapping, "ipam", "datastore_type") if plugin is Plugin.IPAM else None
     return str((mapping.get("datastore_type") if inside is None else inside) or ETCD_DATASTORE)
 
 
@@ -124,13 +123,76 @@ def _keys_for_ipam(mapping: Mapping[str, object], ipam: Mapping[str, object]) ->
 
     If the datastore is Kubernetes, the top level may also say how to reach it.
     """
-    is_kubernetes = _datastore_type(mapping, PluginRole.IPAM) == KUBERNETES_DATASTORE
+    is_kubernetes = _datastore_type(mapping, Plugin.IPAM) == KUBERNETES_DATASTORE
     keys = {*_COMMON_KEYS, *ALL_DATASTORE_KEYS}
     keys -= set() if is_kubernetes else set(KUBERNETES_NETCONF_KEYS)
     shared = {key: value for key, value in mapping.items() if key in keys}
     # Null counts as absent, so it hides nothing.
     inside = {key: value for key, value in ipam.items() if value is not None}
     return {**shared, **inside, "ipam": ipam}
+
+
+# --- settings that do not work yet ------------------------------------------------------------------------------------
+
+# A setting leaves these tables when it works. The key, and the attribute that differs from the default if it is set:
+_UNSUPPORTED_SETTINGS: Final = {
+    "log_file_max_size": "log.max_size_mb",
+    "log_file_max_age": "log.max_age_days",
+    "log_file_max_count": "log.max_count",
+    "readiness_gates": "readiness_gates",
+    "policy.type": "policy_type",
+    "feature_control.ip_addrs_no_ipam": "feature_control.ip_addrs_no_ipam",
+    "feature_control.floating_ips": "feature_control.floating_ips",
+    "include_default_routes": "include_default_routes",
+    "policy_setup_timeout_seconds": "policy_setup_timeout_s",
+    "endpoint_status_dir": "endpoint_status_dir",
+    "device_type": "device_type",
+}
+_HOST_LOCAL_KEYS: Final = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
+_MESOS: Final = "org.apache.mesos"
+# The Kubernetes API is used by its own datastore only.
+_POLICY_KEYS: Final = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
+                       "k8s_certificate_authority")  # fmt: skip
+
+
+def _find_unsupported(netconf: NetConf, own: Mapping[str, object]) -> ConfigurationError | None:
+    if netconf.dataplane_type:
+        accepted = "invalid dataplane type: leave it out for linux"
+        return ConfigurationError(f"{_WHERE}.dataplane_options.type", netconf.dataplane_type, accepted)
+    for where, value, accepted in _unsupported_settings(netconf, own):
+        return NotYetSupported(f"{_WHERE}.{where}", redact_url_credentials(value), accepted)
+    return None
+
+
+def _unsupported_settings(netconf: NetConf, own: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+    """Every setting that does not work yet: its key, its value, and what is accepted."""
+    if netconf.ipam.type != _IPAM_TYPE:
+        yield "ipam.type", netconf.ipam.type, f"{_IPAM_TYPE!r} is"
+    for key, attribute in _UNSUPPORTED_SETTINGS.items():
+        value = attrgetter(attribute)(netconf)
+        if value != attrgetter(attribute)(_DEFAULTS):
+            yield key, list(value) if isinstance(value, tuple) else value, "leave it out"
+    yield from _unsupported_keys(own, is_kubernetes=netconf.datastore.type == KUBERNETES_DATASTORE)
+
+
+def _unsupported_keys(own: Mapping[str, object], *, is_kubernetes: bool) -> Iterator[tuple[str, object, str]]:
+    for key in () if is_kubernetes else KUBERNETES_NETCONF_KEYS:
+        if value := own.get(key):
+            yield key, REDACTED if isinstance(value, dict) else value, "leave it out"
+    for key in _HOST_LOCAL_KEYS:
+        if value := find_member(own, "ipam", key):
+            yield f"ipam.{key}", value, "it belongs to host-local"
+    if find_member(own, "args", _MESOS):
+        yield f"args[{_MESOS!r}]", REDACTED, "leave it out"
+    for key in () if is_kubernetes else _POLICY_KEYS:
+        if find_member(own, "policy", key):
+            yield f"policy.{key}", REDACTED, "leave it out"
+
+
+def _ignored_keys(netconf: NetConf, own: Mapping[str, object]) -> tuple[str, ...]:
+    if netconf.datastore.type != KUBERNETES_DATASTORE:
+        return ()
+    return tuple(sorted(key for key, value in own.items() if key.startswith("etcd_") and value))
 
 
 # --- codecs -----------------------------------------------------------------------------------------------------

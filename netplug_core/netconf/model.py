@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from netplug_core.errors import redacted_repr
+from netplug_core.errors import ConfigurationError, redacted_repr
 from netplug_core.log import Level
 from netplug_core.settings.model import DatastoreSettings
 
@@ -64,7 +64,8 @@ class NetConf:
     """One network configuration.
 
     ``valid_attachments`` is GC's list of container and interface; None if the runtime sent none. ``own_keys`` has every
-    key for this plugin as it came, also keys that no field holds; it is never shown.
+    key for this plugin as it came, also keys that no field holds; it is never shown. ``unsupported`` is the error about
+    the first setting that does not work yet. ``ignored_keys`` are those of a datastore that is not the configured one.
     """
 
     type: str = ""
@@ -91,3 +92,5 @@ class NetConf:
     dataplane_type: str = ""
     valid_attachments: frozenset[tuple[str, str]] | None = None
     own_keys: Mapping[str, object] = field(factory=dict, repr=False, eq=False)
+    unsupported: ConfigurationError | None = field(default=None, repr=False, eq=False)
+    ignored_keys: tuple[str, ...] = field(default=(), eq=False)

@@ -28,7 +28,7 @@ from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.log import Level
-from netplug_core.netconf.load import LoadPurpose, PluginRole, load
+from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import Create, Get, Kind, List, Record, Update, Write
 from netplug_core.resources.clusterinformation import (
@@ -202,9 +202,8 @@ class CNINodeHarness:
         )
         raw = json.dumps({key: value for key, value in {**self.config, **changes}.items() if value is not None})
         request = make_request(environment, netconf_text=raw, netconf_mapping=decode_netconf(raw))
-        role = PluginRole.MAIN if plugin is Plugin.MAIN else PluginRole.IPAM
         purpose = LoadPurpose.TEARDOWN if command in ("DEL", "GC") else LoadPurpose.SETUP
-        return request, load(request.netconf_mapping, role, purpose)
+        return request, load(request.netconf_mapping, plugin, purpose)
 
     def add(self, container: ContainerInterface = DEFAULT_CONTAINER, **changes: object) -> CNIResult:
         """ADD by the main plugin; the namespace is made if need be, as a runtime does."""

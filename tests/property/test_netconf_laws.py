@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.netconf.load import LoadPurpose, PluginRole, load
+from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings
 
@@ -92,9 +93,7 @@ def anything(draw: st.DrawFn) -> dict[str, object]:
     return top | draw(_spoilt({**GOOD, **LISTS}))
 
 
-def accepted(
-    config: Mapping[str, object], role: PluginRole, purpose: LoadPurpose = LoadPurpose.SETUP
-) -> NetConf | None:
+def accepted(config: Mapping[str, object], role: Plugin, purpose: LoadPurpose = LoadPurpose.SETUP) -> NetConf | None:
     """The configuration, None where it is refused; any other exception is a failure."""
     try:
         return load(config, role, purpose)
@@ -102,10 +101,8 @@ def accepted(
         return None
 
 
-@given(anything(), st.sampled_from(PluginRole), st.sampled_from(LoadPurpose))
-def test_whatever_it_is_it_is_read_or_refused(
-    config: dict[str, object], role: PluginRole, purpose: LoadPurpose
-) -> None:
+@given(anything(), st.sampled_from(Plugin), st.sampled_from(LoadPurpose))
+def test_whatever_it_is_it_is_read_or_refused(config: dict[str, object], role: Plugin, purpose: LoadPurpose) -> None:
     netconf = accepted(config, role, purpose)
     if netconf is None:
         return
@@ -134,8 +131,8 @@ def reached(settings: DatastoreSettings) -> tuple[object, ...]:
     return (settings.type, ways.get(settings.type, settings))
 
 
-@given(configurations(), st.sampled_from(PluginRole))
-def test_a_teardown_reads_what_a_setup_reads(config: dict[str, object], role: PluginRole) -> None:
+@given(configurations(), st.sampled_from(Plugin))
+def test_a_teardown_reads_what_a_setup_reads(config: dict[str, object], role: Plugin) -> None:
     setup = accepted(config, role)
     assume(setup is not None)
     assert setup is not None
@@ -145,7 +142,7 @@ def test_a_teardown_reads_what_a_setup_reads(config: dict[str, object], role: Pl
 @given(anything())
 def test_only_wrong_types_stop_a_teardown(config: dict[str, object]) -> None:
     try:
-        refused = load(config | {"type": "netplug"}, PluginRole.MAIN, LoadPurpose.TEARDOWN).type != "netplug"
+        refused = load(config | {"type": "netplug"}, Plugin.MAIN, LoadPurpose.TEARDOWN).type != "netplug"
     except DecodeError:
         return
     except ConfigurationError:
@@ -160,21 +157,21 @@ def test_a_teardown_looks_at_one_store_only(config: dict[str, object], store: st
     config["datastore_type"] = store
     others = [key for other, keys in sorted(_KEYS_OF.items()) if other != store for key in keys]
     spoilt = data.draw(st.dictionaries(st.sampled_from(others), JUNK))
-    torn = accepted(config, PluginRole.MAIN, LoadPurpose.TEARDOWN)
-    assert accepted(config | spoilt, PluginRole.MAIN, LoadPurpose.TEARDOWN) == torn
+    torn = accepted(config, Plugin.MAIN, LoadPurpose.TEARDOWN)
+    assert accepted(config | spoilt, Plugin.MAIN, LoadPurpose.TEARDOWN) == torn
 
 
 @given(configurations(), st.dictionaries(st.text(min_size=1, max_size=5).map("x-{}".format), JUNK, max_size=3))
 def test_unknown_keys_and_nulls_change_nothing(config: dict[str, object], unknown: dict[str, object]) -> None:
     nulls = {key: None for key in (*GOOD, *LISTS) if key not in config}
-    assert accepted({**config, **unknown, **nulls}, PluginRole.MAIN) == accepted(config, PluginRole.MAIN)
+    assert accepted({**config, **unknown, **nulls}, Plugin.MAIN) == accepted(config, Plugin.MAIN)
 
 
 @given(_objects(GOOD), _objects(IPAM_KEYS))
 def test_keys_inside_ipam_mean_the_same(keys: dict[str, object], ipam: dict[str, object]) -> None:
     ipam = {"type": "netplug-ipam"} | ipam
-    own = accepted({"type": "netplug", "ipam": ipam} | keys, PluginRole.MAIN)
-    under_another = accepted({"type": "netplug", "ipam": ipam | keys}, PluginRole.IPAM)
+    own = accepted({"type": "netplug", "ipam": ipam} | keys, Plugin.MAIN)
+    under_another = accepted({"type": "netplug", "ipam": ipam | keys}, Plugin.IPAM)
     assert under_another == own
 
 
@@ -182,7 +179,7 @@ def test_keys_inside_ipam_mean_the_same(keys: dict[str, object], ipam: dict[str,
 def test_the_other_plugins_keys_are_its_own(keys: dict[str, object]) -> None:
     theirs = {key: value for key, value in keys.items() if key in _NOT_SHARED}
     config = {"type": "bridge", "ipam": {"type": "netplug-ipam"}}
-    assert load(config | theirs, PluginRole.IPAM) == load(config, PluginRole.IPAM)
+    assert load(config | theirs, Plugin.IPAM) == load(config, Plugin.IPAM)
 
 
 _NOT_SHARED = (

@@ -29,6 +29,7 @@ from netplug_core.flows.cni.call import (
     open_call,
     release_after_failure,
     require_nodename_file,
+    require_supported,
     workload_of,
 )
 from netplug_core.flows.world import CNIWorld
@@ -36,7 +37,6 @@ from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, Li
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.netconf.unsupported import require_supported
 from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, endpoint_delete, endpoint_upsert
 
 __all__ = ["DATAPLANE_S", "add", "assign_addresses"]
@@ -53,7 +53,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     Raises:
         NetplugError: it could not be attached; everything that this call made has been removed.
     """
-    require_supported(netconf, world.log)
+    require_supported(world, netconf)
     require_nodename_file(world, netconf)
     call = open_call(world, request, netconf)
     workload, lock = call.workload, netconf.ipam_lock_file
@@ -79,7 +79,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
 
 def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     """ADD of ``netplug-ipam``: assign addresses for the main plugin; a repeated call returns the same ones."""
-    require_supported(netconf, world.log)
+    require_supported(world, netconf)
     require_nodename_file(world, netconf)
     workload = workload_of(request, node_of(world, netconf))
     link_layer = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2

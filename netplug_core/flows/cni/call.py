@@ -38,8 +38,9 @@ from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "ASSIGN_S", "RELEASE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of", "link_of", "mtu_of",
-    "node_of", "open_call", "release", "release_after_failure", "require_nodename_file", "wanted_of", "workload_of",
+    "ASSIGN_S", "RELEASE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of", "link_of",
+    "mtu_of", "node_of", "open_call", "release", "release_after_failure", "require_nodename_file",
+    "require_supported", "wanted_of", "workload_of",
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
@@ -119,6 +120,19 @@ def node_of(world: CNIWorld, netconf: NetConf) -> str:
         if netconf.hostname and not (text or "").strip():
             world.log(Level.WARNING, "the key hostname is deprecated; use nodename", hostname=netconf.hostname)
     return resolve_node_name(netconf, nodename_file_text=text, machine_name=world.host.host_name())
+
+
+def require_supported(world: CNIWorld, netconf: NetConf) -> None:
+    """Return if every setting works; keys that are ignored are logged.
+
+    Raises:
+        ConfigurationError: a setting does not work.
+    """
+    if netconf.unsupported is not None:
+        raise netconf.unsupported
+    if netconf.ignored_keys:
+        text = f"etcd's keys are ignored: the datastore is {netconf.datastore.type}"
+        world.log(Level.WARNING, text, keys=", ".join(netconf.ignored_keys))
 
 
 def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:

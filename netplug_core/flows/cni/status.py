@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import AllocationError, DatastoreError, UnhealthyStatus
-from netplug_core.flows.cni.call import mtu_of, node_of, require_nodename_file, wanted_of
+from netplug_core.flows.cni.call import mtu_of, node_of, require_nodename_file, require_supported, wanted_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall
 from netplug_core.netconf.model import NetConf
-from netplug_core.netconf.unsupported import require_supported
 from netplug_core.records import Get
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.node import node_key
@@ -53,7 +52,7 @@ def _as_unhealthy() -> Iterator[None]:
 
 
 def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
-    require_supported(netconf, world.log)
+    require_supported(world, netconf)
     node = node_of(world, netconf)
     # No container id begins with a dash, so nothing is held under this handle.
     handle = f"{request.network}.-status"

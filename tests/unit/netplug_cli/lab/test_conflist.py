@@ -8,16 +8,16 @@ from netplug_cli.lab.conflist import Conflist, parse_conflist, render_conflist
 from netplug_cli.lab.model import LabError, LabPlan, new_lab
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import ExternalServers, LabStore, OwnServers, StoreKind, store_environment
-from netplug_core.netconf.load import LoadPurpose, PluginRole, load
-from netplug_core.netconf.unsupported import refuse_unsupported
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.settings.apiconfig import datastore_settings_from_environment
 
 
 def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
     lab, folder = new_lab(LabPlan(name="lab", pod_count=1), uid="u"), LabFolder("/run/netplug-lab")
     conflist = parse_conflist(render_conflist(lab, folder), "conflist")
-    netconf = load(json.loads(conflist.request(0, "")), PluginRole.MAIN, LoadPurpose.SETUP)
-    refuse_unsupported(netconf)
+    netconf = load(json.loads(conflist.request(0, "")), Plugin.MAIN, LoadPurpose.SETUP)
+    assert netconf.unsupported is None
     assert netconf.nodename == "lab-node"
     assert netconf.datastore.type == "sqlite"
     assert (netconf.ipam.assign_ipv4, netconf.ipam.assign_ipv6) == (True, True)
@@ -52,8 +52,8 @@ def test_the_plugin_gets_the_labs_servers_as_netplugctl_does(store: LabStore, ex
     lab = new_lab(LabPlan(name="lab", pod_count=1, store=store), uid="u")
     conflist = parse_conflist(render_conflist(lab, folder), "conflist")
     assert dict(conflist.plugins[0]).items() >= {"datastore_type": store.kind.value, **expected}.items()
-    netconf = load(json.loads(conflist.request(0, "")), PluginRole.MAIN, LoadPurpose.SETUP)
-    refuse_unsupported(netconf)
+    netconf = load(json.loads(conflist.request(0, "")), Plugin.MAIN, LoadPurpose.SETUP)
+    assert netconf.unsupported is None
     told = datastore_settings_from_environment(store_environment(store, folder))
     assert (netconf.datastore.type, netconf.datastore.etcd_endpoints) == (told.type, told.etcd_endpoints)
     assert netconf.datastore.kubernetes.kubeconfig == told.kubernetes.kubeconfig

@@ -58,10 +58,11 @@ import sys
 
 sys.path[:0] = sys.argv[1:3]
 from netplug_cli.wiring.cni import open_cni_world
-from netplug_core.netconf.load import PluginRole, load
+from netplug_core.netconf.load import load
+from netplug_core.cni.dispatch import Plugin
 
 netconf = load({"type": "netplug", "datastore_type": "sqlite", "sqlite_path": sys.argv[3],
-                "ipam": {"type": "netplug-ipam"}}, PluginRole.MAIN)
+                "ipam": {"type": "netplug-ipam"}}, Plugin.MAIN)
 with open_cni_world(netconf, print) as world:
     print(world.datastore.description.name, "importlib.metadata" in sys.modules)
 """

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.errors import ConfigurationError, DecodeError, NotYetSupported
 from netplug_core.log import Level
-from netplug_core.netconf.load import LoadPurpose, PluginRole, load, resolve_node_name
+from netplug_core.netconf.load import LoadPurpose, load, resolve_node_name
 from netplug_core.netconf.model import ContainerSettings, FeatureControl, IPAMConfig, LogSettings, NetConf
 from netplug_core.settings.model import DatastoreSettings
 
@@ -33,7 +34,7 @@ def with_ipam(**keys: object) -> dict[str, object]:
 
 def refusal(config: Mapping[str, object]) -> str:
     with pytest.raises((ConfigurationError, DecodeError)) as refused:
-        load(config, PluginRole.MAIN)
+        load(config, Plugin.MAIN)
     assert str(refused.value).startswith("network configuration.")
     return f"{refused.value.code} {str(refused.value).removeprefix('network configuration.')}"
 
@@ -42,7 +43,7 @@ def refusal(config: Mapping[str, object]) -> str:
 
 
 def test_check_15_the_minimal_configuration_is_all_defaults() -> None:
-    assert load(MINIMAL, PluginRole.MAIN) == NetConf(type="netplug", ipam=IPAMConfig(type="netplug-ipam"))
+    assert load(MINIMAL, Plugin.MAIN) == NetConf(type="netplug", ipam=IPAMConfig(type="netplug-ipam"))
 
 
 def test_every_key_arrives() -> None:
@@ -77,7 +78,7 @@ def test_every_key_arrives() -> None:
         "dataplane_options": {"type": "other"},
         "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}],
     }
-    assert load(config, PluginRole.MAIN) == NetConf(
+    assert load(config, Plugin.MAIN) == NetConf(
         type="netplug",
         nodename="node-1",
         hostname="old",
@@ -107,20 +108,20 @@ def test_every_key_arrives() -> None:
 def test_null_and_zero_mean_the_default() -> None:
     nothing = dict.fromkeys(("mtu", "log_level", "nodename", "policy", "readiness_gates", "log_file_max_size"))
     config = with_keys(**nothing, log_file_max_age=0, log_file_max_count=0, policy_setup_timeout_seconds=0)
-    assert load(config, PluginRole.MAIN) == load(MINIMAL, PluginRole.MAIN)
+    assert load(config, Plugin.MAIN) == load(MINIMAL, Plugin.MAIN)
 
 
 def test_unknown_keys_are_left_alone_and_kept() -> None:
     config = with_keys(runtimeConfig={"portMappings": []}, windows_use_single_network=True)
-    netconf = load(config, PluginRole.MAIN)
-    assert netconf == load(MINIMAL, PluginRole.MAIN)
+    netconf = load(config, Plugin.MAIN)
+    assert netconf == load(MINIMAL, Plugin.MAIN)
     assert netconf.own_keys == config
 
 
 def test_a_configuration_never_shows_its_secrets() -> None:
     hidden = ("s3cr3t", "k3y", "0ther")
     netconf = load(
-        with_keys(policy={"k8s_auth_token": hidden[0], "k8s_client_key": hidden[1]}, x=hidden[2]), PluginRole.MAIN
+        with_keys(policy={"k8s_auth_token": hidden[0], "k8s_client_key": hidden[1]}, x=hidden[2]), Plugin.MAIN
     )
     assert (netconf.datastore.kubernetes.token, netconf.datastore.kubernetes.key) == hidden[:2]
     assert all(text not in repr(netconf) for text in hidden)
@@ -128,7 +129,7 @@ def test_a_configuration_never_shows_its_secrets() -> None:
 
 @pytest.mark.parametrize("number,queues", [(None, 1), (4, 4), (1, 1), (0, 1), (-3, 1)])
 def test_check_30_there_is_at_least_one_queue(number: int | None, queues: int) -> None:
-    assert load(with_keys(num_queues=number), PluginRole.MAIN).num_queues == queues
+    assert load(with_keys(num_queues=number), Plugin.MAIN).num_queues == queues
 
 
 @pytest.mark.parametrize(
@@ -143,12 +144,12 @@ def test_check_30_there_is_at_least_one_queue(number: int | None, queues: int) -
     ],
 )
 def test_check_35_levels_are_read_in_any_case(text: str, level: Level) -> None:
-    assert load(with_keys(log_level=text), PluginRole.MAIN).log.level is level
+    assert load(with_keys(log_level=text), Plugin.MAIN).log.level is level
 
 
 def test_check_19_pools_of_a_family_that_is_off_are_not_read() -> None:
-    assert load(with_ipam(ipv6_pools=["nowhere"]), PluginRole.MAIN).ipam.ipv6_pools == ()
-    assert load(with_ipam(ipv6_pools=["p"], assign_ipv6="true"), PluginRole.MAIN).ipam.ipv6_pools == ("p",)
+    assert load(with_ipam(ipv6_pools=["nowhere"]), Plugin.MAIN).ipam.ipv6_pools == ()
+    assert load(with_ipam(ipv6_pools=["p"], assign_ipv6="true"), Plugin.MAIN).ipam.ipv6_pools == ("p",)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_check_19_pools_of_a_family_that_is_off_are_not_read() -> None:
     ],
 )
 def test_no_list_of_attachments_is_not_an_empty_one(keys: dict[str, object], attachments: object) -> None:
-    assert load(with_keys(**keys), PluginRole.MAIN).valid_attachments == attachments
+    assert load(with_keys(**keys), Plugin.MAIN).valid_attachments == attachments
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
@@ -275,9 +276,9 @@ def test_a_password_in_the_url_of_a_gate_is_not_shown() -> None:
     assert refusal(with_keys(readiness_gates=[good, bad])) == (
         "7 readiness_gates[1]: '…' is not accepted; an http or https URL with a host is expected"
     )
-    assert hidden not in repr(load(with_keys(readiness_gates=[good]), PluginRole.MAIN))
+    assert hidden not in repr(load(with_keys(readiness_gates=[good]), Plugin.MAIN))
     assert "readiness_gates=('http://h/ready',)" in repr(
-        load(with_keys(readiness_gates=["http://h/ready"]), PluginRole.MAIN)
+        load(with_keys(readiness_gates=["http://h/ready"]), Plugin.MAIN)
     )
 
 
@@ -302,7 +303,7 @@ def test_a_url_in_place_of_anything_else_is_not_shown_with_its_password() -> Non
 )
 def test_a_teardown_takes_a_bad_value_for_none(config: dict[str, object]) -> None:
     refusal(config)
-    netconf = load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN)
+    netconf = load(config, Plugin.MAIN, LoadPurpose.TEARDOWN)
     default = NetConf()
     assert (netconf.log, netconf.mtu, netconf.device_type) == (default.log, default.mtu, default.device_type)
     assert (netconf.policy_type, netconf.ipam.assign_ipv4) == ("", True)
@@ -312,8 +313,8 @@ def test_a_teardown_takes_a_bad_value_for_none(config: dict[str, object]) -> Non
 def test_a_teardown_does_not_look_at_keys_that_it_has_no_use_for(ipam: object) -> None:
     config = with_keys(mtu="1450", readiness_gates="x", container_settings=[], nodename="n1", ipam=ipam)
     with pytest.raises(DecodeError):
-        load(config, PluginRole.MAIN)
-    assert load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN).nodename == "n1"
+        load(config, Plugin.MAIN)
+    assert load(config, Plugin.MAIN, LoadPurpose.TEARDOWN).nodename == "n1"
 
 
 def test_a_teardown_uses_the_store_that_the_setup_used() -> None:
@@ -326,8 +327,8 @@ def test_a_teardown_uses_the_store_that_the_setup_used() -> None:
         qps=7,
         burst=9,
     )
-    torn = load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN)
-    assert torn.datastore == load(config, PluginRole.MAIN).datastore
+    torn = load(config, Plugin.MAIN, LoadPurpose.TEARDOWN)
+    assert torn.datastore == load(config, Plugin.MAIN).datastore
     assert (torn.datastore.api_group, torn.datastore.kubernetes.token) == ("projectnetplug.org", "t")
     assert torn.policy_type == ""
 
@@ -343,8 +344,8 @@ def test_a_del_leads_to_the_configured_store_by_the_keys_that_it_uses() -> None:
         qps=7,
         datastore_options={"address": "a"},
     )
-    found = load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN).datastore
-    assert found == load(config, PluginRole.MAIN).datastore
+    found = load(config, Plugin.MAIN, LoadPurpose.TEARDOWN).datastore
+    assert found == load(config, Plugin.MAIN).datastore
     assert (found.etcd_endpoints, found.sqlite_path, found.qps) == (("http://a:1",), "a.db", 7)
     assert found.options == {"address": "a"}
 
@@ -353,7 +354,7 @@ def test_a_del_leads_to_the_configured_store_by_the_keys_that_it_uses() -> None:
 def test_a_teardown_in_the_orchestrator_takes_a_bad_value_for_none(key: str, value: object) -> None:
     config = with_keys(datastore_type="kubernetes", **{key: value})
     refusal(config)
-    assert load(config, PluginRole.MAIN, LoadPurpose.TEARDOWN).datastore == DatastoreSettings(type="kubernetes")
+    assert load(config, Plugin.MAIN, LoadPurpose.TEARDOWN).datastore == DatastoreSettings(type="kubernetes")
 
 
 @pytest.mark.parametrize(
@@ -371,7 +372,7 @@ def test_a_teardown_does_not_look_at_the_way_to_another_store(store: str | None,
     refusal(with_keys(datastore_type=store, **keys))
     inside = {**BRIDGE, "datastore_type": "kubernetes" if store != "kubernetes" else "sqlite"}
     inside["ipam"] = {"type": "netplug-ipam", "datastore_type": store or "etcdv3", **keys}
-    for config, role in ((with_keys(datastore_type=store, **keys), PluginRole.MAIN), (inside, PluginRole.IPAM)):
+    for config, role in ((with_keys(datastore_type=store, **keys), Plugin.MAIN), (inside, Plugin.IPAM)):
         found = load(config, role, LoadPurpose.TEARDOWN).datastore
         assert found == DatastoreSettings(type=store or "etcdv3")
 
@@ -382,13 +383,13 @@ def test_a_teardown_does_not_look_at_the_way_to_another_store(store: str | None,
 )
 def test_a_teardown_refuses_wrong_json_types_in_keys_that_it_uses(store: object, key: str, value: object) -> None:
     with pytest.raises(DecodeError, match=r": must be a"):
-        load(with_keys(datastore_type=store, **{key: value}), PluginRole.MAIN, LoadPurpose.TEARDOWN)
+        load(with_keys(datastore_type=store, **{key: value}), Plugin.MAIN, LoadPurpose.TEARDOWN)
 
 
 def test_a_teardown_refuses_a_store_that_is_nowhere() -> None:
     """Otherwise it would make an empty one in the runtime's folder, and say that all is given back."""
     with pytest.raises(ConfigurationError, match=r"sqlite_path: 'netplug.db' is not accepted; an absolute path"):
-        load(with_keys(datastore_type="sqlite", sqlite_path="netplug.db"), PluginRole.MAIN, LoadPurpose.TEARDOWN)
+        load(with_keys(datastore_type="sqlite", sqlite_path="netplug.db"), Plugin.MAIN, LoadPurpose.TEARDOWN)
 
 
 # --- under another main plugin -------------------------------------------------------------------------------------
@@ -402,7 +403,7 @@ def test_keys_inside_ipam_speak_to_netplug_ipam_and_win() -> None:
         "sqlite_path": "/outside",
         "ipam": {"type": "netplug-ipam", "nodename": "inside", "sqlite_path": "/inside", "log_level": "ERROR"},
     }
-    netconf = load(config, PluginRole.IPAM)
+    netconf = load(config, Plugin.IPAM)
     assert netconf.type == "bridge"
     assert netconf.nodename == "inside"
     assert netconf.datastore == DatastoreSettings(type="sqlite", sqlite_path="/inside")
@@ -411,12 +412,12 @@ def test_keys_inside_ipam_speak_to_netplug_ipam_and_win() -> None:
 
 def test_null_inside_ipam_hides_nothing() -> None:
     config = {**BRIDGE, "nodename": "outside", "ipam": {"type": "netplug-ipam", "nodename": None}}
-    assert load(config, PluginRole.IPAM).nodename == "outside"
+    assert load(config, Plugin.IPAM).nodename == "outside"
 
 
 @pytest.mark.parametrize("gate", ["HTTP://h/", "https://[fd00::1]:80/x", "http://user@h?x"])
 def test_a_gate_may_be_any_url_of_its_schemes(gate: str) -> None:
-    assert load(with_keys(readiness_gates=[gate]), PluginRole.MAIN).readiness_gates == (gate,)
+    assert load(with_keys(readiness_gates=[gate]), Plugin.MAIN).readiness_gates == (gate,)
 
 
 def test_keys_of_the_other_plugin_are_not_ours() -> None:
@@ -428,7 +429,7 @@ def test_keys_of_the_other_plugin_are_not_ours() -> None:
         "etcd_endpoints": "http://10.0.0.1:2379",
         "ipam": {"type": "netplug-ipam"},
     }
-    netconf = load(config, PluginRole.IPAM)
+    netconf = load(config, Plugin.IPAM)
     assert netconf.mtu == 0
     assert netconf.readiness_gates == ()
     assert netconf.datastore.etcd_endpoints == ("http://10.0.0.1:2379",)
@@ -453,13 +454,13 @@ def test_under_another_plugin_the_way_to_a_store_in_the_orchestrator_is_ours(
         "qps": 7,
         "ipam": {"type": "netplug-ipam", "burst": 9, **inside},
     }
-    datastore = load(config, PluginRole.IPAM, purpose).datastore
+    datastore = load(config, Plugin.IPAM, purpose).datastore
     assert (datastore.type, datastore.kubernetes.kubeconfig) == ("kubernetes", "/kc")
     assert (datastore.api_group, datastore.qps, datastore.burst) == ("projectnetplug.org", 7, 9)
 
 
 def test_netplug_ipam_reads_a_configuration_of_netplug_itself() -> None:
-    netconf = load(with_keys(nodename="node-1"), PluginRole.IPAM)
+    netconf = load(with_keys(nodename="node-1"), Plugin.IPAM)
     assert (netconf.type, netconf.nodename, netconf.ipam.type) == ("netplug", "node-1", "netplug-ipam")
 
 
@@ -480,11 +481,109 @@ def test_netplug_ipam_reads_a_configuration_of_netplug_itself() -> None:
 def test_check_32_the_first_name_that_is_not_empty_counts(
     keys: dict[str, object], file_text: str | None, name: str
 ) -> None:
-    netconf = load(with_keys(**keys), PluginRole.MAIN)
+    netconf = load(with_keys(**keys), Plugin.MAIN)
     assert resolve_node_name(netconf, nodename_file_text=file_text, machine_name=" Machine.Example\n") == name
 
 
 def test_a_configuration_is_read_as_json_has_it() -> None:
     text = '{"type": "netplug", "ipam": {"type": "netplug-ipam", "assign_ipv6": "true"}, "mtu": 9000}'
-    netconf = load(json.loads(text), PluginRole.MAIN)
+    netconf = load(json.loads(text), Plugin.MAIN)
     assert (netconf.mtu, netconf.ipam.assign_ipv6) == (9000, True)
+
+
+# --- what does not work yet ---------------------------------------------------------------------------------------
+
+
+def unsupported(plugin: Plugin, **keys: object) -> str:
+    netconf = load({"type": "netplug", "ipam": {"type": "netplug-ipam"}, **keys}, plugin)
+    assert netconf.unsupported is not None
+    assert netconf.unsupported.code == 7
+    return str(netconf.unsupported).removeprefix("network configuration.")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"log_file_max_size": 100, "log_file_max_age": 30, "log_file_max_count": 10},
+        {"log_file_max_size": 0, "readiness_gates": [], "policy": {}, "policy_setup_timeout_seconds": 0},
+        {"feature_control": {"floating_ips": False}, "device_type": "veth", "include_default_routes": False},
+        {"etcd_discovery_srv": "a.org", "etcd_key_file": "/k", "etcd_cert_file": "/c", "etcd_ca_cert_file": "/ca"},
+        {"etcd_endpoints": "http://a:1", "etcd_authority": "b:1", "etcd_scheme": "https"},
+        {"etcd_endpoints": "", "kubernetes": {}, "qps": 0, "args": {"cni": {"ips": []}}, "dataplane_options": {}},
+        {"ipam": {"type": "netplug-ipam", "routes": [], "subnet": ""}, "args": None},
+        {"datastore_type": "kubernetes", "kubernetes": {"kubeconfig": "/k"}, "qps": 7},
+        {"datastore_type": "kubernetes", "policy": {"k8s_api_root": "https://a"}},
+        {"nodename": "n", "mtu": 1450, "num_queues": 4, "container_settings": {"allow_ip_forwarding": True}},
+    ],
+)
+def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
+    netconf = load({"type": "netplug", "ipam": {"type": "netplug-ipam"}, **keys}, Plugin.MAIN)
+    assert netconf.unsupported is None
+    assert netconf.own_keys.items() >= keys.items()
+
+
+@pytest.mark.parametrize(
+    "keys,text",
+    [
+        ({"log_file_max_size": 1}, "log_file_max_size: 1 is not yet supported; leave it out"),
+        ({"log_file_max_age": 1}, "log_file_max_age: 1 is not yet supported; leave it out"),
+        ({"log_file_max_count": 1}, "log_file_max_count: 1 is not yet supported; leave it out"),
+        ({"readiness_gates": ["http://a"]}, "readiness_gates: ['http://a'] is not yet supported; leave it out"),
+        ({"readiness_gates": ["http://u:s3cr3t@a"]}, "readiness_gates: '…' is not yet supported; leave it out"),
+        ({"policy": {"type": "k8s"}}, "policy.type: 'k8s' is not yet supported; leave it out"),
+        (
+            {"feature_control": {"ip_addrs_no_ipam": True}},
+            "feature_control.ip_addrs_no_ipam: True is not yet supported; leave it out",
+        ),
+        (
+            {"feature_control": {"floating_ips": True}},
+            "feature_control.floating_ips: True is not yet supported; leave it out",
+        ),
+        ({"include_default_routes": True}, "include_default_routes: True is not yet supported; leave it out"),
+        (
+            {"policy_setup_timeout_seconds": 3},
+            "policy_setup_timeout_seconds: 3 is not yet supported; leave it out",
+        ),
+        ({"endpoint_status_dir": "/s"}, "endpoint_status_dir: '/s' is not yet supported; leave it out"),
+        ({"device_type": "netkit"}, "device_type: 'netkit' is not yet supported; leave it out"),
+        ({"kubernetes": {"kubeconfig": "/k", "x": "t0ken"}}, "kubernetes: '…' is not yet supported; leave it out"),
+        ({"policy": {"k8s_auth_token": "t0ken"}}, "policy.k8s_auth_token: '…' is not yet supported; leave it out"),
+        ({"qps": 7}, "qps: 7 is not yet supported; leave it out"),
+        ({"ipam": {"type": "host-local"}}, "ipam.type: 'host-local' is not yet supported; 'netplug-ipam' is"),
+        (
+            {"ipam": {"type": "netplug-ipam", "subnet": "usePodCidr"}},
+            "ipam.subnet: 'usePodCidr' is not yet supported; it belongs to host-local",
+        ),
+        (
+            {"args": {"org.apache.mesos": {"network_info": {}}}},
+            "args['org.apache.mesos']: '…' is not yet supported; leave it out",
+        ),
+    ],
+)
+def test_what_does_not_work_is_refused_by_name(keys: dict[str, object], text: str) -> None:
+    assert unsupported(Plugin.MAIN, **keys) == text
+
+
+def test_check_31_a_dataplane_that_nobody_offers_is_invalid() -> None:
+    netconf = load(
+        {"type": "netplug", "ipam": {"type": "netplug-ipam"}, "dataplane_options": {"type": "invalid"}}, Plugin.MAIN
+    )
+    assert isinstance(netconf.unsupported, ConfigurationError)
+    assert not isinstance(netconf.unsupported, NotYetSupported)
+    assert str(netconf.unsupported) == (
+        "network configuration.dataplane_options.type: 'invalid' is not accepted; "
+        "invalid dataplane type: leave it out for linux"
+    )
+
+
+def test_under_another_main_plugin_only_our_keys_are_judged() -> None:
+    ipam = {"type": "netplug-ipam"}
+    netconf = load({"type": "bridge", "kubernetes": {"x": 1}, "qps": 1, "ipam": ipam}, Plugin.IPAM)
+    assert netconf.unsupported is None
+    assert (
+        unsupported(Plugin.IPAM, type="bridge", ipam={**ipam, "qps": 1}) == "qps: 1 is not yet supported; leave it out"
+    )
+    assert unsupported(Plugin.IPAM, type="bridge", ipam={**ipam, "ranges": [[]]}) == (
+        "ipam.ranges: [[]] is not yet supported; it belongs to host-local"
+    )
