@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
@@ -128,8 +128,8 @@ class MemoryDatastore:
         self._mode = mode
         self._clock = clock
         self._records: dict[Key[object], Record[object]] = {}
-        self._paths: dict[Kind[object], _SortedPaths] = {}
-        self._newest: dict[Kind[object], int] = {}
+        self._paths: defaultdict[str, _SortedPaths] = defaultdict(_SortedPaths)  # by name of the kind
+        self._newest: dict[str, int] = {}  # likewise: the number of the newest change that left a record
         self._events: deque[_ChangeEvent] = deque(maxlen=keep_changes)
         self._number = 0
         self.lock = Lock()
@@ -203,7 +203,7 @@ class MemoryDatastore:
         return ReadResult(page, json.dumps([number, *page[-1].key.path]))
 
     def _records_after(self, query: List[object], last: tuple[str, ...]) -> Iterator[Record[object]]:
-        paths = self._paths[query.kind].sorted_paths() if query.kind in self._paths else []
+        paths = self._paths[query.kind.name].sorted_paths()
         first = bisect_right(paths, last) if last else bisect_left(paths, query.within)
         for position in range(first, len(paths)):
             key = Key(query.kind, paths[position])
@@ -244,7 +244,7 @@ class MemoryDatastore:
     def _check_condition(self, writes: Sequence[Write], condition: Condition, *, applied: int = 0) -> None:
         current: Record[object] | None = None
         if isinstance(condition, KindCondition):
-            holds = self._newest.get(condition.kind, 0) <= self._number_of(condition.revision) <= self._number
+            holds = self._newest.get(condition.kind.name, 0) <= self._number_of(condition.revision) <= self._number
         else:
             current = self._records.get(condition.key)
             holds = condition.expected == (current.revision if current else ABSENT)
@@ -259,11 +259,11 @@ class MemoryDatastore:
         revision = self._revision_of_change(before)
         if value is not None:
             self._records[key] = Record(key, value, revision)
-            self._newest[key.kind] = self._number
+            self._newest[key.kind.name] = self._number
         else:
             del self._records[key]
         if (before is None) is not (value is None):
-            paths = self._paths.setdefault(key.kind, _SortedPaths())
+            paths = self._paths[key.kind.name]
             paths.add(key.path) if before is None else paths.remove(key.path)
         self._events.append(_ChangeEvent(self._number, key, value, revision, before))
         return revision

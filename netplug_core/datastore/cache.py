@@ -71,7 +71,7 @@ class CachedState:
             results.update((query, found) for query in queries if (found := known.find_watched(query)) is not None)
         if results:
             results.update(dict.fromkeys(assume_absent, _NO_RECORDS))
-        missing = tuple(query for query in queries if query not in results)
+        missing = tuple([query for query in queries if query not in results])
         return Snapshot(results, known.snapshot.revisions), missing
 
     def with_snapshot(self, read: Snapshot, *, uncached: AbstractSet[Kind[object]], now_s: float) -> CachedState:
@@ -232,8 +232,9 @@ class DatastoreCache:
         self, writes: Sequence[Write], revisions: Sequence[Revision], *, began: CachedState | None = None
     ) -> None:
         """Keep what a commit wrote, which began at a state (None: at the present one)."""
-        uncached = self.uncached_kinds
-        self.change(lambda now: now.with_writes(writes, revisions, uncached=uncached, began=began or now))
+        with self.guard:
+            now = self.state
+            self.state = now.with_writes(writes, revisions, uncached=self.uncached_kinds, began=began or now)
 
     def invalidate(self) -> None:
         """Forget what was read and written; the next call reads. Watched kinds stay: their watch corrects them."""

@@ -32,25 +32,24 @@ CALL_TIMEOUT_S = 5.0
 class WriteGate:
     """A record that may forbid all writes, such as the ready flag of a cluster.
 
-    ``query`` reads the record. ``refusal`` returns the error to raise, or None while writing is allowed.
-    ``condition`` returns the write that makes a commit fail if the record has changed since the snapshot.
+    ``query`` reads the record. ``check`` returns the error to raise, or, while writing is allowed, the write that makes
+    a commit fail if the record has changed since the snapshot.
     """
 
     query: Query
-    refusal: Callable[[Snapshot], NetplugError | None]
-    condition: Callable[[Snapshot], Write]
+    check: Callable[[Snapshot], NetplugError | Write]
 
     def decide(
         self, snapshot: Snapshot, decide: Callable[[Snapshot], Decision[R] | NeedMore]
     ) -> Decision[R] | NeedMore:
         """The decision of a rule behind this gate: a refusal, or the rule's own with the gate's condition first."""
-        refusal = self.refusal(snapshot)
-        if refusal is not None:
-            return Decision((), refusal)
+        condition = self.check(snapshot)
+        if isinstance(condition, NetplugError):
+            return Decision((), condition)
         decision = decide(snapshot)
         if isinstance(decision, NeedMore) or not decision.writes:
             return decision
-        return decision.with_writes((self.condition(snapshot),))
+        return decision.with_writes((condition,))
 
 
 class Transactor(Protocol):
@@ -80,7 +79,7 @@ class CommitObserver(Protocol):
         ...
 
 
-@frozen
+@define  # not frozen: each call makes one, and a frozen object takes three times as long to make
 class Transaction:
     """The :class:`Transactor` of a single call.
 
@@ -115,6 +114,8 @@ class Transaction:
         """
         if not decision.writes or decision.is_partial or isinstance(decision.result, NetplugError):
             return False
+        if not self.assume_absent:
+            return True
         created = {Get(write.key) for write in decision.writes if isinstance(write, Create)}
         return created.issuperset(self.assume_absent)
 

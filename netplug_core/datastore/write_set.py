@@ -89,8 +89,10 @@ class WriteSet:
     def revisions(self, mutation_revisions: Sequence[Revision], store_revision: Revision) -> tuple[Revision, ...]:
         """One revision for each write, given those of the mutations and the store's own."""
         return tuple(
-            store_revision if source is None else mutation_revisions[source] if isinstance(source, int) else source
-            for source in self.revision_sources
+            [
+                store_revision if source is None else mutation_revisions[source] if isinstance(source, int) else source
+                for source in self.revision_sources
+            ]
         )
 
 
@@ -187,10 +189,10 @@ def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequenc
         if isinstance(write, Create) and write.key not in changes:
             created.add(write.key)
         changes[write.key] = None if isinstance(write, Delete) else Record(write.key, write.value, revision)
-    kinds = {key.kind for key in changes}
+    kinds = {key.kind.name for key in changes}
     results = dict(snapshot.results)  # a copy hashes no query again; most of them stay as they are
     for query, result in snapshot.results.items():
-        if not isinstance(query, List) or query.kind not in kinds:
+        if not isinstance(query, List) or query.kind.name not in kinds:
             continue
         in_list = {key: record for key, record in changes.items() if query.covers(key)}
         if query.limit and any((key in created) is (record is not None) for key, record in in_list.items()):

@@ -18,17 +18,14 @@ __all__ = ["READINESS_GATE"]
 _QUERY = Get(CLUSTER_INFORMATION_KEY)
 
 
-def _lock_refusal(snapshot: Snapshot) -> NetplugError | None:
+def _check_ready(snapshot: Snapshot) -> NetplugError | Write:
     information = snapshot.find(_QUERY)
-    if information is None or not information.value.is_locked:
-        return None
-    return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
+    if information is None:
+        return Require(CLUSTER_INFORMATION_KEY, ABSENT)
+    if information.value.is_locked:
+        return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
+    return Require(CLUSTER_INFORMATION_KEY, information.revision)
 
 
-def _ready_condition(snapshot: Snapshot) -> Write:
-    information = snapshot.find(_QUERY)
-    return Require(CLUSTER_INFORMATION_KEY, information.revision if information else ABSENT)
-
-
-READINESS_GATE = WriteGate(_QUERY, _lock_refusal, _ready_condition)
+READINESS_GATE = WriteGate(_QUERY, _check_ready)
 """Refuses while ``ClusterInformation`` says that the datastore is not ready; a missing record means ready."""

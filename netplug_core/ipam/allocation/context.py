@@ -94,19 +94,20 @@ class AllocationContext:
             for wanted in request.wanted
             if isinstance(wanted, Automatic)
         }
-        reads_node = bool(request.node) and any(selects_some(pools, family) for family in own_affinities)
+        reads_node = bool(request.node) and selects_some(pools, own_affinities.keys())
         if reads_node and not snapshot.has(Get(node_key(request.node))):
             unread.append(Get(node_key(request.node)))
         if unread:
             return NeedMore(tuple(dict.fromkeys(unread)))
-        cooldown = Cooldown.of(snapshot, now_ns)
+        configuration = snapshot.find(CONFIGURATION)
+        cooldown = Cooldown.configured(configuration, now_ns)
         return cls(
             snapshot=snapshot,
             request=request,
             claimant=Claimant(owner=request.claimant, cooldown=cooldown, host_reserved=request.host_reserved),
             order=order,
             pools=pools,
-            configuration=snapshot.find(CONFIGURATION),
+            configuration=configuration,
             reserved=_reserved(snapshot),
             handle=handle,
             handle_blocks=handle_blocks,

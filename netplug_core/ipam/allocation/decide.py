@@ -8,7 +8,7 @@ repeatable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 
 from attrs import evolve
@@ -64,19 +64,14 @@ from netplug_core.resources.node import node_key
 __all__ = ["conditions", "decide", "queries"]
 
 _RULES: tuple[Query, ...] = (POOLS, RESERVATIONS, CONFIGURATION)
+_NEW_HANDLE = Handle()
 
 
 def queries(request: AssignRequest) -> tuple[Query, ...]:
     """What to read before the first ``decide``."""
-    return (
-        *_RULES,
-        *(() if request.handle is None else (handle_query(request.handle),)),
-        *(
-            affinities_query(request.claimant, wanted.family)
-            for wanted in request.wanted
-            if isinstance(wanted, Automatic)
-        ),
-    )
+    of_handle = () if request.handle is None else (handle_query(request.handle),)
+    families = [wanted.family for wanted in request.wanted if isinstance(wanted, Automatic)]
+    return (*_RULES, *of_handle, *[affinities_query(request.claimant, family) for family in families])
 
 
 def decide(
@@ -184,33 +179,30 @@ def _refusal(request: AssignRequest, outcomes: list[FamilyOutcome]) -> NetplugEr
 
 
 def _assignment(outcomes: list[FamilyOutcome]) -> Assignment:
-    return Assignment(
-        addresses=tuple(chain.from_iterable(_addresses(outcome) for outcome in outcomes)),
-        shortfalls=tuple(outcome.refusal for outcome in outcomes if isinstance(outcome.refusal, AllocationError)),
-    )
-
-
-def _addresses(outcome: FamilyOutcome) -> tuple[AssignedAddress, ...]:
-    fresh = tuple(
-        AssignedAddress(address=candidate.block.prefix.nth(ordinal), prefix=candidate.pool.value.spec.prefix)
-        for candidate in outcome.candidates
-        for ordinal in candidate.ordinals
-    )
-    # Sorted, so that a retry of the request does not rewrite the endpoint.
-    return tuple(sorted((*outcome.held, *fresh), key=lambda assigned: assigned.address))
+    addresses: list[AssignedAddress] = []
+    for outcome in outcomes:
+        fresh = [
+            AssignedAddress(address=candidate.block.prefix.nth(ordinal), prefix=candidate.pool.value.spec.prefix)
+            for candidate in outcome.candidates
+            for ordinal in candidate.ordinals
+        ]
+        # Sorted, so that a retry of the request does not rewrite the endpoint.
+        addresses.extend(sorted((*outcome.held, *fresh), key=lambda assigned: assigned.address))
+    refusals = [outcome.refusal for outcome in outcomes if isinstance(outcome.refusal, AllocationError)]
+    return Assignment(addresses=tuple(addresses), shortfalls=tuple(refusals))
 
 
 def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
     """Undo what an earlier attempt of this call left: affinities to blocks of others, a handle without addresses."""
-    writes: list[Write] = list(_stale(outcomes))
+    writes = _stale_deletes(outcomes)
     handle = context.handle
     if handle is not None and not any(record.value.held_by(handle.key.name) for record in context.handle_blocks):
         writes.append(Delete(handle.key, handle.revision))
     return tuple(writes)
 
 
-def _stale(outcomes: list[FamilyOutcome]) -> Iterator[Write]:
-    return (Delete(stale.key, stale.revision) for outcome in outcomes for stale in outcome.stale)
+def _stale_deletes(outcomes: list[FamilyOutcome]) -> list[Write]:
+    return [Delete(stale.key, stale.revision) for outcome in outcomes for stale in outcome.stale]
 
 
 def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
@@ -222,8 +214,8 @@ def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[
     if any(outcome.has_limited_claims for outcome in outcomes):
         # A concurrent call of this node may claim a block too; both together could exceed the limit.
         writes.append(RequireUnchanged(AFFINITY, context.snapshot.revision(AFFINITY)))
-    writes.extend(_stale(outcomes))
-    for given_up in chain.from_iterable(outcome.relinquished for outcome in outcomes):
+    writes.extend(_stale_deletes(outcomes))
+    for given_up in chain.from_iterable([outcome.relinquished for outcome in outcomes]):
         block = context.claimant.cooldown.expire(given_up.block.value)
         relinquish_block(given_up.affinity, given_up.block, block, writes)
     revisions = [claim_block(candidate, context.claimant.owner, writes) for candidate in candidates]
@@ -244,7 +236,7 @@ def _owner(context: AllocationContext) -> tuple[tuple[str, str], ...]:
 def _handle_write(context: AllocationContext, handle_id: str, candidates: Iterable[BlockCandidate]) -> Write:
     """The handle with what it will hold."""
     handle = context.handle
-    value = handle.value if handle else Handle()
+    value = handle.value if handle else _NEW_HANDLE
     for candidate in candidates:
         held = len(candidate.block.held_by(handle_id))
         value = value.with_count(candidate.block.prefix, held + len(candidate.ordinals))
@@ -261,7 +253,7 @@ def conditions(context: AllocationContext, candidates: Iterable[BlockCandidate])
         RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),
         RequireUnchanged(IPRESERVATION, snapshot.revision(IPRESERVATION)),
         Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT),
-        *(Require(record.key, record.revision) for record in pools.values()),
+        *[Require(record.key, record.revision) for record in pools.values()],
     ]
     if context.has_read_node:
         writes.append(Require(node_key(context.request.node), node.revision if node else ABSENT))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from attrs import define, frozen
+from attrs import define
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import SECOND_NS
@@ -174,7 +174,7 @@ class BlockCandidate:
         )
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Claimant:
     """Who wants blocks, and when.
 

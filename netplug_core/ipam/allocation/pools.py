@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -51,10 +52,13 @@ def find_pool_of_block(pools: Pools, block: Prefix) -> Record[IPPool] | None:
     return None
 
 
-def selects_some(pools: Pools, family: Family) -> bool:
-    """Whether any pool of the family selects nodes by labels, so that those of the node have to be known."""
-    selecting = [pool for pool in pools if pool.value.spec.node_selector not in _SELECTS_ALL]
-    return any(pool.value.spec.prefix.family is family for pool in selecting)
+def selects_some(pools: Pools, families: AbstractSet[Family]) -> bool:
+    """Whether any pool of the families selects nodes by labels, so that those of the node have to be known."""
+    for pool in pools:
+        spec = pool.value.spec
+        if spec.node_selector not in _SELECTS_ALL and spec.prefix.family in families:
+            return True
+    return False
 
 
 def is_selected(pool: Record[IPPool], node_labels: Mapping[str, str]) -> bool:

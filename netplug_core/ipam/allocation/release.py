@@ -42,8 +42,8 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
     handle = snapshot.find(handle_key(request.handle))
     if handle is None:
         return Decision((), Released(addresses=()))
-    cooling = Cooldown.of(snapshot, now_ns)
     configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
+    cooldown = Cooldown.configured(configuration, now_ns)
     conditions: list[Write] = [Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT)]
     writes: list[Write] = []
     left, released, is_short = handle.value, list[Address](), False
@@ -52,7 +52,7 @@ def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> 
         ours = record.value.held_by(request.handle) if record else ()
         going = tuple(held for held in ours if request.sequence in (None, held.sequence))
         if record is not None and going:
-            writes.append(cooling.release(record, going))
+            writes.append(cooldown.release(record, going))
         is_short |= len(ours) < count  # after a crash, or where a cached block is older than the handle
         released.extend(held.address for held in going)
         left = left.with_count(prefix, len(ours) - len(going))

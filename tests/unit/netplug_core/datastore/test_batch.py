@@ -284,7 +284,7 @@ def test_a_refusal_is_raised_after_the_commit_that_it_depends_on() -> None:
 def test_a_gate_is_asked_for_each_request_and_required_once() -> None:
     harness = BatchHarness()
     shut = Unavailable("the gate", "shut")
-    gate = WriteGate(Get(D), lambda seen: shut if seen.find(D) else None, lambda _seen: Require(D, ABSENT))
+    gate = WriteGate(Get(D), lambda seen: shut if seen.find(D) else Require(D, ABSENT))
     requests = [harness.request(append(letter, A), Get(A), gate=gate) for letter in "xy"]
     assert harness.run(*requests) == ["x", "y"]
     harness.memory.commit((Create(D, "d"),), deadline=harness.deadline)

@@ -393,17 +393,12 @@ def test_after_a_lost_race_a_transaction_reads_again_though_the_cache_was_update
 SHUT = Unavailable("the gate", "shut")
 
 
-def shut_above_one(snapshot: Snapshot) -> NetplugError | None:
+def shut_above_one(snapshot: Snapshot) -> NetplugError | Write:
     found = snapshot.find(TWO)
-    return SHUT if found and found.value > 1 else None
+    return SHUT if found and found.value > 1 else Require(TWO, found.revision if found else ABSENT)
 
 
-def unchanged_two(snapshot: Snapshot) -> Write:
-    found = snapshot.find(TWO)
-    return Require(TWO, found.revision if found else ABSENT)
-
-
-GATE = WriteGate(Get(TWO), shut_above_one, unchanged_two)
+GATE = WriteGate(Get(TWO), shut_above_one)
 
 
 def test_a_gate_is_read_with_the_first_read_and_is_the_first_condition_of_the_commit(

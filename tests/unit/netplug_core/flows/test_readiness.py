@@ -26,10 +26,10 @@ def snapshot_without_record() -> Snapshot:
 
 
 def test_only_an_explicit_false_locks() -> None:
-    assert READINESS_GATE.refusal(snapshot_without_record()) is None
-    assert READINESS_GATE.refusal(snapshot_with_flag(is_ready=None)) is None
-    assert READINESS_GATE.refusal(snapshot_with_flag(is_ready=True)) is None
-    refusal = READINESS_GATE.refusal(snapshot_with_flag(is_ready=False))
+    assert isinstance(READINESS_GATE.check(snapshot_without_record()), Require)
+    assert isinstance(READINESS_GATE.check(snapshot_with_flag(is_ready=None)), Require)
+    assert isinstance(READINESS_GATE.check(snapshot_with_flag(is_ready=True)), Require)
+    refusal = READINESS_GATE.check(snapshot_with_flag(is_ready=False))
     assert isinstance(refusal, Unavailable)
     assert str(refusal) == "ClusterInformation default: spec.datastoreReady is false: pod networking is locked"
 
@@ -38,4 +38,4 @@ def test_only_an_explicit_false_locks() -> None:
 def test_a_commit_requires_the_flag_as_it_was_read(snapshot: Snapshot) -> None:
     found = snapshot.find(CLUSTER_INFORMATION_KEY)
     required = Require(CLUSTER_INFORMATION_KEY, found.revision if found else ABSENT)
-    assert READINESS_GATE.condition(snapshot) == required
+    assert READINESS_GATE.check(snapshot) == required

@@ -225,9 +225,9 @@ def test_a_selector_that_cannot_be_read_does_not_matter_to_pools_nobody_asks() -
 
 
 def test_node_labels_are_wanted_only_for_a_pool_of_the_family_that_selects_by_them() -> None:
-    assert not selects_some(stored(P1, SIX), Family.IPV4)
-    assert selects_some(stored(P2, ELSEWHERE), Family.IPV4)
-    assert not selects_some(stored(ELSEWHERE, SIX), Family.IPV6)
+    assert not selects_some(stored(P1, SIX), {Family.IPV4})
+    assert selects_some(stored(P2, ELSEWHERE), {Family.IPV4})
+    assert not selects_some(stored(ELSEWHERE, SIX), {Family.IPV6})
 
 
 def test_whether_a_pool_selects_a_node_is_a_question_of_its_labels() -> None:
