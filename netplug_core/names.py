@@ -9,6 +9,7 @@ name (``endpoint_name_prefix``, ``matches_endpoint_name``) and find status files
 from __future__ import annotations
 
 import hashlib
+import re
 
 from attrs import frozen
 
@@ -19,7 +20,7 @@ __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
     "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "InvalidName", "WorkloadEndpointIdentifiers",
     "container_mac", "encode_segment", "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name",
-    "handle_id", "host_interface_name", "is_dns_subdomain", "is_resource_name", "matches_endpoint_name",
+    "handle_id", "host_interface_name", "is_dns_subdomain", "is_resource_name", "label_value", "matches_endpoint_name",
     "orchestrator_of", "parse_endpoint_name", "prefix_to_name", "workload_endpoint_name",
 ]  # fmt: skip
 
@@ -54,6 +55,10 @@ NO_ORCHESTRATOR = "cni"
 """What stands in its place for a container that no orchestrator named."""
 
 _SEGMENTS = 4
+_MAX_LABEL_VALUE_LENGTH = 63
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_NOT_IN_LABEL_VALUES = re.compile(r"[^A-Za-z0-9_.-]")
+_ENDS_IN_LABEL_HASH = re.compile(r".*_[0-9a-f]{16}", re.DOTALL)
 _ESCAPED = "--"
 _LETTERS_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _UNESCAPED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+:=@")
@@ -247,6 +252,20 @@ def _split_endpoint_name(name: str) -> tuple[str, ...]:
         else:
             current, position = current + name[position], position + 1
     return (*parts, current)
+
+
+def label_value(text: str) -> str:
+    """A text as the value of a label: itself if the API accepts it, else its start, ``_`` and a hash of all of it.
+
+    The API accepts at most 63 letters, digits, ``-``, ``_`` and ``.`` between letters or digits, or nothing. A text
+    that could be taken for a hashed one is hashed too, so different texts have different values.
+    """
+    is_short = len(text) <= _MAX_LABEL_VALUE_LENGTH
+    if not text or (is_short and _LABEL_VALUE.fullmatch(text) and not _ENDS_IN_LABEL_HASH.fullmatch(text)):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    start = _NOT_IN_LABEL_VALUES.sub("-", text).lstrip("_.-")[: _MAX_LABEL_VALUE_LENGTH - 1 - len(digest)]
+    return f"{start or 'x'}_{digest}"
 
 
 def is_dns_subdomain(text: str) -> bool:

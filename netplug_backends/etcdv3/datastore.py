@@ -13,6 +13,7 @@ from attrs import evolve
 from netplug_backends.etcdv3.client import EtcdClient, NoSpaceLeft
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, Layout
 from netplug_backends.etcdv3.operations import (
+    Compare,
     DeleteKey,
     KeyRange,
     KeyValue,
@@ -50,6 +51,8 @@ __all__ = ["MAX_TXN_OPERATIONS", "EtcdDatastore"]
 
 MAX_TXN_OPERATIONS = 128
 """How many comparisons, and how many writes, etcd accepts in one transaction by default."""
+
+_COMMIT_ATTEMPTS = 4  # of a commit that replaces records which are marked as deleted
 
 
 class EtcdDatastore:
@@ -89,20 +92,23 @@ class EtcdDatastore:
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         folded = fold_writes(writes)
-        conditions = [self._condition(condition) for condition in folded.conditions]
-        legacy = _legacy_keys(folded.conditions)
-        txn = Txn(
-            compares=tuple(conditions),
-            success=tuple(self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations),
-            failure=tuple(map(_read_on_failure, conditions)),
-        )
-        if not conditions and not folded.mutations:
+        if not folded.conditions and not folded.mutations:
             return ()
-        if max(len(txn.compares), len(txn.success)) > MAX_TXN_OPERATIONS:
+        if max(len(folded.conditions), len(folded.mutations)) > MAX_TXN_OPERATIONS:
             raise InvariantBroken(f"etcd takes {MAX_TXN_OPERATIONS} writes in a commit, not {len(writes)}")
-        reply = self._commit(txn, deadline)
-        if not reply.succeeded:
-            raise self._refusal(writes, folded.conditions, zip(conditions, reply.results, strict=True))
+        legacy = _legacy_keys(folded.conditions)
+        operations = tuple(self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations)
+        compares = tuple(map(self._condition, folded.conditions))
+        attempts = _COMMIT_ATTEMPTS
+        while True:
+            txn = Txn(compares=compares, success=operations, failure=tuple(map(_read_on_failure, compares)))
+            reply = self._commit(txn, deadline)
+            if reply.succeeded:
+                break
+            attempts -= 1
+            compares = tuple(map(self._condition_given, folded.conditions, reply.results))
+            if not attempts or compares == txn.compares:
+                raise self._refusal(writes, zip(folded.conditions, txn.compares, reply.results, strict=True))
         revisions = [
             EtcdRevision(reply.revision, is_legacy=effect.key in legacy).revision for effect in folded.mutations
         ]
@@ -140,12 +146,13 @@ class EtcdDatastore:
         return ReadResult(tuple(sorted(records.values(), key=_path)), after)
 
     def _find_record(self, kind: Kind[object], key_value: KeyValue) -> Record[object] | None:
-        """The record of an etcd key; None if the key is no record's."""
+        """The record of an etcd key; None if the key is no record's, or the record is marked as deleted."""
         key = self._layout.find_key(kind, key_value.key)
         if key is None:
             return None
         revision = EtcdRevision(key_value.mod_revision, is_legacy=self._layout.is_legacy(kind, key_value.key)).revision
-        return Record(key, self._codec.decode(key, key_value.value), revision)
+        value = self._codec.decode(key, key_value.value)
+        return None if value is None else Record(key, value, revision)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -168,7 +175,7 @@ class EtcdDatastore:
             return False
         return all(map(_holds, txn.compares, found))
 
-    def _condition(self, condition: Condition) -> ModRevisionIs | NoneModifiedSince:
+    def _condition(self, condition: Condition) -> Compare:
         if isinstance(condition, KeyCondition):
             expected = condition.expected
             if isinstance(expected, Absent):
@@ -187,19 +194,32 @@ class EtcdDatastore:
     def _key(self, key: Key[object], *, is_legacy: bool) -> bytes:
         return self._layout.legacy_key(key) if is_legacy else self._layout.key(key)
 
+    def _condition_given(self, condition: Condition, found: RangeResult) -> Compare:
+        """The comparison of a condition, given what was found: a record that is marked as deleted counts as absent."""
+        compare = self._condition(condition)
+        if not isinstance(condition, KeyCondition) or not isinstance(condition.expected, Absent):
+            return compare
+        kind, entries = condition.key.kind, found.key_values
+        if not entries or any(self._find_record(kind, entry) is not None for entry in entries):
+            return compare
+        newest = max(entries, key=lambda entry: entry.mod_revision)
+        if isinstance(compare, NoneModifiedSince):
+            return NoneModifiedSince(compare.key_range, newest.mod_revision)
+        return ModRevisionIs(newest.key, newest.mod_revision)
+
     def _refusal(
         self,
         writes: Sequence[Write],
-        conditions: Sequence[Condition],
-        results: Iterable[tuple[ModRevisionIs | NoneModifiedSince, RangeResult]],
+        checked: Iterable[tuple[Condition, Compare, RangeResult]],
     ) -> CommitError:
         """The error for the first condition that does not hold, with the stored record from the same reply."""
-        for condition, (compare, found) in zip(conditions, results, strict=True):
+        for condition, compare, found in checked:
             if _holds(compare, found):
                 continue
             current = None
-            if isinstance(condition, KeyCondition) and found.key_values:
-                current = self._find_record(condition.key.kind, found.key_values[0])
+            if isinstance(condition, KeyCondition):
+                records = (self._find_record(condition.key.kind, entry) for entry in found.key_values)
+                current = next((record for record in records if record is not None), None)
             return condition_error(writes[condition.index], condition.index, current)
         raise InvariantBroken("etcd refused a commit whose conditions all hold")
 
@@ -210,14 +230,16 @@ def _legacy_keys(conditions: Sequence[Condition]) -> set[Key[object]]:
     return {each.key for each in named if isinstance(each.expected, str) and each.expected.endswith("@")}
 
 
-def _read_on_failure(compare: ModRevisionIs | NoneModifiedSince) -> RangeRead:
+def _read_on_failure(compare: Compare) -> RangeRead:
     """The range read that shows, in the same call, why a comparison failed."""
     if isinstance(compare, ModRevisionIs):
         return RangeRead(key_range=KeyRange(compare.key))
-    return RangeRead(key_range=compare.key_range, limit=1, min_mod_revision=compare.revision + 1)
+    # At 0 the range has the keys of one record; more than one of them may exist.
+    limit = 1 if compare.revision else 0
+    return RangeRead(key_range=compare.key_range, limit=limit, min_mod_revision=compare.revision + 1)
 
 
-def _holds(compare: ModRevisionIs | NoneModifiedSince, found: RangeResult) -> bool:
+def _holds(compare: Compare, found: RangeResult) -> bool:
     if isinstance(compare, ModRevisionIs):
         return compare.mod_revision == (found.key_values[0].mod_revision if found.key_values else 0)
     return not found.key_values

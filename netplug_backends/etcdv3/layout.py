@@ -318,7 +318,7 @@ def _configuration() -> KindCodec:
 
 @frozen
 class _EtcdJson(JsonCodec):
-    def decode(self, key: Key[object], data: bytes) -> object:
+    def decode(self, key: Key[object], data: bytes) -> object | None:
         """The value that was stored under the key; very old affinities have an empty value."""
         return super().decode(key, b"{}" if not data and key.kind.name == "BlockAffinity" else data)
 

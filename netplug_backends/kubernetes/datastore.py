@@ -24,7 +24,7 @@ from netplug_backends.kubernetes.kinds.store import ConditionFailed, KindStore, 
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, DatastoreDescription, EndpointStorage
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.records import (
@@ -79,7 +79,12 @@ class KubernetesDatastore:
     @property
     def description(self) -> DatastoreDescription:
         """The description of this store. It does not evaluate ``Require`` and ``RequireUnchanged``."""
-        return DatastoreDescription(name="kubernetes", atomicity=Atomicity.ORDERED, location=self._client.location)
+        return DatastoreDescription(
+            name="kubernetes",
+            atomicity=Atomicity.ORDERED,
+            location=self._client.location,
+            endpoints=EndpointStorage.PODS,
+        )
 
     def close(self) -> None:
         """Close the connections."""

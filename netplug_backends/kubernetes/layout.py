@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_backends.kubernetes.client.messages import Json
-from netplug_backends.kubernetes.names import CrdMode, affinity_labels, affinity_name, block_name, handle_name
+from netplug_backends.kubernetes.names import (
+    API_DOMAIN,
+    CrdMode,
+    affinity_labels,
+    affinity_name,
+    block_name,
+    handle_name,
+)
 from netplug_core.addressing import Prefix
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.encoding import ipam
@@ -22,10 +29,12 @@ from netplug_core.records import Key, Kind, Malformed
 from netplug_core.resources import codec
 
 if TYPE_CHECKING:
+    from netplug_core.resources.ippool import IPPool
     from netplug_core.resources.kinds import Resource
 
 __all__ = ["KIND_MAPPINGS", "KindMapping", "is_deleted", "mirrored_uid"]
 
+_ATTEMPT_ANNOTATION = f"{API_DOMAIN}/attempt"
 _VERSION_AND_VARIANT_BYTES = (6, 8)  # of a UUID
 # The members of the metadata that the server sets.
 _SERVER_MANAGED_METADATA = (
@@ -77,11 +86,12 @@ def is_deleted(mapping: KindMapping, found: Json) -> bool:
     """Whether an object that exists counts as deleted.
 
     That is so if another program has marked it (``deleted``, the first of two steps), or if it waits for finalizers.
-    A user's resource that waits for finalizers is still shown; its metadata says so.
+    A user's resource has no such mark. One that waits for finalizers is still shown; its metadata says so.
     """
-    if _object_member(found, "spec").get("deleted") in (True, "true"):
-        return True
-    return not mapping.has_own_metadata and bool(_object_member(found, "metadata").get("deletionTimestamp"))
+    if mapping.has_own_metadata:
+        return False
+    is_marked = ipam.is_marked_deleted(_object_member(found, "spec"))
+    return is_marked or bool(_object_member(found, "metadata").get("deletionTimestamp"))
 
 
 def mirrored_uid(uid: str) -> str:
@@ -238,22 +248,29 @@ class _ResourceKindMapping:
         del mode, key
         mapping = codec.to_mapping(cast("Resource", value))
         metadata = cast("Json", mapping["metadata"])
-        mapping["metadata"] = {
-            name: member for name, member in metadata.items() if name not in _SERVER_MANAGED_METADATA
-        }
+        kept = {name: member for name, member in metadata.items() if name not in _SERVER_MANAGED_METADATA}
+        attempt = cast("Resource", value).metadata.attempt
+        if attempt:
+            kept["annotations"] = {**_object_member(metadata, "annotations"), _ATTEMPT_ANNOTATION: attempt}
+        mapping["metadata"] = kept
         return mapping
 
     def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
         metadata = dict(_object_member(found, "metadata"))
         if mode is CrdMode.V1:
             metadata["uid"] = mirrored_uid(str(metadata.get("uid") or ""))
+        annotations = dict(_object_member(metadata, "annotations"))
+        attempt = annotations.pop(_ATTEMPT_ANNOTATION, "")
+        metadata["annotations"] = annotations
         mapping = {**found, "kind": self.kind_name, "apiVersion": API_VERSION, "metadata": metadata}
         try:
-            return kind.key(_object_name(found)), codec.from_mapping(
-                mapping, origin=DocumentOrigin.DATASTORE, kind=kind
-            )
+            value = codec.from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
         except (ConfigurationError, RecursionError) as error:
             raise Malformed(f"{kind} {_object_name(found)}", str(error)) from error
+        if isinstance(attempt, str) and attempt:  # most resources were created without one
+            pool = cast("IPPool", value)  # every kind has metadata; a pool stands for them all
+            value = evolve(pool, metadata=evolve(pool.metadata, attempt=attempt))
+        return kind.key(_object_name(found)), value
 
 
 def _object_member(found: Json, name: str) -> Json:

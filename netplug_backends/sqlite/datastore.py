@@ -7,7 +7,7 @@ translates all of its exceptions.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
@@ -84,7 +84,7 @@ class SqliteDatastore:
             now = Revision(str(_newest(connection)))
             found = [(query, _find(connection, query)) for query in queries]
             connection.execute("COMMIT")
-        answers = {query: ReadResult(tuple(self._record(query.kind, row) for row in rows)) for query, rows in found}
+        answers = {query: ReadResult(tuple(self._records(query.kind, rows))) for query, rows in found}
         return Snapshot(answers, {query.kind: now for query in queries})
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
@@ -193,14 +193,19 @@ class SqliteDatastore:
             rows = _find(connection, Get(condition.key))
             holds = condition.expected == (Revision(str(rows[0][1])) if rows else ABSENT)
             if rows and not holds:
-                current = self._record(condition.key.kind, rows[0])
+                current = next(self._records(condition.key.kind, rows), None)
+                # A record that is marked as deleted counts as absent, and is replaced.
+                holds = current is None and condition.expected is ABSENT
         if not holds:
             raise condition_error(write, condition.index, current)
 
-    def _record(self, kind: Kind[object], row: _Row) -> Record[object]:
-        path, revision, value = row
-        key = _key(kind, path)
-        return Record(key, self._codec.decode(key, value), Revision(str(revision)))
+    def _records(self, kind: Kind[object], rows: Iterable[_Row]) -> Iterator[Record[object]]:
+        """The records in some rows, without those that are marked as deleted."""
+        for path, revision, stored in rows:
+            key = _key(kind, path)
+            value = self._codec.decode(key, stored)
+            if value is not None:
+                yield Record(key, value, Revision(str(revision)))
 
     def _encode(self, effect: Mutation) -> tuple[str, str, bytes | None]:
         value = None if effect.value is None else self._codec.encode(effect.key, effect.value)

@@ -15,7 +15,7 @@ from attrs import frozen
 from netplug_core.clock import Deadline
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
-__all__ = ["Atomicity", "Datastore", "DatastoreDescription"]
+__all__ = ["Atomicity", "Datastore", "DatastoreDescription", "EndpointStorage"]
 
 
 class Atomicity(enum.Enum):
@@ -30,6 +30,17 @@ class Atomicity(enum.Enum):
     ORDERED = "ordered"
 
 
+class EndpointStorage(enum.Enum):
+    """Where a store keeps workload endpoints.
+
+    ``RECORDS``: each endpoint is a record. ``PODS``: an endpoint is a view of its pod. A pod can hold one, that of its
+    first interface (``eth0``), and the endpoint's uid is the one by which the runtime knows the pod.
+    """
+
+    RECORDS = "records"
+    PODS = "pods"
+
+
 @frozen(kw_only=True)
 class DatastoreDescription:
     """A store's registered name, how its commits fail, and where it keeps its records (a text for users)."""
@@ -37,6 +48,7 @@ class DatastoreDescription:
     name: str
     atomicity: Atomicity
     location: str
+    endpoints: EndpointStorage = EndpointStorage.RECORDS
 
 
 class Datastore(Protocol):

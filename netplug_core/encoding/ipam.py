@@ -21,12 +21,12 @@ from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle
 from netplug_core.records import Kind
 
-__all__ = ["from_mapping", "to_mapping"]
+__all__ = ["from_mapping", "is_marked_deleted", "to_mapping"]
 
 T = TypeVar("T")
 Json = Mapping[str, object]
 
-# "deleted" is a flag for stores that cannot delete under a condition. Our backends never write it, so it is dropped.
+# "deleted" is the flag of programs that delete in two steps. Our backends never write it, so it is dropped.
 _BLOCK_KEYS = frozenset(
     ("cidr", "affinity", "affinity_claim_time", "allocations", "unallocated", "attributes", "sequenceNumber",
      "sequenceNumberForAllocation", "deleted")
@@ -56,6 +56,14 @@ def from_mapping(kind: Kind[object], mapping: Json) -> object:
         ValueError: it stands for none; the text names the field.
     """
     return _DECODERS[kind](mapping)
+
+
+def is_marked_deleted(mapping: Json) -> bool:
+    """Whether a stored record is marked as deleted, in either spelling: then it counts as not stored.
+
+    A program that deletes in two steps has made the first one. The members of users' resources have no such mark.
+    """
+    return mapping.get("deleted") in (True, "true")
 
 
 def _block_out(block: Block) -> dict[str, object]:

@@ -36,8 +36,8 @@ class ValueCodec(Protocol):
         """
         ...
 
-    def decode(self, key: Key[object], data: bytes) -> object:
-        """The value that was stored under the key.
+    def decode(self, key: Key[object], data: bytes) -> object | None:
+        """The value that was stored under the key; None if the record is marked as deleted.
 
         Raises:
             Malformed: the bytes mean no value of this kind.
@@ -50,11 +50,13 @@ class ValueCodec(Protocol):
 class KindCodec:
     """The JSON of some kinds: a value to an object of plain JSON values, and back.
 
-    ``from_mapping`` refuses with ``ValueError`` or an error of ours that names the field.
+    ``from_mapping`` refuses with ``ValueError`` or an error of ours that names the field. ``is_deleted`` says whether
+    an object is marked as deleted; it is not decoded then.
     """
 
     to_mapping: Callable[[object], Mapping[str, object]]
     from_mapping: Callable[[Kind[object], Mapping[str, object]], object]
+    is_deleted: Callable[[Mapping[str, object]], bool] = lambda _mapping: False
 
 
 @frozen
@@ -72,14 +74,14 @@ class JsonCodec:
             # An unknown member that another program stored has a surrogate, which only an escape can spell.
             return json.dumps(mapping, separators=(",", ":")).encode()
 
-    def decode(self, key: Key[object], data: bytes) -> object:
+    def decode(self, key: Key[object], data: bytes) -> object | None:
         """The value that was stored under the key; see :class:`ValueCodec`."""
         codec = self._find(key.kind)
         try:
             mapping = json.loads(data)
             if not isinstance(mapping, dict):
                 raise Malformed(str(key), f"not a JSON object but {type(mapping).__name__}")
-            return codec.from_mapping(key.kind, mapping)
+            return None if codec.is_deleted(mapping) else codec.from_mapping(key.kind, mapping)
         # ValueError covers what json and UTF-8 refuse too; nesting past the interpreter's depth is no record of ours.
         except (ValueError, ConfigurationError, RecursionError) as error:
             raise Malformed(str(key), str(error)) from error
@@ -95,7 +97,7 @@ def _resource_from_mapping(kind: Kind[object], mapping: Mapping[str, object]) ->
     return from_mapping(mapping, origin=DocumentOrigin.DATASTORE, kind=kind)
 
 
-_IPAM_CODEC: Final = KindCodec(ipam.to_mapping, ipam.from_mapping)
+_IPAM_CODEC: Final = KindCodec(ipam.to_mapping, ipam.from_mapping, ipam.is_marked_deleted)
 _RESOURCE_CODEC: Final = KindCodec(lambda value: to_mapping(cast("Resource", value)), _resource_from_mapping)
 
 STORED_JSON: Final = JsonCodec(

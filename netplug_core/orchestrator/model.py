@@ -17,6 +17,8 @@ __all__ = [
     "ClusterView", "ContainerPort", "NamespaceFacts", "NodeFacts", "PodFacts", "PodName", "PodNetwork", "PodPhase",
 ]  # fmt: skip
 
+_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
 
 class PodPhase(enum.Enum):
     """The phase of a pod. In ``SUCCEEDED`` and ``FAILED`` none of its containers will run again."""
@@ -80,6 +82,11 @@ class PodFacts:
     def pod_name(self) -> PodName:
         """Its name, with its namespace."""
         return PodName(self.namespace, self.name)
+
+    @property
+    def runtime_uid(self) -> str:
+        """The uid by which the runtime knows it: of a static pod that of its own file, which its mirror names."""
+        return self.find_annotation(_MIRROR_ANNOTATION) or self.uid
 
     @property
     def is_terminated(self) -> bool:

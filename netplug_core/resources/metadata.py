@@ -6,7 +6,7 @@ this release does not know. A newer release may have put them there, so they are
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
 __all__ = ["Labels", "Metadata", "OwnerReference"]
 
@@ -27,7 +27,11 @@ class OwnerReference:
 
 @frozen(kw_only=True)
 class Metadata:
-    """The identity and bookkeeping of one resource. Times are nanoseconds since the epoch; None means not set."""
+    """The identity and bookkeeping of one resource. Times are nanoseconds since the epoch; None means not set.
+
+    ``attempt`` is the random number of the call that created the resource. A store that chooses the uid itself keeps
+    it, so that a call whose reply was lost recognises its own resource. It is no field of a document.
+    """
 
     name: str
     namespace: str = ""
@@ -40,3 +44,4 @@ class Metadata:
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
     unknown_json: str = ""
+    attempt: str = field(default="", eq=False)

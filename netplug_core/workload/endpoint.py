@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
-from netplug_core.errors import NetplugError
+from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.errors import NetplugError, RequestError
 from netplug_core.ipam.allocation.request import Assignment
-from netplug_core.ipam.protocol import EndpointWrites
-from netplug_core.names import RESOURCE_DOMAIN
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
+from netplug_core.names import DEFAULT_INTERFACE, RESOURCE_DOMAIN, label_value
 from netplug_core.records import Create, Delete, Get, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.workload.identity import WorkloadIdentity
 
-__all__ = ["NewObjectMetadata", "build_endpoint", "endpoint_delete", "endpoint_upsert"]
+__all__ = [
+    "NewObjectMetadata", "PodReplaced", "build_endpoint", "endpoint_delete", "endpoint_upsert", "has_endpoint",
+]  # fmt: skip
 
 
 @frozen(kw_only=True)
@@ -25,6 +28,15 @@ class NewObjectMetadata:
 
     uid: str
     creation_time_ns: int
+
+
+class PodReplaced(RequestError):
+    """The pod that the runtime names was deleted, and another pod has its name now (code 4)."""
+
+
+def has_endpoint(workload: WorkloadIdentity, storage: EndpointStorage) -> bool:
+    """Whether a store has an endpoint for this interface; without one, the handle alone has its addresses."""
+    return storage is EndpointStorage.RECORDS or not workload.is_pod or workload.interface == DEFAULT_INTERFACE
 
 
 def build_endpoint(
@@ -42,7 +54,7 @@ def build_endpoint(
             creation_time_ns=new_metadata.creation_time_ns
             - new_metadata.creation_time_ns % 1_000_000_000,  # stored in whole seconds
             labels=(
-                (f"{RESOURCE_DOMAIN}/namespace", workload.namespace),
+                (f"{RESOURCE_DOMAIN}/namespace", label_value(workload.namespace)),
                 (f"{RESOURCE_DOMAIN}/orchestrator", workload.orchestrator),
             ),
         ),
@@ -60,11 +72,19 @@ def build_endpoint(
     )
 
 
-def endpoint_upsert(workload: WorkloadIdentity, new_metadata: NewObjectMetadata) -> EndpointWrites:
+def endpoint_upsert(
+    workload: WorkloadIdentity,
+    new_metadata: NewObjectMetadata,
+    storage: EndpointStorage = EndpointStorage.RECORDS,
+) -> EndpointWrites:
     """The endpoint's writes in an ADD: it is created, or updated to this container and its addresses.
 
-    Without addresses, when a failed ADD is compensated, it is deleted as in a DEL.
+    Without addresses, when a failed ADD is compensated, it is deleted as in a DEL. If the endpoint is a view of its
+    pod, and that is not the pod that the runtime names, the ADD is late and is refused: the endpoint is that of another
+    pod with the same name.
     """
+    if not has_endpoint(workload, storage):
+        return NO_ENDPOINT
     key, gone = workload.endpoint_key, endpoint_delete(workload)
 
     def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...] | NetplugError:
@@ -74,6 +94,12 @@ def endpoint_upsert(workload: WorkloadIdentity, new_metadata: NewObjectMetadata)
         stored = snapshot.find(key)
         if stored is None:
             return (Create(key, wanted),)
+        stored_uid = stored.value.metadata.uid
+        if storage is EndpointStorage.PODS and workload.pod_uid not in ("", stored_uid):
+            return PodReplaced(
+                f"pod {workload.namespace}/{workload.pod} has the uid {stored_uid}, and K8S_POD_UID of CNI_ARGS names "
+                f"{workload.pod_uid}: the pod to attach was deleted, and another one has its name"
+            )
         # The pod was restarted, or this call is a repetition. The uid and the labels that others added stay.
         metadata = evolve(
             stored.value.metadata, labels=_merge_labels(stored.value.metadata.labels, wanted.metadata.labels)
@@ -85,8 +111,10 @@ def endpoint_upsert(workload: WorkloadIdentity, new_metadata: NewObjectMetadata)
     return EndpointWrites(queries=(Get(key),), writes=writes)
 
 
-def endpoint_delete(workload: WorkloadIdentity) -> EndpointWrites:
+def endpoint_delete(workload: WorkloadIdentity, storage: EndpointStorage = EndpointStorage.RECORDS) -> EndpointWrites:
     """The endpoint's writes in a DEL: it is deleted if it is this container's; a restarted pod's endpoint stays."""
+    if not has_endpoint(workload, storage):
+        return NO_ENDPOINT
     key = workload.endpoint_key
 
     def writes(snapshot: Snapshot, _assignment: Assignment | None) -> tuple[Write, ...]:

@@ -28,6 +28,7 @@ class WorkloadIdentity:
     """One interface of one container on one network, with every name that follows from it, worked out once.
 
     ``pod`` and ``pod_namespace`` are empty unless the runtime named both; texts are as the runtime gave them.
+    ``pod_uid`` is empty unless the runtime named it.
     ``orchestrator`` is ``k8s`` for a pod and ``cni`` for a container that no orchestrator named; ``namespace`` is that
     of the endpoint. The addresses are held under ``handle``; ``host_interface`` is the name of the host end, ``mac``
     the hardware address of the container's end, and ``endpoint_key`` is where the endpoint is stored.
@@ -42,6 +43,7 @@ class WorkloadIdentity:
     interface: str
     pod: str = ""
     pod_namespace: str = ""
+    pod_uid: str = ""
     orchestrator: str = field(init=False, eq=False, default=Factory(lambda self: self._orchestrator(), takes_self=True))
     namespace: str = field(init=False, eq=False, default=Factory(lambda self: self._namespace(), takes_self=True))
     handle: str = field(init=False, eq=False, default=Factory(lambda self: self._handle(), takes_self=True))

@@ -19,8 +19,8 @@ from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
@@ -33,6 +33,7 @@ from netplug_core.records import (
     Kind,
     List,
     Malformed,
+    NotFound,
     OutcomeUnknown,
     Record,
     Require,
@@ -64,6 +65,8 @@ CLOCK = SystemClock()
 POOLS: Kind[object] = IPPOOL  # whose values are texts here
 POOL = POOLS.key("main")
 H: Key[object] = HANDLE.key("h")
+SMALL_BLOCK = Block.new(Prefix.parse("10.0.0.0/30"), owner="host:a", now_ns=0)
+CONFIRMED = Affinity(state=AffinityState.CONFIRMED)
 FULL = "etcdserver: mvcc: database space exceeded"
 
 
@@ -394,3 +397,58 @@ def test_a_list_with_records_of_old_is_whole_and_has_none_twice(etcd: EtcdCluste
         listed = store.read([List(kind)], deadline=soon()).list(List(kind))
         assert {record.key: record.value for record in listed} == records
         assert len(listed) == len(records)
+
+
+# --- what others marked ----------------------------------------------------------------------------------------------
+
+MARKED: list[tuple[Key[object], str, object]] = [
+    (BLOCK.key("ipv4", "10.0.0.0/30"), '{"cidr":"10.0.0.0/30","deleted":true}', SMALL_BLOCK),
+    (affinity_key("host:a", Prefix.parse("10.0.0.0/30")), '{"state":"confirmed","deleted":"true"}', CONFIRMED),
+    (handle_key("h"), '{"block":{"10.0.0.0/30":1},"deleted":true}', Handle(blocks=())),
+]
+
+
+@pytest.mark.parametrize(
+    "record,legacy", [(0, ""), (0, "@"), (1, ""), (1, "@"), (2, "")],
+    ids=["block", "legacy block", "affinity", "legacy affinity", "handle"],
+)  # fmt: skip
+def test_d8_a_record_that_is_marked_as_deleted_is_absent_and_makes_room(
+    etcd: EtcdCluster, record: int, legacy: str
+) -> None:
+    """As on an API server: get, list, watch, and whoever creates it next."""
+    key, marked, value = MARKED[record]
+    delete_all_entries(etcd)
+    place = f"{LAYOUT.key(key).decode()}{legacy}"
+    with closing(EtcdDatastore(make_client(etcd, clock=CLOCK))) as store:
+        start = dict(store.read([List(key.kind)], deadline=soon()).revisions)
+        put(etcd, place, marked)
+        snapshot = store.read([Get(key), List(key.kind)], deadline=soon())
+        assert (snapshot.find(key), snapshot.list(List(key.kind))) == (None, ())
+        told = next(store.watch(start, deadline=soon()))
+        assert (told.key, told.value) == (key, None)
+        with pytest.raises(NotFound):
+            store.commit([Update(key, value, Revision("1"))], deadline=soon())
+        store.commit([Require(key, ABSENT)], deadline=soon())
+        (revision,) = store.commit([Create(key, value)], deadline=soon())
+        assert store.read([Get(key)], deadline=soon()).find(key) == Record(key, value, revision)
+        with pytest.raises(AlreadyExists) as refusal:
+            store.commit([Create(key, value)], deadline=soon())
+        assert refusal.value.current == Record(key, value, revision)
+        store.commit([Delete(key, revision)], deadline=soon())
+        assert store.read([Get(key)], deadline=soon()).find(key) is None
+
+
+def test_one_commit_replaces_several_marked_records_or_none(etcd: EtcdCluster) -> None:
+    delete_all_entries(etcd)
+    with closing(EtcdDatastore(make_client(etcd, clock=CLOCK))) as store:
+        for key, marked, _ in MARKED:
+            put(etcd, LAYOUT.key(key).decode(), marked)
+        creates = [Create(key, value) for key, _, value in MARKED]
+        other = handle_key("other")
+        store.commit([Create(other, Handle())], deadline=soon())
+        with pytest.raises(AlreadyExists) as refusal:
+            store.commit([*creates, Create(other, Handle())], deadline=soon())
+        assert (refusal.value.subject, refusal.value.index) == (other, 3)
+        assert all(store.read([Get(key)], deadline=soon()).find(key) is None for key, _, _ in MARKED)
+        store.commit(creates, deadline=soon())
+        assert all(store.read([Get(key)], deadline=soon()).find(key) for key, _, _ in MARKED)

@@ -94,6 +94,79 @@ def test_a_pod_is_attached_checked_and_detached(runtime: CNIRuntime, cluster: Ap
     runtime.delete(given, pod, CNI_ARGS=named(name))
 
 
+def test_further_interfaces_of_a_pod_are_attached(runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:
+    """Multus names them ``net1``: their addresses are in the blocks, and the pod is not written for them."""
+    given, name = conf(runtime, cluster), new_pod(cluster)
+    second = {"CNI_ARGS": named(name), "CNI_IFNAME": "net1"}
+    first_result = runtime.add(given, pod, CNI_ARGS=named(name))
+    before = cluster.get(f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}")
+    added = runtime.add(given, pod, **second)
+    (address,) = added.addresses
+    assert cluster.get(f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}") == before
+    assert annotation(cluster, name, "podIP") == f"{first_result.addresses[0]}/32"
+    assert runtime.check(given, pod, added, **second).is_success_without_output
+    with open_store(cluster, CrdMode.V1) as store:
+        snapshot = store.read([List(BLOCK), List(HANDLE)], deadline=deadline_in())
+    held = [held for record in snapshot.list(List(BLOCK)) for held in record.value.held()]
+    owner = dict(next(found for found in held if str(found.address) == address).attribute.owner)
+    assert {key: text for key, text in owner.items() if key != "timestamp"} == {
+        "container": pod.name, "interface": "net1", "namespace": _NAMESPACE, "network": given["name"],
+        "node": "node-1", "pod": name,
+    }  # fmt: skip
+    assert len(snapshot.list(List(HANDLE))) == 2
+    runtime.delete(given, pod, **second)
+    assert annotation(cluster, name, "podIP") == f"{first_result.addresses[0]}/32"
+    assert handles(cluster) == 1
+    again = runtime.add(given, pod, **second)
+    listed = [{"containerID": pod.name, "ifname": "eth0"}]
+    gone = runtime.call("GC", {**given, "cniVersion": "1.1.0", "cni.dev/valid-attachments": listed})
+    assert gone.is_success_without_output, again
+    assert handles(cluster) == 1
+    runtime.delete(given, pod, CNI_ARGS=named(name))
+
+
+def test_a_late_add_does_not_touch_the_pod_that_has_the_name_now(
+    runtime: CNIRuntime, cluster: ApiServer, node: NetnsNode
+) -> None:
+    """A StatefulSet's pod is deleted and made again; the runtime still works on the first one."""
+    given, name = conf(runtime, cluster), new_pod(cluster)
+    path = f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}"
+    uids = [uid_of(cluster, path)]
+    cluster.request("DELETE", f"{path}?gracePeriodSeconds=0")
+    make_pod(cluster, _NAMESPACE, name, node="node-1")
+    uids.append(uid_of(cluster, path))
+    late, current = node.make_pods(2)
+    refused = runtime.call("ADD", given, late, CNI_ARGS=f"{named(name)};K8S_POD_UID={uids[0]}")
+    assert refused.code == 4
+    assert f"pod {_NAMESPACE}/{name} has the uid {uids[1]}" in refused.text
+    assert uids[0] in refused.text
+    metadata = cluster.get(path)["metadata"]
+    assert isinstance(metadata, dict)
+    assert "annotations" not in metadata
+    assert handles(cluster) == 0
+    arguments = f"{named(name)};K8S_POD_UID={uids[1]}"
+    runtime.add(given, current, CNI_ARGS=arguments)
+    assert annotation(cluster, name, "containerID") == current.name
+    runtime.delete(given, current, CNI_ARGS=arguments)
+
+
+def test_a_static_pod_is_known_by_the_uid_that_its_mirror_names(
+    runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+) -> None:
+    name, uid = f"static-{next(_NUMBERS)}", "0123456789abcdef0123456789abcdef"
+    make_pod(cluster, _NAMESPACE, name, node="node-1", annotations={"kubernetes.io/config.mirror": uid})
+    given, arguments = conf(runtime, cluster), f"{named(name)};K8S_POD_UID={uid}"
+    runtime.add(given, pod, CNI_ARGS=arguments)
+    assert annotation(cluster, name, "containerID") == pod.name
+    runtime.delete(given, pod, CNI_ARGS=arguments)
+
+
+def uid_of(cluster: ApiServer, path: str) -> str:
+    metadata = cluster.get(path)["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata["uid"])
+
+
 def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(
     runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
 ) -> None:

@@ -5,16 +5,33 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline, Pace
+from netplug_core.flows.resources.create import create
+from netplug_core.flows.resources.outcome import Effect, ResourceExists
+from netplug_core.resources.ippool import IPPool
+from netplug_core.resources.manifest import Manifest
+from netplug_core.testing.faults import FaultyDatastore, LostReply
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_namespace, make_node
+from tests.harness.servers.kube_objects import (
+    delete_custom_objects,
+    install_definitions,
+    make_namespace,
+    make_node,
+    open_store,
+)
 
 pytestmark = pytest.mark.apiserver
 
+_NUMBERS = count()
 _ROOT = Path(__file__).resolve().parents[2]
 _POOL = """
 apiVersion: projectnetplug.org/v3
@@ -28,6 +45,7 @@ class ToolProcess:
     """The tool with a configuration."""
 
     def __init__(self, server: ApiServer, mode: CrdMode) -> None:
+        self.api_group = mode.value
         self._environ = {
             **os.environ,
             "DATASTORE_TYPE": "kubernetes",
@@ -91,3 +109,39 @@ def test_profiles_are_the_clusters_namespaces_and_accounts(tool: ToolProcess, ap
     profile = "apiVersion: projectnetplug.org/v3\nkind: Profile\nmetadata: {name: mine}\n"
     assert "own namespaces and service accounts" in tool("create", "-f", "-", stdin=profile, status=1)
     assert "it is kept by netplug itself" in tool("delete", "profile", "projectnetplug-default-allow", status=1)
+
+
+def test_a_label_of_the_cluster_is_refused_and_one_of_ours_is_kept(tool: ToolProcess, api_server: ApiServer) -> None:
+    """A label of ours, hidden by one that Kubernetes got later, is there again once that is gone."""
+    path = f"/api/v1/nodes/{make_node(api_server, f'labelled-{next(_NUMBERS)}')}"
+    node, merge = path.rpartition("/")[2], "application/merge-patch+json"
+    tool("label", "node", node, "zone=ours")
+    api_server.request("PATCH", path, {"metadata": {"labels": {"zone": "a"}}}, content_type=merge)
+    refused = tool("label", "node", node, "zone=b", "--overwrite", status=1)
+    assert f"Node({node}) metadata.labels[zone]: 'b' is not accepted" in refused
+    assert "label with the text 'a'; change it there" in refused
+    assert "cannot remove label zone" in tool("label", "node", node, "zone", "--remove", status=1)
+    removal = '{"metadata": {"labels": {"zone": null}}}'
+    assert "cannot remove label zone" in tool("patch", "node", node, "-p", removal, status=1)
+    tool("label", "node", node, "rack=1")
+    manifest = f"apiVersion: projectnetplug.org/v3\nkind: Node\nmetadata: {{name: {node}, labels: {{rack: '2'}}}}\n"
+    tool("apply", "-f", "-", stdin=manifest)
+    assert "zone: a" in tool("get", "node", node, "-o", "yaml")
+    api_server.request("PATCH", path, {"metadata": {"labels": {"zone": None}}}, content_type=merge)
+    shown = tool("get", "node", node, "-o", "yaml")
+    assert "zone: ours" in shown
+    assert "rack: '2'" in shown
+
+
+def test_a_creation_whose_reply_was_lost_recognises_its_own_object(tool: ToolProcess, api_server: ApiServer) -> None:
+    clock = SystemClock()
+    pace = Pace(clock=clock, deadline=Deadline.after(clock, 30), chance=lambda: 0.5)
+    pool = IPPool.for_prefix(Prefix.parse("10.68.0.0/16"), name="main")
+    with open_store(api_server, CrdMode.parse(tool.api_group)) as store:
+        unlucky = FaultyDatastore(store, {1: LostReply()})
+        made = create(unlucky, Manifest(resource=pool), pace=pace, new_uid=lambda: str(uuid.uuid4()))
+        assert made.effect is Effect.CREATED
+        with pytest.raises(ResourceExists):
+            create(store, Manifest(resource=pool), pace=pace, new_uid=lambda: str(uuid.uuid4()))
+    assert "attempt" not in tool("get", "pool", "main", "-o", "yaml")
+    assert "unchanged" in tool("apply", "-f", "-", stdin=tool("get", "pool", "main", "-o", "yaml"))

@@ -4,9 +4,11 @@
 2. A name begins with every prefix of its parts, and matches exactly the identities whose known parts are its own.
 3. Whatever CNI allows becomes a valid resource name; different texts give different ones.
 4. Different attachments have different handles, however their parts are dotted.
-5. A status file's three parts can be read back, and it is one file name.
+5. The value of a label is one that the API accepts, and different texts have different ones.
+6. A status file's three parts can be read back, and it is one file name.
 """
 
+import re
 from string import ascii_letters, ascii_lowercase, digits
 from urllib.parse import unquote_to_bytes
 
@@ -22,6 +24,7 @@ from netplug_core.names import (
     endpoint_name_prefix,
     endpoint_status_file_name,
     handle_id,
+    label_value,
     matches_endpoint_name,
     parse_endpoint_name,
     workload_endpoint_name,
@@ -132,6 +135,18 @@ def test_a_mac_is_unicast_and_locally_administered(triple: tuple[str, str, str])
     octets = bytes.fromhex(container_mac(handle_id(*triple)).replace(":", ""))
     assert len(octets) == 6
     assert octets[0] & 0b11 == 0b10
+
+
+LABEL_TEXTS = st.text("aB0._-/", max_size=80) | st.text(max_size=80)
+
+
+@given(LABEL_TEXTS, LABEL_TEXTS)
+@example(label_value("a" * 64), "a" * 64)
+@example("a" * 64, "a" * 65)
+def test_label_values_are_valid_and_different(one: str, other: str) -> None:
+    for text in (one, other):
+        assert re.fullmatch(r"|[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", label_value(text))
+    assert (label_value(one) == label_value(other)) is (one == other)
 
 
 @given(st.tuples(*[st.text(st.characters(codec="utf-8"), max_size=8)] * 3))

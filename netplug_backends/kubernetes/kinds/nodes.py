@@ -1,7 +1,8 @@
 """The store of Nodes: the cluster's own Node objects, with netplug's data in annotations.
 
 The cluster creates and deletes nodes; this store only updates them, through their status, which the agents' account
-may write. A label of the cluster's hides a label of ours with the same name, and is never written.
+may write. A label of the cluster's hides a label of ours with the same name, and is never written: ours stays in its
+annotation, and a write that would change the cluster's is refused.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from netplug_core.resources.kinds import Resource
 __all__ = ["NodeStore", "PodAddressSource", "node_annotations", "node_record"]
 
 _LABELS, _ANNOTATIONS, _INTERFACES = (f"{API_DOMAIN}/{name}" for name in ("labels", "annotations", "Interfaces"))
+_REMEMBERED_LABELS = f"{API_DOMAIN}/kube-labels"  # those of the cluster, as another datastore remembers them
 _ROUTE_REFLECTOR, _AS_NUMBER = f"{API_DOMAIN}/RouteReflectorClusterID", f"{API_DOMAIN}/ASNumber"
 _AS_NUMBERS, _AS_DIGITS = 2**32, 10  # RFC 6793
 _REASON = "the cluster's own nodes are the nodes"
@@ -160,6 +162,7 @@ def node_record(
         Malformed: an annotation of ours cannot be decoded.
     """
     facts = node_facts(found)
+    _label_annotation(facts, _REMEMBERED_LABELS)  # the cluster's labels are at hand; an invalid text is an error
     metadata = {
         "name": facts.name,
         "uid": facts.uid,
@@ -208,7 +211,11 @@ def _tunnel_members(facts: NodeFacts) -> Iterator[tuple[tuple[str, ...], object]
 
 
 def node_annotations(value: object, found: Json) -> dict[str, str | None]:
-    """The annotations that a resource is stored in; None for an annotation to remove."""
+    """The annotations that a resource is stored in; None for an annotation to remove.
+
+    Raises:
+        ConfigurationError: the resource has another text for a label of the cluster's: the change would have no effect.
+    """
     mapping = to_mapping(cast("Resource", value))
     out: dict[str, str | None] = {
         f"{API_DOMAIN}/{name}": _text(mapping, path) for name, path in _TEXT_ANNOTATIONS.items()
@@ -217,12 +224,26 @@ def node_annotations(value: object, found: Json) -> dict[str, str | None]:
     out[_ROUTE_REFLECTOR] = _text(mapping, ("spec", "bgp", "routeReflectorClusterID"))
     interfaces = _find_member(mapping, ("spec", "interfaces"))
     out[_INTERFACES] = None if interfaces is None else _compact(interfaces)
-    metadata, shadows = metadata_of(mapping), metadata_of(found).get("labels") or {}
-    labels = cast("Mapping[str, str]", metadata.get("labels") or {})
-    own = {name: text for name, text in labels.items() if name not in cast("Json", shadows)}
+    metadata = metadata_of(mapping)
+    own = _own_labels(cast("Mapping[str, str]", metadata.get("labels") or {}), node_facts(found))
     out[_LABELS] = _compact(own) if own else None
     out[_ANNOTATIONS] = _compact(metadata["annotations"]) if metadata.get("annotations") else None
     return out
+
+
+def _own_labels(wanted: Mapping[str, str], facts: NodeFacts) -> dict[str, str]:
+    """Our labels of a node that is to have the labels ``wanted``, with those that the cluster's hide.
+
+    A resource without a label of the cluster's is no attempt to remove it: a manifest need not repeat those.
+    """
+    cluster = dict(facts.labels)
+    for name, text in cluster.items():
+        if wanted.get(name, text) != text:
+            where = f"Node({facts.name}) metadata.labels[{name}]"
+            accepted = f"the cluster's own Node has this label with the text {text!r}; change it there, with kubectl"
+            raise ConfigurationError(where, wanted[name], accepted)
+    hidden = {name: text for name, text in _label_annotation(facts, _LABELS).items() if name in cluster}
+    return hidden | {name: text for name, text in wanted.items() if name not in cluster}
 
 
 def _label_annotation(facts: NodeFacts, name: str) -> dict[str, str]:

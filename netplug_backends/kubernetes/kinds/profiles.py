@@ -36,7 +36,7 @@ from netplug_backends.kubernetes.names import (
 from netplug_core.clock import Deadline
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
-from netplug_core.names import API_VERSION
+from netplug_core.names import API_VERSION, label_value
 from netplug_core.records import Create, Delete, Get, Kind, List, Malformed, Record, Revision, Update, WatchEvent
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.profile import (
@@ -121,7 +121,7 @@ def profile_record(kind: Kind[object], found: Json) -> Record[object]:
     label_prefix = "pcsa" if namespace else "pcns"
     account_profile = f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{name}"
     profile = account_profile if namespace else f"{NAMESPACE_PROFILE_PREFIX}{name}"
-    labels = (*sorted_labels(metadata, "labels"), (f"{API_DOMAIN}/name", name))
+    labels = (*sorted_labels(metadata, "labels"), (f"{API_DOMAIN}/name", label_value(name)))
     times = ("uid", "creationTimestamp", "deletionTimestamp")
     mapping = {
         "kind": kind.name,

@@ -47,6 +47,7 @@ from netplug_core.names import (
     InvalidName,
     WorkloadEndpointIdentifiers,
     host_interface_name,
+    label_value,
     parse_endpoint_name,
     workload_endpoint_name,
 )
@@ -253,13 +254,13 @@ def find_pod_endpoint(pod: PodFacts, prefix: str = DEFAULT_ANNOTATION_PREFIX) ->
         (f"{API_DOMAIN}/orchestrator", KUBERNETES_ORCHESTRATOR),
         (f"{API_DOMAIN}/serviceaccount", pod.service_account),
     )
-    labels = {**dict(pod.labels), **{name: value for name, value in own if value}}
+    labels = {**dict(pod.labels), **{name: label_value(value) for name, value in own if value}}
     return WorkloadEndpoint(
         metadata=Metadata(
             name=workload_endpoint_name(identity),
             namespace=pod.namespace,
             generate_name=pod.generate_name,
-            uid=pod.uid,
+            uid=pod.runtime_uid,
             creation_time_ns=pod.creation_time_ns,
             deletion_time_ns=pod.deletion_time_ns,
             labels=tuple(sorted(labels.items())),

@@ -60,12 +60,17 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     link, assign_request = link_of(world, call), assign_request_of(request, netconf, workload)
     previous = find_previous_result(request)
     _refuse_present(world, call)
+    storage = world.datastore.description.endpoints
     metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
     with ExitStack() as undo:
         # An assignment that fails releases by itself what it has written.
-        assignment = assign(world, assign_request, endpoint_upsert(workload, metadata), lock=lock)
+        assignment = assign(world, assign_request, endpoint_upsert(workload, metadata, storage), lock=lock)
         undo.callback(
-            release_after_failure, world, ReleaseRequest(handle=workload.handle), endpoint_delete(workload), lock=lock
+            release_after_failure,
+            world,
+            ReleaseRequest(handle=workload.handle),
+            endpoint_delete(workload, storage),
+            lock=lock,
         )
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
         attachment = plan(build_endpoint(workload, assignment, metadata), link)

@@ -103,6 +103,7 @@ def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
         interface=request.ifname,
         pod=request.args.pod_name if is_pod else "",
         pod_namespace=request.args.pod_namespace if is_pod else "",
+        pod_uid=request.args.pod_uid if is_pod else "",
     )
 
 

@@ -19,7 +19,7 @@ from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import Get
-from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint
+from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, has_endpoint
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["CHECK_S", "AddressesNotHeld", "AttachmentDiffers", "EndpointDiffers", "check", "check_addresses"]
@@ -75,7 +75,8 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     if differences:
         raise AttachmentDiffers(differences)
     _require_held(world, call.workload.handle, assignment)
-    _require_endpoint(world, call.workload, assignment)
+    if has_endpoint(call.workload, world.datastore.description.endpoints):
+        _require_endpoint(world, call.workload, assignment)
 
 
 def check_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:

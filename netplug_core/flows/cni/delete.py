@@ -37,9 +37,8 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
                 f"CNI_NETNS {request.netns!r} is the plugin's own network namespace; nothing is removed"
             )
         world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
-    released = release(
-        world, ReleaseRequest(handle=call.workload.handle), endpoint_delete(call.workload), lock=netconf.ipam_lock_file
-    )
+    endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
+    released = release(world, ReleaseRequest(handle=call.workload.handle), endpoint, lock=netconf.ipam_lock_file)
     addresses = ",".join(str(address) for address in released.addresses)
     world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)
 

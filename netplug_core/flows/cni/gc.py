@@ -42,7 +42,7 @@ def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
             pod=leaked.pod,
             pod_namespace=leaked.namespace,
         )
-        return endpoint_delete(workload)
+        return endpoint_delete(workload, world.datastore.description.endpoints)
 
     _collect(world, netconf, (node, request.network), endpoint_writes)
 

@@ -60,7 +60,9 @@ class ResourceChange:
         created_ns = pace.clock.now_ns() if metadata.creation_time_ns is None else metadata.creation_time_ns
         created = evolve(
             wanted,
-            metadata=evolve(metadata, uid=metadata.uid or uid, creation_time_ns=created_ns, deletion_time_ns=None),
+            metadata=evolve(
+                metadata, uid=metadata.uid or uid, creation_time_ns=created_ns, deletion_time_ns=None, attempt=uid
+            ),
         )
         if isinstance(created, IPPool):
             created = evolve(created, status=IPPoolStatus())
@@ -78,7 +80,8 @@ class ResourceChange:
 
     def is_stored_as(self, stored: Record[Resource]) -> bool:
         """Whether an earlier attempt of this call, whose reply was lost, created the stored resource."""
-        return self.has_own_uid and stored.value.metadata.uid == self.created.metadata.uid
+        ours, theirs = self.created.metadata, stored.value.metadata
+        return self.has_own_uid and (theirs.uid == ours.uid or (bool(ours.attempt) and theirs.attempt == ours.attempt))
 
 
 def require_writable(key: Key[Resource], operation: str) -> None:

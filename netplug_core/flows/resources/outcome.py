@@ -10,7 +10,7 @@ from netplug_core.errors import ConfigurationError, NotYetSupported
 from netplug_core.records import Key
 from netplug_core.resources.kinds import Resource
 
-__all__ = ["Effect", "KindNotWritable", "Outcome", "ResourceExists", "ResourceMissing", "ResourceOutdated"]
+__all__ = ["Effect", "KindNotWritable", "LabelKept", "Outcome", "ResourceExists", "ResourceMissing", "ResourceOutdated"]
 
 
 class Effect(enum.Enum):
@@ -59,6 +59,13 @@ class ResourceOutdated(ConfigurationError):
             f"update conflict: {self.where}: resource version '{self.value}' is out of date (latest: {self.accepted}). "
             "Update the resource YAML/JSON in order to make changes."
         )
+
+
+class LabelKept(ConfigurationError):
+    """A label that a change removed and that is there after it; ``value`` is its name."""
+
+    def __str__(self) -> str:
+        return f"cannot remove label {self.value} from {self.where}: {self.accepted}"
 
 
 class KindNotWritable(NotYetSupported):

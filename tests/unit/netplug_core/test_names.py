@@ -1,6 +1,7 @@
 """Computed names: known vectors that other programs share, and what cannot be made into a name."""
 
 import hashlib
+import re
 
 import pytest
 
@@ -18,6 +19,7 @@ from netplug_core.names import (
     handle_id,
     host_interface_name,
     is_resource_name,
+    label_value,
     matches_endpoint_name,
     parse_endpoint_name,
     prefix_to_name,
@@ -303,3 +305,28 @@ def test_names_that_resources_may_have(name: str) -> None:
 )
 def test_names_that_no_resource_has(name: str) -> None:
     assert not is_resource_name(name)
+
+
+@pytest.mark.parametrize("text", ["", "web", "a" * 63, "Web_1.b-C", "0", "a_" + "0" * 15, "a_" + "g" * 16])
+def test_a_text_that_the_api_accepts_is_the_value_of_a_label(text: str) -> None:
+    assert label_value(text) == text
+
+
+@pytest.mark.parametrize(
+    "text,value",
+    [
+        ("a" * 64, "a" * 46 + "_ffe054fe7ae0cb6d"),
+        ("web.", "web._"),
+        ("-", "x_"),
+        ("a\nb", "a-b_"),
+        ("web_0123456789abcdef", "web_0123456789abcdef_"),
+        ("web\n", "web-_"),
+        ("\udcff", "x_"),
+    ],
+)
+def test_any_other_text_is_cut_and_gets_a_hash(text: str, value: str) -> None:
+    made = label_value(text)
+    assert made.startswith(value)
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*_[0-9a-f]{16}", made)
+    assert len(made) <= 63
+    assert made == label_value(text)

@@ -178,6 +178,11 @@ def test_other_records_are_not_marked(found: dict[str, object]) -> None:
     assert not is_deleted(KIND_MAPPINGS["IPAMBlock"], found)
 
 
+@pytest.mark.parametrize("kind", ["IPPool", "IPAMConfiguration"])
+def test_a_users_resource_has_no_mark_of_deletion(kind: str) -> None:
+    assert not is_deleted(KIND_MAPPINGS[kind], {"spec": {"deleted": True}})
+
+
 def test_a_record_that_waits_for_finalizers_is_deleted_and_a_users_resource_is_not() -> None:
     found = {"metadata": {"deletionTimestamp": "2026-08-20T10:00:00Z"}}
     assert is_deleted(KIND_MAPPINGS["IPAMHandle"], found)
@@ -244,3 +249,16 @@ def test_d7_a_uid_mirrored_twice_is_itself(uid: str) -> None:
 @pytest.mark.parametrize("text", ["", "no-uid", "ab"])
 def test_a_text_that_is_no_uid_is_not_mirrored(text: str) -> None:
     assert mirrored_uid(text) == text
+
+
+@pytest.mark.parametrize("mode", CrdMode)
+def test_the_attempt_that_created_a_resource_is_kept_in_an_annotation_that_users_do_not_see(mode: CrdMode) -> None:
+    pool = IPPool.for_prefix(Prefix.parse("10.1.0.0/16"), name="main")
+    made = evolve(pool, metadata=evolve(pool.metadata, annotations=(("a", "b"),), attempt="4f2a"))
+    body = KIND_MAPPINGS["IPPool"].encode(mode, pool.key, made)
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    assert metadata["annotations"] == {"a": "b", "projectnetplug.org/attempt": "4f2a"}
+    _, value = KIND_MAPPINGS["IPPool"].decode(mode, IPPOOL, {**body, "metadata": {**metadata, "name": "main"}})
+    assert isinstance(value, IPPool)
+    assert (value.metadata.annotations, value.metadata.attempt) == ((("a", "b"),), "4f2a")

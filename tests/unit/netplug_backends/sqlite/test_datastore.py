@@ -12,10 +12,13 @@ from attrs import define, field
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.datastore import SqliteDatastore
+from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
+from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import (
+    ABSENT,
     AlreadyExists,
     Conflict,
     Create,
@@ -23,7 +26,10 @@ from netplug_core.records import (
     Key,
     List,
     Malformed,
+    NotFound,
     OutcomeUnknown,
+    Record,
+    Require,
     RequireUnchanged,
     Revision,
     Update,
@@ -330,3 +336,22 @@ def test_a_revision_of_another_store_fulfils_no_condition(
         next(store.watch({FRUIT: Revision(revision)}, deadline=deadline))
     with pytest.raises(Conflict):
         store.commit((RequireUnchanged(FRUIT, Revision(revision)),), deadline=deadline)
+
+
+def test_d8_a_record_that_is_marked_as_deleted_is_absent_and_makes_room(path: Path, clock: EventfulClock) -> None:
+    key, value = handle_key("h"), Handle(blocks=((Prefix.parse("10.0.0.0/26"), 1),))
+    deadline = Deadline.after(clock, 5.0)
+    with closing(SqliteDatastore(str(path), clock=clock)) as store:
+        (revision,) = store.commit((Create(key, value),), deadline=deadline)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("""UPDATE record SET value = '{"block":{"10.0.0.0/26":1},"deleted":true}'""")
+        snapshot = store.read((Get(key), List(HANDLE)), deadline=deadline)
+        assert (snapshot.find(key), snapshot.list(List(HANDLE))) == (None, ())
+        with pytest.raises(NotFound):
+            store.commit((Update(key, value, Revision("9")),), deadline=deadline)
+        store.commit((Require(key, ABSENT),), deadline=deadline)
+        (again,) = store.commit((Create(key, value),), deadline=deadline)
+        assert again != revision
+        assert store.read((Get(key),), deadline=deadline).find(key) == Record(key, value, again)
+        with pytest.raises(AlreadyExists):
+            store.commit((Create(key, value),), deadline=deadline)

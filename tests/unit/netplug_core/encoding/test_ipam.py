@@ -8,7 +8,7 @@ import pytest
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import parse_time
-from netplug_core.encoding.ipam import from_mapping, to_mapping
+from netplug_core.encoding.ipam import from_mapping, is_marked_deleted, to_mapping
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.block import BLOCK, Attribute, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle
@@ -255,3 +255,12 @@ def test_a_handle_forgets_blocks_that_it_holds_nothing_in() -> None:
 def test_a_malformed_handle_is_refused_by_its_field(stored: Json, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         read(HANDLE, stored)
+
+
+@pytest.mark.parametrize(
+    "mapping,is_marked",
+    [({"deleted": True}, True), ({"deleted": "true"}, True), ({"deleted": False}, False), ({"deleted": "false"}, False),
+     ({}, False), ({"deleted": None}, False)],
+)  # fmt: skip
+def test_both_spellings_of_the_deleted_mark_count(mapping: Json, *, is_marked: bool) -> None:
+    assert is_marked_deleted(mapping) is is_marked

@@ -10,6 +10,7 @@ from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model.handle import handle_key
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
@@ -98,3 +99,22 @@ def test_unknown_members_that_are_not_utf8_are_written_back_as_they_were() -> No
     stored = f'{{"kind":"Node",{rest}}}'.encode()
     node = STORED_JSON.decode(key, stored)
     assert STORED_JSON.decode(key, STORED_JSON.encode(key, node)) == node
+
+
+@pytest.mark.parametrize("mark", [True, "true"])
+def test_a_record_that_is_marked_as_deleted_is_none(mark: object) -> None:
+    for key, stored in (
+        (AFFINITY_KEY, {"state": "confirmed"}),
+        (handle_key("h"), {"block": {}}),
+        (block_key(Prefix.parse("10.1.0.0/26")), {"cidr": 5}),
+    ):
+        assert STORED_JSON.decode(key, json.dumps({**stored, "deleted": mark}).encode()) is None
+
+
+def test_a_users_resource_has_no_mark_of_deletion() -> None:
+    mapping = json.loads(STORED_JSON.encode(POOL_KEY, POOL))
+    for place in (mapping, mapping["spec"]):
+        place["deleted"] = True
+    pool = STORED_JSON.decode(POOL_KEY, json.dumps(mapping).encode())
+    assert isinstance(pool, IPPool)
+    assert pool.spec.prefix == POOL.spec.prefix

@@ -1,6 +1,7 @@
 """The values that an orchestrator returns."""
 
 import pytest
+from attrs import evolve
 
 from netplug_core.orchestrator.model import PodFacts, PodName, PodPhase
 
@@ -27,3 +28,9 @@ def test_a_pod_name_has_a_namespace_and_sorts_by_both() -> None:
         PodName("b", "A"),
         PodName("b", "a"),
     ]
+
+
+def test_a_runtime_knows_a_static_pod_by_the_uid_that_its_mirror_names() -> None:
+    assert WEB.runtime_uid == "u"
+    mirror = evolve(WEB, annotations=(("kubernetes.io/config.mirror", "4f2a"),))
+    assert mirror.runtime_uid == "4f2a"

@@ -1,15 +1,24 @@
 """The endpoint that stands for a workload, and its share of the commit."""
 
+import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import parse_time
+from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
-from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Create, Delete, Get, ReadResult, Record, Revision, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
-from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, endpoint_delete, endpoint_upsert
+from netplug_core.workload.endpoint import (
+    NewObjectMetadata,
+    PodReplaced,
+    build_endpoint,
+    endpoint_delete,
+    endpoint_upsert,
+    has_endpoint,
+)
 from netplug_core.workload.identity import WorkloadIdentity
 
 POD = WorkloadIdentity(
@@ -129,3 +138,51 @@ def test_the_endpoint_of_a_restarted_pod_stays() -> None:
 
 def test_an_endpoint_that_is_gone_is_no_work() -> None:
     assert writes(endpoint_delete(POD), POD, None) == ()
+
+
+@pytest.mark.parametrize(
+    "workload,storage,is_stored",
+    [
+        (POD, EndpointStorage.PODS, True),
+        (evolve(POD, interface="net1"), EndpointStorage.PODS, False),
+        (evolve(POD, interface="net1"), EndpointStorage.RECORDS, True),
+        (evolve(BARE, interface="net1"), EndpointStorage.PODS, True),
+    ],
+)
+def test_a_pod_holds_the_endpoint_of_its_first_interface(
+    workload: WorkloadIdentity, storage: EndpointStorage, *, is_stored: bool
+) -> None:
+    """The endpoint of a container without a pod is left to the store, which refuses it."""
+    assert has_endpoint(workload, storage) is is_stored
+    assert (endpoint_upsert(workload, BIRTH, storage) is NO_ENDPOINT) is not is_stored
+    assert (endpoint_delete(workload, storage) is NO_ENDPOINT) is not is_stored
+
+
+@pytest.mark.parametrize("uid", ["", "6f1c"])
+def test_the_pod_that_the_runtime_names_is_attached(uid: str) -> None:
+    pod = evolve(POD, pod_uid=uid)
+    stored = build_endpoint(pod, Assignment(addresses=()), BIRTH)
+    assert writes(endpoint_upsert(pod, LATER, EndpointStorage.PODS), pod, stored, HELD) == (
+        Update(pod.endpoint_key, build_endpoint(pod, HELD, BIRTH), REVISION),
+    )
+
+
+def test_a_late_add_of_a_pod_does_not_touch_the_one_that_has_its_name_now() -> None:
+    late = evolve(POD, pod_uid="before")
+    key = late.endpoint_key
+    stored = Record(key, build_endpoint(evolve(POD, container_id="new"), HELD, BIRTH), REVISION)
+    snapshot = Snapshot({Get(key): ReadResult((stored,))}, {})
+    refused = endpoint_upsert(late, LATER, EndpointStorage.PODS).writes(snapshot, HELD)
+    assert isinstance(refused, PodReplaced)
+    assert refused.code == 4
+    assert str(refused) == (
+        "pod prod/web-0 has the uid 6f1c, and K8S_POD_UID of CNI_ARGS names before: the pod to attach was deleted, "
+        "and another one has its name"
+    )
+    # Where endpoints are records, the uid of an endpoint is its own.
+    assert isinstance(endpoint_upsert(late, LATER).writes(snapshot, HELD), tuple)
+
+
+def test_a_namespace_that_no_label_can_hold_is_hashed() -> None:
+    labels = dict(build_endpoint(evolve(POD, pod_namespace="n" * 64), HELD, BIRTH).metadata.labels)
+    assert labels["projectnetplug.org/namespace"].startswith("n" * 46 + "_")

@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.kubernetes.kinds.nodes import PodAddressSource, node_annotations, node_record
+from netplug_core.errors import ConfigurationError
 from netplug_core.records import Malformed
 from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.node import NODE, Node
@@ -125,6 +126,8 @@ def test_written_members_are_read_again_and_removed_ones_lose_their_annotation()
     [
         ({"labels": "{"}, "annotation projectnetplug.org/labels"),
         ({"labels": "[]"}, "a JSON object of texts is expected"),
+        ({"kube-labels": "{"}, "annotation projectnetplug.org/kube-labels"),
+        ({"kube-labels": '{"zone":1}'}, "a JSON object of texts is expected"),
         ({"annotations": '{"a":1}'}, "a JSON object of texts is expected"),
         ({"Interfaces": "eth0"}, "annotation projectnetplug.org/Interfaces"),
         ({"Interfaces": "[" * 100_000}, "annotation projectnetplug.org/Interfaces: it is nested too deeply"),
@@ -147,3 +150,34 @@ def test_an_annotation_of_any_depth_is_decoded_or_malformed() -> None:
             continue
         refused += 1
     assert 0 < refused <= 1000
+
+
+def with_labels(annotations: dict[str, str], **labels: str | None) -> dict[str, str]:
+    """Our labels after a write that gives the node some labels, or removes them (None)."""
+    node = cast("Node", node_record(NODE, found(annotations)).value)
+    wanted = {**dict(node.metadata.labels), **labels}
+    kept = tuple(sorted((name, text) for name, text in wanted.items() if text is not None))
+    changed = evolve(node, metadata=evolve(node.metadata, labels=kept))
+    stored = node_annotations(changed, found(annotations))[f"{DOMAIN}/labels"]
+    return cast("dict[str, str]", json.loads(stored or "{}"))
+
+
+def test_labels_of_ours_that_the_clusters_hide_are_kept_at_every_write() -> None:
+    ours = {"labels": '{"zone":"ours","rack":"1"}'}
+    assert with_labels(ours) == {"zone": "ours", "rack": "1"}
+    assert with_labels(ours, rack="2", row="b") == {"zone": "ours", "rack": "2", "row": "b"}
+    assert with_labels(ours, rack=None) == {"zone": "ours"}
+    assert with_labels({}) == {}
+
+
+def test_another_text_for_a_label_of_the_cluster_is_refused() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        with_labels({"labels": '{"zone":"b"}'}, zone="b")
+    assert str(refusal.value) == (
+        "Node(node-a) metadata.labels[zone]: 'b' is not accepted; "
+        "the cluster's own Node has this label with the text 'a'; change it there, with kubectl"
+    )
+
+
+def test_a_resource_need_not_repeat_the_labels_of_the_cluster() -> None:
+    assert with_labels({"labels": '{"rack":"1"}'}, zone=None, rack="2") == {"rack": "2"}

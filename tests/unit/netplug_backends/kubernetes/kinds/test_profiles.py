@@ -48,6 +48,13 @@ def test_a_service_account_is_a_profile_with_its_labels_alone() -> None:
     }
 
 
+def test_a_service_account_with_a_long_name_has_a_label_that_the_api_accepts() -> None:
+    spec = cast("Json", read(found("a" * 253, namespace="shop"))["spec"])
+    (label,) = cast("Json", spec["labelsToApply"]).values()
+    assert isinstance(label, str)
+    assert (label[:47], len(label)) == ("a" * 46 + "_", 63)
+
+
 def test_a_profile_with_an_invalid_time_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"Profile\(kns\.shop\).*creationTimestamp"):
         profile_record(PROFILE, found("shop", creationTimestamp="yesterday"))

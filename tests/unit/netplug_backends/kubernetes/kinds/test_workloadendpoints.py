@@ -57,6 +57,20 @@ def test_an_endpoint_belongs_to_its_namespace_and_account() -> None:
     assert len(found.spec.interface_name) == 15
 
 
+@pytest.mark.parametrize("length", [63, 64, 253])
+def test_a_service_account_with_a_long_name_has_a_label_that_the_api_accepts(length: int) -> None:
+    account = "a" * length
+    found = endpoint(evolve(POD, service_account=account))
+    label = dict(found.metadata.labels)["projectnetplug.org/serviceaccount"]
+    assert (label == account, len(label)) == (length == 63, 63)
+    assert found.spec.profiles[1] == f"ksa.default.{account}"
+
+
+def test_an_endpoint_has_the_uid_by_which_the_runtime_knows_the_pod() -> None:
+    assert endpoint(POD).metadata.uid == "u"
+    assert endpoint(evolve(POD, annotations=(("kubernetes.io/config.mirror", "4f2a"),))).metadata.uid == "4f2a"
+
+
 def test_a_pod_without_a_service_account_has_no_label_or_profile_of_one() -> None:
     found = endpoint(evolve(POD, service_account=""))
     assert found.spec.profiles == ("kns.default",)

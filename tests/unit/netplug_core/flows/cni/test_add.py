@@ -3,10 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
+from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig
 from netplug_core.dataplane.protocol import InterfaceAddress, KernelError, LinkExists, Neighbour, RouteConflict
+from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import (
     ConfigurationError,
     DecodeError,
@@ -16,10 +19,14 @@ from netplug_core.errors import (
     Unavailable,
 )
 from netplug_core.flows.cni.call import NoAddressWanted
+from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.outcome.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
 from netplug_core.log import Level
 from netplug_core.names import HOST_MAC, container_mac
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
+from netplug_core.workload.endpoint import PodReplaced
 from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface
 
 ONLY_IPV6 = {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}
@@ -401,3 +408,45 @@ def test_addresses_that_cannot_be_given_back_hide_no_error(harness: CNINodeHarne
     harness.store, harness.dataplane.before_effect = harness.memory, lambda _effect: None
     harness.run("DEL")
     harness.assert_nothing_left()
+
+
+def test_a_further_interface_of_a_pod_whose_store_keeps_endpoints_in_pods_is_attached(harness: CNINodeHarness) -> None:
+    """A pod can hold one endpoint; the addresses of the others are in the blocks alone, with all their attributes."""
+    harness.memory.description = evolve(harness.memory.description, endpoints=EndpointStorage.PODS)
+    second = ContainerInterface(ifname="net1", args=POD)
+    result = harness.add(second)
+    (address,) = harness.allocations()
+    assert result.ips[0].address == address
+    assert harness.values_of_kind(WORKLOAD_ENDPOINT) == {}
+    assert list(harness.values_of_kind(HANDLE)) == [("net1.c1.net1",)]
+    (block,) = harness.values_of_kind(BLOCK).values()
+    assert isinstance(block, Block)
+    (allocation,) = block.held()
+    attributes = {name: text for name, text in allocation.attribute.owner if name != "timestamp"}
+    assert attributes == {
+        "container": "c1", "interface": "net1", "namespace": "test", "network": "net1", "node": NODE,
+        "pod": "test-pod-1",
+    }  # fmt: skip
+    harness.check(second, result)
+    harness.add(ContainerInterface(args=POD))
+    assert harness.run("DEL", second) is None
+    assert list(harness.values_of_kind(HANDLE)) == [("net1.c1",)]
+    assert harness.stored_endpoint().value.spec.endpoint == "eth0"
+    valid = [{"containerID": "c9", "ifname": "eth0"}]
+    harness.add(second)
+    harness.run("GC", DEFAULT_CONTAINER, Plugin.MAIN, **{"cni.dev/valid-attachments": valid})
+    assert harness.values_of_kind(HANDLE) == {}
+
+
+def test_a_late_add_of_a_pod_that_was_made_again_changes_nothing(harness: CNINodeHarness) -> None:
+    harness.memory.description = evolve(harness.memory.description, endpoints=EndpointStorage.PODS)
+    harness.add(ContainerInterface(args=POD))
+    before = harness.stored_endpoint()
+    held = harness.allocations()
+    late = ContainerInterface(id="old", netns="/run/netns/old", args=f"{POD};K8S_POD_UID=gone")
+    with pytest.raises(PodReplaced):
+        harness.add(late)
+    assert (harness.stored_endpoint(), harness.allocations()) == (before, held)
+    same = ContainerInterface(id="c2", netns="/run/netns/c2", args=f"{POD};K8S_POD_UID={before.value.metadata.uid}")
+    harness.run("DEL", ContainerInterface(args=POD))
+    harness.add(same)

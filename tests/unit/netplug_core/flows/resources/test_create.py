@@ -1,11 +1,12 @@
 """Creation: identity, neighbours, races and lost replies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
+from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.outcome import (
     Effect,
@@ -13,11 +14,11 @@ from netplug_core.flows.resources.outcome import (
     ResourceExists,
 )
 from netplug_core.ipam.model.block import Block
-from netplug_core.records import Create, OutcomeUnknown
-from netplug_core.resources.ippool import IPPoolStatus, PoolCondition
+from netplug_core.records import Create, OutcomeUnknown, Revision, Write
+from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.validation import InvalidResource
-from netplug_core.testing.faults import LostReply, LostRequest, RunBefore
+from netplug_core.testing.faults import FaultyDatastore, LostReply, LostRequest, RunBefore
 from tests.harness.resources import (
     ResourceHarness,
     make_pool,
@@ -116,3 +117,24 @@ def test_a_store_that_is_away_is_reported(harness: ResourceHarness) -> None:
     with pytest.raises(Unavailable):
         harness.create(make_pool(), store=harness.with_faults(commit_1=LostRequest()))
     assert harness.names() == []
+
+
+class ServerUids(FaultyDatastore):
+    """A store that chooses the uids of new resources itself, as an API server does."""
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        return super().commit(list(map(_with_server_uid, writes)), deadline=deadline)
+
+
+def _with_server_uid(write: Write) -> Write:
+    if not isinstance(write, Create) or not isinstance(write.value, IPPool):
+        return write
+    return evolve(write, value=evolve(write.value, metadata=evolve(write.value.metadata, uid="the server's")))
+
+
+def test_a_creation_whose_reply_was_lost_recognises_its_own_resource_by_its_attempt(harness: ResourceHarness) -> None:
+    store = ServerUids(harness.store, {1: LostReply()})
+    assert harness.create(make_pool(), store=store).effect is Effect.CREATED
+    assert harness.stored().value.metadata.uid == "the server's"
+    with pytest.raises(ResourceExists):
+        harness.create(make_pool(), store=store)
