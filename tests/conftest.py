@@ -1,4 +1,5 @@
-"""What every test run shares: the Hypothesis profiles, the meaning of a skip in CI, and which tests share a worker.
+"""What every test run shares: the Hypothesis profiles, the meaning of a skip in CI, which tests share a worker, and
+which ones run without the measurement of coverage.
 
 `make test` runs two workers of pytest-xdist with ``--dist loadgroup``. Tests of one group run in one worker, one after
 the other; any other test runs in whichever worker is free.
@@ -19,6 +20,20 @@ LONGEST = {
     "test_your_own_backend": 1,
 }
 """Modules with tests that take tens of seconds each, the longest first."""
+
+NOT_MEASURED = {
+    "test_allocator_machine",
+    "test_batch_laws",
+    "test_collector_machine",
+    "test_contention",
+    "test_datastore_conformance",
+    "test_etcd_allocator",
+    "test_kubernetes_allocator",
+    "test_simulation_laws",
+    "test_strategies",
+    "test_your_own_backend",
+}
+"""Modules that run for long in code that other tests cover: measuring their coverage doubles their time."""
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
@@ -70,6 +85,9 @@ def find_group(item: pytest.Item) -> str:
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put tests into groups, and begin with those that take longest, so that both workers end at one time."""
+    for item in items:
+        if item.path.stem in NOT_MEASURED:
+            item.add_marker("no_cover")
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             if group := find_group(item):
