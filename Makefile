@@ -8,8 +8,9 @@ SHELL := /bin/bash
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
-# One worker for each core; tests/conftest.py says which tests share a worker.
-parallel := $(python) -m pytest -n auto --dist loadgroup
+# One worker more than there are cores, because integration tests wait for servers; tests/conftest.py says which tests
+# share a worker.
+parallel := $(python) -m pytest -n $(shell expr $$(nproc) + 1) --dist loadgroup
 coverage = .venv/bin/coverage report --include='$(1)/*' --fail-under=$(2)
 # What `make lint` runs: all of it, whatever fails.
 linters := ruff-format ruff-check mypy pyright lint-imports

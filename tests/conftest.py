@@ -1,7 +1,6 @@
-"""What every test run shares: the Hypothesis profiles, the meaning of a skip in CI, which tests share a worker, and
-which ones run without the measurement of coverage.
+"""What every test run shares: the Hypothesis profiles, the meaning of a skip in CI, the workers, and what is measured.
 
-`make test` runs two workers of pytest-xdist with ``--dist loadgroup``. Tests of one group run in one worker, one after
+`make test` runs the workers of pytest-xdist with ``--dist loadgroup``. Tests of one group run in one worker, one after
 the other; any other test runs in whichever worker is free.
 """
 
@@ -19,7 +18,7 @@ LONGEST = {
     "test_contention": 1,
     "test_your_own_backend": 1,
 }
-"""Modules with tests that take tens of seconds each, the longest first."""
+"""Modules with tests that take tens of seconds each, the longest first; the group of the API server takes minutes."""
 
 NOT_MEASURED = {
     "test_allocator_machine",
@@ -82,9 +81,14 @@ def find_group(item: pytest.Item) -> str:
     return ""
 
 
+def find_length(item: pytest.Item) -> int:
+    """How early a test starts: what takes longest is never left for the end."""
+    return 4 if item.get_closest_marker("apiserver") else LONGEST.get(item.path.stem, 0)
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put tests into groups, and begin with those that take longest, so that both workers end at one time."""
+    """Put tests into groups, and begin with those that take longest, so that all workers end at one time."""
     for item in items:
         if item.path.stem in NOT_MEASURED:
             item.add_marker("no_cover")
@@ -92,4 +96,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if group := find_group(item):
                 item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: LONGEST.get(item.path.stem, 0), reverse=True)
+    items.sort(key=find_length, reverse=True)
