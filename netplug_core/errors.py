@@ -68,6 +68,7 @@ class ErrorCode(enum.Enum):
     ROUTE_CONFLICT = (122, "")
     KERNEL_REFUSED = (123, "")
     KERNEL_TIMEOUT = (124, "")
+    HOST_INTERFACE_TAKEN = (125, "")
     ATTACHMENT_DIFFERS = (130, "")
     ADDRESSES_NOT_HELD = (131, "")
     ENDPOINT_DIFFERS = (132, "")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+import attrs
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
@@ -18,9 +19,10 @@ from netplug_core.errors import ConfigurationError
 
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
-    "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "InvalidName", "WorkloadEndpointIdentifiers",
-    "container_mac", "encode_segment", "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name",
-    "handle_id", "host_interface_name", "is_dns_subdomain", "is_resource_name", "label_value", "matches_endpoint_name",
+    "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "HostInterfaceAlias", "InvalidName",
+    "WorkloadEndpointIdentifiers", "container_mac", "encode_segment", "endpoint_name", "endpoint_name_prefix",
+    "endpoint_status_file_name", "former_host_interface_name", "handle_id", "host_interface_alias",
+    "host_interface_name", "is_dns_subdomain", "is_resource_name", "label_value", "matches_endpoint_name",
     "orchestrator_of", "parse_endpoint_name", "prefix_to_name", "workload_endpoint_name",
 ]  # fmt: skip
 
@@ -60,6 +62,10 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _NOT_IN_LABEL_VALUES = re.compile(r"[^A-Za-z0-9_.-]")
 _ENDS_IN_LABEL_HASH = re.compile(r".*_[0-9a-f]{16}", re.DOTALL)
 _ESCAPED = "--"
+_BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+_NAME_DIGITS, _ALIAS_DIGITS = 11, 26
+_ALIAS_START = "netplug"
+_MAX_ALIAS_BYTES = 255
 _LETTERS_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _UNESCAPED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+:=@")
 
@@ -202,7 +208,19 @@ def handle_id(network: str, container_id: str, interface: str) -> str:
 
 
 def host_interface_name(*, pod_namespace: str, pod: str, container_id: str, ifname: str) -> str:
-    """The name of an interface's host end: ``netp`` and 11 hex digits of a SHA-1.
+    """The name of an interface's host end: ``netp`` and the first 11 characters of a SHA-256 in lower-case base32.
+
+    Hashed is ``namespace/pod/interface`` where both are known, else ``/container/interface``; a ``/`` or ``%`` in a
+    part is percent-encoded, so no text can be read two ways. 55 bits can collide: whose an interface is, its alias
+    says.
+    """
+    parts = (pod_namespace, pod, ifname) if pod_namespace and pod else ("", container_id, ifname)
+    text = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+    return f"{HOST_INTERFACE_PREFIX}{_base32_digest(text, _NAME_DIGITS)}"
+
+
+def former_host_interface_name(*, pod_namespace: str, pod: str, container_id: str, ifname: str) -> str:
+    """The name that a host end had before it had an alias: DEL recognises such an interface by it.
 
     Hashed is ``namespace.pod`` where both are known, else the container's id; ``.interface`` follows unless it is eth0.
     """
@@ -211,6 +229,47 @@ def host_interface_name(*, pod_namespace: str, pod: str, container_id: str, ifna
         text = f"{text}.{ifname}"
     digest = hashlib.sha1(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
     return f"{HOST_INTERFACE_PREFIX}{digest[:11]}"
+
+
+@frozen(kw_only=True)
+class HostInterfaceAlias:
+    """Whose a host end is, in the words of its alias: ``netplug ATTACHMENT WORKLOAD TEXT``.
+
+    ``attachment`` is a hash of network, container and interface, ``workload`` one of namespace, pod and interface (of
+    the container without a pod). ``text`` is for people: it is not compared.
+    """
+
+    attachment: str
+    workload: str
+    text: str = attrs.field(default="", eq=False)
+
+    def __str__(self) -> str:
+        """The alias, cut at the 255 bytes that the kernel keeps."""
+        whole = f"{_ALIAS_START} {self.attachment} {self.workload} {self.text}".encode("utf-8", "replace")
+        return whole[:_MAX_ALIAS_BYTES].decode("utf-8", "ignore").rstrip()
+
+    @classmethod
+    def parse(cls, alias: str) -> HostInterfaceAlias | None:
+        """What an alias says; None for any text that is not netplug's."""
+        start, attachment, workload, text = (*alias.split(" ", 3), "", "", "", "")[:4]
+        if start != _ALIAS_START or not _is_alias_digest(attachment) or not _is_alias_digest(workload):
+            return None
+        return cls(attachment=attachment, workload=workload, text=text)
+
+
+def host_interface_alias(
+    *, network: str, container_id: str, ifname: str, pod_namespace: str, pod: str
+) -> HostInterfaceAlias:
+    """The alias of an interface's host end."""
+    # A NUL cannot occur in any of the parts.
+    attachment, workload, owner = f"{network}\0{container_id}\0{ifname}", f"\0{container_id}\0{ifname}", "container"
+    if pod_namespace and pod:
+        workload, owner = f"{pod_namespace}\0{pod}\0{ifname}", f"{pod_namespace}/{pod}, container"
+    return HostInterfaceAlias(
+        attachment=_base32_digest(attachment, _ALIAS_DIGITS),
+        workload=_base32_digest(workload, _ALIAS_DIGITS),
+        text=f"{ifname} of {owner} {container_id}, network {network}",
+    )
 
 
 def container_mac(handle: str) -> str:
@@ -228,6 +287,17 @@ def endpoint_status_file_name(orchestrator: str, workload: str, endpoint: str) -
 def prefix_to_name(prefix: Prefix) -> str:
     """A prefix as (part of) a resource name: ``10.0.0.0/26`` as ``10-0-0-0-26``."""
     return str(prefix).replace(".", "-").replace(":", "-").replace("/", "-")
+
+
+def _base32_digest(text: str, length: int) -> str:
+    """The first characters of a SHA-256 in lower-case base32. Source: RFC 4648, section 6."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+    number = int.from_bytes(digest, "big")
+    return "".join(_BASE32[number >> shift & 31] for shift in range(251, 251 - 5 * length, -5))
+
+
+def _is_alias_digest(text: str) -> bool:
+    return len(text) == _ALIAS_DIGITS and set(text) <= set(_BASE32)
 
 
 def _escape_dashes(field: str, text: str) -> str:

@@ -7,7 +7,6 @@ changes no setting of the whole machine and does not import pyroute2.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 
 from attrs import frozen
 
-from netplug_backends.linux import links, netlink, routes, sysctls
+from netplug_backends.linux import links, routes, sysctls
+from netplug_backends.linux.netlink import KernelLink
 from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors, NamespaceGone, entered_namespace, is_own_namespace
 from netplug_core.addressing import Family
@@ -81,9 +81,9 @@ class LinuxDataplane:
             self.clock.sleep(_VERIFY_POLL_S)
 
     def remove(self, link: Link, *, deadline: Deadline) -> None:
-        """Remove the interface from the namespace, and with it its peer, addresses and routes."""
+        """Remove this attachment's host end, and with it its peer, addresses and routes."""
         run_with_deadline(
-            lambda: _remove(link),
+            lambda: self._remove(link),
             deadline=deadline.capped(_REMOVAL_TIMEOUT_S),
             operation=f"removing {link.name!r} from the namespace {link.namespace}",
         )
@@ -95,11 +95,12 @@ class LinuxDataplane:
     def _attach(self, plan: AttachmentPlan, deadline: Deadline) -> None:
         with ExitStack() as sockets, ExitStack() as undo:
             host_socket = sockets.enter_context(NetlinkSocket.open())
+            index = links.choose_index()
             with _entered(plan.link.namespace) as namespaces:
                 container_socket = sockets.enter_context(NetlinkSocket.open())
-                pair = links.make_pair(links.AttachContext(plan, container_socket, host_socket, namespaces))
-                if pair.is_new:
-                    undo.callback(self._remove_new_pair, container_socket, plan.container.name)
+                # Before the pair exists, as the answer may be lost. A pair that was there has another index.
+                undo.callback(self._remove_new_pair, host_socket, index, plan.host.name)
+                pair = links.make_pair(links.AttachContext(plan, container_socket, host_socket, namespaces, index))
                 _check_deadline(deadline, plan)
                 self._write_sysctls(plan.container.sysctls, f"in {plan.link.namespace}")
             self._write_sysctls(plan.host.sysctls, "on the host")
@@ -111,10 +112,26 @@ class LinuxDataplane:
             routes.add_host_routes(host_socket, pair.host, plan.host)
             undo.pop_all()
 
-    def _remove_new_pair(self, container_socket: NetlinkSocket, name: str) -> None:
+    def _remove(self, link: Link) -> None:
+        with NetlinkSocket.open() as host_socket:
+            host = links.find_host_end_by_name(host_socket, link) or self._find_host_end_from_inside(host_socket, link)
+            if host is not None:
+                links.remove_link(host_socket, host.index, host.name)
+
+    def _find_host_end_from_inside(self, host_socket: NetlinkSocket, link: Link) -> KernelLink | None:
+        try:
+            with _entered(link.namespace) as namespaces, NetlinkSocket.open() as container_socket:
+                return links.find_peer_on_host(host_socket, container_socket, namespaces, link)
+        except NamespaceGone:
+            return None
+        except KernelError as error:
+            self.warn(f"the interface {link.name!r} could not be looked for: {error}")
+            return None
+
+    def _remove_new_pair(self, host_socket: NetlinkSocket, index: int, name: str) -> None:
         """Remove the pair that this call created. A failure is a warning, so that the original error is raised."""
         try:
-            container_socket.send_one(netlink.delete_link(name)).require_success(errno.ENODEV)
+            links.remove_link(host_socket, index, name)
         except DataplaneError as error:
             self.warn(f"the attachment failed and could not be taken back: {error}")
 
@@ -171,11 +188,3 @@ def _entered(path: str) -> Iterator[NamespaceDescriptors]:
 def _check_deadline(deadline: Deadline, plan: AttachmentPlan) -> None:
     if deadline.has_passed:
         raise DataplaneTimeout(f"attaching {plan.container.name!r} in {plan.link.namespace}")
-
-
-def _remove(link: Link) -> None:
-    try:
-        with _entered(link.namespace), NetlinkSocket.open() as container_socket:
-            container_socket.send_one(netlink.delete_link(link.name)).require_success(errno.ENODEV)
-    except NamespaceGone:
-        return

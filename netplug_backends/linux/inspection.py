@@ -60,6 +60,7 @@ def _state(end: InterfacePlan, link: KernelLink, competing: Mapping[Prefix, str]
     settings = {setting.path: sysctls.find_sysctl(setting.path) for setting in end.sysctls}
     with IPRoute() as kernel:
         return InterfaceState(
+            alias=link.alias,
             mac=link.mac,
             mtu=link.mtu,
             is_up=link.is_up,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _socket
 import errno
+from os import urandom
 
 from attrs import frozen
 
@@ -14,30 +15,37 @@ from netplug_backends.linux import netlink
 from netplug_backends.linux.netlink import KernelLink
 from netplug_backends.linux.netlink_socket import NetlinkOutcome, NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors
-from netplug_core.dataplane.protocol import AttachmentPlan, InterfacePlan, Link, LinkExists
+from netplug_core.dataplane.protocol import AttachmentPlan, HostInterfaceTaken, InterfacePlan, Link, LinkExists
+from netplug_core.names import HostInterfaceAlias
 
 __all__ = [
-    "AttachContext", "VethPair", "are_peers", "bring_up", "find_link", "interface_name", "make_pair",
+    "AttachContext", "VethPair", "are_peers", "bring_up", "choose_index", "find_host_end_by_name", "find_link",
+    "find_peer_on_host", "interface_name", "make_pair", "remove_link",
 ]  # fmt: skip
+
+_MIN_INDEX, _MAX_INDEX = 1 << 20, (1 << 31) - 1
 
 
 @frozen
 class AttachContext:
-    """An attachment in progress: the plan, a socket in each namespace, and descriptors of both namespaces."""
+    """An attachment in progress: the plan, the index of a new host end, and a socket and descriptor of each namespace.
+
+    No interface of the host had the index when it was chosen.
+    """
 
     plan: AttachmentPlan
     container_socket: NetlinkSocket
     host_socket: NetlinkSocket
     namespaces: NamespaceDescriptors
+    index: int
 
 
 @frozen
 class VethPair:
-    """The indexes of both ends, and whether this call created them."""
+    """The indexes of both ends."""
 
     container: int
     host: int
-    is_new: bool
 
 
 def find_link(socket: NetlinkSocket, name: str) -> KernelLink | None:
@@ -56,6 +64,47 @@ def are_peers(
     return netlink.decode_namespace_id(reply) == host.peer_namespace
 
 
+def choose_index() -> int:
+    """A random index that no interface of the calling thread's namespace has.
+
+    The kernel counts up from 1. Nothing else asks for a number of this range, so the index names the new interface from
+    before it exists, and never another one.
+    """
+    while True:
+        index = _MIN_INDEX + int.from_bytes(urandom(4)) % (_MAX_INDEX - _MIN_INDEX)
+        try:
+            _socket.if_indextoname(index)
+        except OSError:
+            return index
+
+
+def find_host_end_by_name(host_socket: NetlinkSocket, link: Link) -> KernelLink | None:
+    """The interface with the link's host name, if its alias says that it is this attachment's."""
+    found = find_link(host_socket, link.host_name)
+    return found if found is not None and _is_of_attachment(found, link) else None
+
+
+def find_peer_on_host(
+    host_socket: NetlinkSocket, container_socket: NetlinkSocket, namespaces: NamespaceDescriptors, link: Link
+) -> KernelLink | None:
+    """The peer of the container's interface, if it is on the host and this attachment's."""
+    container = find_link(container_socket, link.name)
+    if container is None or container.peer is None:
+        return None
+    found = host_socket.send_one(netlink.query_link_by_index(container.peer)).require_success(errno.ENODEV)
+    if found.error:
+        return None
+    host = netlink.decode_link(found.reply)
+    is_former = not host.alias and host.name == link.former_host_name
+    is_ours = is_former or _is_of_attachment(host, link)
+    return host if is_ours and are_peers(host_socket, namespaces, container, host) else None
+
+
+def remove_link(socket: NetlinkSocket, index: int, name: str) -> None:
+    """Remove an interface and its peer; one that is gone is a success."""
+    socket.send_one(netlink.delete_link(index, name)).require_success(errno.ENODEV)
+
+
 def interface_name(index: int) -> str:
     """The name of an interface in the calling thread's namespace, for error texts."""
     try:
@@ -68,44 +117,65 @@ def make_pair(context: AttachContext) -> VethPair:
     """The pair of the plan: the existing one if it is as planned, otherwise a new one.
 
     Raises:
-        LinkExists: the container has an interface of that name that is not the planned pair's.
+        LinkExists: the container has an interface of that name that is not this attachment's.
+        HostInterfaceTaken: the host has an interface of the planned name that is not this workload's.
         KernelError: the kernel refused.
     """
-    created, found = _create_pair(context)
+    created, aliased, found = _create_pair(context)
     if created.error == errno.EEXIST:
         existing = _reuse_or_remove_pair(context)
         if existing is not None:
             return existing
-        created, found = _create_pair(context)
+        created, aliased, found = _create_pair(context)
     created.require_success()
-    link = netlink.decode_link(found.require_success().reply)
-    return VethPair(link.index, link.peer or 0, is_new=True)
+    aliased.require_success()
+    host = netlink.decode_link(found.require_success().reply)
+    return VethPair(container=host.peer or 0, host=host.index)
 
 
-def _create_pair(context: AttachContext) -> tuple[NetlinkOutcome, NetlinkOutcome]:
-    plan = context.plan
-    created, found = context.container_socket.send(
-        (
-            netlink.create_veth_pair(plan.link, plan.container, plan.host, host_namespace=context.namespaces.original),
-            netlink.query_link(plan.container.name),
-        )
+def _create_pair(context: AttachContext) -> tuple[NetlinkOutcome, ...]:
+    """Create and mark the pair in one datagram, which the kernel handles in one system call.
+
+    A process that is killed leaves a pair with its alias, or none. The alias is set by index: by name it would be given
+    to a foreign interface if the creation fails. (With the creation itself, the kernel ignores an alias.)
+    """
+    plan, index = context.plan, context.index
+    create = netlink.create_veth_pair(
+        plan.link, plan.container, plan.host, index=index, container_namespace=context.namespaces.entered
     )
-    return created, found
+    alias = netlink.set_alias(index, plan.host.name, str(plan.link.alias))
+    return context.host_socket.send((create, alias, netlink.query_link_by_index(index)))
 
 
 def _reuse_or_remove_pair(context: AttachContext) -> VethPair | None:
-    """The existing pair if it is as planned; otherwise None, and both names are free."""
+    """The existing pair if it is as planned; otherwise None, and both names are free.
+
+    A pair of this attachment with other properties is removed, and so is a host end of the same workload that an
+    earlier container left.
+    """
     plan = context.plan
     container = find_link(context.container_socket, plan.container.name)
     host = find_link(context.host_socket, plan.host.name)
     if container is not None:
-        if host is None or not are_peers(context.host_socket, context.namespaces, container, host):
+        if (
+            host is None
+            or not _is_of_attachment(host, plan.link)
+            or not are_peers(context.host_socket, context.namespaces, container, host)
+        ):
             raise LinkExists(container.name, plan.link.namespace)
         if _is_planned(plan.link, plan.container, container) and _is_planned(plan.link, plan.host, host):
-            return VethPair(container.index, host.index, is_new=False)
+            return VethPair(container=container.index, host=host.index)
     if host is not None:
-        context.host_socket.send_one(netlink.delete_link(host.name)).require_success(errno.ENODEV)
+        alias = HostInterfaceAlias.parse(host.alias)
+        if alias is None or alias.workload != plan.link.alias.workload:
+            raise HostInterfaceTaken(host.name, host.alias)
+        remove_link(context.host_socket, host.index, host.name)
     return None
+
+
+def _is_of_attachment(host: KernelLink, link: Link) -> bool:
+    alias = HostInterfaceAlias.parse(host.alias)
+    return alias is not None and alias.attachment == link.alias.attachment
 
 
 def _is_planned(link: Link, end: InterfacePlan, found: KernelLink) -> bool:

@@ -20,7 +20,7 @@ from netplug_core.dataplane.protocol import InterfaceAddress, InterfacePlan, Lin
 __all__ = [
     "KernelLink", "KernelRoute", "NetlinkMessage", "RouteInsertion", "add_address", "add_neighbour", "add_route",
     "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id", "decode_route", "delete_link",
-    "query_link", "query_namespace_id", "query_route", "query_routes", "set_up",
+    "query_link", "query_link_by_index", "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
 ]  # fmt: skip
 
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
@@ -39,7 +39,7 @@ _FAMILY = {number: family for family, number in _AF.items()}
 
 _IFF_UP = 0x1
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK = 1, 3, 4, 5
-_IFLA_LINKINFO, _IFLA_NET_NS_FD = 18, 28
+_IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 18, 20, 28
 _IFLA_NUM_TX_QUEUES, _IFLA_NUM_RX_QUEUES, _IFLA_LINK_NETNSID = 31, 32, 37
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 
@@ -83,11 +83,13 @@ class NetlinkMessage:
 class KernelLink:
     """An interface as the kernel describes it.
 
-    ``peer`` is the index of the other end in the namespace with the id ``peer_namespace`` (None: this namespace).
+    ``alias`` is empty if it has none. ``peer`` is the index of the other end in the namespace with the id
+    ``peer_namespace`` (None: this namespace).
     """
 
     index: int
     name: str
+    alias: str
     mac: str
     mtu: int
     tx_queues: int
@@ -110,23 +112,35 @@ class KernelRoute:
 
 
 def create_veth_pair(
-    link: Link, container: InterfacePlan, host: InterfacePlan, *, host_namespace: int
+    link: Link, container: InterfacePlan, host: InterfacePlan, *, index: int, container_namespace: int
 ) -> NetlinkMessage:
     """Create both ends at once, down, with their final names and in their final namespaces.
 
-    It must be sent in the container's namespace; ``host_namespace`` is a descriptor of the host's. The length of the
-    transmit queue stays the kernel's default: with 0, a workload could not use queueing disciplines.
+    It must be sent in the host's namespace, where the host end gets that index; ``container_namespace`` is a descriptor
+    of the container's. The length of the transmit queue stays the kernel's default: with 0, a workload could not use
+    queueing disciplines.
     """
-    peer = _link(attributes=_end(link, host) + _u32(_IFLA_NET_NS_FD, host_namespace))
+    peer = _link(attributes=_end(link, container) + _u32(_IFLA_NET_NS_FD, container_namespace))
     info = _text(_INFO_KIND, "veth") + _nested(_INFO_DATA, _attribute(_VETH_PEER, peer))
-    body = _link(attributes=_end(link, container) + _nested(_IFLA_LINKINFO, info))
+    body = _link(index, attributes=_end(link, host) + _nested(_IFLA_LINKINFO, info))
     operation = f"creating the interfaces {container.name!r} (in {link.namespace}) and {host.name!r} (on the host)"
     return NetlinkMessage(_NEWLINK, _REQUEST | _CREATE | _EXCL, body, operation)
+
+
+def set_alias(index: int, name: str, alias: str) -> NetlinkMessage:
+    """Set the alias of the interface with that index; the kernel refuses more than 255 bytes."""
+    body = _link(index, attributes=_attribute(_IFLA_IFALIAS, alias.encode()))
+    return NetlinkMessage(_NEWLINK, _REQUEST, body, f"giving {name!r} the alias {alias!r}")
 
 
 def query_link(name: str) -> NetlinkMessage:
     """Query the interface with that name."""
     return NetlinkMessage(_GETLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"looking for {name!r}")
+
+
+def query_link_by_index(index: int) -> NetlinkMessage:
+    """Query the interface with that index."""
+    return NetlinkMessage(_GETLINK, _REQUEST, _link(index), f"looking for interface {index}")
 
 
 def set_up(index: int, name: str) -> NetlinkMessage:
@@ -135,9 +149,9 @@ def set_up(index: int, name: str) -> NetlinkMessage:
     return NetlinkMessage(_NEWLINK, _REQUEST, body, f"bringing up {name!r}")
 
 
-def delete_link(name: str) -> NetlinkMessage:
-    """Delete an interface, and with it its peer."""
-    return NetlinkMessage(_DELLINK, _REQUEST, _link(attributes=_text(_IFLA_IFNAME, name)), f"removing {name!r}")
+def delete_link(index: int, name: str) -> NetlinkMessage:
+    """Delete the interface with that index, and with it its peer; the name is only for the error."""
+    return NetlinkMessage(_DELLINK, _REQUEST, _link(index), f"removing {name!r}")
 
 
 def query_namespace_id(descriptor: int) -> NetlinkMessage:
@@ -209,8 +223,8 @@ def _end(link: Link, end: InterfacePlan) -> bytes:
     return _text(_IFLA_IFNAME, end.name) + _attribute(_IFLA_ADDRESS, _packed_mac(end.mac)) + mtu + queues
 
 
-def _link(*, attributes: bytes) -> bytes:
-    return _IFINFOMSG.pack(_AF_UNSPEC, 0, 0, 0, 0) + attributes
+def _link(index: int = 0, *, attributes: bytes = b"") -> bytes:
+    return _IFINFOMSG.pack(_AF_UNSPEC, 0, index, 0, 0) + attributes
 
 
 def _attribute(kind: int, payload: bytes) -> bytes:
@@ -253,6 +267,7 @@ def decode_link(body: bytes) -> KernelLink:
     return KernelLink(
         index=index,
         name=found[_IFLA_IFNAME].rstrip(b"\0").decode(),
+        alias=found.get(_IFLA_IFALIAS, b"").rstrip(b"\0").decode(errors="replace"),
         mac=found.get(_IFLA_ADDRESS, b"").hex(":"),
         mtu=_number(found[_IFLA_MTU]),
         tx_queues=_number(found[_IFLA_NUM_TX_QUEUES]),

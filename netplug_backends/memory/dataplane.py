@@ -20,6 +20,7 @@ from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     DataplaneTimeout,
     Difference,
+    HostInterfaceTaken,
     InterfaceAddress,
     InterfacePlan,
     InterfacePresence,
@@ -33,6 +34,7 @@ from netplug_core.dataplane.protocol import (
     Sysctl,
 )
 from netplug_core.errors import NamespaceNotFound
+from netplug_core.names import HostInterfaceAlias
 
 __all__ = ["MemoryDataplane", "MemoryInterface"]
 
@@ -59,6 +61,7 @@ class MemoryInterface:
 
     name: str
     namespace: str
+    alias: str = ""
     mac: str = _FOREIGN_MAC
     mtu: int = _DEFAULT_MTU
     queues: int = 1
@@ -124,14 +127,14 @@ class MemoryDataplane:
         )
 
     def remove(self, link: Link, *, deadline: Deadline) -> None:
-        """Remove the interface from the namespace, and its peer with it."""
-        found = self.interface(link.name, link.namespace)
+        """Remove this attachment's host end, and its peer with it."""
+        found = self._find_host_end(link)
         if found is None:
             return
         if deadline.has_passed:
             raise DataplaneTimeout(f"removing {link.name!r} from the namespace {link.namespace}")
-        self.before_effect(f"removing {link.name!r}")
-        self.delete_link(link.name, link.namespace)
+        self.before_effect(f"removing {found.name!r}")
+        self.delete_link(found.name)
 
     def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the host's own namespace."""
@@ -162,9 +165,15 @@ class MemoryDataplane:
         found = [(entry.destination, link.name) for link in self._namespaces[_HOST].values() for entry in link.routes]
         return tuple(sorted(found, key=str))
 
-    def add_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
-        """Make an interface that is not netplug's: up, without a peer."""
-        self._register(MemoryInterface(name, namespace, is_up=True))
+    def add_link(self, name: str, namespace: str = OWN_NAMESPACE, *, alias: str = "") -> None:
+        """Make an interface as another program does: up, without a peer."""
+        self._register(MemoryInterface(name, namespace, alias, is_up=True))
+
+    def rename_link(self, name: str, new_name: str, namespace: str = OWN_NAMESPACE) -> None:
+        """Rename an interface."""
+        link = self._get(name, namespace)
+        self._register(link, new_name)
+        del self._namespaces[namespace][name]
 
     def delete_link(self, name: str, namespace: str = OWN_NAMESPACE) -> None:
         """Delete an interface with its routes and its peer."""
@@ -184,11 +193,14 @@ class MemoryDataplane:
         inner = self.interface(plan.link.name, plan.link.namespace)
         outer = self.interface(plan.link.host_name, _HOST)
         if inner is not None:
-            if outer is None or inner.peer is not outer:
+            if outer is None or inner.peer is not outer or not _is_of_attachment(outer, plan.link):
                 raise LinkExists(plan.link.name, plan.link.namespace)
             if _is_planned(plan, plan.container, inner) and _is_planned(plan, plan.host, outer):
                 return inner
         if outer is not None:
+            alias = HostInterfaceAlias.parse(outer.alias)
+            if alias is None or alias.workload != plan.link.alias.workload:
+                raise HostInterfaceTaken(outer.name, outer.alias)
             self.before_effect(f"removing {outer.name!r}")
             self.delete_link(outer.name)
         return None
@@ -201,7 +213,7 @@ class MemoryDataplane:
             raise KernelError(operation, "Invalid argument")
         mtu = link.mtu or _DEFAULT_MTU
         inner = MemoryInterface(link.name, link.namespace, mac=plan.container.mac, mtu=mtu, queues=link.queues)
-        outer = MemoryInterface(link.host_name, _HOST, mac=plan.host.mac, mtu=mtu, queues=link.queues)
+        outer = MemoryInterface(link.host_name, _HOST, str(link.alias), plan.host.mac, mtu, link.queues)
         inner.peer, outer.peer = outer, inner
         self._register(inner)
         self._register(outer)
@@ -216,12 +228,26 @@ class MemoryDataplane:
                 self.delete_link(plan.link.name, plan.link.namespace)
             raise
 
-    def _register(self, link: MemoryInterface) -> None:
+    def _register(self, link: MemoryInterface, name: str = "") -> None:
+        name = name or link.name
         if link.namespace not in self._namespaces:
-            raise KernelError(f"creating {link.name!r} in {link.namespace}", "Invalid argument")
-        if link.name in self._namespaces[link.namespace]:
-            raise KernelError(f"creating {link.name!r}", "File exists")
-        self._namespaces[link.namespace][link.name] = link
+            raise KernelError(f"creating {name!r} in {link.namespace}", "Invalid argument")
+        if name in self._namespaces[link.namespace]:
+            raise KernelError(f"creating {name!r}", "File exists")
+        link.name = name
+        self._namespaces[link.namespace][name] = link
+
+    def _find_host_end(self, link: Link) -> MemoryInterface | None:
+        """The host end of an attachment, by its name or as the peer of the interface in the namespace."""
+        named = self.interface(link.host_name)
+        if named is not None and _is_of_attachment(named, link):
+            return named
+        inner = self.interface(link.name, link.namespace)
+        outer = None if inner is None else inner.peer
+        if outer is None or outer.namespace != _HOST:
+            return None
+        is_former = not outer.alias and outer.name == link.former_host_name
+        return outer if is_former or _is_of_attachment(outer, link) else None
 
     def _get(self, name: str, namespace: str) -> MemoryInterface:
         link = self.interface(name, namespace)
@@ -284,6 +310,7 @@ class MemoryDataplane:
     def _state(self, link: MemoryInterface, end: InterfacePlan) -> InterfaceState:
         planned = {route.destination: route.metric for route in end.routes}
         return InterfaceState(
+            alias=link.alias,
             mac=link.mac,
             mtu=link.mtu,
             is_up=link.is_up,
@@ -301,6 +328,11 @@ class MemoryDataplane:
                 if owner is not link and link.namespace == _HOST and entry.metric < planned.get(entry.destination, 0)
             },
         )
+
+
+def _is_of_attachment(host: MemoryInterface, link: Link) -> bool:
+    alias = HostInterfaceAlias.parse(host.alias)
+    return alias is not None and alias.attachment == link.alias.attachment
 
 
 def _is_planned(plan: AttachmentPlan, end: InterfacePlan, found: MemoryInterface) -> bool:

@@ -33,6 +33,8 @@ _ALNUM = frozenset(ascii_letters + digits)
 _NAME_CHARACTERS = _ALNUM | frozenset("_.-")
 _NAME_RULE = "letters, digits, '_', '.' and '-' are accepted, a letter or digit first"
 _MAX_IFNAME_BYTES = 15
+_NAMES_OF_SETTINGS = ("all", "default")
+_KERNEL_SPACE = 0xA0  # to the kernel, which knows no UTF-8, this byte is white space
 
 _ATTACHMENT_VARIABLES = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
 _REQUIRED_VARIABLES: Mapping[CNICommand, tuple[str, ...]] = {
@@ -162,7 +164,7 @@ def parse_environment(environ: Mapping[str, str]) -> CNIEnvironment:
         command=command,
         container_id=_parse_container_id(environ["CNI_CONTAINERID"]),
         netns=environ.get("CNI_NETNS", ""),
-        ifname=_parse_ifname(environ["CNI_IFNAME"]),
+        ifname=_parse_ifname(environ["CNI_IFNAME"], command),
         args=CNIArgs.parse(environ.get("CNI_ARGS", "")),
         path=path,
         has_netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in _TRUE_TEXTS,
@@ -260,7 +262,7 @@ def _parse_container_id(text: str) -> str:
     return text
 
 
-def _parse_ifname(text: str) -> str:
+def _parse_ifname(text: str, command: CNICommand) -> str:
     # Bytes of the environment that are no UTF-8 arrive as surrogates; the kernel counts bytes.
     length = len(text.encode("utf-8", "surrogateescape"))
     is_bare = text.isprintable() and not any(c in "/:" or c.isspace() for c in text)
@@ -270,7 +272,21 @@ def _parse_ifname(text: str) -> str:
             f"1 to {_MAX_IFNAME_BYTES} bytes of printable UTF-8"
             ' without "/", ":" and white space are accepted, but not "." and ".."'
         )
+    if command is CNICommand.ADD:
+        _require_creatable(text)
     return text
+
+
+def _require_creatable(ifname: str) -> None:
+    """Refuse a name with which the kernel creates no interface, or one of another name: it replaces ``%d``.
+
+    Other commands take it: there is no such interface, so DEL has to succeed.
+    """
+    if "%" in ifname or ifname in _NAMES_OF_SETTINGS or _KERNEL_SPACE in ifname.encode():
+        raise RequestError(
+            f'CNI_IFNAME: "{ifname}" is not a name that the kernel gives to an interface; names without "%" and without'
+            ' the byte A0 are accepted, but not "all" and "default"'
+        )
 
 
 def _escape_unprintable(text: str) -> str:

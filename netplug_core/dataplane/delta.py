@@ -20,6 +20,7 @@ from netplug_core.dataplane.protocol import (
     PlannedRoute,
     SysctlRequirement,
 )
+from netplug_core.names import HostInterfaceAlias
 
 __all__ = ["AttachmentState", "InterfaceState", "ObservedRoute", "compare_with_plan"]
 
@@ -42,9 +43,10 @@ class InterfaceState:
     """One end of the link as it was found.
 
     ``settings`` has the value of each setting of the plan that exists. ``taken`` names, for each planned destination
-    that the kernel reaches through another interface, that interface.
+    that the kernel reaches through another interface, that interface. ``alias`` is empty if it has none.
     """
 
+    alias: str
     mac: str
     mtu: int
     is_up: bool
@@ -82,6 +84,8 @@ def _compare_with_plan(plan: AttachmentPlan, observed: AttachmentState) -> Itera
     if observed.container is not None:
         yield from _container_route_differences(inside, plan, observed.container)
     if observed.host is not None:
+        if HostInterfaceAlias.parse(observed.host.alias) != plan.link.alias:
+            yield Difference(f"{outside}: alias", str(plan.link.alias), observed.host.alias or "none")
         yield from _host_route_differences(outside, plan.host, observed.host)
         yield from _sysctl_differences(plan.host, observed.host)
     if observed.container is not None and observed.host is not None and not observed.is_pair:

@@ -14,11 +14,12 @@ from attrs import frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import DataplaneError, ErrorCode
+from netplug_core.names import HostInterfaceAlias
 
 __all__ = [
-    "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding", "InterfaceAddress",
-    "InterfacePlan", "InterfacePresence", "KernelError", "Link", "LinkExists", "Neighbour", "PlannedRoute",
-    "RouteConflict", "RouteProtocol", "RouteScope", "Sysctl", "SysctlRequirement",
+    "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding",
+    "HostInterfaceTaken", "InterfaceAddress", "InterfacePlan", "InterfacePresence", "KernelError", "Link", "LinkExists",
+    "Neighbour", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "Sysctl", "SysctlRequirement",
 ]  # fmt: skip
 
 
@@ -70,13 +71,17 @@ class Link:
     """Where and how a workload is attached, apart from its addresses.
 
     ``namespace`` is a path; empty means that the runtime named none. ``name`` is the interface in it, ``host_name``
-    its peer on the host. ``mtu`` 0 leaves the kernel's default. ``routes`` are the destinations that the container
-    reaches through this link; None means everything, in the families that it has addresses of.
+    its peer on the host. ``alias`` says whose the host end is, and it alone does: names can collide, and a namespace's
+    path can be another container's by now. ``former_host_name`` is the host end's name if a version of netplug without
+    aliases made it; empty if there was none. ``mtu`` 0 leaves the kernel's default. ``routes`` are the destinations
+    that the container reaches through this link; None means everything, in the families that it has addresses of.
     """
 
     namespace: str
     name: str
     host_name: str
+    alias: HostInterfaceAlias
+    former_host_name: str = ""
     mtu: int = 0
     queues: int = 1
     forwarding: Forwarding = Forwarding.DISABLED
@@ -198,12 +203,13 @@ class Dataplane(Protocol):
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Make the plan true; what is true already stays as it is, so it may be repeated.
 
-        A host interface of the planned name that belongs to no such attachment is removed first. When it fails,
-        what this call made is gone again.
+        A host interface of the planned name is removed first if its alias says that it is the same workload's. When it
+        fails, what this call made is gone again.
 
         Raises:
             NamespaceNotFound: the namespace does not exist.
-            LinkExists: the container has another interface of that name.
+            LinkExists: the container has an interface of that name which is not this attachment's.
+            HostInterfaceTaken: the host has an interface of the planned name which is not this workload's.
             RouteConflict: another interface of the host has the route to one of the addresses.
             KernelError: anything else that the kernel would not do.
             DataplaneTimeout: the deadline passed.
@@ -221,10 +227,14 @@ class Dataplane(Protocol):
         ...
 
     def remove(self, link: Link, *, deadline: Deadline) -> None:
-        """Remove the interface from the namespace, and with it its peer and the host's routes over that.
+        """Remove the host end whose alias is this attachment's, and with it its peer and the host's routes over it.
 
-        The host end is never looked for by name: that name may belong to the workload's next container already. An
-        interface or a namespace that is gone is a success.
+        It is looked for by its name, and as the peer of the interface in the namespace. Nothing else is removed: not
+        the interface of the workload's next container, and none in a namespace that is another container's by now. An
+        interface that is gone is a success; so is a namespace that is gone or cannot be entered.
+
+        An interface that a version of netplug without aliases made is removed if it is the peer of the interface in the
+        namespace and has its former name and no alias.
 
         Raises:
             KernelError: the kernel would not remove it.
@@ -246,6 +256,20 @@ class LinkExists(DataplaneError, error_code=ErrorCode.LINK_EXISTS):
 
     def __str__(self) -> str:
         return f"the namespace {self.namespace} already has an interface {self.name!r}; CNI_IFNAME must be a free name"
+
+
+@frozen
+class HostInterfaceTaken(DataplaneError, error_code=ErrorCode.HOST_INTERFACE_TAKEN):
+    """The host has an interface of the planned name that is not this workload's (code 125); ``alias`` may be empty."""
+
+    name: str
+    alias: str
+
+    def __str__(self) -> str:
+        return (
+            f"the host already has an interface {self.name!r} that is not this workload's: its alias is {self.alias!r};"
+            " remove or rename that interface"
+        )
 
 
 @frozen

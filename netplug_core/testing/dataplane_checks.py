@@ -19,7 +19,13 @@ from attrs import evolve
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
-from netplug_core.dataplane.protocol import DataplaneTimeout, InterfacePresence, KernelError, LinkExists, RouteConflict
+from netplug_core.dataplane.protocol import (
+    DataplaneTimeout,
+    InterfacePresence,
+    KernelError,
+    LinkExists,
+    RouteConflict,
+)
 from netplug_core.errors import NamespaceNotFound
 from netplug_core.testing.assertions import expect, expect_refused
 from netplug_core.testing.dataplane_harness import (
@@ -33,6 +39,7 @@ from netplug_core.testing.dataplane_harness import (
     plan_for,
     remove,
 )
+from netplug_core.testing.dataplane_ownership_checks import OWNERSHIP_CHECKS
 
 __all__ = ["DATAPLANE_CHECKS", "DataplaneCheck"]
 
@@ -89,25 +96,6 @@ def a_changed_link_is_recreated(harness: DataplaneHarness) -> None:
         wanted = plan(endpoint(*_DUAL), changed)
         apply(harness, wanted)
         expect_as_planned(harness, wanted)
-
-
-def a_leftover_host_interface_is_replaced(harness: DataplaneHarness) -> None:
-    """An interface with that name is left from a crash. Source: CNI plugin check 46."""
-    wanted = plan_for(harness, *_DUAL)
-    harness.make_link(wanted.link.host_name)
-    apply(harness, wanted)
-    expect_as_planned(harness, wanted)
-
-
-def a_restarted_workload_reuses_its_host_interface_name(harness: DataplaneHarness) -> None:
-    """The old container's end goes with the old pair; its late removal does not touch the new one."""
-    old, new = plan_for(harness, *_DUAL), plan_for(harness, "10.65.0.7", "fd65::7")
-    apply(harness, old)
-    apply(harness, new)
-    expect(harness.dataplane.find(old.link) is InterfacePresence.ABSENT, "the old interface is still there")
-    remove(harness, old.link)
-    expect_as_planned(harness, new)
-    expect(len(harness.host_routes()) == len(new.host.routes), "routes of the old container are left")
 
 
 def two_interfaces_of_one_container_live_side_by_side(harness: DataplaneHarness) -> None:
@@ -209,15 +197,6 @@ def removing_leaves_nothing(harness: DataplaneHarness) -> None:
             expect(not harness.links(wanted.link.namespace), "an interface is left in the namespace")
 
 
-def removing_needs_no_host_name(harness: DataplaneHarness) -> None:
-    """The host end is found as the peer, also if the caller names another interface."""
-    wanted = plan_for(harness, *_DUAL)
-    apply(harness, wanted)
-    harness.make_link("bystander")
-    remove(harness, evolve(wanted.link, host_name="bystander"))
-    expect(harness.links() == {"bystander"}, f"the host has {harness.links()}")
-
-
 def deleting_a_namespace_deletes_its_attachment(harness: DataplaneHarness) -> None:
     """Nothing is left to remove, and removing succeeds."""
     with expect_unchanged(harness):
@@ -280,6 +259,17 @@ def a_conflicting_route_is_a_difference(harness: DataplaneHarness) -> None:
     expect_difference(harness, wanted, "10.65.0.5/32", "'other'")
 
 
+def a_changed_alias_is_a_difference(harness: DataplaneHarness) -> None:
+    """Only its hashes count, not its text."""
+    wanted = plan_for(harness, *_DUAL)
+    apply(harness, wanted)
+    harness.set_alias(str(evolve(wanted.link.alias, text="other words")), wanted.link.host_name)
+    expect_as_planned(harness, wanted)
+    for alias, shown in (("mine", "found mine"), ("", "found none")):
+        harness.set_alias(alias, wanted.link.host_name)
+        expect_difference(harness, wanted, wanted.link.host_name, "alias", str(wanted.link.alias), shown)
+
+
 def a_missing_end_is_a_difference(harness: DataplaneHarness) -> None:
     """The container end is deleted, its namespace is removed, or the host end is replaced."""
     wanted = plan_for(harness, *_DUAL)
@@ -295,12 +285,11 @@ def a_missing_end_is_a_difference(harness: DataplaneHarness) -> None:
 
 
 DATAPLANE_CHECKS: tuple[DataplaneCheck, ...] = (
+    *OWNERSHIP_CHECKS,
     an_attachment_is_as_planned,
     applying_twice_changes_nothing,
     applying_restores_what_was_removed,
     a_changed_link_is_recreated,
-    a_leftover_host_interface_is_replaced,
-    a_restarted_workload_reuses_its_host_interface_name,
     two_interfaces_of_one_container_live_side_by_side,
     routes_of_the_configuration_replace_the_default,
     only_the_host_namespace_is_recognised,
@@ -310,9 +299,9 @@ DATAPLANE_CHECKS: tuple[DataplaneCheck, ...] = (
     an_impossible_mtu_is_refused,
     nothing_is_left_when_the_time_is_up,
     removing_leaves_nothing,
-    removing_needs_no_host_name,
     deleting_a_namespace_deletes_its_attachment,
     every_removal_is_a_difference,
     a_conflicting_route_is_a_difference,
+    a_changed_alias_is_a_difference,
     a_missing_end_is_a_difference,
 )

@@ -13,6 +13,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import AttachmentPlan, Dataplane, InterfaceAddress, InterfacePresence, Link
+from netplug_core.names import host_interface_alias
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.testing.assertions import expect
@@ -55,6 +56,14 @@ class DataplaneHarness(Protocol):
 
     def make_link(self, name: str, namespace: str | None = None) -> None:
         """Make an interface that is not the dataplane's, and bring it up."""
+        ...
+
+    def set_alias(self, alias: str, name: str) -> None:
+        """Change the alias of an interface of the host."""
+        ...
+
+    def rename_link(self, name: str, new_name: str, namespace: str | None = None) -> None:
+        """Rename an interface; it may be down for a moment."""
         ...
 
     def delete_link(self, name: str, namespace: str | None = None) -> None:
@@ -112,14 +121,17 @@ def endpoint(*addresses: str, mac: str = "02:65:00:00:00:05") -> WorkloadEndpoin
     )
 
 
-def link_to(namespace: str, name: str = "eth0", host_name: str = "netp0123456789a") -> Link:
+def link_to(
+    namespace: str, name: str = "eth0", host_name: str = "netp0123456789a", *, container: str = "c1", pod: str = "web-0"
+) -> Link:
     """The link that the checks attach: MTU 1450, one queue."""
-    return Link(namespace=namespace, name=name, host_name=host_name, mtu=1450)
+    alias = host_interface_alias(network="net1", container_id=container, ifname=name, pod_namespace="shop", pod=pod)
+    return Link(namespace=namespace, name=name, host_name=host_name, alias=alias, mtu=1450)
 
 
-def plan_for(harness: DataplaneHarness, *addresses: str) -> AttachmentPlan:
+def plan_for(harness: DataplaneHarness, *addresses: str, container: str = "c1", pod: str = "web-0") -> AttachmentPlan:
     """The plan that attaches these addresses to a new namespace."""
-    return plan(endpoint(*addresses), link_to(harness.make_namespace()))
+    return plan(endpoint(*addresses), link_to(harness.make_namespace(), container=container, pod=pod))
 
 
 def apply(harness: DataplaneHarness, wanted: AttachmentPlan) -> None:

@@ -7,9 +7,12 @@ from attrs import Factory, field, frozen
 from netplug_core.ipam.model.block import Pairs
 from netplug_core.names import (
     KUBERNETES_ORCHESTRATOR,
+    HostInterfaceAlias,
     WorkloadEndpointIdentifiers,
     container_mac,
+    former_host_interface_name,
     handle_id,
+    host_interface_alias,
     host_interface_name,
     orchestrator_of,
     workload_endpoint_name,
@@ -54,6 +57,24 @@ class WorkloadIdentity:
     endpoint_key: Key[WorkloadEndpoint] = field(
         init=False, eq=False, default=Factory(lambda self: self._endpoint_key(), takes_self=True)
     )
+
+    @property
+    def host_interface_alias(self) -> HostInterfaceAlias:
+        """Whose the host end is."""
+        return host_interface_alias(
+            network=self.network,
+            container_id=self.container_id,
+            ifname=self.interface,
+            pod_namespace=self.pod_namespace,
+            pod=self.pod,
+        )
+
+    @property
+    def former_host_interface(self) -> str:
+        """The name of the host end if a version of netplug that wrote no aliases made it."""
+        return former_host_interface_name(
+            pod_namespace=self.pod_namespace, pod=self.pod, container_id=self.container_id, ifname=self.interface
+        )
 
     @property
     def is_pod(self) -> bool:

@@ -19,7 +19,7 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
 from netplug_core.cni.result import CNIResult, render_result
-from netplug_core.dataplane.protocol import InterfacePresence, Link
+from netplug_core.dataplane.protocol import InterfacePresence
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni import add, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
@@ -40,6 +40,7 @@ from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.dataplane_harness import link_to
 
 NODE = "node-1"
 POD = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
@@ -222,8 +223,7 @@ class CNINodeHarness:
 
     def is_namespace_missing(self, namespace: str) -> bool:
         """Whether there is no such namespace."""
-        link = Link(namespace=namespace, name="lo", host_name="")
-        return self.dataplane.find(link) is InterfacePresence.NAMESPACE_GONE
+        return self.dataplane.find(link_to(namespace)) is InterfacePresence.NAMESPACE_GONE
 
     # --- what is stored --------------------------------------------------------------------------------------------
 

@@ -150,16 +150,59 @@ def test_forwarding_in_the_container(
     runtime.delete(conf, pod)
 
 
-def test_an_interface_in_the_way_is_replaced(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """Check 46: a veth on the node that has the name of our end, left by whomever."""
+def test_check_46_an_interface_in_the_way_is_named_and_left_alone(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
+) -> None:
+    """It has the name of our end; whose it is, its alias would say."""
     name = host_name(pod)
     node.run("ip", "link", "add", name, "type", "veth", "peer", "name", "other0")
-    (address,) = runtime.add(runtime.make_netconf(), pod).addresses
+    node.run("ip", "link", "set", name, "alias", "uplink of the rack")
+    before = node.leftovers()
+    reply = runtime.call("ADD", runtime.make_netconf(), pod)
 
-    assert node.can_ping(address)
-    assert "other0" not in node.links()
+    assert reply.code == 125
+    assert name in reply.text
+    assert "'uplink of the rack'" in reply.text
+    runtime.delete(runtime.make_netconf(), pod)
+    assert node.leftovers() == before
+    assert node.store.is_empty
+
+
+def test_a_pod_with_the_same_host_interface_name_keeps_its_network(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
+) -> None:
+    """Two pods whose names have one hash: the second ADD fails and the first pod notices nothing."""
+    first = runtime.add(runtime.make_netconf(), pod)
+    node.run("ip", "link", "set", host_name(pod), "down")
+    second = node.make_pod()
+    node.run("ip", "link", "set", host_name(pod), "name", host_name(second))
+    node.run("ip", "link", "set", host_name(second), "up")
+    node.run("ip", "route", "add", f"{first.addresses[0]}/32", "dev", host_name(second))
+    reply = runtime.call("ADD", runtime.make_netconf(), second)
+
+    assert (reply.code, set(node.links(second))) == (125, {"lo"})
+    assert f"container {pod.name}," in reply.text
+    assert node.can_ping(first.addresses[0])
+    runtime.delete(runtime.make_netconf(), second)
+    assert node.can_ping(first.addresses[0])
+    # It is found from inside the namespace, by its alias.
     runtime.delete(runtime.make_netconf(), pod)
     assert set(node.links()) == {"lo", "up0"}
+
+
+def test_del_leaves_the_interface_of_a_recycled_namespace(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
+) -> None:
+    """CNI_NETNS can name a process that has ended, whose number another container's process has by now."""
+    conf, other = runtime.make_netconf(), node.make_pod()
+    runtime.add(conf, pod)
+    (address,) = runtime.add(conf, other).addresses
+    runtime.delete(conf, pod, CNI_NETNS=other.path)
+
+    assert node.can_ping(address)
+    assert set(node.links(pod)) == {"lo"}
+    runtime.delete(conf, pod, CNI_NETNS=other.path)
+    assert node.can_ping(address)
 
 
 def test_a_foreign_route_is_not_taken(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
@@ -233,7 +276,7 @@ def test_a_pod_is_known_by_its_name(node: NetnsNode, runtime: CNIRuntime, pod: P
     assert (endpoint.spec.orchestrator, endpoint.spec.pod, endpoint.spec.container_id) == (
         "k8s", "test-pod-1", pod.name,
     )  # fmt: skip
-    assert "netp618a041cd51" in node.links()
+    assert "netpfpjvd75v4hp" in node.links()
     runtime.delete(runtime.make_netconf(), pod, CNI_ARGS=args)
     assert node.store.is_empty
 

@@ -90,7 +90,9 @@ def test_container_ids_are_judged(
     assert "CNI_CONTAINERID" in reply.text
 
 
-@pytest.mark.parametrize("interface", ["eth0/1", "a:b", "..", "sixteen-letters-"])
+@pytest.mark.parametrize(
+    "interface", ["eth0/1", "a:b", "..", "sixteen-letters-", "eth%d", "100%", "all", "default", "à"]
+)
 def test_interface_names_are_judged(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, interface: str) -> None:
     """Check 7: what the kernel would not take is code 4 before anything is done."""
     reply = runtime.call("ADD", runtime.make_netconf(), pod, CNI_IFNAME=interface)

@@ -31,11 +31,13 @@ from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     DataplaneTimeout,
     Forwarding,
+    HostInterfaceTaken,
     InterfaceAddress,
     InterfacePlan,
     InterfacePresence,
     KernelError,
     Link,
+    LinkExists,
     RouteConflict,
     Sysctl,
     SysctlRequirement,
@@ -118,6 +120,13 @@ class LinuxDataplaneHarness:
     def make_link(self, name: str, namespace: str | None = None) -> None:
         self.ip("link", "add", name, "type", "bridge", namespace=namespace)
         self.ip("link", "set", name, "up", namespace=namespace)
+
+    def set_alias(self, alias: str, name: str) -> None:
+        self.ip("link", "set", name, "alias", alias)
+
+    def rename_link(self, name: str, new_name: str, namespace: str | None = None) -> None:
+        self.ip("link", "set", name, "down", namespace=namespace)
+        self.ip("link", "set", name, "name", new_name, namespace=namespace)
 
     def delete_link(self, name: str, namespace: str | None = None) -> None:
         self.ip("link", "del", name, namespace=namespace)
@@ -326,9 +335,14 @@ def test_check_45_forwarding_in_the_container(
     assert found == [value, value]
 
 
-def test_check_46_a_leftover_veth_of_the_host_name_is_replaced(harness: LinuxDataplaneHarness) -> None:
+def test_check_46_a_leftover_veth_is_replaced_if_its_alias_is_the_workloads(harness: LinuxDataplaneHarness) -> None:
     harness.ip("link", "add", HOST_NAME, "type", "veth", "peer", "name", "leftover")
-    wanted = harness.attach(link_to(harness.make_namespace()), *DUAL)
+    link = link_to(harness.make_namespace())
+    with pytest.raises(HostInterfaceTaken, match=r"'netp0123456789a' that is not this workload's: its alias is ''"):
+        harness.attach(link, *DUAL)
+    assert harness.links() == {HOST_NAME, "leftover"}
+    harness.set_alias(str(link_to("", container="earlier").alias), HOST_NAME)
+    wanted = harness.attach(link, *DUAL)
     assert harness.links() == {HOST_NAME}
     assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
 
@@ -449,28 +463,65 @@ def test_a_setting_that_is_only_wanted_warns(harness: LinuxDataplaneHarness) -> 
     assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
 
 
-@define
-class InterfaceReplacingClock(SystemClock):
-    """A clock that replaces the interface, as soon as it is there, by one that cannot be removed; then time is up."""
+def set_net_admin(*, is_effective: bool) -> None:
+    """Switch the calling thread's CAP_NET_ADMIN off, or on again. Source: capset(2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    switch(libc, libc.capget(header, sets))
+    sets[0] = sets[0] | 1 << 12 if is_effective else sets[0] & ~(1 << 12)
+    switch(libc, libc.capset(header, sets))
 
-    harness: LinuxDataplaneHarness
-    namespace: str
+
+class RightLosingClock(SystemClock):
+    """A clock that takes the right to remove interfaces away when it is read, which is once the pair exists."""
 
     def monotonic(self) -> float:
-        if "eth0" not in self.harness.links(self.namespace):
-            return 0
-        for change in (("del", "eth0"), ("set", "lo", "name", "eth0")):
-            self.harness.ip("link", *change, namespace=self.namespace)
+        set_net_admin(is_effective=False)
         return 1
 
 
 def test_a_taking_back_that_fails_is_a_warning_and_the_reason_stays(harness: LinuxDataplaneHarness) -> None:
     wanted = plan(endpoint(*DUAL), link_to(harness.make_namespace()))
-    with pytest.raises(DataplaneTimeout, match="timed out attaching 'eth0'"):
-        harness.dataplane.apply(wanted, deadline=Deadline(InterfaceReplacingClock(harness, wanted.link.namespace), 1))
+    try:
+        with pytest.raises(DataplaneTimeout, match="timed out attaching 'eth0'"):
+            harness.dataplane.apply(wanted, deadline=Deadline(RightLosingClock(), 1))
+    finally:
+        set_net_admin(is_effective=True)
     assert harness.warnings == [
-        "the attachment failed and could not be taken back: removing 'eth0': Operation not supported"
+        f"the attachment failed and could not be taken back: removing {HOST_NAME!r}: Operation not permitted"
     ]
+
+
+KILLED = """
+import os, signal, sys
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.linux.dataplane import LinuxDataplane
+from netplug_backends.linux.netlink_socket import NetlinkSocket
+from netplug_core.clock import Deadline
+from netplug_core.dataplane.plan import plan
+from netplug_core.testing.dataplane_harness import endpoint, link_to
+sends = int(sys.argv[2])
+def collect(self, messages, first, original=NetlinkSocket._collect):
+    global sends
+    sends -= 1
+    if not sends:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, messages, first)
+NetlinkSocket._collect = collect
+clock = SystemClock()
+wanted = plan(endpoint("10.65.0.5", "fd65::5"), link_to(sys.argv[1]))
+LinuxDataplane(clock=clock, warn=print).apply(wanted, deadline=Deadline.after(clock, 30))
+"""
+
+
+def test_a_process_that_is_killed_leaves_a_pair_that_is_known(harness: LinuxDataplaneHarness) -> None:
+    """The alias comes in the datagram that creates the pair: wherever the process ends, DEL finds the pair by it."""
+    link = link_to(harness.make_namespace())
+    for sends in range(1, 8):
+        subprocess.run((*python(KILLED), link.namespace, str(sends)), capture_output=True, timeout=30, check=False)
+        assert harness.links() == {HOST_NAME}
+        harness.dataplane.remove(evolve(link, namespace=""), deadline=harness.deadline())
+        assert harness.links() == frozenset()
 
 
 @define
@@ -503,8 +554,48 @@ def test_the_kernels_own_words_reach_the_reader(harness: LinuxDataplaneHarness) 
 
 
 def test_an_interface_that_cannot_be_removed_is_an_error(harness: LinuxDataplaneHarness) -> None:
-    with pytest.raises(KernelError, match="removing 'lo': Operation not supported"):
-        harness.dataplane.remove(link_to(harness.make_namespace(), "lo"), deadline=harness.deadline())
+    link = link_to(harness.make_namespace())
+    harness.attach(link, *DUAL)
+    set_net_admin(is_effective=False)
+    try:
+        with pytest.raises(KernelError, match=f"removing '{HOST_NAME}': Operation not permitted"):
+            harness.dataplane.remove(link, deadline=harness.deadline())
+    finally:
+        set_net_admin(is_effective=True)
+
+
+def test_a_namespace_that_cannot_be_entered_stops_no_removal(harness: LinuxDataplaneHarness) -> None:
+    """It is looked into only if the host has no interface of the name; then a warning says that it could not be."""
+    loop = harness.folder / "loop"
+    loop.symlink_to(loop)
+    link = link_to(harness.make_namespace())
+    harness.attach(link, *DUAL)
+    for _ in range(2):
+        harness.dataplane.remove(evolve(link, namespace=str(loop)), deadline=harness.deadline())
+        assert harness.links() == frozenset()
+    (warning,) = harness.warnings
+    assert warning.startswith("the interface 'eth0' could not be looked for: entering the namespace ")
+
+
+def test_the_index_of_a_host_end_is_chosen_by_us(harness: LinuxDataplaneHarness) -> None:
+    """It is far above those that the kernel gives, and the index of an existing interface is never chosen."""
+    harness.attach(link_to(harness.make_namespace()), *DUAL)
+    (end,) = [link for link in harness.show("link") if link["ifname"] == HOST_NAME]
+    assert int(str(end["ifindex"])) >= 1 << 20
+    assert str(end["ifalias"]).startswith("netplug ")
+
+
+def test_a_creation_that_fails_marks_no_other_interface(harness: LinuxDataplaneHarness) -> None:
+    """The name is taken, inside or on the host: the alias of the interface that has it stays as it is."""
+    harness.make_link(HOST_NAME)
+    link = link_to(harness.make_namespace())
+    for refused in (HostInterfaceTaken, LinkExists):
+        with pytest.raises(refused):
+            harness.attach(link, *DUAL)
+        shown = [*harness.show("link"), *harness.show("link", link.namespace)]
+        assert not [found for found in shown if "ifalias" in found]
+        if refused is HostInterfaceTaken:
+            harness.make_link("eth0", link.namespace)
 
 
 def test_a_path_that_may_not_be_opened_is_an_error_and_not_a_namespace_that_is_gone(

@@ -5,7 +5,8 @@
 3. Whatever CNI allows becomes a valid resource name; different texts give different ones.
 4. Different attachments have different handles, however their parts are dotted.
 5. The value of a label is one that the API accepts, and different texts have different ones.
-6. A status file's three parts can be read back, and it is one file name.
+6. Different workloads have different names and aliases of host ends, and different attachments different aliases.
+7. A status file's three parts can be read back, and it is one file name.
 """
 
 import re
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from netplug_core.names import (
     MAX_NAME_LENGTH,
+    HostInterfaceAlias,
     WorkloadEndpointIdentifiers,
     container_mac,
     encode_segment,
@@ -24,6 +26,8 @@ from netplug_core.names import (
     endpoint_name_prefix,
     endpoint_status_file_name,
     handle_id,
+    host_interface_alias,
+    host_interface_name,
     label_value,
     matches_endpoint_name,
     parse_endpoint_name,
@@ -128,6 +132,46 @@ TRIPLES = st.tuples(CNI_NAMES, CNI_NAMES, st.just("eth0") | INTERFACES)
 @example(("net", "a.b", "c"), ("net", "a", "b.c"))
 def test_attachments_have_handles_of_their_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
     assert (handle_id(*one) == handle_id(*other)) is (one == other)
+
+
+# The parts of a host end's name: pods and namespaces as a runtime may name them, with what could separate parts.
+HOST_ENDS = st.tuples(
+    st.text("a/%2F.-", max_size=4), st.text("a/%2F.-", max_size=4), st.text("a.", min_size=1, max_size=3), INTERFACES
+)
+
+
+@given(HOST_ENDS, HOST_ENDS)
+@example(("a/b", "c", "x", "eth0"), ("a", "b/c", "x", "eth0"))
+@example(("a", "b", "x", "eth0"), ("a", "b", "y", "eth0"))
+@example(("", "b", "x", "eth0"), ("a", "", "x", "eth0"))
+@example(("/", "x", "x", "eth0"), ("", "", "x", "eth0"))
+@example(("a", "b.c", "x", "eth0"), ("a.b", "c", "x", "eth0"))
+@example(("a%2Fb", "c", "x", "eth0"), ("a/b", "c", "x", "eth0"))
+def test_workloads_have_host_ends_of_their_own(
+    one: tuple[str, str, str, str], other: tuple[str, str, str, str]
+) -> None:
+    names, aliases = set[str](), set[str]()
+    for namespace, pod, container, interface in (one, other):
+        names.add(host_interface_name(pod_namespace=namespace, pod=pod, container_id=container, ifname=interface))
+        alias = host_interface_alias(
+            network="n", container_id=container, ifname=interface, pod_namespace=namespace, pod=pod
+        )
+        assert HostInterfaceAlias.parse(str(alias)) == alias
+        aliases.add(alias.workload)
+    workloads = {(*(p[:2] if p[0] and p[1] else ("", p[2])), p[3]) for p in (one, other)}
+    assert len(names) == len(aliases) == len(workloads)
+    assert all(len(name.encode()) == 15 for name in names)
+
+
+@given(TRIPLES, TRIPLES)
+def test_attachments_have_aliases_of_their_own(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    found = [
+        host_interface_alias(network=network, container_id=container, ifname=interface, pod_namespace="", pod="")
+        for network, container, interface in (one, other)
+    ]
+    assert (found[0].attachment == found[1].attachment) is (one == other)
+    assert (found[0].workload == found[1].workload) is (one[1:] == other[1:])
+    assert all(len(str(alias).encode()) <= 255 for alias in found)
 
 
 @given(TRIPLES)

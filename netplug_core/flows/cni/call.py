@@ -38,8 +38,8 @@ from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "ASSIGN_S", "RELEASE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of", "link_of",
-    "mtu_of", "node_of", "open_call", "release", "release_after_failure", "require_nodename_file",
+    "ASSIGN_S", "RELEASE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of", "link_between",
+    "link_of", "mtu_of", "node_of", "open_call", "release", "release_after_failure", "require_nodename_file",
     "require_supported", "wanted_of", "workload_of",
 ]  # fmt: skip
 
@@ -83,14 +83,23 @@ def open_call(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> Attachm
     """The call of a request, with the names of the attachment."""
     workload = workload_of(request, node_of(world, netconf))
     settings = netconf.container_settings
-    link = Link(
-        namespace=request.netns,
-        name=request.ifname,
-        host_name=workload.host_interface,
+    link = evolve(
+        link_between(workload, request.netns),
         queues=netconf.num_queues,
         forwarding=Forwarding.ENABLED if settings.allow_ip_forwarding else Forwarding.DISABLED,
     )
     return AttachmentCall(netconf=netconf, workload=workload, link=link)
+
+
+def link_between(workload: WorkloadIdentity, namespace: str) -> Link:
+    """The link of a workload, whose namespace has that path (empty: not known), with the kernel's defaults."""
+    return Link(
+        namespace=namespace,
+        name=workload.interface,
+        host_name=workload.host_interface,
+        alias=workload.host_interface_alias,
+        former_host_name=workload.former_host_interface,
+    )
 
 
 def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:

@@ -1,7 +1,8 @@
 """DEL: removes the interface, then deletes the endpoint and releases the addresses in one commit.
 
-An address must not return to its pool while the old interface still answers on it. Whatever is gone already is success:
-interface, namespace, pool and node may be missing.
+An address must not return to its pool while the old interface still answers on it. The interface is this attachment's
+if the alias of its host end says so: CNI_NETNS may be empty, gone, or another container's by now. Whatever is gone
+already is success: interface, namespace, pool and node may be missing.
 """
 
 from __future__ import annotations
@@ -31,12 +32,9 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         Unavailable: the interface is removed, but the datastore does not answer or is locked; the runtime repeats DEL.
     """
     call = open_call(world, request, netconf)
-    if request.netns:
-        if world.dataplane.is_own_namespace(request.netns) and not request.has_netns_override:
-            raise NamespaceError(
-                f"CNI_NETNS {request.netns!r} is the plugin's own network namespace; nothing is removed"
-            )
-        world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
+    if request.netns and world.dataplane.is_own_namespace(request.netns) and not request.has_netns_override:
+        raise NamespaceError(f"CNI_NETNS {request.netns!r} is the plugin's own network namespace; nothing is removed")
+    world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
     endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
     released = release(world, ReleaseRequest(handle=call.workload.handle), endpoint, lock=netconf.ipam_lock_file)
     addresses = ",".join(str(address) for address in released.addresses)

@@ -1,7 +1,7 @@
 """GC: releases the attachments that the runtime no longer lists (CNI specification, "GC").
 
-Only attachments of this network that hold addresses through this node are considered. Host interfaces are not removed:
-the kernel has removed a veth whose namespace is gone, and one whose namespace still exists may be in use.
+Only attachments of this network that hold addresses through this node are considered. As in a DEL, the interface goes
+first: an address must not return to its pool while the old interface still answers on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.cni.call import ASSIGN_S, node_of, release
+from netplug_core.flows.cni.call import ASSIGN_S, link_between, node_of, release
+from netplug_core.flows.cni.delete import REMOVE_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
@@ -22,18 +23,18 @@ from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["collect", "gc"]
 
-EndpointShare = Callable[[Attachment], EndpointWrites]
+Detach = Callable[[Attachment], EndpointWrites]
 
 
 def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """Release the addresses and delete the endpoint of every attachment that the runtime does not list.
+    """Remove interface, addresses and endpoint of every attachment that the runtime does not list.
 
     Raises:
         Unavailable: some could not be released; all were tried.
     """
     node = node_of(world, netconf)
 
-    def endpoint_writes(leaked: Attachment) -> EndpointWrites:
+    def detach(leaked: Attachment) -> EndpointWrites:
         workload = WorkloadIdentity(
             node=node,
             network=request.network,
@@ -42,19 +43,19 @@ def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
             pod=leaked.pod,
             pod_namespace=leaked.namespace,
         )
+        # The namespace is not known; the name and the alias of the host end are.
+        world.dataplane.remove(link_between(workload, ""), deadline=Deadline.after(world.clock, REMOVE_S))
         return endpoint_delete(workload, world.datastore.description.endpoints)
 
-    _collect(world, netconf, (node, request.network), endpoint_writes)
+    _collect(world, netconf, (node, request.network), detach)
 
 
 def collect(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
-    """GC of ``netplug-ipam``, which stores no endpoints."""
+    """GC of ``netplug-ipam``, which makes no interfaces and stores no endpoints."""
     _collect(world, netconf, (node_of(world, netconf), request.network), lambda _leaked: NO_ENDPOINT)
 
 
-def _collect(
-    world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str], endpoint_writes: EndpointShare
-) -> None:
+def _collect(world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str], detach: Detach) -> None:
     if netconf.valid_attachments is None:
         # A missing list does not mean an empty one.
         world.log(Level.WARNING, "GC without a list of valid attachments: nothing is done")
@@ -70,7 +71,7 @@ def _collect(
             release(
                 world,
                 ReleaseRequest(handle=attachment.handle),
-                endpoint_writes(attachment),
+                detach(attachment),
                 lock=netconf.ipam_lock_file,
             )
         except NetplugError as error:

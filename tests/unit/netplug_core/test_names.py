@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from base64 import b32encode
 
 import pytest
 
@@ -9,6 +10,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.names import (
     HOST_INTERFACE_PREFIX,
     MAX_NAME_LENGTH,
+    HostInterfaceAlias,
     InvalidName,
     WorkloadEndpointIdentifiers,
     container_mac,
@@ -16,7 +18,9 @@ from netplug_core.names import (
     endpoint_name,
     endpoint_name_prefix,
     endpoint_status_file_name,
+    former_host_interface_name,
     handle_id,
+    host_interface_alias,
     host_interface_name,
     is_resource_name,
     label_value,
@@ -245,6 +249,70 @@ def test_handles_that_could_be_read_two_ways_differ() -> None:
 @pytest.mark.parametrize(
     "pod_namespace,pod,container_id,ifname,digits",
     [
+        ("default", "nginx", "abc123", "eth0", "mkg42m52qnw"),
+        ("test", "test-pod-1", "abc123", "eth0", "fpjvd75v4hp"),
+        ("test", "test-pod-1", "another", "eth0", "fpjvd75v4hp"),
+        ("test", "test-pod-1", "abc123", "net1", "7c7gck5k3vv"),
+        ("", "", "abc123", "eth0", "fuz5buijwhr"),
+        ("", "", "abc123", "net1", "usuuvwwefab"),
+        ("test", "", "abc123", "eth0", "fuz5buijwhr"),
+        ("", "test-pod-1", "abc123", "eth0", "fuz5buijwhr"),
+    ],
+)
+def test_check_60_a_host_interface_is_named_by_a_hash(
+    pod_namespace: str, pod: str, container_id: str, ifname: str, digits: str
+) -> None:
+    name = host_interface_name(pod_namespace=pod_namespace, pod=pod, container_id=container_id, ifname=ifname)
+    parts = (pod_namespace, pod, ifname) if pod_namespace and pod else ("", container_id, ifname)
+    assert digits == b32encode(hashlib.sha256("/".join(parts).encode()).digest()).decode().lower()[:11]
+    assert name == HOST_INTERFACE_PREFIX + digits
+    assert len(name) == 15
+
+
+@pytest.mark.parametrize(
+    "pod_namespace,pod,workload,text",
+    [
+        ("shop", "web-0", "shop\0web-0\0net1", "net1 of shop/web-0, container 3f2a, network net-a"),
+        ("", "web-0", "\x003f2a\0net1", "net1 of container 3f2a, network net-a"),
+        ("shop", "", "\x003f2a\0net1", "net1 of container 3f2a, network net-a"),
+    ],
+)
+def test_an_alias_names_attachment_and_workload(pod_namespace: str, pod: str, workload: str, text: str) -> None:
+    found = host_interface_alias(
+        network="net-a", container_id="3f2a", ifname="net1", pod_namespace=pod_namespace, pod=pod
+    )
+    hashes = [
+        b32encode(hashlib.sha256(source.encode()).digest()).decode().lower()[:26]
+        for source in ("net-a\x003f2a\0net1", workload)
+    ]
+    assert str(found) == f"netplug {hashes[0]} {hashes[1]} {text}"
+    assert HostInterfaceAlias.parse(str(found)) == found
+
+
+def test_an_alias_is_cut_at_what_the_kernel_keeps() -> None:
+    for length in range(180, 220):
+        alias = host_interface_alias(
+            network="n", container_id="c", ifname="eth0", pod_namespace="ä" * (length // 2), pod="p" * length
+        )
+        assert 250 < len(str(alias).encode()) <= 255
+        assert HostInterfaceAlias.parse(str(alias)) == alias
+    unprintable = host_interface_alias(network="n", container_id="c", ifname="e", pod_namespace="a", pod="\udcff")
+    assert " e of a/?, " in str(unprintable)
+
+
+@pytest.mark.parametrize(
+    "alias",
+    ["", "netplug", f"netplug {'a' * 26}", f"other {'a' * 26} {'a' * 26}", f"netplug {'a' * 25} {'a' * 26} x",
+     f"netplug {'a' * 26} {'a' * 27}", f"netplug {'A' * 26} {'a' * 26}", f"netplug  {'a' * 26} {'a' * 26}"],
+)  # fmt: skip
+def test_any_other_alias_is_nobodys(alias: str) -> None:
+    assert HostInterfaceAlias.parse(alias) is None
+    assert HostInterfaceAlias.parse(f"netplug {'a' * 26} {'7' * 26}") is not None
+
+
+@pytest.mark.parametrize(
+    "pod_namespace,pod,container_id,ifname,digits",
+    [
         ("default", "nginx", "abc123", "eth0", "c440f455693"),
         ("test", "test-pod-1", "abc123", "eth0", "618a041cd51"),
         ("default", "nginx-6c8b449b8f-abcde", "abc123", "eth0", "bd37e2e16c8"),
@@ -255,10 +323,10 @@ def test_handles_that_could_be_read_two_ways_differ() -> None:
         ("", "test-pod-1", "abc123", "eth0", "6367c48dd19"),
     ],
 )
-def test_a_host_interface_is_named_by_a_hash(
+def test_the_former_names_of_host_interfaces(
     pod_namespace: str, pod: str, container_id: str, ifname: str, digits: str
 ) -> None:
-    name = host_interface_name(pod_namespace=pod_namespace, pod=pod, container_id=container_id, ifname=ifname)
+    name = former_host_interface_name(pod_namespace=pod_namespace, pod=pod, container_id=container_id, ifname=ifname)
     assert name == HOST_INTERFACE_PREFIX + digits
     assert len(name) == 15
 

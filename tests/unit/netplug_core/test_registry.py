@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from netplug_core.clock import Deadline
-from netplug_core.dataplane.protocol import InterfacePresence, Link
+from netplug_core.dataplane.protocol import InterfacePresence
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError
 from netplug_core.hookspecs import IPAMContext
@@ -16,6 +16,7 @@ from netplug_core.log import Level
 from netplug_core.registry import ENTRY_POINT_GROUP, Catalog, Registry
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.dataplane_harness import link_to
 
 CATALOG: Catalog = {
     "datastore": {
@@ -86,7 +87,7 @@ def test_the_catalogs_backends_open() -> None:
     ):
         assert store.description.name == "memory"
         assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
-        assert dataplane.find(Link(namespace="/n", name="eth0", host_name="h")) is InterfacePresence.NAMESPACE_GONE
+        assert dataplane.find(link_to("/n")) is InterfacePresence.NAMESPACE_GONE
 
 
 def test_an_orchestrator_opens_without_a_request() -> None:

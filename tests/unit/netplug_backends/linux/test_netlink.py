@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import evolve
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
@@ -17,14 +18,14 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import (
     InterfaceAddress,
     InterfacePlan,
-    Link,
     Neighbour,
     PlannedRoute,
     RouteProtocol,
     RouteScope,
 )
+from netplug_core.testing.dataplane_harness import link_to
 
-LINK = Link(namespace="/run/netns/one", name="eth0", host_name="netp1", mtu=1450, queues=4)
+LINK = evolve(link_to("/run/netns/one", "eth0", "netp1"), mtu=1450, queues=4)
 CONTAINER = InterfacePlan(name="eth0", mac="02:65:00:00:00:05")
 HOST = InterfacePlan(name="netp1", mac="ee:ee:ee:ee:ee:ee")
 HEADER = struct.Struct("=IHHII")
@@ -47,15 +48,15 @@ def attributes(found: Any) -> dict[str, Any]:  # noqa: ANN401  pyroute2 has no t
 
 
 def test_the_pair_is_created_in_one_message() -> None:
-    message = netlink.create_veth_pair(LINK, CONTAINER, HOST, host_namespace=7)
+    message = netlink.create_veth_pair(LINK, CONTAINER, HOST, index=1 << 20, container_namespace=7)
     found = decoded(message, ifinfmsg)
     assert (message.type, message.flags) == (16, REQUEST | CREATE | EXCL)
-    assert (found["family"], found["index"], found["flags"], found["change"]) == (0, 0, 0, 0)
+    assert (found["family"], found["index"], found["flags"], found["change"]) == (0, 1 << 20, 0, 0)
     own = attributes(found)
     info = attributes(own.pop("IFLA_LINKINFO"))
     assert own == {
-        "IFLA_IFNAME": "eth0",
-        "IFLA_ADDRESS": "02:65:00:00:00:05",
+        "IFLA_IFNAME": "netp1",
+        "IFLA_ADDRESS": "ee:ee:ee:ee:ee:ee",
         "IFLA_MTU": 1450,
         "IFLA_NUM_TX_QUEUES": 4,
         "IFLA_NUM_RX_QUEUES": 4,
@@ -64,8 +65,8 @@ def test_the_pair_is_created_in_one_message() -> None:
     peer = attributes(info["IFLA_INFO_DATA"])["VETH_INFO_PEER"]
     assert (peer["index"], peer["flags"], peer["change"]) == (0, 0, 0)
     assert attributes(peer) == {
-        "IFLA_IFNAME": "netp1",
-        "IFLA_ADDRESS": "ee:ee:ee:ee:ee:ee",
+        "IFLA_IFNAME": "eth0",
+        "IFLA_ADDRESS": "02:65:00:00:00:05",
         "IFLA_MTU": 1450,
         "IFLA_NUM_TX_QUEUES": 4,
         "IFLA_NUM_RX_QUEUES": 4,
@@ -75,20 +76,32 @@ def test_the_pair_is_created_in_one_message() -> None:
 
 
 def test_without_an_mtu_the_kernel_decides() -> None:
-    link = Link(namespace="", name="eth0", host_name="netp1")
-    own = attributes(decoded(netlink.create_veth_pair(link, CONTAINER, HOST, host_namespace=7), ifinfmsg))
+    link = evolve(LINK, mtu=0, queues=1)
+    message = netlink.create_veth_pair(link, CONTAINER, HOST, index=1 << 20, container_namespace=7)
+    own = attributes(decoded(message, ifinfmsg))
     assert "IFLA_MTU" not in own
     assert own["IFLA_NUM_TX_QUEUES"] == 1
 
 
 @pytest.mark.parametrize(
-    "message,type,flags",
-    [(netlink.query_link("eth0"), 18, REQUEST), (netlink.delete_link("eth0"), 17, REQUEST)],
+    "message,type,index,attributes_",
+    [
+        (netlink.query_link("eth0"), 18, 0, {"IFLA_IFNAME": "eth0"}),
+        (netlink.query_link_by_index(12), 18, 12, {}),
+        (netlink.delete_link(12, "eth0"), 17, 12, {}),
+        (netlink.set_alias(12, "eth0", "whose ß"), 16, 12, {"IFLA_IFALIAS": "whose ß"}),
+    ],
 )
-def test_links_are_named(message: NetlinkMessage, type: int, flags: int) -> None:  # noqa: A002  it is the field's name
+def test_links_are_named_or_numbered(
+    message: NetlinkMessage,
+    type: int,  # noqa: A002  it is the field's name
+    index: int,
+    attributes_: dict[str, object],
+) -> None:
+    """What changes one takes the index: a name may be another interface's by then."""
     found = decoded(message, ifinfmsg)
-    assert (message.type, message.flags) == (type, flags)
-    assert (found["index"], attributes(found)) == (0, {"IFLA_IFNAME": "eth0"})
+    assert (message.type, message.flags) == (type, REQUEST)
+    assert (found["index"], attributes(found)) == (index, attributes_)
 
 
 def test_setting_up_changes_only_that_flag() -> None:
@@ -213,7 +226,13 @@ def test_an_interface_is_decoded() -> None:
     found = netlink.decode_link(link_reply(("IFLA_LINK", 3), ("IFLA_LINK_NETNSID", 5)))
     assert (found.index, found.name, found.mac, found.mtu) == (7, "netp1", "ee:ee:ee:ee:ee:ee", 1450)
     assert (found.tx_queues, found.rx_queues, found.is_up) == (4, 2, True)
-    assert (found.peer, found.peer_namespace) == (3, 5)
+    assert (found.peer, found.peer_namespace, found.alias) == (3, 5, "")
+
+
+def test_an_alias_is_decoded_whatever_its_bytes() -> None:
+    assert netlink.decode_link(link_reply(("IFLA_IFALIAS", "uplink ß"))).alias == "uplink ß"
+    raw = link_reply() + struct.pack("=HH", 7, 20) + b"a\xff\0\0"
+    assert netlink.decode_link(raw).alias == "a\ufffd"
 
 
 def test_an_interface_without_a_peer_is_decoded() -> None:

@@ -51,6 +51,12 @@ class MemoryDataplaneHarness:
     def make_link(self, name: str, namespace: str | None = None) -> None:
         self.dataplane.add_link(name, namespace or OWN_NAMESPACE)
 
+    def set_alias(self, alias: str, name: str) -> None:
+        self.interface(name).alias = alias
+
+    def rename_link(self, name: str, new_name: str, namespace: str | None = None) -> None:
+        self.dataplane.rename_link(name, new_name, namespace or OWN_NAMESPACE)
+
     def delete_link(self, name: str, namespace: str | None = None) -> None:
         self.dataplane.delete_link(name, namespace or OWN_NAMESPACE)
 

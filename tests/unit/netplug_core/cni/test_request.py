@@ -134,6 +134,17 @@ def test_other_interface_names_are_refused(ifname: str, shown: str) -> None:
     )
 
 
+@pytest.mark.parametrize("ifname", ["eth%d", "100%", "%", "all", "default", "à"])
+def test_names_that_the_kernel_replaces_or_refuses_are_refused_before_anything_is_made(ifname: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        parse_environment(environ(CNI_COMMAND="ADD", CNI_IFNAME=ifname))
+    assert str(refusal.value) == (
+        f'CNI_IFNAME: "{ifname}" is not a name that the kernel gives to an interface; names without "%" and without the'
+        ' byte A0 are accepted, but not "all" and "default"'
+    )
+    assert parse_environment(environ(CNI_COMMAND="DEL", CNI_IFNAME=ifname)).ifname == ifname
+
+
 @pytest.mark.parametrize(
     "text,expected",
     [("1", True), ("true", True), ("TrUe", True), ("", False), ("0", False), ("yes", False)],

@@ -6,10 +6,10 @@ from attrs import evolve
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.plan import plan
-from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Link, Neighbour
-from netplug_core.testing.dataplane_harness import endpoint
+from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Neighbour
+from netplug_core.testing.dataplane_harness import endpoint, link_to
 
-LINK = Link(namespace="/run/netns/one", name="eth0", host_name="netp1", mtu=1450)
+LINK = link_to("/run/netns/one", host_name="netp1")
 PLAN = plan(endpoint("10.65.0.5", "fd65::5"), LINK)
 INSIDE = "interface 'eth0' in /run/netns/one"
 OUTSIDE = "interface 'netp1' on the host"
@@ -17,6 +17,7 @@ OUTSIDE = "interface 'netp1' on the host"
 
 def end_as_planned(end: InterfacePlan, mtu: int = 1450) -> InterfaceState:
     return InterfaceState(
+        alias=str(LINK.alias),
         mac=end.mac,
         mtu=mtu,
         is_up=True,
@@ -49,6 +50,7 @@ def test_what_is_as_planned_has_no_difference() -> None:
 
 def test_what_others_added_is_no_difference() -> None:
     extra = InterfaceState(
+        alias="named by the workload",
         mac=CONTAINER.mac,
         mtu=CONTAINER.mtu,
         is_up=True,
@@ -66,6 +68,9 @@ def test_what_others_added_is_no_difference() -> None:
     [
         (None, HOST, [f"{INSIDE}: expected an interface, found none"]),
         (CONTAINER, None, [f"{OUTSIDE}: expected an interface, found none"]),
+        (CONTAINER, evolve(HOST, alias=""), [f"{OUTSIDE}: alias: expected {LINK.alias}, found none"]),
+        (CONTAINER, evolve(HOST, alias="mine"), [f"{OUTSIDE}: alias: expected {LINK.alias}, found mine"]),
+        (CONTAINER, evolve(HOST, alias=str(evolve(LINK.alias, text="other words"))), []),
         (evolve(CONTAINER, is_up=False), HOST, [f"{INSIDE}: state: expected up, found down"]),
         (
             CONTAINER,

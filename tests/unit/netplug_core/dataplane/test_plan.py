@@ -9,7 +9,6 @@ from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     Forwarding,
     InterfaceAddress,
-    Link,
     Neighbour,
     PlannedRoute,
     RouteProtocol,
@@ -17,9 +16,9 @@ from netplug_core.dataplane.protocol import (
     SysctlRequirement,
 )
 from netplug_core.names import HOST_MAC
-from netplug_core.testing.dataplane_harness import endpoint
+from netplug_core.testing.dataplane_harness import endpoint, link_to
 
-LINK = Link(namespace="/run/netns/one", name="eth0.1", host_name="netp0123456789a")
+LINK = evolve(link_to("/run/netns/one", "eth0.1"), mtu=0)
 LINK_LOCAL = Address.parse("fe80::ecee:eeff:feee:eeee")
 
 

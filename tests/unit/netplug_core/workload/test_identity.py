@@ -52,6 +52,14 @@ def test_a_restarted_pod_keeps_its_host_interface_and_gets_a_new_mac() -> None:
     assert restarted.mac != POD.mac
 
 
+def test_the_alias_of_the_host_end_differs_between_containers_of_a_pod() -> None:
+    restarted = evolve(POD, container_id="5b6c")
+    assert restarted.host_interface_alias.workload == POD.host_interface_alias.workload
+    assert restarted.host_interface_alias.attachment != POD.host_interface_alias.attachment
+    assert evolve(POD, network="other").host_interface_alias.attachment != POD.host_interface_alias.attachment
+    assert POD.former_host_interface != POD.host_interface
+
+
 def test_names_of_the_machine_fit_the_machine() -> None:
     assert POD.host_interface.startswith("netp")
     assert len(POD.host_interface) == 15

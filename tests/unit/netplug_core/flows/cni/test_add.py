@@ -8,7 +8,14 @@ from attrs import evolve
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig
-from netplug_core.dataplane.protocol import InterfaceAddress, KernelError, LinkExists, Neighbour, RouteConflict
+from netplug_core.dataplane.protocol import (
+    HostInterfaceTaken,
+    InterfaceAddress,
+    KernelError,
+    LinkExists,
+    Neighbour,
+    RouteConflict,
+)
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import (
     ConfigurationError,
@@ -23,7 +30,7 @@ from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.outcome.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
 from netplug_core.log import Level
-from netplug_core.names import HOST_MAC, container_mac
+from netplug_core.names import HOST_MAC, container_mac, host_interface_alias
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 from netplug_core.workload.endpoint import PodReplaced
@@ -88,12 +95,12 @@ def test_an_unknown_mtu_is_not_reported(harness: CNINodeHarness) -> None:
 @pytest.mark.parametrize(
     "container,key,workload,host",
     [
-        (DEFAULT_CONTAINER, ("default", "node--1-cni-c1-eth0"), ("cni", ""), "netp2f22765d049"),
+        (DEFAULT_CONTAINER, ("default", "node--1-cni-c1-eth0"), ("cni", ""), "netpbqv2v2guorc"),
         (
             ContainerInterface(args=POD),
             ("test", "node--1-k8s-test--pod--1-eth0"),
             ("k8s", "test-pod-1"),
-            "netp618a041cd51",
+            "netpfpjvd75v4hp",
         ),
     ],
 )
@@ -201,10 +208,39 @@ def test_check_55_a_new_namespace_gets_the_same_addresses(harness: CNINodeHarnes
     harness.check(ContainerInterface(netns=netns), again, ipam=DUAL_STACK)
 
 
-def test_check_46_a_stale_host_interface_of_our_name_is_replaced(harness: CNINodeHarness) -> None:
-    harness.dataplane.add_link("netp2f22765d049")
+def test_check_46_a_stale_host_interface_of_the_workload_is_replaced(harness: CNINodeHarness) -> None:
+    alias = host_interface_alias(network="net0", container_id="c1", ifname="eth0", pod_namespace="", pod="")
+    harness.dataplane.add_link("netpbqv2v2guorc", alias=str(alias))
     result = harness.add()
     harness.check(DEFAULT_CONTAINER, result)
+
+
+def test_a_host_interface_of_our_name_that_is_not_the_workloads_is_named(harness: CNINodeHarness) -> None:
+    """Another pod's name can have the same hash: that pod keeps its interface, and this call leaves nothing."""
+    harness.dataplane.add_link("netpbqv2v2guorc", alias="uplink")
+    with pytest.raises(HostInterfaceTaken) as refusal:
+        harness.add()
+    assert refusal.value.code == 125
+    assert str(refusal.value) == (
+        "the host already has an interface 'netpbqv2v2guorc' that is not this workload's: its alias is 'uplink';"
+        " remove or rename that interface"
+    )
+    assert harness.dataplane.names() == ("netpbqv2v2guorc",)
+    assert (harness.allocations(), harness.handles(), harness.endpoints()) == ({}, [], [])
+
+
+@pytest.mark.parametrize("second", [ContainerInterface(id="c2"), ContainerInterface(id="c2", args=POD)])
+@pytest.mark.parametrize("first", [ContainerInterface(), ContainerInterface(args=POD)])
+def test_a_second_container_in_the_namespace_is_refused_and_changes_nothing(
+    harness: CNINodeHarness, first: ContainerInterface, second: ContainerInterface
+) -> None:
+    result = harness.add(first)
+    commits = harness.memory.calls.commits
+    with pytest.raises(LinkExists) as refusal:
+        harness.add(second)
+    assert (refusal.value.code, harness.memory.calls.commits) == (121, commits)
+    harness.run("DEL", second)
+    harness.check(first, result)
 
 
 def test_a_restarted_pod_takes_its_endpoint_over(harness: CNINodeHarness) -> None:

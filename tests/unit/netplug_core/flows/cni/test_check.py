@@ -90,9 +90,9 @@ def _no_proxy_arp(_inside: Found, outside: Found) -> None:
         (_mac, "interface 'eth0' in /run/netns/c1: MAC: expected 9e:bc:c9:ec:fd:b5, found 02:00:00:00:00:99"),
         (_no_addresses, r"interface 'eth0' in /run/netns/c1: address: expected 10\.65\.0\.\d+/32, found none"),
         (_no_neighbours, r"neighbour: expected 169.254.1.1 at ee:ee:ee:ee:ee:ee, found none"),
-        (_mtu, "interface 'netp2f22765d049' on the host: MTU: expected 1450, found 1400"),
+        (_mtu, "interface 'netpbqv2v2guorc' on the host: MTU: expected 1450, found 1400"),
         (_no_host_route, r"on the host: route: expected 10\.65\.0\.\d+/32 \(protocol 78\), found none"),
-        (_no_proxy_arp, "setting net/ipv4/conf/netp2f22765d049/proxy_arp on the host: expected 1, found 0"),
+        (_no_proxy_arp, "setting net/ipv4/conf/netpbqv2v2guorc/proxy_arp on the host: expected 1, found 0"),
     ],
 )
 def test_a_difference_is_named(harness: CNINodeHarness, spoil: Callable[[Found, Found], None], text: str) -> None:
@@ -120,7 +120,7 @@ def test_an_interface_that_is_gone_is_a_difference(harness: CNINodeHarness) -> N
 
 def test_addresses_that_are_not_held_are_named(harness: CNINodeHarness) -> None:
     result = harness.add(ipam=DUAL_STACK)
-    harness.run("DEL", ContainerInterface(netns=""))
+    harness.run("DEL", DEFAULT_CONTAINER, Plugin.IPAM)
     with pytest.raises(AddressesNotHeld) as refusal:
         harness.check(DEFAULT_CONTAINER, result, ipam=DUAL_STACK)
     four, six = (str(ip.address) for ip in result.ips)

@@ -60,11 +60,36 @@ def test_check_47_a_namespace_that_is_gone_holds_nothing_up(harness: CNINodeHarn
     harness.assert_nothing_left()
 
 
-def test_without_a_namespace_the_interface_is_the_runtimes(harness: CNINodeHarness) -> None:
+@pytest.mark.parametrize("netns", ["", "/run/netns/gone", "/proc/1/cmdline"])
+def test_the_interface_goes_whatever_became_of_the_path(harness: CNINodeHarness, netns: str) -> None:
     harness.add()
-    harness.run("DEL", ContainerInterface(netns=""))
-    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0",)
-    assert (harness.allocations(), harness.endpoints()) == ({}, [])
+    harness.run("DEL", ContainerInterface(netns=netns))
+    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ()
+    harness.assert_nothing_left()
+
+
+@pytest.mark.parametrize("container", [DEFAULT_CONTAINER, X])
+def test_a_recycled_namespace_keeps_the_interface_of_its_next_container(
+    harness: CNINodeHarness, container: ContainerInterface
+) -> None:
+    """The runtime names the process of a container that has ended; its number is another one's by now."""
+    harness.add(container)
+    harness.dataplane.remove_namespace(container.netns)
+    other = ContainerInterface(id="other", netns=container.netns)
+    result = harness.add(other)
+    harness.run("DEL", container)
+    harness.check(other, result)
+    assert harness.handles() == ["net1.other"]
+
+
+def test_an_attachment_of_a_former_version_goes_by_the_name_it_had(harness: CNINodeHarness) -> None:
+    name = harness.add().interfaces[0].name
+    harness.dataplane.rename_link(name, "netp2f22765d049")
+    former = harness.dataplane.interface("netp2f22765d049")
+    assert former is not None
+    former.alias = ""
+    harness.run("DEL")
+    harness.assert_nothing_left()
 
 
 def test_a_del_needs_no_pool(harness: CNINodeHarness) -> None:
@@ -148,7 +173,7 @@ def test_check_12_the_override_lifts_that(harness: CNINodeHarness) -> None:
     harness.dataplane.add_link("eth0")
     request, netconf = harness.make_call("DEL", ContainerInterface(netns=OWN_NAMESPACE), Plugin.MAIN)
     delete(harness.world, evolve(request, has_netns_override=True), netconf)
-    assert harness.dataplane.names() == ()
+    assert harness.dataplane.names() == ("eth0",), "an interface that is not this attachment's"
 
 
 # --- a configuration that could not be added -----------------------------------------------------------------------

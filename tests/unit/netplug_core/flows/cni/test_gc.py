@@ -3,6 +3,7 @@
 import pytest
 
 from netplug_core.cni.dispatch import Plugin
+from netplug_core.dataplane.protocol import KernelError
 from netplug_core.errors import Unavailable
 from netplug_core.log import Level
 from netplug_core.testing.faults import FaultyDatastore, LostRequest
@@ -62,10 +63,28 @@ def test_check_100_without_a_list_nothing_is_freed(
     assert harness.log.of(Level.WARNING) == ["GC without a list of valid attachments: nothing is done"]
 
 
-def test_the_runtimes_interfaces_are_left_alone(harness: CNINodeHarness) -> None:
+def test_the_interface_goes_first(harness: CNINodeHarness) -> None:
+    """If it cannot be removed, its address stays held, and the next attachment is tried."""
     harness.add(ONE)
+    harness.add(TWO)
+
+    def refuse(effect: str) -> None:
+        raise KernelError(effect, "Device or resource busy")
+
+    harness.dataplane.before_effect = refuse
+    with pytest.raises(Unavailable, match=r"^GC: one/eth0: removing 'netp.*': Device .* busy; two/net0: removing "):
+        collect(harness)
+    assert harness.handles() == ["net1.one", "net1.two.net0"]
+    harness.dataplane.before_effect = lambda effect: None
     collect(harness)
-    assert harness.dataplane.names(ONE.netns) == ("eth0",)
+    harness.assert_nothing_left()
+    assert (harness.dataplane.names(ONE.netns), harness.dataplane.names(TWO.netns)) == ((), ())
+
+
+def test_netplug_ipam_leaves_the_interfaces_to_the_main_plugin(harness: CNINodeHarness) -> None:
+    harness.add(ONE)
+    collect(harness, plugin=Plugin.IPAM)
+    assert (harness.handles(), harness.dataplane.names(ONE.netns)) == ([], ("eth0",))
 
 
 def test_a_pods_next_container_keeps_its_endpoint(harness: CNINodeHarness) -> None:
