@@ -13,7 +13,7 @@ from typing import NewType
 
 from attrs import frozen
 
-from netplug_core.errors import InvalidArgument, require_type
+from netplug_core.errors import InvalidArgument, quote, require_type
 
 __all__ = ["Address", "Family", "Ordinal", "Prefix"]
 
@@ -86,10 +86,10 @@ class Address:
         try:
             parsed = ip_address(text)
         except ValueError:
-            raise ValueError(f"{text!r} is not an IP address") from None
+            raise ValueError(f"{quote(text)} is not an IP address") from None
         if isinstance(parsed, IPv6Address):
             if parsed.scope_id is not None:
-                raise ValueError(f"{text!r} is not an IP address: a zone is not allowed")
+                raise ValueError(f"{quote(text)} is not an IP address: a zone is not allowed")
             if parsed.ipv4_mapped is not None:
                 parsed = parsed.ipv4_mapped
         return cls(Family(parsed.version), int(parsed))
@@ -144,7 +144,7 @@ class Prefix:
         address, length = _address_and_length(text)
         prefix = cls.at(address, length)
         if address.value != prefix.base:
-            raise ValueError(f"{text!r} has host bits set; {prefix} is the prefix that holds it")
+            raise ValueError(f"{quote(text)} has host bits set; {prefix} is the prefix that holds it")
         return prefix
 
     @classmethod
@@ -255,5 +255,5 @@ def _address_and_length(text: str) -> tuple[Address, int]:
     # An IPv4 address in IPv6 notation would need another length, so it is refused.
     is_mapped = address.family is Family.IPV4 and ":" in bare
     if not is_number or int(digits) > address.family.width or is_mapped:
-        raise ValueError(f"{text!r} is not a CIDR")
+        raise ValueError(f"{quote(text)} is not a CIDR")
     return address, int(digits)

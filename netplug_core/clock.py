@@ -14,7 +14,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from netplug_core.errors import require_type
+from netplug_core.errors import quote, require_type
 
 __all__ = ["SECOND_NS", "Clock", "Deadline", "Pace", "format_time", "parse_time"]
 
@@ -113,10 +113,10 @@ def parse_time(text: str) -> int:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not an RFC 3339 time") from None
+        raise ValueError(f"{quote(text)} is not an RFC 3339 time") from None
     if parsed.tzinfo is None:
-        raise ValueError(f"{text!r} is not an RFC 3339 time: it names no zone")
+        raise ValueError(f"{quote(text)} is not an RFC 3339 time: it names no zone")
     seconds = (parsed - _EPOCH) // _SECOND
     if not _EARLIEST_S <= seconds <= _LATEST_S:  # in UTC it is not in the years 1 to 9999
-        raise ValueError(f"{text!r} is not an RFC 3339 time")
+        raise ValueError(f"{quote(text)} is not an RFC 3339 time")
     return seconds * SECOND_NS

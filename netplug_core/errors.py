@@ -16,14 +16,14 @@ __all__ = [
     "REDACTED", "AllocationError", "ConfigurationError", "ContentionExhausted", "DataplaneError", "DatastoreError",
     "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument", "InvariantBroken", "NamespaceError",
     "NamespaceNotFound", "NetplugError", "NotYetSupported", "ReadError", "RequestError", "Unauthorized", "Unavailable",
-    "UnhealthyStatus", "UsageError", "redact_url_credentials", "redacted_repr", "require_count", "require_tuple",
-    "require_type",
+    "UnhealthyStatus", "UsageError", "excerpt", "quote", "redact_url_credentials", "redacted_repr", "require_count",
+    "require_tuple", "require_type",
 ]  # fmt: skip
 
 REDACTED = "…"
 """What an error shows in place of a value that may be a secret."""
 
-_MAX_SHOWN_LENGTH = 120  # characters of an argument
+_MAX_SHOWN_LENGTH = 200
 
 
 class ErrorCode(enum.Enum):
@@ -132,7 +132,7 @@ class DecodeError(NetplugError, error_code=ErrorCode.UNDECODABLE):
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.problem}"
+        return f"{excerpt(self.where)}: {self.problem}"
 
 
 @frozen
@@ -147,18 +147,12 @@ class ConfigurationError(NetplugError, error_code=ErrorCode.NOT_ACCEPTED):
     accepted: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.value!r} is not accepted; {self.accepted}"
+        return f"{excerpt(self.where)}: {quote(self.value)} is not accepted; {self.accepted}"
 
 
 @frozen
 class InvalidArgument(ConfigurationError):
     """A program called the library with an argument of a wrong type or value; ``where`` names the argument."""
-
-    def __str__(self) -> str:
-        shown = repr(self.value)
-        if len(shown) > _MAX_SHOWN_LENGTH:
-            shown = f"{shown[:_MAX_SHOWN_LENGTH]}{REDACTED}"
-        return f"{self.where}: {shown} is not accepted; {self.accepted}"
 
 
 @frozen
@@ -166,7 +160,7 @@ class NotYetSupported(ConfigurationError):
     """A setting of the specification that this release does not serve yet (code 7)."""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.value!r} is not yet supported; {self.accepted}"
+        return f"{excerpt(self.where)}: {quote(self.value)} is not yet supported; {self.accepted}"
 
 
 @frozen
@@ -246,6 +240,17 @@ class InvariantBroken(NetplugError):
 
     def __str__(self) -> str:
         return f"internal error: {self.message}"
+
+
+def excerpt(value: object) -> str:
+    """A text that came from outside, as a message shows it: at most 200 characters of it."""
+    text = str(value)
+    return text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[:_MAX_SHOWN_LENGTH]}{REDACTED}"
+
+
+def quote(value: object) -> str:
+    """The ``repr`` of a value that came from outside, cut like every such text."""
+    return excerpt(repr(value))
 
 
 def redact_url_credentials(value: object) -> object:

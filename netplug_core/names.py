@@ -15,7 +15,7 @@ import attrs
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, excerpt, quote
 
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
@@ -75,7 +75,7 @@ class InvalidName(ConfigurationError):
     """A part that a name cannot be made of; ``where`` is which one."""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.accepted} (it is {self.value!r})"
+        return f"{excerpt(self.where)}: {self.accepted} (it is {quote(self.value)})"
 
 
 @frozen(kw_only=True)

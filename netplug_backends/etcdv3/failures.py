@@ -10,6 +10,8 @@ import re
 
 from attrs import frozen
 
+from netplug_core.errors import excerpt
+
 __all__ = ["CallFailed", "CallFailure", "classify", "find_failure"]
 
 
@@ -111,7 +113,7 @@ def classify(status: str, text: str) -> CallFailed:
     known = find_failure(text) or _FAILURE_BY_STATUS.get(status)
     if known is None:
         known = CallFailure.OUTCOME_UNKNOWN if text.startswith("etcdserver:") else CallFailure.NO_REPLY
-    return CallFailed(known, _PREFIX.sub("", text.rpartition("last error: ")[2]) or f"gRPC status {status}")
+    return CallFailed(known, excerpt(_PREFIX.sub("", text.rpartition("last error: ")[2])) or f"gRPC status {status}")
 
 
 def find_failure(text: str) -> CallFailure | None:

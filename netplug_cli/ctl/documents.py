@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import frozen
 
 from netplug_cli.ctl.errors import InputError
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.resources.manifest import Manifest, manifest_from_mapping
 from netplug_core.resources.validation import InvalidResource
 
@@ -139,7 +139,7 @@ def _parse(text: str, name: str) -> Iterator[object]:
 
 def _documents_of(value: object, source: str) -> Iterator[Document]:
     if not isinstance(value, dict):
-        raise InputError(source, value, f"expected an object, found {value!r}")
+        raise InputError(source, value, f"expected an object, found {quote(value)}")
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind.endswith("List") or "items" not in value:
         yield Document(source=source, mapping=value)
@@ -147,7 +147,7 @@ def _documents_of(value: object, source: str) -> Iterator[Document]:
     items = value["items"]
     unknown = sorted(str(name) for name in value if name not in ("apiVersion", "kind", "metadata", "items"))
     if unknown or not isinstance(items, list):
-        problem = f"there is also {', '.join(unknown)}" if unknown else f"items are {items!r}"
+        problem = f"there is also {excerpt(', '.join(unknown))}" if unknown else f"items are {quote(items)}"
         accepted = f"a {kind} has apiVersion, kind, metadata and a list of items; {problem}"
         raise InputError(source, items, accepted)
     for index, item in enumerate(items):

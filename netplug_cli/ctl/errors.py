@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, excerpt
 
 __all__ = ["InputError"]
 
@@ -11,4 +11,4 @@ class InputError(ConfigurationError):
     """Input that cannot be used; ``where`` names it or the command, ``accepted`` is the reason."""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.accepted}"
+        return f"{excerpt(self.where)}: {self.accepted}"

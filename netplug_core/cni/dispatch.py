@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from attrs import field, frozen
 
 from netplug_core.cni.versions import NEWEST_VERSION, SUPPORTED_VERSIONS, CNICommand, find_version, reported_version
-from netplug_core.errors import DecodeError, NamespaceError, ReadError, UsageError
+from netplug_core.errors import DecodeError, NamespaceError, ReadError, UsageError, excerpt
 
 # Runtimes call VERSION before every pod, so what only the other commands need is imported with them.
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run_invocation(
 def _answer_without_request(invocation: Invocation) -> ProcessOutput | None:
     unknown = [flag for flag in invocation.flags if flag != "-v"]
     if unknown:
-        raise UsageError("failed to parse CLI flags", f'unknown argument "{unknown[0]}"; -v is accepted')
+        raise UsageError("failed to parse CLI flags", f'unknown argument "{excerpt(unknown[0])}"; -v is accepted')
     if invocation.flags:
         return ProcessOutput(stdout=f"{invocation.identity.version}\n")
     if not any(name.startswith("CNI_") for name in invocation.environ):

@@ -20,7 +20,7 @@ from netplug_core.cni.versions import CNICommand, negotiate_version, reported_ve
 from netplug_core.decoding.codecs import STRING
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, Table
-from netplug_core.errors import ConfigurationError, DecodeError, RequestError
+from netplug_core.errors import ConfigurationError, DecodeError, RequestError, excerpt, quote
 from netplug_core.names import orchestrator_of
 
 __all__ = [
@@ -230,7 +230,7 @@ def _refuse_duplicate_keys(pairs: Iterable[tuple[str, object]]) -> dict[str, obj
     members: dict[str, object] = {}
     for key, value in pairs:
         if key in members:
-            raise ValueError(f"the key {key!r} stands twice in one object")
+            raise ValueError(f"the key {quote(key)} stands twice in one object")
         members[key] = value
     return members
 
@@ -249,7 +249,7 @@ def _parse_command(text: str) -> CNICommand:
         if command.value == text:
             return command
     known = ", ".join(command.value for command in CNICommand)
-    raise RequestError(f"unknown CNI_COMMAND: {text}; {known} are accepted")
+    raise RequestError(f"unknown CNI_COMMAND: {excerpt(text)}; {known} are accepted")
 
 
 def _refuse_missing(names: list[str]) -> NoReturn:
@@ -258,7 +258,7 @@ def _refuse_missing(names: list[str]) -> NoReturn:
 
 def _parse_container_id(text: str) -> str:
     if not _is_name(text):
-        raise RequestError(f'CNI_CONTAINERID: "{text}" is not a container id; {_NAME_RULE}')
+        raise RequestError(f'CNI_CONTAINERID: "{excerpt(text)}" is not a container id; {_NAME_RULE}')
     return text
 
 
@@ -290,8 +290,8 @@ def _require_creatable(ifname: str) -> None:
 
 
 def _escape_unprintable(text: str) -> str:
-    """A text of the environment as a message can hold it: what cannot be printed is escaped."""
-    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
+    """A text of the environment as a message shows it: cut, and what cannot be printed is escaped."""
+    return excerpt(text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode())
 
 
 def _is_name(text: str) -> bool:
@@ -323,5 +323,5 @@ def _parse_address_argument(text: str) -> Address | None:
 def _parse_flag_argument(key: str, text: str) -> bool:
     lowered = text.lower()
     if lowered not in _TRUE_TEXTS | _FALSE_TEXTS:
-        raise RequestError(f'ARGS: {key}: "{text}" is not accepted; 1, true, 0 and false are')
+        raise RequestError(f'ARGS: {key}: "{excerpt(text)}" is not accepted; 1, true, 0 and false are')
     return lowered in _TRUE_TEXTS

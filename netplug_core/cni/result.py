@@ -19,7 +19,7 @@ from netplug_core.cni.versions import CNIVersion, ResultFormat, find_version, ne
 from netplug_core.decoding.codecs import NONEMPTY_STRING, STRING, UINT32, Codec
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable, fields_of
-from netplug_core.errors import ConfigurationError, DecodeError
+from netplug_core.errors import ConfigurationError, DecodeError, excerpt, quote
 
 __all__ = [
     "DNS", "CNIInterface", "CNIResult", "CNIRoute", "IPConfig", "find_previous_result", "parse_result",
@@ -225,7 +225,7 @@ def parse_result(document: object, *, path: str, cni_version: str) -> CNIResult:
     stated = _decoder().decode(document, _Stated, path).cni_version or cni_version
     version = find_version(stated)
     if version is None:
-        raise DecodeError(f"{path}.cniVersion", f'"{stated}" is not a supported CNI version')
+        raise DecodeError(f"{path}.cniVersion", f'"{excerpt(stated)}" is not a supported CNI version')
     if version.result_format is ResultFormat.PER_FAMILY:
         return _decoder().decode(document, _PerFamily, path).result
     return _decoder().decode(document, CNIResult, path)
@@ -270,7 +270,7 @@ def _read_address_and_prefix(value: object) -> tuple[Address, Prefix]:
     bare, slash, _ = text.partition("/")
     found = Address.parse(bare), Prefix.enclosing(text)
     if not slash:
-        raise ValueError(f"{text!r} has no prefix length; address/length is expected")
+        raise ValueError(f"{quote(text)} has no prefix length; address/length is expected")
     return found
 
 

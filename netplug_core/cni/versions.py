@@ -11,7 +11,7 @@ import enum
 
 from attrs import frozen
 
-from netplug_core.errors import IncompatibleVersion
+from netplug_core.errors import IncompatibleVersion, excerpt
 
 __all__ = [
     "NEWEST_VERSION", "SUPPORTED_VERSIONS", "CNICommand", "CNIVersion", "ResultFormat", "find_version",
@@ -95,7 +95,7 @@ def negotiate_version(requested: str) -> CNIVersion:
     if version is None:
         supported = ", ".join(_BY_TEXT)
         raise IncompatibleVersion(
-            "incompatible CNI versions", f'config is "{requested}", plugin supports [{supported}]'
+            "incompatible CNI versions", f'config is "{excerpt(requested)}", plugin supports [{supported}]'
         )
     return version
 

@@ -15,6 +15,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import format_time, parse_time
+from netplug_core.errors import quote
 
 __all__ = [
     "ADDRESS", "BOOLEAN", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT", "PREFIX",
@@ -231,7 +232,7 @@ def _map_of(decode: Callable[[object], str]) -> Callable[[object], tuple[tuple[s
                 decode(key)
                 decode(text)
             except WrongType as error:
-                raise WrongType(error.expected, path=f"[{key!r}]", value=text) from None
+                raise WrongType(error.expected, path=f"[{quote(key)}]", value=text) from None
         return tuple(sorted(value.items()))
 
     return decode_map

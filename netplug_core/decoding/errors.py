@@ -6,7 +6,7 @@ from attrs import frozen
 
 from netplug_core.decoding.codecs import Refused, WrongType
 from netplug_core.decoding.tables import UnknownKeys, Unreadable
-from netplug_core.errors import ConfigurationError, DecodeError, NetplugError, redact_url_credentials
+from netplug_core.errors import ConfigurationError, DecodeError, NetplugError, excerpt, quote, redact_url_credentials
 
 __all__ = ["MalformedField", "UnknownField", "cni_error", "document_error", "path_in_document"]
 
@@ -18,9 +18,9 @@ class MalformedField(ConfigurationError):
     reason: str = ""
 
     def __str__(self) -> str:
-        found = "nothing" if self.value is None else repr(self.value)
+        found = "nothing" if self.value is None else quote(self.value)
         because = f": {self.reason}" if self.reason else ""
-        return f"expected {self.accepted} @ {self.where}, found {found}{because}"
+        return f"expected {self.accepted} @ {excerpt(self.where)}, found {found}{because}"
 
 
 class UnknownField(ConfigurationError):
@@ -28,7 +28,8 @@ class UnknownField(ConfigurationError):
 
     def __str__(self) -> str:
         return (
-            f"field in document is not recognized or is in the wrong location: {self.value} @ {self.where}; "
+            f"field in document is not recognized or is in the wrong location: {excerpt(self.value)} @ "
+            f"{excerpt(self.where)}; "
             f"there are {self.accepted}"
         )
 

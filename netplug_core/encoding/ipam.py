@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import format_time, parse_time
+from netplug_core.errors import quote
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs, Row, row
 from netplug_core.ipam.model.block import BLOCK, Block
@@ -123,7 +124,7 @@ def _attributes_in(items: list[object]) -> Attributes:
     names: tuple[str, ...] = ()
     for item in items:
         if not isinstance(item, dict):
-            raise ValueError(f"attributes: {item!r} is not an object")
+            raise ValueError(f"attributes: {quote(item)} is not an object")
         handle, owner = item.get("handle_id"), item.get("secondary")
         is_plain = _PLAIN_KEYS.issuperset(item)
         if not (is_plain and isinstance(handle, str) and isinstance(owner, dict)) or "\r" in handle:
@@ -177,13 +178,13 @@ def _text(mapping: Json, key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{key}: {value!r} is not a string")
+        raise ValueError(f"{key}: {quote(value)} is not a string")
     return value
 
 
 def _number(value: object, key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{key}: {value!r} is not a number of at least 0")
+        raise ValueError(f"{key}: {quote(value)} is not a number of at least 0")
     return value
 
 
@@ -210,7 +211,7 @@ def _items(mapping: Json, key: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ValueError(f"{key}: {value!r} is not a list")
+        raise ValueError(f"{key}: {quote(value)} is not a list")
     return value
 
 
@@ -219,7 +220,7 @@ def _object(mapping: Json, key: str) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ValueError(f"{key}: {value!r} is not an object")
+        raise ValueError(f"{key}: {quote(value)} is not an object")
     return value
 
 
@@ -244,7 +245,7 @@ def _sequences(mapping: Json, allocations: list[object]) -> tuple[int, ...]:
 @lru_cache(maxsize=4096)  # every block names the same ordinals
 def _ordinal(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ORDINAL):
-        raise ValueError(f"sequenceNumberForAllocation: {text!r} is not an ordinal")
+        raise ValueError(f"sequenceNumberForAllocation: {quote(text)} is not an ordinal")
     return int(text)
 
 
@@ -252,7 +253,7 @@ def _owner(mapping: Json, key: str) -> Pairs:
     pairs = _object(mapping, key)
     for name, value in pairs.items():
         if not isinstance(value, str):
-            raise ValueError(f"{key}.{name}: {value!r} is not a string")
+            raise ValueError(f"{key}.{name}: {quote(value)} is not a string")
     return cast("Pairs", tuple(sorted(pairs.items())))
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from netplug_core.decoding.codecs import is_utf8
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.records import Key, Kind
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION, ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
@@ -85,8 +85,8 @@ class UnknownKind(ConfigurationError):
     """A word that names no kind of this release."""
 
     def __str__(self) -> str:
-        at = f" @ {self.where}" if self.where else ""
-        return f"resource type '{self.value}' is not supported{at}; there are {self.accepted}"
+        at = f" @ {excerpt(self.where)}" if self.where else ""
+        return f"resource type '{excerpt(self.value)}' is not supported{at}; there are {self.accepted}"
 
 
 KINDS: tuple[ResourceKind, ...] = (

@@ -13,7 +13,7 @@ from typing import assert_never
 from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.names import MAX_NAME_LENGTH, is_resource_name
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration
@@ -53,7 +53,7 @@ class FieldError:
     reason: str
 
     def __str__(self) -> str:
-        return f"error with field {self.field} = '{self.value}' ({self.reason})"
+        return f"error with field {excerpt(self.field)} = '{excerpt(self.value)}' ({self.reason})"
 
 
 @frozen
@@ -69,7 +69,7 @@ class InvalidResource(ConfigurationError):
         return cls(where, found[0].value, found[0].reason, found)
 
     def __str__(self) -> str:
-        return f"{self.where}: {'; '.join(map(str, self.field_errors))}"
+        return f"{excerpt(self.where)}: {'; '.join(map(str, self.field_errors))}"
 
 
 def validate_resource(resource: Resource) -> None:
@@ -285,7 +285,7 @@ def _validate_selectors(pool: IPPool) -> Iterator[FieldError]:
 
 def _validate_selector(field: str, text: str) -> Iterator[FieldError]:
     if len(text) > _MAX_SELECTOR_LENGTH:
-        yield FieldError(field, f"{text[:20]}...", f"at most {_MAX_SELECTOR_LENGTH} characters")
+        yield FieldError(field, text, f"at most {_MAX_SELECTOR_LENGTH} characters")
         return
     try:
         selector = parse(text)

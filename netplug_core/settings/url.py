@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from attrs import frozen
 
-from netplug_core.errors import REDACTED, ConfigurationError
+from netplug_core.errors import REDACTED, ConfigurationError, quote
 from netplug_core.settings.model import (
     ETCD_DATASTORE,
     KUBERNETES_DATASTORE,
@@ -42,7 +42,7 @@ class InvalidURL(ConfigurationError):
         return cls("url", redact_url(url), accepted, problem)
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.value!r} is not accepted: {self.problem}; {self.accepted}"
+        return f"{self.where}: {quote(self.value)} is not accepted: {self.problem}; {self.accepted}"
 
 
 def redact_url(url: str) -> str:
@@ -107,7 +107,7 @@ class _DatastoreURL:
     def refuse_unknown_options(self, known: Collection[str], accepted: str) -> None:
         for name in self.query:
             if name not in known:
-                raise self.error(f"unknown option {name!r}", accepted)
+                raise self.error(f"unknown option {quote(name)}", accepted)
 
     def refuse_host(self, accepted: str) -> None:
         if self.parts.netloc:
@@ -142,7 +142,7 @@ def _query(url: str, parts: SplitResult) -> Mapping[str, str]:
         raise InvalidURL.of(url, "its query is not a list of name=value") from None
     for name, value in pairs:
         if name in query:
-            raise InvalidURL.of(url, f"the option {name!r} is given twice")
+            raise InvalidURL.of(url, f"the option {quote(name)} is given twice")
         query[name] = value
     return query
 
@@ -225,7 +225,7 @@ def _parse_foreign(url: _DatastoreURL) -> DatastoreSettings:
     given = {name: value for name, value in parts.items() if value}
     for name in given:
         if name in url.query:
-            raise url.error(f"the option {name!r} is a part of the URL too", "give it once")
+            raise url.error(f"the option {quote(name)} is a part of the URL too", "give it once")
     return DatastoreSettings(type=url.parts.scheme, options={**given, **url.query})
 
 

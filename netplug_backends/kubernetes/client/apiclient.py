@@ -26,7 +26,7 @@ from netplug_backends.kubernetes.client.messages import (
     Json,
     RawReply,
     decode_reply,
-    excerpt,
+    excerpt_bytes,
     find_json_object,
 )
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
@@ -81,7 +81,7 @@ class WatchStream:
                 return  # cut off in the middle, or closed by us: the caller continues after the last whole event
             event = find_json_object(line)
             if event is None or not isinstance(event.get("object"), Mapping):
-                raise Unavailable(self._what, f"the answer is none of the API's: {excerpt(line)}")
+                raise Unavailable(self._what, f"the answer is none of the API's: {excerpt_bytes(line)}")
             yield event
 
     def close(self) -> None:

@@ -9,10 +9,19 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
-from netplug_core.errors import Unavailable
+from netplug_core.errors import Unavailable, excerpt
 from netplug_core.records import OutcomeUnknown
 
-__all__ = ["ApiReply", "ApiRequest", "Json", "RawReply", "decode_reply", "excerpt", "find_json_object", "parse_json"]
+__all__ = [
+    "ApiReply",
+    "ApiRequest",
+    "Json",
+    "RawReply",
+    "decode_reply",
+    "excerpt_bytes",
+    "find_json_object",
+    "parse_json",
+]
 
 Json: TypeAlias = Mapping[str, object]
 """A JSON object."""
@@ -20,7 +29,7 @@ Json: TypeAlias = Mapping[str, object]
 JSON_TYPE = "application/json"
 _SUCCESS, _REDIRECT = range(200, 300), range(300, 400)
 _NOT_FOUND = 404
-_EXCERPT_BYTES = 200
+_MAX_BYTES = 1000  # more than a message shows of them, whatever the alphabet
 
 
 @frozen
@@ -85,8 +94,8 @@ class ApiReply:
 
     @property
     def message(self) -> str:
-        """The server's sentence about a refusal."""
-        return str(self.object.get("message") or f"HTTP status {self.status}")
+        """The server's sentence about a refusal, cut like every text from outside."""
+        return excerpt(str(self.object.get("message") or f"HTTP status {self.status}"))
 
 
 def decode_reply(raw: RawReply) -> ApiReply:
@@ -96,7 +105,7 @@ def decode_reply(raw: RawReply) -> ApiReply:
         return ApiReply(raw.status, {"message": message})
     # A proxy answers in plain text, and so does the server for a path that it does not serve.
     found = find_json_object(raw.body) if raw.body else {}
-    return ApiReply(raw.status, {"message": excerpt(raw.body)} if found is None else found)
+    return ApiReply(raw.status, {"message": excerpt_bytes(raw.body)} if found is None else found)
 
 
 def _redacted_location(location: str) -> str:
@@ -127,6 +136,6 @@ def find_json_object(data: bytes) -> Json | None:
     return cast("Json", found) if isinstance(found, dict) else None
 
 
-def excerpt(data: bytes) -> str:
+def excerpt_bytes(data: bytes) -> str:
     """The beginning of some data, for an error text."""
-    return data[:_EXCERPT_BYTES].decode(errors="replace").strip()
+    return excerpt(data[:_MAX_BYTES].decode(errors="replace").strip())

@@ -19,7 +19,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
 from netplug_core.dataplane.plan import AttachmentPlan, plan
 from netplug_core.dataplane.protocol import InterfacePresence, LinkExists
-from netplug_core.errors import NamespaceNotFound
+from netplug_core.errors import NamespaceNotFound, quote
 from netplug_core.flows.cni.call import (
     AttachmentCall,
     assign,
@@ -98,7 +98,7 @@ def _refuse_present(world: CNIWorld, call: AttachmentCall) -> None:
     """Refuse an interface that exists already (CNI specification, "ADD"); it is left as it is."""
     presence = world.dataplane.find(call.link)
     if presence is InterfacePresence.NAMESPACE_GONE:
-        raise NamespaceNotFound(f"CNI_NETNS {call.link.namespace!r} is not a network namespace")
+        raise NamespaceNotFound(f"CNI_NETNS {quote(call.link.namespace)} is not a network namespace")
     if presence is InterfacePresence.PRESENT:
         raise LinkExists(call.link.name, call.link.namespace)
 

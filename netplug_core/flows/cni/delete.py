@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
-from netplug_core.errors import NamespaceError
+from netplug_core.errors import NamespaceError, quote
 from netplug_core.flows.cni.call import node_of, open_call, release, workload_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
@@ -33,7 +33,9 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """
     call = open_call(world, request, netconf)
     if request.netns and world.dataplane.is_own_namespace(request.netns) and not request.has_netns_override:
-        raise NamespaceError(f"CNI_NETNS {request.netns!r} is the plugin's own network namespace; nothing is removed")
+        raise NamespaceError(
+            f"CNI_NETNS {quote(request.netns)} is the plugin's own network namespace; nothing is removed"
+        )
     world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
     endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
     released = release(world, ReleaseRequest(handle=call.workload.handle), endpoint, lock=netconf.ipam_lock_file)

@@ -7,7 +7,7 @@ from functools import partial
 
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, excerpt, quote
 from netplug_core.flows.resources.edit import edit
 from netplug_core.flows.resources.outcome import ResourceMissing
 from netplug_core.flows.resources.read import find
@@ -37,14 +37,14 @@ class LabelPresent(ConfigurationError):
     """A label that exists with another text; ``value`` is its name."""
 
     def __str__(self) -> str:
-        return f"key {self.value} is already present on {self.where}: {self.accepted}"
+        return f"key {excerpt(self.value)} is already present on {excerpt(self.where)}: {self.accepted}"
 
 
 class LabelMissing(ConfigurationError):
     """A label to be removed that does not exist; ``value`` is its name."""
 
     def __str__(self) -> str:
-        return f"cannot remove label {self.value} from {self.where}: {self.accepted}"
+        return f"cannot remove label {excerpt(self.value)} from {excerpt(self.where)}: {self.accepted}"
 
 
 def set_label(
@@ -61,7 +61,7 @@ def set_label(
     def change(resource: Resource) -> Resource:
         current = dict(resource.metadata.labels).get(label, text)
         if current != text and overwriting is Overwriting.REFUSED:
-            raise LabelPresent(str(key), label, f"its text is {current!r}; --overwrite gives it another")
+            raise LabelPresent(str(key), label, f"its text is {quote(current)}; --overwrite gives it another")
         return with_label(resource, label, text)
 
     edit(store, key, change, pace=pace)

@@ -6,7 +6,7 @@ import enum
 
 from attrs import frozen
 
-from netplug_core.errors import ConfigurationError, NotYetSupported
+from netplug_core.errors import ConfigurationError, NotYetSupported, excerpt
 from netplug_core.records import Key
 from netplug_core.resources.kinds import Resource
 
@@ -36,7 +36,7 @@ class ResourceExists(ConfigurationError):
     """A creation of a resource that is stored already."""
 
     def __str__(self) -> str:
-        return f"resource already exists: {self.where}; {self.accepted}"
+        return f"resource already exists: {excerpt(self.where)}; {self.accepted}"
 
 
 class ResourceMissing(ConfigurationError):
@@ -48,7 +48,7 @@ class ResourceMissing(ConfigurationError):
         return cls(str(key), key.name, "a name that exists")
 
     def __str__(self) -> str:
-        return f"resource does not exist: {self.where}"
+        return f"resource does not exist: {excerpt(self.where)}"
 
 
 class ResourceOutdated(ConfigurationError):
@@ -56,7 +56,8 @@ class ResourceOutdated(ConfigurationError):
 
     def __str__(self) -> str:
         return (
-            f"update conflict: {self.where}: resource version '{self.value}' is out of date (latest: {self.accepted}). "
+            f"update conflict: {excerpt(self.where)}: resource version '{excerpt(self.value)}' is out of date "
+            f"(latest: {self.accepted}). "
             "Update the resource YAML/JSON in order to make changes."
         )
 
@@ -72,4 +73,4 @@ class KindNotWritable(NotYetSupported):
     """A change of a kind that people do not write; ``value`` is the operation."""
 
     def __str__(self) -> str:
-        return f"operation {self.value} is not supported on {self.where}: {self.accepted}"
+        return f"operation {excerpt(self.value)} is not supported on {excerpt(self.where)}: {self.accepted}"

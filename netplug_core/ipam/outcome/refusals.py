@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.errors import AllocationError, ErrorCode, NetplugError
+from netplug_core.errors import AllocationError, ErrorCode, NetplugError, excerpt, quote
 from netplug_core.ipam.model.block import RESERVED_HANDLE
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted, PoolOutcome, PoolTrace, RuleTrace
 from netplug_core.records import TraceEntry
@@ -33,7 +33,7 @@ class PoolUnknown(AllocationError, error_code=ErrorCode.POOL_NOT_FOUND):
     known: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"the given pool ({self.entry}) does not exist, or is not enabled; {_listed(self.known)}"
+        return f"the given pool ({excerpt(self.entry)}) does not exist, or is not enabled; {_listed(self.known)}"
 
 
 def _listed(pools: tuple[str, ...]) -> str:
@@ -59,8 +59,8 @@ class PoolRefused(AllocationError):
 
     def __str__(self) -> str:
         if self.seen.outcome in _NOT_ENABLED:
-            return f"the given pool ({self.entry}) does not exist, or is not enabled: {self.seen}"
-        return f"the given pool ({self.entry}) cannot be used: {self.seen}"
+            return f"the given pool ({excerpt(self.entry)}) does not exist, or is not enabled: {self.seen}"
+        return f"the given pool ({excerpt(self.entry)}) cannot be used: {self.seen}"
 
 
 _NOT_ENABLED = (PoolOutcome.DISABLED, PoolOutcome.TERMINATING, PoolOutcome.NOT_ALLOCATABLE)
@@ -203,7 +203,7 @@ class AddressOutside(AllocationError, error_code=ErrorCode.ADDRESS_OUTSIDE_POOLS
     known: tuple[str, ...]
 
     def __str__(self) -> str:
-        among = f" named ({', '.join(self.named)})" if self.named else ""
+        among = f" named ({', '.join(map(excerpt, self.named))})" if self.named else ""
         reasons = "".join(f"; {entry}" for entry in self.seen) or f"; {_listed(self.known)}"
         return f"The provided IP address is not in a configured pool{among}: {self.address}{reasons}"
 
@@ -234,7 +234,7 @@ class AddressTaken(AllocationError, error_code=ErrorCode.ADDRESS_TAKEN):
     handle: str | None
 
     def __str__(self) -> str:
-        holder = f" by handle {self.handle}" if self.handle else ""
+        holder = f" by handle {excerpt(self.handle)}" if self.handle else ""
         return f"{self.address}: Address already assigned in block {self.block}{holder}"
 
 
@@ -289,7 +289,7 @@ class HandleMismatch(AllocationError, error_code=ErrorCode.HANDLE_MISMATCH):
     expected: str | None
 
     def __str__(self) -> str:
-        return f"{self.address} is not released: bad handle {self.requested!r}, expected {self.expected!r}"
+        return f"{self.address} is not released: bad handle {quote(self.requested)}, expected {quote(self.expected)}"
 
 
 @frozen

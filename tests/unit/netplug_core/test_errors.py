@@ -137,5 +137,5 @@ def test_a_count_that_is_large_enough_is_accepted() -> None:
 
 def test_a_long_argument_is_cut() -> None:
     assert str(InvalidArgument("x", "a" * 500, "less is expected")) == (
-        "x: '" + "a" * 119 + "… is not accepted; less is expected"
+        "x: '" + "a" * 199 + "… is not accepted; less is expected"
     )

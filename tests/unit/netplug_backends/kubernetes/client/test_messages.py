@@ -18,7 +18,7 @@ def test_a_missing_object_differs_from_a_path_that_is_not_served() -> None:
 
 
 def test_the_text_of_a_proxy_becomes_the_message() -> None:
-    assert decode_reply(reply(502, b" bad gateway\n" + b"x" * 300)).message == "bad gateway\n" + "x" * 187
+    assert decode_reply(reply(502, b" bad gateway\n" + b"x" * 300)).message == "bad gateway\n" + "x" * 188 + "…"
     assert decode_reply(reply(503)).message == "HTTP status 503"
 
 
