@@ -34,7 +34,7 @@ from netplug_core.netconf.model import (
 from netplug_core.settings.keys import ALL_DATASTORE_KEYS, DATASTORE_KEYS, KUBERNETES_NETCONF_KEYS, netconf_tables
 from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, DatastoreSettings
 
-__all__ = ["LoadPurpose", "load", "resolve_node_name"]
+__all__ = ["LoadPurpose", "load"]
 
 _WHERE = "network configuration"
 _IPAM_TYPE: Final = "netplug-ipam"
@@ -84,15 +84,6 @@ def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = L
         unsupported=_find_unsupported(netconf, own),
         ignored_keys=_ignored_keys(netconf, own),
     )
-
-
-def resolve_node_name(netconf: NetConf, *, nodename_file_text: str | None, machine_name: str) -> str:
-    """The name of this node: the first of four that is not empty.
-
-    These are ``nodename``, the node-name file, ``hostname``, and the machine's name in lower case.
-    """
-    in_file = (nodename_file_text or "").strip()
-    return netconf.nodename or in_file or netconf.hostname or machine_name.strip().lower()
 
 
 def _keys_for_teardown(mapping: Mapping[str, object], plugin: Plugin) -> Mapping[str, object]:

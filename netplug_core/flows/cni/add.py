@@ -62,16 +62,11 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     _refuse_present(world, call)
     storage = world.datastore.description.endpoints
     metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
+    upsert, deletion = endpoint_upsert(workload, metadata, storage), endpoint_delete(workload, storage)
     with ExitStack() as undo:
         # An assignment that fails releases by itself what it has written.
-        assignment = assign(world, assign_request, endpoint_upsert(workload, metadata, storage), lock=lock)
-        undo.callback(
-            release_after_failure,
-            world,
-            ReleaseRequest(handle=workload.handle),
-            endpoint_delete(workload, storage),
-            lock=lock,
-        )
+        assignment = assign(world, assign_request, upsert, lock=lock)
+        undo.callback(release_after_failure, world, ReleaseRequest(handle=workload.handle), deletion, lock=lock)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
         attachment = plan(build_endpoint(workload, assignment, metadata), link)
         # No inverse here: the interface that made it fail may belong to another attachment.

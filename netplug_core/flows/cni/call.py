@@ -32,7 +32,6 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
-from netplug_core.netconf.load import resolve_node_name
 from netplug_core.netconf.model import MAX_MTU, NetConf
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.identity import WorkloadIdentity
@@ -117,19 +116,24 @@ def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
 
 
 def node_of(world: CNIWorld, netconf: NetConf) -> str:
-    """The name that this node is registered under.
+    """The name that this node is registered under: the first of four that is not empty.
 
-    A node-name file that cannot be read is logged and skipped: a later source may still name the node.
+    These are ``nodename``, the node-name file, ``hostname``, and the machine's name in lower case. A file that cannot
+    be read is logged and skipped: a later source may still name the node.
     """
+    if netconf.nodename:
+        return netconf.nodename
     text = None
-    if not netconf.nodename:
-        try:
-            text = world.host.find_text(netconf.nodename_file)
-        except OSError as error:
-            world.log(Level.WARNING, "the node-name file cannot be read", path=netconf.nodename_file, cause=str(error))
-        if netconf.hostname and not (text or "").strip():
-            world.log(Level.WARNING, "the key hostname is deprecated; use nodename", hostname=netconf.hostname)
-    return resolve_node_name(netconf, nodename_file_text=text, machine_name=world.host.host_name())
+    try:
+        text = world.host.find_text(netconf.nodename_file)
+    except OSError as error:
+        world.log(Level.WARNING, "the node-name file cannot be read", path=netconf.nodename_file, cause=str(error))
+    in_file = (text or "").strip()
+    if in_file:
+        return in_file
+    if netconf.hostname:
+        world.log(Level.WARNING, "the key hostname is deprecated; use nodename", hostname=netconf.hostname)
+    return netconf.hostname or world.host.host_name().strip().lower()
 
 
 def require_supported(world: CNIWorld, netconf: NetConf) -> None:

@@ -8,7 +8,7 @@ import pytest
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import ConfigurationError, DecodeError, NotYetSupported
 from netplug_core.log import Level
-from netplug_core.netconf.load import LoadPurpose, load, resolve_node_name
+from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import ContainerSettings, FeatureControl, IPAMConfig, LogSettings, NetConf
 from netplug_core.settings.model import DatastoreSettings
 
@@ -462,27 +462,6 @@ def test_under_another_plugin_the_way_to_a_store_in_the_orchestrator_is_ours(
 def test_netplug_ipam_reads_a_configuration_of_netplug_itself() -> None:
     netconf = load(with_keys(nodename="node-1"), Plugin.IPAM)
     assert (netconf.type, netconf.nodename, netconf.ipam.type) == ("netplug", "node-1", "netplug-ipam")
-
-
-# --- the node's name -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "keys,file_text,name",
-    [
-        ({"nodename": "a", "hostname": "b"}, "filenode\n", "a"),
-        ({"hostname": "named-hostname.somewhere"}, None, "named-hostname.somewhere"),
-        ({"hostname": "b"}, "filenode\n", "filenode"),
-        ({}, "filenode\n", "filenode"),
-        ({"hostname": "b"}, " \n", "b"),
-        ({}, None, "machine.example"),
-    ],
-)
-def test_check_32_the_first_name_that_is_not_empty_counts(
-    keys: dict[str, object], file_text: str | None, name: str
-) -> None:
-    netconf = load(with_keys(**keys), Plugin.MAIN)
-    assert resolve_node_name(netconf, nodename_file_text=file_text, machine_name=" Machine.Example\n") == name
 
 
 def test_a_configuration_is_read_as_json_has_it() -> None:

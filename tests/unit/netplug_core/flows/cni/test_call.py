@@ -47,6 +47,8 @@ REQUEST = AssignRequest(handle="h", node="node-1", wanted=(Automatic(family=Fami
         (NetConf(hostname="named-hostname.somewhere"), {}, "named-hostname.somewhere"),
         (NetConf(), {FILE: "filenode\n"}, "filenode"),
         (NetConf(nodename_file="/other"), {FILE: "filenode", "/other": "other"}, "other"),
+        (NetConf(hostname="b"), {FILE: "filenode\n"}, "filenode"),
+        (NetConf(hostname="b"), {FILE: " \n"}, "b"),
         (NetConf(), {}, "machine"),
     ],
 )
@@ -55,6 +57,11 @@ def test_check_32_the_first_source_counts(
 ) -> None:
     harness.host.texts = texts
     assert node_of(harness.world, netconf) == name
+
+
+def test_the_machines_name_is_used_in_lower_case(harness: CNINodeHarness) -> None:
+    harness.host.name = " Machine.Example\n"
+    assert node_of(harness.world, NetConf()) == "machine.example"
 
 
 @pytest.mark.parametrize("texts", [{}, {FILE: "\n"}])
