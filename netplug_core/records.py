@@ -62,9 +62,7 @@ class Key(Generic[V_co]):
         return self.path[-1]
 
     def __eq__(self, other: object) -> bool:  # keys are compared and hashed dozens of times for every address
-        return (
-            isinstance(other, Key) and self.path == other.path and (self.kind is other.kind or self.kind == other.kind)
-        )
+        return isinstance(other, Key) and self.path == other.path and self.kind.name == other.kind.name
 
     def __hash__(self) -> int:
         return hash(self.path)  # kinds seldom share paths
@@ -115,7 +113,7 @@ class List(Generic[V_co]):
 
     def covers(self, key: Key[object]) -> bool:
         """Whether a record with this key belongs to the list."""
-        return self.kind == key.kind and key.path[: len(self.within)] == self.within
+        return self.kind.name == key.kind.name and key.path[: len(self.within)] == self.within
 
     def __hash__(self) -> int:
         return hash((self.kind.name, self.within, self.after))
@@ -150,6 +148,14 @@ class Snapshot:
     def has(self, query: Get[V] | List[V]) -> bool:
         """Whether the query was read; if not, a rule returns :class:`NeedMore`."""
         return query in self.results
+
+    def find_or_note(self, query: Get[V], unread: list[Query]) -> Record[V] | None:
+        """The record of a query that was read; if it was not, None, and the query is added to ``unread``."""
+        answer = self.results.get(query)
+        if answer is None:
+            unread.append(query)
+            return None
+        return cast("Record[V]", answer.records[0]) if answer.records else None
 
     def find(self, sought: Key[V] | Get[V]) -> Record[V] | None:
         """The record of a key that was read, by itself or in a list; None when nothing is there.
@@ -393,8 +399,11 @@ class NeedMore:
 
 
 def _shift_written(writes: tuple[Write, ...], by: int) -> tuple[Write, ...]:
-    moved = list(writes)
-    for position, write in enumerate(writes):
-        if isinstance(write, (Update, Delete)) and isinstance(write.revision, Written):
-            moved[position] = evolve(write, revision=Written(write.revision.index + by))
-    return tuple(moved)
+    return tuple(
+        [
+            evolve(write, revision=Written(write.revision.index + by))
+            if isinstance(write, (Update, Delete)) and isinstance(write.revision, Written)
+            else write
+            for write in writes
+        ]
+    )

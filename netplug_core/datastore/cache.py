@@ -70,7 +70,8 @@ class CachedState:
         if known.watched:
             results.update((query, found) for query in queries if (found := known.find_watched(query)) is not None)
         if results:
-            results.update(dict.fromkeys(assume_absent, _NO_RECORDS))
+            for query in assume_absent:
+                results[query] = _NO_RECORDS
         missing = tuple([query for query in queries if query not in results])
         return Snapshot(results, known.snapshot.revisions), missing
 

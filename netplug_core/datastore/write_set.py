@@ -191,9 +191,8 @@ def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequenc
         changes[write.key] = None if isinstance(write, Delete) else Record(write.key, write.value, revision)
     kinds = {key.kind.name for key in changes}
     results = dict(snapshot.results)  # a copy hashes no query again; most of them stay as they are
-    for query, result in snapshot.results.items():
-        if not isinstance(query, List) or query.kind.name not in kinds:
-            continue
+    for query in [query for query in results if isinstance(query, List) and query.kind.name in kinds]:
+        result = results[query]
         in_list = {key: record for key, record in changes.items() if query.covers(key)}
         if query.limit and any((key in created) is (record is not None) for key, record in in_list.items()):
             del results[query]

@@ -87,8 +87,9 @@ class AllocationContext:
         """
         pools, unread = snapshot.list(POOLS), list[Query]()
         handle = snapshot.find(handle_query(request.handle)) if request.handle is not None else None
-        named = (_find_block(snapshot, prefix, unread) for prefix, _count in handle.value.blocks) if handle else ()
-        handle_blocks = tuple(record for record in named if record is not None)
+        named = handle.value.blocks if handle else ()
+        blocks = [snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in named]
+        handle_blocks = tuple([record for record in blocks if record is not None])
         own_affinities = {
             wanted.family: _own_affinities(snapshot, request.claimant, wanted.family, unread)
             for wanted in request.wanted
@@ -172,16 +173,9 @@ def _own_affinities(snapshot: Snapshot, claimant: str, family: Family, unread: l
     found: list[OwnAffinity] = []
     for affinity in snapshot.list(affinities_query(claimant, family)):
         prefix = claimed_block(affinity.key)
-        found.append(OwnAffinity(affinity=affinity, prefix=prefix, block=_find_block(snapshot, prefix, unread)))
+        block = snapshot.find_or_note(block_query(prefix), unread)
+        found.append(OwnAffinity(affinity=affinity, prefix=prefix, block=block))
     return tuple(found)
-
-
-def _find_block(snapshot: Snapshot, prefix: Prefix, unread: list[Query]) -> Record[Block] | None:
-    query = block_query(prefix)
-    if not snapshot.has(query):
-        unread.append(query)
-        return None
-    return snapshot.find(query)
 
 
 @define(kw_only=True)
