@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 from pluggy import HookimplMarker, HookspecMarker
 
+from netplug_core.locks import HeldLock, no_lock
+
 if TYPE_CHECKING:
     from netplug_core.clock import Clock
     from netplug_core.dataplane.protocol import Dataplane
@@ -48,13 +50,15 @@ class HostServices:
 class IPAMContext:
     """What an IPAM is opened with.
 
-    ``chance`` returns a number in [0, 1) and jitters waits. ``netconf`` is the network configuration as the runtime
+    ``chance`` returns a number in [0, 1) and jitters waits. ``lock`` takes the host's lock, which spares assignments of
+    one machine their conflicts. ``netconf`` is the network configuration as the runtime
     sent it, for an IPAM with settings of its own; empty where there is none.
     """
 
     datastore: Datastore
     clock: Clock
     chance: Callable[[], float]
+    lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
     netconf: Mapping[str, object] = field(factory=dict, repr=False)
 
 

@@ -20,10 +20,10 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
     "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "HostInterfaceAlias", "InvalidName",
-    "WorkloadEndpointIdentifiers", "container_mac", "encode_segment", "endpoint_name", "endpoint_name_prefix",
-    "endpoint_status_file_name", "former_host_interface_name", "handle_id", "host_interface_alias",
-    "host_interface_name", "is_dns_subdomain", "is_resource_name", "label_value", "matches_endpoint_name",
-    "orchestrator_of", "parse_endpoint_name", "prefix_to_name", "workload_endpoint_name",
+    "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_name",
+    "endpoint_name_prefix", "endpoint_status_file_name", "former_host_interface_name", "handle_id",
+    "host_interface_alias", "host_interface_name", "is_dns_subdomain", "is_resource_name", "label_value",
+    "matches_endpoint_name", "orchestrator_of", "parse_endpoint_name", "prefix_to_name", "workload_endpoint_name",
 ]  # fmt: skip
 
 RESOURCE_DOMAIN = "projectnetplug.org"
@@ -270,6 +270,12 @@ def host_interface_alias(
         workload=_base32_digest(workload, _ALIAS_DIGITS),
         text=f"{ifname} of {owner} {container_id}, network {network}",
     )
+
+
+def attachment_lock_offset(network: str, container_id: str, interface: str) -> int:
+    """The byte of the lock file that stands for one attachment: 1 and 62 bits of a SHA-256 of the three parts."""
+    triple = f"{network}\0{container_id}\0{interface}".encode("utf-8", "surrogateescape")
+    return 1 + (int.from_bytes(hashlib.sha256(triple).digest()[:8], "big") >> 2)
 
 
 def container_mac(handle: str) -> str:

@@ -21,7 +21,9 @@ def netplug_open_ipam(name: str, context: IPAMContext) -> AbstractContextManager
         return None
     from netplug_core.flows.ipam.service import BlockIPAM
 
-    return nullcontext(BlockIPAM(datastore=context.datastore, clock=context.clock, chance=context.chance))
+    return nullcontext(
+        BlockIPAM(datastore=context.datastore, clock=context.clock, chance=context.chance, lock=context.lock)
+    )
 
 
 @hookimpl

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+from netplug_backends.host.locks import FileLocks
 
 __all__ = ["HostMachine", "SystemClock"]
 
@@ -30,7 +29,7 @@ class SystemClock:
         time.sleep(seconds)
 
 
-class HostMachine:
+class HostMachine(FileLocks):
     """The name, files and locks of this machine, as flows need them."""
 
     def host_name(self) -> str:
@@ -48,21 +47,6 @@ class HostMachine:
                 return file.read()
         except FileNotFoundError:
             return None
-
-    @contextmanager
-    def lock(self, path: str) -> Iterator[None]:
-        """Hold an exclusive lock on a file. The kernel releases it when the process ends.
-
-        Raises:
-            OSError: the file cannot be opened.
-        """
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
     def new_uid(self) -> str:
         """A new random UUID (RFC 9562, version 4)."""

@@ -134,7 +134,8 @@ class MemoryDataplane:
         if deadline.has_passed:
             raise DataplaneTimeout(f"removing {link.name!r} from the namespace {link.namespace}")
         self.before_effect(f"removing {found.name!r}")
-        self.delete_link(found.name)
+        if self.interface(found.name, found.namespace) is found:  # another process may have removed it meanwhile
+            self.delete_link(found.name, found.namespace)
 
     def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the host's own namespace."""

@@ -38,17 +38,21 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
 
     from netplug_backends.host.machine import HostMachine, SystemClock
     from netplug_cli.wiring.backends import open_registry
+    from netplug_core.flows.locks import CallLocks
     from netplug_core.flows.world import CNIWorld
     from netplug_core.hookspecs import IPAMContext
 
-    registry, clock = open_registry(), SystemClock()
+    registry, clock, host = open_registry(), SystemClock(), HostMachine()
+    locks = CallLocks(host=host, clock=clock, log=log, path=netconf.ipam_lock_file)
     with ExitStack() as stack:
         settings = netconf.datastore
         store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
-        context = IPAMContext(datastore=store, clock=clock, chance=random, netconf=netconf.own_keys)
+        context = IPAMContext(
+            datastore=store, clock=clock, chance=random, lock=locks.host_lock, netconf=netconf.own_keys
+        )
         ipam = stack.enter_context(registry.open_ipam("netplug-ipam", context))
         dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
-        yield CNIWorld(datastore=store, ipam=ipam, dataplane=dataplane, host=HostMachine(), clock=clock, log=log)
+        yield CNIWorld(datastore=store, ipam=ipam, dataplane=dataplane, host=host, locks=locks, clock=clock, log=log)
 
 
 def _is_own_namespace(path: str) -> bool:

@@ -6,7 +6,6 @@ needs a datastore and a pace only, and takes those.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from attrs import frozen
@@ -14,13 +13,15 @@ from attrs import frozen
 from netplug_core.clock import Clock
 from netplug_core.dataplane.protocol import Dataplane
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.locks import CallLocks
 from netplug_core.ipam.protocol import IPAM
+from netplug_core.locks import LockHost
 from netplug_core.log import Log
 
 __all__ = ["CNIWorld", "Host"]
 
 
-class Host(Protocol):
+class Host(LockHost, Protocol):
     """The machine that the flow runs on."""
 
     def host_name(self) -> str:
@@ -32,14 +33,6 @@ class Host(Protocol):
 
         Raises:
             OSError: it exists and cannot be read.
-        """
-        ...
-
-    def lock(self, path: str) -> AbstractContextManager[None]:
-        """Hold the lock file at a path until the context ends; wait for other holders.
-
-        Raises:
-            OSError: it cannot be locked (no right, no directory).
         """
         ...
 
@@ -56,5 +49,6 @@ class CNIWorld:
     ipam: IPAM
     dataplane: Dataplane
     host: Host
+    locks: CallLocks
     clock: Clock
     log: Log

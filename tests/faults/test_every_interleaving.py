@@ -1,19 +1,16 @@
 """Two clients at a time, in every order in which their calls to the store can come: the laws hold after each commit.
 
-Exhaustive, not sampled: a schedule says who makes the next call; each is run, then the one that differs from it in the
-last choice that can be made otherwise. A client is a thread only so that it can be stopped at each of its calls; no
-two of them ever run at once. A deep run (Hypothesis profile ``nightly``) lets every act meet every other.
+Exhaustive, not sampled. A deep run (Hypothesis profile ``nightly``) lets every act meet every other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations_with_replacement
-from threading import Semaphore, Thread
 
 import pytest
-from attrs import Factory, define, evolve, field
+from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family, Prefix
@@ -37,6 +34,7 @@ from netplug_core.testing.allocator.strategies import make_pool, make_request
 from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
 from tests.harness.local_stores import FAULT_MODES, IS_DEEP, open_standalone_ipam
+from tests.harness.schedules import CallScheduler, Choose, every_schedule
 
 MAX_CALLS = 200
 
@@ -76,72 +74,7 @@ PAIRS = (
 )
 
 
-@define
-class CallScheduler:
-    """Lets one client run at a time, from one call to the store to the next."""
-
-    waiting: dict[str, Semaphore] = field(default=Factory(dict))
-    paused: Semaphore = field(factory=lambda: Semaphore(0))
-    errors: list[BaseException] = field(default=Factory(list))
-
-    def wait(self, name: str) -> None:
-        """Stop here until it is this client's turn."""
-        mine = self.waiting[name] = Semaphore(0)
-        self.paused.release()
-        mine.acquire()
-
-    def run(self, clients: Mapping[str, Callable[[], object]], choose: Callable[[Sequence[str]], str]) -> None:
-        """Run all clients to their ends, in the chosen order."""
-        for name, client in clients.items():
-            Thread(target=self._run_client, args=(name, client), daemon=True).start()
-            self.paused.acquire()
-        while self.waiting:
-            self.waiting.pop(choose(sorted(self.waiting))).release()
-            self.paused.acquire()
-        if self.errors:
-            raise self.errors[0]
-
-    def _run_client(self, name: str, client: Callable[[], object]) -> None:
-        self.wait(name)
-        try:
-            client()
-        except BaseException as error:  # noqa: BLE001  # whatever it is, the test raises it
-            self.errors.append(error)
-        finally:
-            self.paused.release()
-
-
-def every_schedule(run: Callable[[Callable[[Sequence[str]], str]], None]) -> Iterator[str]:
-    """Run every schedule once; what was chosen in each."""
-    script: list[int] = []
-    while True:
-        options: list[int] = []
-        chosen: list[str] = []
-
-        def choose(
-            waiting: Sequence[str],
-            script: Sequence[int] = script,
-            options: list[int] = options,
-            chosen: list[str] = chosen,
-        ) -> str:
-            pick = script[len(options)] if len(options) < len(script) else 0
-            options.append(len(waiting))
-            chosen.append(waiting[pick])
-            return waiting[pick]
-
-        run(choose)
-        yield " ".join(chosen)
-        script = [*script, *[0] * (len(options) - len(script))]
-        while script and script[-1] + 1 >= options[len(script) - 1]:
-            script.pop()
-        if not script:
-            return
-        script[-1] += 1
-
-
-def run_concurrently(
-    operations: Sequence[StoreOperation | RunCollector], mode: MemoryMode, choose: Callable[[Sequence[str]], str]
-) -> None:
+def run_concurrently(operations: Sequence[StoreOperation | RunCollector], mode: MemoryMode, choose: Choose) -> None:
     """Do some acts at once, in the order that is chosen; then take everything down."""
     clock, turns = ManualClock(), CallScheduler()
     harness = AllocatorHarness(store=MemoryDatastore(mode, clock=clock), clock=clock, open_ipam=open_standalone_ipam)

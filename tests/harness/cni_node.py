@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import count
 
 from attrs import Factory, define, field, frozen
 
 from netplug_backends.memory.dataplane import MemoryDataplane
 from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.locks import MemoryLocks
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
@@ -23,10 +23,12 @@ from netplug_core.dataplane.protocol import InterfacePresence
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni import add, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
+from netplug_core.flows.locks import CallLocks
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.locks import HeldLock
 from netplug_core.log import Level
 from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import NetConf
@@ -43,6 +45,7 @@ from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.dataplane_harness import link_to
 
 NODE = "node-1"
+LOCK_FILE = "/var/run/netplug/ipam.lock"
 POD = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
 DUAL_STACK: dict[str, object] = {"type": "netplug-ipam", "assign_ipv6": "true"}
 
@@ -68,14 +71,12 @@ _FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
 
 @define
 class FakeHost:
-    """A machine of texts; a path may hold an error instead. Only one lock of a name is held at a time."""
+    """A machine of texts and locks; a path may hold an error instead. ``before_lock`` is called before each attempt."""
 
     name: str = "Machine"
     texts: dict[str, str | OSError] = field(factory=dict)
-    lock_error: OSError | None = None
-    lock_wait: Callable[[], None] = lambda: None
-    locked: list[str] = field(factory=list)
-    held: set[str] = field(factory=set)
+    locks: MemoryLocks = field(factory=MemoryLocks)
+    before_lock: Callable[[], None] = lambda: None
     _uids: Iterator[int] = field(factory=lambda: count(1))
 
     def host_name(self) -> str:
@@ -87,18 +88,9 @@ class FakeHost:
             raise found
         return found
 
-    @contextmanager
-    def lock(self, path: str) -> Iterator[None]:
-        if self.lock_error is not None:
-            raise self.lock_error
-        self.lock_wait()
-        assert path not in self.held, f"{path} is taken twice by one call"
-        self.locked.append(path)
-        self.held.add(path)
-        try:
-            yield
-        finally:
-            self.held.remove(path)
+    def try_lock(self, path: str, offset: int) -> HeldLock | None:
+        self.before_lock()
+        return self.locks.try_lock(path, offset)
 
     def new_uid(self) -> str:
         return f"00000000-0000-4000-8000-{next(self._uids):012}"
@@ -164,12 +156,18 @@ class CNINodeHarness:
 
     @property
     def world(self) -> CNIWorld:
-        addresses = BlockIPAM(datastore=self.store, clock=self.clock, chance=lambda: 0.5)
+        return self.open_world(LOCK_FILE)
+
+    def open_world(self, lock_file: str) -> CNIWorld:
+        """The interfaces of a call whose configuration names that lock file."""
+        locks = CallLocks(host=self.host, clock=self.clock, log=self.log, path=lock_file)
+        addresses = BlockIPAM(datastore=self.store, clock=self.clock, chance=lambda: 0.5, lock=locks.host_lock)
         return CNIWorld(
             datastore=self.store,
             ipam=addresses,
             dataplane=self.dataplane,
             host=self.host,
+            locks=locks,
             clock=self.clock,
             log=self.log,
         )
@@ -185,7 +183,7 @@ class CNINodeHarness:
     ) -> CNIResult | None:
         """Serve a call as ``netplug_cli.cni.main`` does; ``changes`` are made to the configuration."""
         request, netconf = self.make_call(command, container, plugin, **changes)
-        return _FLOWS[plugin][command](self.world, request, netconf)
+        return _FLOWS[plugin][command](self.open_world(netconf.ipam_lock_file), request, netconf)
 
     def make_call(
         self, command: str, container: ContainerInterface, plugin: Plugin, **changes: object

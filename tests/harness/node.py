@@ -287,7 +287,7 @@ class NetnsNode:
     ) -> subprocess.CompletedProcess[str]:
         """Run a program likewise, however it ends."""
         return subprocess.run(
-            self._entering(inside, argv),
+            self.entering(inside, argv),
             input=stdin,
             capture_output=True,
             text=True,
@@ -299,7 +299,7 @@ class NetnsNode:
     def start_process(self, *argv: str, inside: str = "") -> subprocess.Popen[str]:
         """Start a program that is ended with the node at the latest; its standard output can be read."""
         child = subprocess.Popen(
-            self._entering(inside, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            self.entering(inside, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         )
         self._children.callback(_kill_and_wait, child)
         return child
@@ -336,7 +336,8 @@ class NetnsNode:
         self._children.close()
         _kill_and_wait(self._holder)
 
-    def _entering(self, inside: str, argv: tuple[str, ...]) -> list[str]:
+    def entering(self, inside: str, argv: tuple[str, ...]) -> list[str]:
+        """The command line of a program that is to run on the node, or inside one of its namespaces."""
         whole = ["nsenter", "--target", str(self._holder.pid), "--net", "--mount", "--uts"]
         return [*whole, *(("nsenter", f"--net=/run/netns/{inside}") if inside else ()), *argv]
 

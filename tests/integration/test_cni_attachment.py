@@ -5,11 +5,8 @@ Numbers are those of the black-box checks.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
-import threading
-import time
 from contextlib import closing
 
 import pytest
@@ -384,33 +381,6 @@ def test_add_needs_a_namespace(node: NetnsNode, runtime: CNIRuntime, pod: PodNam
     assert reply.code == 4
     assert "CNI_NETNS" in reply.text
     assert node.store.is_empty
-
-
-def test_a_lock_that_cannot_be_had(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """Check 59: ADD and DEL go on without it and say so as an error in the log."""
-    conf = runtime.make_netconf(ipam_lock_file=os.path.join(node.write_file("plain", ""), "lock"))
-    added = runtime.add(conf, pod)
-
-    assert "[ERROR]" in added.stderr
-    assert "lock" in added.stderr
-    assert runtime.check(conf, pod, added).is_success_without_output
-    runtime.delete(conf, pod)
-    assert node.store.is_empty
-
-
-def test_a_lock_that_another_call_holds(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """Check 59: ADD waits until it is free, however long an assignment may take, and succeeds."""
-    held_s = 1.0
-    descriptor = os.open(node.file("ipam.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    timer = threading.Timer(held_s, os.close, (descriptor,))
-    timer.start()
-    started = time.monotonic()
-    runtime.add(runtime.make_netconf(), pod)
-
-    assert time.monotonic() - started >= held_s - 0.1
-    timer.join()
-    runtime.delete(runtime.make_netconf(), pod)
 
 
 def test_an_add_that_finds_no_address_leaves_nothing(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:

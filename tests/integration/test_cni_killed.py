@@ -51,6 +51,7 @@ class KillScene:
             str(kill_at),
             path,
             self.runtime.executable("netplug"),
+            "SIGKILL",
             stdin=json.dumps(self.conf),
             env={**self.runtime.make_environ(command, pod), **self.variables(pod.name)},
         )

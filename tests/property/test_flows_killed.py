@@ -153,7 +153,7 @@ class KilledFlowNode:
     def dies(self, life: ProcessLifetime, flow: Callable[[], object]) -> bool:
         """Run a flow in a process of its own; whether it died in it."""
         harness = self.harness
-        harness.store, harness.dataplane.before_effect, harness.host.lock_wait = (
+        harness.store, harness.dataplane.before_effect, harness.host.before_lock = (
             DyingStore(harness.memory, life),
             life.effect,
             life.require_alive,
@@ -164,12 +164,12 @@ class KilledFlowNode:
         except ProcessDied:
             return True
         finally:
-            harness.store, harness.dataplane.before_effect, harness.host.lock_wait = (
+            harness.store, harness.dataplane.before_effect, harness.host.before_lock = (
                 harness.memory,
                 lambda _: None,
                 lambda: None,
             )
-            harness.host.held.clear()  # the kernel drops the lock with the process
+            harness.host.locks.release_all()  # the kernel releases them with the process
         return False
 
     def assert_only_the_other_is_left(self) -> None:

@@ -1,8 +1,8 @@
 """ADD: one interface, its addresses and its endpoint, or nothing at all.
 
 Everything is checked before anything is changed. Addresses and endpoint are committed before the dataplane is
-programmed, and released if it fails; the dataplane itself removes what it could not finish. Called by
-``netplug_cli.cni``.
+programmed, and released if it fails; the dataplane itself removes what it could not finish. From before the commit
+until the interface stands, a DEL of the same attachment is kept away. Called by ``netplug_cli.cni``.
 
 ``netplug-ipam`` assigns addresses for other main plugins (``ptp``, ``bridge``), which put the address on a shared link.
 So its result has the pool's prefix length, the address after the network address as gateway and a default route, and
@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from attrs import frozen
+
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
 from netplug_core.dataplane.plan import AttachmentPlan, plan
-from netplug_core.dataplane.protocol import InterfacePresence, LinkExists
-from netplug_core.errors import NamespaceNotFound, quote
+from netplug_core.dataplane.protocol import InterfacePresence, Link, LinkExists
+from netplug_core.errors import ErrorCode, NamespaceNotFound, NetplugError, quote
 from netplug_core.flows.cni.call import (
+    RELEASE_S,
     AttachmentCall,
     assign,
     assign_request_of,
@@ -32,14 +35,15 @@ from netplug_core.flows.cni.call import (
     require_supported,
     workload_of,
 )
+from netplug_core.flows.locks import ADD_LOCK_S
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, LinkLayer, ReleaseRequest
+from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, AssignRequest, LinkLayer, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, endpoint_delete, endpoint_upsert
 
-__all__ = ["DATAPLANE_S", "add", "assign_addresses"]
+__all__ = ["DATAPLANE_S", "DeletedMeanwhile", "add", "assign_addresses"]
 
 DATAPLANE_S = 30.0
 """The most time that the dataplane has for one attachment."""
@@ -47,34 +51,75 @@ DATAPLANE_S = 30.0
 _MAIN_PLUGIN = "netplug"
 
 
+@frozen
+class DeletedMeanwhile(NetplugError, error_code=ErrorCode.TRY_AGAIN):
+    """The attachment was deleted while it was made, on a machine that cannot keep the two calls apart (code 11)."""
+
+    container_id: str
+    interface: str
+
+    def __str__(self) -> str:
+        return (
+            f"the attachment of the interface {quote(self.interface)} of container {quote(self.container_id)} was"
+            " deleted while it was made, and is removed again; check that the lock file (ipam_lock_file) can be written"
+        )
+
+
 def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     """Attach the container and return its interfaces, addresses and routes.
 
     Raises:
         NetplugError: it could not be attached; everything that this call made has been removed.
+        AttachmentBusy: another call is at work on the attachment; nothing is changed.
     """
     require_supported(world, netconf)
     require_nodename_file(world, netconf)
     call = open_call(world, request, netconf)
-    workload, lock = call.workload, netconf.ipam_lock_file
-    link, assign_request = link_of(world, call), assign_request_of(request, netconf, workload)
+    link, assign_request = link_of(world, call), assign_request_of(request, netconf, call.workload)
     previous = find_previous_result(request)
+    attachment = (request.network, request.container_id, request.ifname)
+    with world.locks.attachment_lock(*attachment, wait_s=ADD_LOCK_S) as is_exclusive:
+        result = _attach(world, call, link, assign_request, is_exclusive=is_exclusive)
+    world.log(Level.INFO, "container attached", **call.fields)
+    return result if previous is None else previous.chained_with(result)
+
+
+def _attach(
+    world: CNIWorld, call: AttachmentCall, link: Link, assign_request: AssignRequest, *, is_exclusive: bool
+) -> CNIResult:
+    """Assign, commit and program, while no other call works on the attachment if ``is_exclusive``."""
+    workload = call.workload
     _refuse_present(world, call)
     storage = world.datastore.description.endpoints
     metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
     upsert, deletion = endpoint_upsert(workload, metadata, storage), endpoint_delete(workload, storage)
     with ExitStack() as undo:
         # An assignment that fails releases by itself what it has written.
-        assignment = assign(world, assign_request, upsert, lock=lock)
-        undo.callback(release_after_failure, world, ReleaseRequest(handle=workload.handle), deletion, lock=lock)
+        assignment = assign(world, assign_request, upsert)
+        undo.callback(release_after_failure, world, ReleaseRequest(handle=workload.handle), deletion)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
         attachment = plan(build_endpoint(workload, assignment, metadata), link)
         # No inverse here: the interface that made it fail may belong to another attachment.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
+        if not is_exclusive:
+            undo.callback(_remove_interface, world, link)
+            _require_still_held(world, call, assignment)
         undo.pop_all()
-    world.log(Level.INFO, "container attached", **call.fields)
-    result = _result(call, attachment, assignment)
-    return result if previous is None else previous.chained_with(result)
+    return _result(call, attachment, assignment)
+
+
+def _require_still_held(world: CNIWorld, call: AttachmentCall, assignment: Assignment) -> None:
+    """Require that no DEL released the addresses since they were assigned, which only the attachment's lock prevents.
+
+    A DEL that releases them after this looks for the interface once more, and finds it.
+    """
+    held = world.ipam.held(call.workload.handle, deadline=Deadline.after(world.clock, RELEASE_S)).addresses
+    if not {assigned.address for assigned in assignment.addresses} <= set(held):
+        raise DeletedMeanwhile(call.workload.container_id, call.workload.interface)
+
+
+def _remove_interface(world: CNIWorld, link: Link) -> None:
+    world.dataplane.remove(link, deadline=Deadline.after(world.clock, DATAPLANE_S))
 
 
 def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
@@ -84,7 +129,9 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
     workload = workload_of(request, node_of(world, netconf))
     link_layer = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2
     assign_request = assign_request_of(request, netconf, workload, link_layer)
-    assignment = assign(world, assign_request, NO_ENDPOINT, lock=netconf.ipam_lock_file)
+    attachment = (workload.network, workload.container_id, workload.interface)
+    with world.locks.attachment_lock(*attachment, wait_s=ADD_LOCK_S):
+        assignment = assign(world, assign_request, NO_ENDPOINT)
     world.log(Level.INFO, "addresses assigned", container=workload.container_id, network=workload.network)
     return CNIResult(ips=_ips(assignment, link_layer), routes=_routes(assignment))
 

@@ -1,14 +1,6 @@
-"""What the CNI commands share: node, workload, link and wanted addresses of a call, and the addresses themselves.
-
-Addresses are assigned and released under the host's lock. The lock is taken before the clock is read, so waiting for
-other calls of this host does not shorten the time for the assignment. A lock that cannot be taken is logged: the
-conditional writes of the datastore keep every call correct, the lock only spares calls of one host their conflicts.
-"""
+"""What the CNI commands share: node, workload, link and wanted addresses of a call, and the addresses themselves."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 
 from attrs import evolve, frozen
 
@@ -17,6 +9,7 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NetplugError, Unavailable
+from netplug_core.flows.locks import HOST_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import (
     Assignment,
@@ -43,10 +36,10 @@ __all__ = [
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
-"""The most time that an assignment takes, counted from the moment the lock is held."""
+"""The most time that an assignment takes, apart from waiting for the host's lock."""
 
 RELEASE_S = 10.0
-"""The most time that a release takes, counted likewise."""
+"""The most time that a release takes."""
 
 
 class NoAddressWanted(AllocationError, error_code=ErrorCode.NO_ADDRESS_WANTED):
@@ -230,39 +223,27 @@ def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted,
     return wanted
 
 
-def assign(world: CNIWorld, request: AssignRequest, endpoint: EndpointWrites, *, lock: str) -> Assignment:
+def assign(world: CNIWorld, request: AssignRequest, endpoint: EndpointWrites) -> Assignment:
     """Assign addresses and store the endpoint.
 
     Raises:
         AllocationError: they cannot be assigned.
         Unavailable, ContentionExhausted: not now.
     """
-    with _locked(world, lock):
-        return world.ipam.assign(request, endpoint, deadline=Deadline.after(world.clock, ASSIGN_S))
+    return world.ipam.assign(request, endpoint, deadline=Deadline.after(world.clock, HOST_LOCK_S + ASSIGN_S))
 
 
-def release(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> Released:
+def release(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites) -> Released:
     """Release what a handle holds and delete the endpoint."""
-    with _locked(world, lock):
-        return world.ipam.release(request, endpoint, deadline=Deadline.after(world.clock, RELEASE_S))
+    return world.ipam.release(request, endpoint, deadline=Deadline.after(world.clock, RELEASE_S))
 
 
-def release_after_failure(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites, *, lock: str) -> None:
+def release_after_failure(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites) -> None:
     """Release an assignment because a later step failed, with a deadline of its own; a failure is only logged.
 
     The caller has to see the error of the later step. The runtime's DEL releases what is left.
     """
     try:
-        release(world, request, endpoint, lock=lock)
+        release(world, request, endpoint)
     except NetplugError as error:
         world.log(Level.WARNING, "addresses could not be given back", handle=request.handle, cause=str(error))
-
-
-@contextmanager
-def _locked(world: CNIWorld, path: str) -> Iterator[None]:
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(world.host.lock(path))
-        except OSError as error:
-            world.log(Level.ERROR, "going on without the host lock", path=path, cause=str(error))
-        yield

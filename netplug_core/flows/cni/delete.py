@@ -2,7 +2,8 @@
 
 An address must not return to its pool while the old interface still answers on it. The interface is this attachment's
 if the alias of its host end says so: CNI_NETNS may be empty, gone, or another container's by now. Whatever is gone
-already is success: interface, namespace, pool and node may be missing.
+already is success: interface, namespace, pool and node may be missing. An ADD of the same attachment is kept away
+meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NamespaceError, quote
-from netplug_core.flows.cni.call import node_of, open_call, release, workload_of
+from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, release, workload_of
+from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
@@ -30,20 +32,31 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     Raises:
         DataplaneError: the interface cannot be removed; its addresses stay held.
         Unavailable: the interface is removed, but the datastore does not answer or is locked; the runtime repeats DEL.
+        AttachmentBusy: another call is at work on the attachment; nothing is changed.
     """
     call = open_call(world, request, netconf)
     if request.netns and world.dataplane.is_own_namespace(request.netns) and not request.has_netns_override:
         raise NamespaceError(
             f"CNI_NETNS {quote(request.netns)} is the plugin's own network namespace; nothing is removed"
         )
-    world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
     endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
-    released = release(world, ReleaseRequest(handle=call.workload.handle), endpoint, lock=netconf.ipam_lock_file)
+    attachment = (request.network, request.container_id, request.ifname)
+    with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S) as is_exclusive:
+        _remove_interface(world, call)
+        released = release(world, ReleaseRequest(handle=call.workload.handle), endpoint)
+        if not is_exclusive:
+            _remove_interface(world, call)  # an ADD may have made it after its addresses were released
     addresses = ",".join(str(address) for address in released.addresses)
     world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)
+
+
+def _remove_interface(world: CNIWorld, call: AttachmentCall) -> None:
+    world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
 
 
 def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """DEL of ``netplug-ipam``: release whatever the attachment holds; nothing held is success."""
     workload = workload_of(request, node_of(world, netconf))
-    release(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT, lock=netconf.ipam_lock_file)
+    attachment = (workload.network, workload.container_id, workload.interface)
+    with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S):
+        release(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT)

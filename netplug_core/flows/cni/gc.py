@@ -13,6 +13,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.call import ASSIGN_S, link_between, node_of, release
 from netplug_core.flows.cni.delete import REMOVE_S
+from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
@@ -68,12 +69,8 @@ def _collect(world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str
         if (attachment.container_id, attachment.interface) in netconf.valid_attachments:
             continue
         try:
-            release(
-                world,
-                ReleaseRequest(handle=attachment.handle),
-                detach(attachment),
-                lock=netconf.ipam_lock_file,
-            )
+            with world.locks.attachment_lock(network, attachment.container_id, attachment.interface, wait_s=DEL_LOCK_S):
+                release(world, ReleaseRequest(handle=attachment.handle), detach(attachment))
         except NetplugError as error:
             problems.append(f"{attachment.container_id}/{attachment.interface}: {error}")
         else:

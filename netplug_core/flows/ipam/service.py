@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -34,6 +34,7 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.locks import HeldLock, NoLock, no_lock
 from netplug_core.records import (
     CommitError,
     Create,
@@ -66,7 +67,9 @@ class BlockIPAM:
 
     ``chance`` (0 to 1) jitters the waits between attempts. ``order`` says where a node starts in a pool. ``cache`` is
     what a resident process knows of the store; a process that serves one call has none. With a ``queue`` (of the same
-    store and cache), assignments and releases of several callers share commits.
+    store and cache), assignments and releases of several callers share commits. ``lock`` is held while an assignment is
+    read, decided and committed, and no longer than the store answers: others of the machine must not wait for its
+    time-outs. A release takes no lock.
     """
 
     datastore: Datastore
@@ -75,6 +78,7 @@ class BlockIPAM:
     order: BlockOrder = hashed_start
     cache: DatastoreCache | None = None
     queue: RequestQueue | None = None
+    lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
         """Assign the wanted addresses and store the endpoint, in one commit."""
@@ -97,7 +101,8 @@ class BlockIPAM:
         assumed_absent = () if handle is None else (handle, *endpoint.queries)
         wanted = (*queries(request), *endpoint.queries)
         try:
-            return _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
+            with self.lock() as record.lock:
+                return _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
             if request.handle is not None and record.may_have_written_handle and record.handle_existed is not True:
                 self._release_after_failure(ReleaseRequest(handle=request.handle), endpoint, record, error)
@@ -226,7 +231,7 @@ class _CommitRecord:
     block. ``handle_existed`` is None as long as the handle was not read: a resident process assumes that it does not
     exist. A commit that failed before the handle has left only affinities, which the node's next request heals.
     ``unreleased``: addresses without a handle that an ordered store assigned in a partly applied commit; the next
-    attempt cannot know that they are its own.
+    attempt cannot know that they are its own. ``lock`` is released when the store does not answer a commit.
     """
 
     is_ordered: bool
@@ -236,6 +241,7 @@ class _CommitRecord:
     handle_existed: bool | None = None
     attempted: list[Sequence[Write]] = field(factory=list)
     unreleased: list[ReleaseItem] = field(factory=list)
+    lock: HeldLock = field(factory=NoLock)
 
     def note_read(self, snapshot: Snapshot) -> None:
         """Note whether the handle existed before the call wrote anything."""
@@ -245,6 +251,8 @@ class _CommitRecord:
     def note_commit(self, writes: Sequence[Write], error: BaseException | None) -> None:
         """Note which writes of a commit may be applied."""
         self.attempted.append(writes)
+        if error is not None and not isinstance(error, CommitError):
+            self.lock.release()
         if error is None:
             self.may_have_written_handle = True
         elif isinstance(error, (CommitError, OutcomeUnknown)):

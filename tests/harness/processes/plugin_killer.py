@@ -1,10 +1,11 @@
-"""Runs an executable of ours and kills it right after the n-th thing that it does to the world.
+"""Runs an executable of ours and sends it a signal right after the n-th thing that it does to the world.
 
-``plugin_killer.py N LIST EXECUTABLE`` is called as a runtime calls the executable, by ``test_cni_killed``. N is 0 for
-never. LIST is a file that gets a line for every effect, written before the process dies. An effect is the return of a
-C function that changes something outside the process: a batch of netlink messages, a setting of the kernel, the
-begin and the end of a transaction, a lock, a log line, the answer. What only reads is none, and inside a transaction
-there is none either. With a server, it is the return of what sends a change, and of what waits for the answer to it.
+``plugin_killer.py N LIST EXECUTABLE SIGNAL`` is called as a runtime calls the executable, by ``test_cni_killed``
+(SIGKILL) and ``test_cni_locks`` (SIGSTOP). N is 0 for never. LIST is a file that gets a line for every effect, written
+before the signal. An effect is the return of a C function that changes something outside the process: a batch of
+netlink messages, a setting of the kernel, the begin and the end of a transaction, a lock, a log line, the answer. What
+only reads is none, and inside a transaction there is none either. With a server, it is the return of what sends a
+change, and of what waits for the answer to it.
 """
 
 import os
@@ -16,7 +17,7 @@ from types import FrameType
 FIRST_MODULE = "netplug_core.flows.cni.call"
 EFFECTS = {
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
-    "flock": {"HostMachine.lock"},
+    "fcntl": {"FileLocks.try_lock"},
     "send": {"NetlinkSocket.send"},
     "write": {"write_sysctl", "Logger._write", "serve"},
 }
@@ -32,6 +33,7 @@ def request_method(frame: FrameType) -> object:
 
 def main() -> None:
     number, path, executable = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    sent = signal.Signals[sys.argv[4]]
     listed = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(executable, encoding="utf-8") as file:
         code = compile(file.read(), executable, "exec")
@@ -49,7 +51,7 @@ def main() -> None:
         sys.setprofile(None)
         os.write(listed, f"{name}\n".encode())
         if seen == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), sent)
         sys.setprofile(count)
 
     def begin(event: str, details: tuple[object, ...]) -> None:

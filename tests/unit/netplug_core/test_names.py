@@ -7,12 +7,14 @@ from base64 import b32encode
 import pytest
 
 from netplug_core.addressing import Prefix
+from netplug_core.locks import MAX_LOCK_OFFSET
 from netplug_core.names import (
     HOST_INTERFACE_PREFIX,
     MAX_NAME_LENGTH,
     HostInterfaceAlias,
     InvalidName,
     WorkloadEndpointIdentifiers,
+    attachment_lock_offset,
     container_mac,
     encode_segment,
     endpoint_name,
@@ -398,3 +400,15 @@ def test_any_other_text_is_cut_and_gets_a_hash(text: str, value: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*_[0-9a-f]{16}", made)
     assert len(made) <= 63
     assert made == label_value(text)
+
+
+# --- locks ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_lock_of_an_attachment_is_a_byte_of_its_own() -> None:
+    """Other programs lock the same byte, so the vector is fixed."""
+    assert attachment_lock_offset("net1", "c1", "eth0") == 1_245_227_054_675_288_641
+    triples = [("a", "b", "c"), ("ab", "", "c"), ("a", "bc", ""), ("a", "b.c", "eth0"), ("a.b", "c", "eth0")]
+    offsets = {attachment_lock_offset(*triple) for triple in triples}
+    assert len(offsets) == len(triples)
+    assert all(0 < offset <= MAX_LOCK_OFFSET for offset in offsets)

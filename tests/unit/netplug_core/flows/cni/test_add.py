@@ -25,16 +25,27 @@ from netplug_core.errors import (
     NotYetSupported,
     Unavailable,
 )
+from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.cni.call import NoAddressWanted
+from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.outcome.refusals import AddressTaken, NoPoolServes, PoolsExhausted, PoolUnknown
 from netplug_core.log import Level
-from netplug_core.names import HOST_MAC, container_mac, host_interface_alias
+from netplug_core.names import HOST_MAC, attachment_lock_offset, container_mac, host_interface_alias
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 from netplug_core.workload.endpoint import PodReplaced
-from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface
+from tests.harness.cni_node import (
+    DEFAULT_CONTAINER,
+    DUAL_STACK,
+    LOCK_FILE,
+    NODE,
+    POD,
+    CNINodeHarness,
+    ContainerInterface,
+)
+from tests.harness.stores import HookedStore
 
 ONLY_IPV6 = {"type": "netplug-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}
 HOPS = {Family.IPV4: Address.parse("169.254.1.1"), Family.IPV6: Address.parse("fe80::ecee:eeff:feee:eeee")}
@@ -275,7 +286,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
     with pytest.raises(error, match=text):
         harness.add(DEFAULT_CONTAINER, **changes)
     assert harness.memory.calls.reads == 0
-    assert (harness.host.locked, harness.log.lines) == ([], [])
+    assert (harness.host.locks.taken, harness.log.lines) == ([], [])
     harness.assert_nothing_left()
 
 
@@ -486,3 +497,68 @@ def test_a_late_add_of_a_pod_that_was_made_again_changes_nothing(harness: CNINod
     same = ContainerInterface(id="c2", netns="/run/netns/c2", args=f"{POD};K8S_POD_UID={before.value.metadata.uid}")
     harness.run("DEL", ContainerInterface(args=POD))
     harness.add(same)
+
+
+# --- other calls of the same attachment ----------------------------------------------------------------------------
+
+
+def test_the_attachment_is_locked_from_before_the_commit_until_the_interface_stands(harness: CNINodeHarness) -> None:
+    lock = (LOCK_FILE, attachment_lock_offset("net1", "c1", "eth0"))
+    unlocked = list[str]()
+
+    def note(effect: str) -> None:
+        if lock not in harness.host.locks.held:
+            unlocked.append(effect)
+
+    harness.store = HookedStore(harness.memory, before_commit=lambda: note("commit"))
+    harness.dataplane.before_effect = note
+    harness.add()
+    assert (unlocked, harness.host.locks.held) == ([], frozenset())
+
+
+def test_while_another_call_is_at_work_nothing_is_changed(harness: CNINodeHarness) -> None:
+    harness.host.locks.try_lock(LOCK_FILE, attachment_lock_offset("net1", "c1", "eth0"))
+    with pytest.raises(AttachmentBusy, match="has not ended within 10 s"):
+        harness.add()
+    assert harness.memory.calls.reads == 0
+    harness.add(ContainerInterface(ifname="net1"))
+
+
+def test_without_a_lock_an_add_that_was_deleted_meanwhile_takes_itself_back(harness: CNINodeHarness) -> None:
+    """The DEL comes between the commit and the interface."""
+    harness.host.locks.errors[LOCK_FILE] = PermissionError(13, "Permission denied")
+
+    def delete_first(effect: str) -> None:
+        harness.dataplane.before_effect = lambda _effect: None
+        assert effect.startswith("creating")
+        harness.run("DEL")
+
+    harness.dataplane.before_effect = delete_first
+    with pytest.raises(DeletedMeanwhile) as refusal:
+        harness.add()
+    assert (refusal.value.code, str(refusal.value)) == (
+        11,
+        (
+            "the attachment of the interface 'eth0' of container 'c1' was deleted while it was made, and is removed"
+            " again; check that the lock file (ipam_lock_file) can be written"
+        ),
+    )
+    harness.assert_nothing_left()
+
+
+def test_without_a_lock_an_add_that_cannot_look_takes_itself_back(harness: CNINodeHarness) -> None:
+    harness.host.locks.errors[LOCK_FILE] = PermissionError(13, "Permission denied")
+    store = HookedStore(harness.memory)
+
+    def go_away() -> None:
+        store.before_read = lost
+
+    def lost() -> None:
+        store.before_read = lambda: None
+        raise Unavailable("the store", "it is away")
+
+    store.after_commit = go_away
+    harness.store = store
+    with pytest.raises(Unavailable):
+        harness.add()
+    harness.assert_nothing_left()

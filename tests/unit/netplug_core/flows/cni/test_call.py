@@ -1,4 +1,4 @@
-"""What every command shares: the node's name, the MTU, the families, who it is about, and addresses under the lock."""
+"""What every command shares: the node's name, the MTU, the families, who it is about, and addresses."""
 
 import pytest
 
@@ -8,7 +8,6 @@ from netplug_core.dataplane.protocol import Forwarding
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.cni.call import (
     ASSIGN_S,
-    RELEASE_S,
     NoAddressWanted,
     assign,
     link_of,
@@ -26,14 +25,14 @@ from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import IPAMConfig, NetConf
 from netplug_core.resources.ippool import AllowedUse
-from netplug_core.testing.faults import FaultyDatastore, LostRequest
+from netplug_core.testing.faults import FaultyDatastore, LostRace, LostReply, LostRequest
 from netplug_core.workload.identity import WorkloadIdentity
-from tests.harness.cni_node import DEFAULT_CONTAINER, POD, CNINodeHarness, ContainerInterface
+from tests.harness.cni_node import DEFAULT_CONTAINER, LOCK_FILE, POD, CNINodeHarness, ContainerInterface
+from tests.harness.stores import HookedStore
 
 FILE = "/var/lib/netplug/nodename"
 MTU_FILE = "/var/lib/netplug/mtu"
 DENIED = PermissionError(13, "Permission denied", FILE)
-LOCK = "/var/run/netplug/ipam.lock"
 REQUEST = AssignRequest(handle="h", node="node-1", wanted=(Automatic(family=Family.IPV4),), use=AllowedUse.WORKLOAD)
 
 
@@ -249,39 +248,71 @@ def test_a_link_is_what_request_and_configuration_ask_for(
 # --- addresses under the host's lock -------------------------------------------------------------------------------
 
 
-def test_both_are_done_under_the_lock(harness: CNINodeHarness) -> None:
-    given = assign(harness.world, REQUEST, NO_ENDPOINT, lock=LOCK)
-    freed = release(harness.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK)
+def test_an_assignment_takes_the_hosts_lock_and_a_release_does_not(harness: CNINodeHarness) -> None:
+    given = assign(harness.world, REQUEST, NO_ENDPOINT)
+    assert harness.host.locks.taken == [(LOCK_FILE, 0)]
+    freed = release(harness.world, ReleaseRequest(handle="h"), NO_ENDPOINT)
     assert [one.address for one in given.addresses] == list(freed.addresses)
-    assert harness.host.locked == [LOCK, LOCK]
-    assert harness.host.held == set()
+    assert (harness.host.locks.taken, harness.host.locks.held) == ([(LOCK_FILE, 0)], frozenset())
 
 
-def test_check_59_and_trap_5_waiting_for_the_lock_costs_no_time_of_the_call(harness: CNINodeHarness) -> None:
-    harness.host.lock_wait = lambda: harness.clock.sleep(10 * (ASSIGN_S + RELEASE_S))
-    assert assign(harness.world, REQUEST, NO_ENDPOINT, lock=LOCK).addresses
-    assert release(harness.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK).addresses
-
-
-def test_check_59_without_the_lock_it_goes_on_with_an_error_line(harness: CNINodeHarness) -> None:
-    harness.host.lock_error = PermissionError(13, "Permission denied", LOCK)
-    assert assign(harness.world, REQUEST, NO_ENDPOINT, lock=LOCK).addresses
-    ((level, message, fields),) = harness.log.lines
-    assert (level, message) == (Level.ERROR, "going on without the host lock")
-    assert fields == {"path": LOCK, "cause": str(harness.host.lock_error)}
+def test_trap_5_waiting_for_the_lock_costs_no_time_of_the_assignment(harness: CNINodeHarness) -> None:
+    harness.host.locks.try_lock(LOCK_FILE, 0)
+    attempts = 12
+    faulty = FaultyDatastore(harness.memory, dict.fromkeys(range(1, attempts), LostRace()))
+    harness.store = HookedStore(faulty, before_commit=lambda: harness.clock.sleep((ASSIGN_S - 2) / attempts))
+    assert assign(harness.world, REQUEST, NO_ENDPOINT).addresses
+    assert harness.clock.monotonic() > ASSIGN_S
 
 
 def test_the_lock_is_free_after_a_failure(harness: CNINodeHarness) -> None:
     harness.set_ready()
     with pytest.raises(Unavailable):
-        assign(harness.world, REQUEST, NO_ENDPOINT, lock=LOCK)
-    assert harness.host.held == set()
+        assign(harness.world, REQUEST, NO_ENDPOINT)
+    assert harness.host.locks.held == frozenset()
+
+
+@pytest.mark.parametrize(
+    "fault, is_held_after",
+    [(LostRace(), True), (LostReply(0), False), (LostReply(), False)],
+    ids=["another was faster", "request lost", "reply lost"],
+)
+def test_the_lock_is_held_until_the_store_does_not_answer(
+    harness: CNINodeHarness, fault: LostRace | LostReply, *, is_held_after: bool
+) -> None:
+    """A conflict keeps it, because the store answers; a commit without an answer may be followed by others."""
+    faulty = FaultyDatastore(harness.memory, {1: fault})
+    held = list[tuple[int, bool]]()
+
+    def note() -> None:
+        held.append((faulty.commits, bool(harness.host.locks.held)))
+
+    harness.store = HookedStore(faulty, before_read=note, before_commit=note)
+    assert assign(harness.world, REQUEST, NO_ENDPOINT).addresses
+    assert {is_held for commits, is_held in held if commits == 0} == {True}
+    assert {is_held for commits, is_held in held if commits > 0} == {is_held_after}
+
+
+def test_what_a_failed_assignment_left_is_released_without_the_lock(harness: CNINodeHarness) -> None:
+    """Others do not wait while a store that does not answer is asked to take back what may be written."""
+    held = list[bool]()
+
+    def interrupt_first() -> None:
+        held.append(bool(harness.host.locks.held))
+        if len(held) == 1:
+            raise KeyboardInterrupt
+
+    harness.store = HookedStore(harness.memory, after_commit=interrupt_first)
+    with pytest.raises(KeyboardInterrupt):
+        assign(harness.world, REQUEST, NO_ENDPOINT)
+    assert held == [True, False]
+    harness.assert_nothing_left()
 
 
 def test_giving_back_hides_no_error_and_says_its_own(harness: CNINodeHarness) -> None:
-    assign(harness.world, REQUEST, NO_ENDPOINT, lock=LOCK)
+    assign(harness.world, REQUEST, NO_ENDPOINT)
     harness.store = FaultyDatastore(harness.memory, {1: LostRequest()})
-    release_after_failure(harness.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK)
+    release_after_failure(harness.world, ReleaseRequest(handle="h"), NO_ENDPOINT)
     ((level, message, fields),) = harness.log.lines
     assert (level, message) == (Level.WARNING, "addresses could not be given back")
     assert fields == {"handle": "h", "cause": "the scripted datastore: the request was lost"}
@@ -289,7 +320,7 @@ def test_giving_back_hides_no_error_and_says_its_own(harness: CNINodeHarness) ->
 
 
 def test_giving_back_frees(harness: CNINodeHarness) -> None:
-    assign(harness.world, REQUEST, NO_ENDPOINT, lock=LOCK)
-    release_after_failure(harness.world, ReleaseRequest(handle="h"), NO_ENDPOINT, lock=LOCK)
+    assign(harness.world, REQUEST, NO_ENDPOINT)
+    release_after_failure(harness.world, ReleaseRequest(handle="h"), NO_ENDPOINT)
     assert harness.log.lines == []
     harness.assert_nothing_left()

@@ -9,11 +9,22 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
 from netplug_core.errors import NamespaceError, Unavailable
 from netplug_core.flows.cni.delete import delete
+from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.log import Level
+from netplug_core.names import attachment_lock_offset
 from netplug_core.records import Delete, Get
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
-from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface
+from tests.harness.cni_node import (
+    DEFAULT_CONTAINER,
+    DUAL_STACK,
+    LOCK_FILE,
+    NODE,
+    POD,
+    CNINodeHarness,
+    ContainerInterface,
+)
+from tests.harness.stores import HookedStore
 
 X = ContainerInterface(id="x", netns="/run/netns/x", args=POD)
 Y = ContainerInterface(id="y", netns="/run/netns/y", args=POD)
@@ -266,8 +277,6 @@ def test_check_75_a_pod_restarted_meanwhile_keeps_its_endpoint(harness: CNINodeH
         harness.store = undisturbed
         addresses.extend(ip.address for ip in harness.add(Y).ips)
 
-    # The lock of the host is best effort, and the other actor may be anywhere.
-    harness.host.lock_error = PermissionError(13, "Permission denied")
     harness.store = FaultyDatastore(harness.memory, {1: RunBefore(restart)})
     harness.run("DEL", X)
     assert [endpoint.spec.container_id for endpoint in harness.endpoints()] == ["y"]
@@ -284,3 +293,45 @@ def test_an_interface_that_cannot_be_removed_keeps_its_address(harness: CNINodeH
     with pytest.raises(KernelError):
         harness.run("DEL")
     assert (harness.handles(), len(harness.endpoints())) == (["net1.c1"], 1)
+
+
+# --- other calls of the same attachment ----------------------------------------------------------------------------
+
+
+def test_the_attachment_is_locked_throughout_and_the_host_is_not(harness: CNINodeHarness) -> None:
+    harness.add()
+    lock = (LOCK_FILE, attachment_lock_offset("net1", "c1", "eth0"))
+    held = list[frozenset[tuple[str, int]]]()
+
+    def note(_effect: str = "") -> None:
+        held.append(harness.host.locks.held)
+
+    harness.store = HookedStore(harness.memory, before_read=note, before_commit=note)
+    harness.dataplane.before_effect = note
+    harness.run("DEL")
+    assert len(held) > 3
+    assert set(held) == {frozenset({lock})}
+    assert harness.host.locks.held == frozenset()
+
+
+def test_while_another_call_is_at_work_nothing_is_changed(harness: CNINodeHarness) -> None:
+    result = harness.add()
+    harness.host.locks.try_lock(LOCK_FILE, attachment_lock_offset("net1", "c1", "eth0"))
+    with pytest.raises(AttachmentBusy, match="has not ended within 2 s"):
+        harness.run("DEL")
+    harness.check(DEFAULT_CONTAINER, result)
+
+
+def test_without_a_lock_an_interface_that_an_add_made_meanwhile_goes_too(harness: CNINodeHarness) -> None:
+    """The ADD made the interface, and found its addresses still held, after this call had looked for it."""
+    harness.host.locks.errors[LOCK_FILE] = PermissionError(13, "Permission denied")
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+
+    def add_first() -> None:
+        store.before_read = lambda: None
+        harness.add()
+
+    store = harness.store = HookedStore(harness.memory, before_read=add_first)
+    harness.run("DEL")
+    harness.assert_nothing_left()
+    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ()

@@ -6,8 +6,9 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.errors import Unavailable
 from netplug_core.log import Level
+from netplug_core.names import attachment_lock_offset
 from netplug_core.testing.faults import FaultyDatastore, LostRequest
-from tests.harness.cni_node import DUAL_STACK, POD, CNINodeHarness, ContainerInterface
+from tests.harness.cni_node import DUAL_STACK, LOCK_FILE, POD, CNINodeHarness, ContainerInterface
 
 ONE = ContainerInterface(id="one", netns="/run/netns/one")
 TWO = ContainerInterface(id="two", netns="/run/netns/two", ifname="net0", args=POD)
@@ -140,3 +141,13 @@ def test_netplug_ipam_collects_under_another_main_plugin(harness: CNINodeHarness
         harness.run("ADD", container, Plugin.IPAM, **BRIDGE)
     collect(harness, TWO, plugin=Plugin.IPAM, **BRIDGE)
     assert harness.handles() == ["net1.two.net0"]
+
+
+@pytest.mark.parametrize("plugin", list(Plugin))
+def test_an_attachment_that_another_call_works_on_is_reported(harness: CNINodeHarness, plugin: Plugin) -> None:
+    harness.add(ONE)
+    harness.add(TWO)
+    harness.host.locks.try_lock(LOCK_FILE, attachment_lock_offset("net1", "one", "eth0"))
+    with pytest.raises(Unavailable, match=r"^GC: one/eth0: another call is at work .* within 2 s; repeat this call"):
+        collect(harness, plugin=plugin, **(BRIDGE if plugin is Plugin.IPAM else {}))
+    assert harness.handles() == ["net1.one"]

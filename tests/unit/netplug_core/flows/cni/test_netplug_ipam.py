@@ -7,9 +7,11 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.result import CNIResult, CNIRoute, IPConfig
 from netplug_core.errors import ConfigurationError, NetplugError, NotYetSupported, Unavailable
 from netplug_core.flows.cni.call import NoAddressWanted
+from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.log import Level
-from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, POD, CNINodeHarness, ContainerInterface
+from netplug_core.names import attachment_lock_offset
+from tests.harness.cni_node import DEFAULT_CONTAINER, DUAL_STACK, LOCK_FILE, POD, CNINodeHarness, ContainerInterface
 
 OURS: dict[str, object] = {"type": "netplug-ipam"}
 DEFAULTS = {Family.IPV4: Prefix.parse("0.0.0.0/0"), Family.IPV6: Prefix.parse("::/0")}
@@ -99,7 +101,7 @@ def test_keys_inside_ipam_are_honoured(harness: CNINodeHarness) -> None:
     inside = {**OURS, "nodename": "inside", "ipam_lock_file": "/inside.lock", "ipv4_pools": ["mine"]}
     result = assigned(harness, nodename="outside", ipam_lock_file="/outside.lock", ipam=inside)
     assert Prefix.parse("10.67.0.0/24").contains(result.ips[0].address)
-    assert harness.host.locked == ["/inside.lock"]
+    assert {path for path, _offset in harness.host.locks.taken} == {"/inside.lock"}
     assert [path[:2] for path in harness.affinities()] == [("host", "inside")]
 
 
@@ -117,7 +119,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
 ) -> None:
     with pytest.raises(error, match=text):
         assigned(harness, DEFAULT_CONTAINER, **changes)
-    assert harness.host.locked == []
+    assert harness.host.locks.taken == []
     harness.assert_nothing_left()
 
 
@@ -141,3 +143,13 @@ def test_a_locked_cluster_means_try_again(harness: CNINodeHarness, command: str)
     with pytest.raises(Unavailable, match="pod networking is locked") as refusal:
         harness.run(command, DEFAULT_CONTAINER, Plugin.IPAM, type="bridge")
     assert refusal.value.code == 11
+
+
+@pytest.mark.parametrize("command, waited_s", [("ADD", 10), ("DEL", 2)])
+def test_another_call_of_the_same_attachment_is_waited_for(
+    harness: CNINodeHarness, command: str, waited_s: int
+) -> None:
+    harness.host.locks.try_lock(LOCK_FILE, attachment_lock_offset("net1", "c1", "eth0"))
+    with pytest.raises(AttachmentBusy, match=f"within {waited_s} s"):
+        harness.run(command, DEFAULT_CONTAINER, Plugin.IPAM, type="bridge")
+    assert harness.memory.calls.reads == 0

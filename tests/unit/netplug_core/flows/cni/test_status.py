@@ -32,7 +32,7 @@ def test_check_99_a_healthy_node_has_nothing_to_say(
     assert harness.run("STATUS", DEFAULT_CONTAINER, plugin, ipam=ipam) is None
     assert harness.memory.calls.commits == 2, "the fixture's two pools"
     assert harness.affinities() == {}
-    assert harness.host.locked == []
+    assert harness.host.locks.taken == []
 
 
 @BOTH

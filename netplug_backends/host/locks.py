@@ -1,0 +1,81 @@
+"""Locks between the processes of this machine: open-file-description locks on single bytes of a lock file (fcntl(2)).
+
+The kernel releases such a lock with the last descriptor of the open file, so a process that dies leaves none, and two
+threads of one process exclude each other as two processes do. Whatever the umask, only root may open the file: a
+process that can open it can hold up every call of the machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+
+from netplug_core.locks import HeldLock
+
+__all__ = ["FileLocks"]
+
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+_FLOCK = struct.Struct("hhqqi0q")  # struct flock: type, whence, start, length, process (0), padded to whole words
+
+
+class FileLocks:
+    """Lock files of this machine."""
+
+    def try_lock(self, path: str, offset: int) -> HeldLock | None:
+        """Take the lock on one byte of a file, as :meth:`netplug_core.locks.LockHost.try_lock` says.
+
+        A folder that is missing is made, for its owner alone.
+        """
+        lock = _FileLock(_open(path))
+        try:
+            fcntl.fcntl(lock.descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+        except OSError as error:
+            lock.release()
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise
+        return lock
+
+
+class _FileLock:
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def release(self) -> None:
+        """Close the file, once."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _open(path: str) -> int:
+    """A descriptor of the lock file, which only its owner can open. A symbolic link is not followed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, _FILE_MODE)
+    except FileNotFoundError:
+        _make_folder(os.path.dirname(path))
+        descriptor = os.open(path, flags, _FILE_MODE)
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != _FILE_MODE:
+            os.fchmod(descriptor, _FILE_MODE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder and the missing ones above it; each that is made is for its owner alone."""
+    parent = os.path.dirname(path)
+    if parent and not os.path.lexists(parent):
+        _make_folder(parent)
+    try:
+        os.mkdir(path, _FOLDER_MODE)
+    except FileExistsError:
+        return  # another call made it at the same time
+    os.chmod(path, _FOLDER_MODE)  # the umask may have taken bits away
