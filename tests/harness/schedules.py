@@ -13,7 +13,13 @@ from typing import TypeAlias
 
 from attrs import Factory, define, field
 
-__all__ = ["CallScheduler", "Choose", "every_schedule"]
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Atomicity, Datastore, DatastoreDescription
+from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.testing.faults import ProcessDied
+from netplug_core.testing.late_writes import LateWrite, SentWrites
+
+__all__ = ["CallScheduler", "Choose", "ScheduledDatastore", "every_schedule"]
 
 Choose: TypeAlias = Callable[[Sequence[str]], str]
 """Chooses who goes on, from the sorted names of those who wait."""
@@ -80,3 +86,50 @@ def every_schedule(run: Callable[[Choose], None]) -> Iterator[str]:
         if not script:
             return
         script[-1] += 1
+
+
+@define(eq=False, kw_only=True)
+class ScheduledDatastore:
+    """A store on which each step of a client waits for its turn: each read, and on an ordered store each write.
+
+    At step ``dies_at`` the client dies: a write of that step is on its way, and ``late`` has it. ``steps`` counts.
+    """
+
+    inner: Datastore
+    turn: Callable[[], object]
+    dies_at: int = 0
+    steps: int = 0
+    late: LateWrite | None = None
+
+    @property
+    def description(self) -> DatastoreDescription:
+        """The description of the inner store."""
+        return self.inner.description
+
+    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
+        """Answer all queries, at this client's turn."""
+        self._step(())
+        return self.inner.read(queries, deadline=deadline)
+
+    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
+        """Apply writes, at this client's turn; on an ordered store at one turn for each."""
+        if self.inner.description.atomicity is Atomicity.ATOMIC:
+            self._step(tuple(writes))
+            return self.inner.commit(writes, deadline=deadline)
+        sent = SentWrites(self.inner, deadline)
+        for write in writes:
+            if sent.is_change(write):
+                self._step((sent.prepared(write),))
+            sent.send(write)
+        return tuple(sent.revisions)
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        """Changes after the revisions given, at once."""
+        return self.inner.watch(start, deadline=deadline)
+
+    def _step(self, writes: tuple[Write, ...]) -> None:
+        self.turn()
+        self.steps += 1
+        if self.steps == self.dies_at:
+            self.late = LateWrite(writes) if writes else None
+            raise ProcessDied

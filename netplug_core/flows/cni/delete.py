@@ -41,9 +41,10 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         )
     endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
     attachment = (request.network, request.container_id, request.ifname)
+    wanted = ReleaseRequest(handle=call.workload.handle, node=call.workload.node)
     with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S) as is_exclusive:
         _remove_interface(world, call)
-        released = release(world, ReleaseRequest(handle=call.workload.handle), endpoint)
+        released = release(world, wanted, endpoint)
         if not is_exclusive:
             _remove_interface(world, call)  # an ADD may have made it after its addresses were released
     addresses = ",".join(str(address) for address in released.addresses)
@@ -59,4 +60,4 @@ def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) ->
     workload = workload_of(request, node_of(world, netconf))
     attachment = (workload.network, workload.container_id, workload.interface)
     with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S):
-        release(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT)
+        release(world, ReleaseRequest(handle=workload.handle, node=workload.node), NO_ENDPOINT)

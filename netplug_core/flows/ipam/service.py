@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
 
-from netplug_core.addressing import Address
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import Transaction, Transactor
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
-from netplug_core.ipam.allocation.release import allocations, decide_release, held, release_queries
+from netplug_core.ipam.allocation.release import PartRelease, allocations, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import (
     Assignment,
     AssignRequest,
@@ -33,7 +33,7 @@ from netplug_core.ipam.allocation.request import (
 )
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import Handle, handle_query
-from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.locks import HeldLock, NoLock, no_lock
 from netplug_core.records import (
     CommitError,
@@ -105,7 +105,9 @@ class BlockIPAM:
                 return _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
             if request.handle is not None and record.may_have_written_handle and record.handle_existed is not True:
-                self._release_after_failure(ReleaseRequest(handle=request.handle), endpoint, record, error)
+                self._release_after_failure(
+                    ReleaseRequest(handle=request.handle, node=request.node), endpoint, record, error
+                )
             raise
         finally:
             if record.unreleased:
@@ -153,12 +155,26 @@ class BlockIPAM:
             )
 
     def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
-        """Release what the handle holds and delete the endpoint, in one commit."""
+        """Release what the handle holds and delete the endpoint, in one commit; a handle of many blocks takes several.
+
+        The endpoint goes with the first commit, the handle with the last.
+        """
+        freed: set[Address] = set()
+        part = self._release_part(request, endpoint, deadline, None)
+        freed.update(part.addresses)
+        while part.last is not None:
+            part = self._release_part(request, NO_ENDPOINT, deadline, part.last)
+            freed.update(part.addresses)
+        return Released(addresses=tuple(sorted(freed)))
+
+    def _release_part(
+        self, request: ReleaseRequest, endpoint: EndpointWrites, deadline: Deadline, after: Prefix | None
+    ) -> PartRelease:
         freed: set[Address] = set()
         record = _CommitRecord(self._is_ordered, None)
 
-        def decided(snapshot: Snapshot) -> Decision[Released] | NeedMore:
-            decision = decide_release(snapshot, request, self.clock.now_ns())
+        def decided(snapshot: Snapshot) -> Decision[PartRelease] | NeedMore:
+            decision = decide_release(snapshot, request, self.clock.now_ns(), after)
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
             # An earlier attempt without a reply may have freed addresses that are not held any more. One that lost a
@@ -172,8 +188,8 @@ class BlockIPAM:
             return decision.with_writes(part)
 
         wanted = (*release_queries(request), *endpoint.queries)
-        self._transactor(deadline, (), record).run(wanted, decided)
-        return Released(addresses=tuple(sorted(freed)))
+        part = _result_of(self._transactor(deadline, (), record).run(wanted, decided))
+        return evolve(part, addresses=tuple(freed))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:
         """The addresses that a handle holds now."""

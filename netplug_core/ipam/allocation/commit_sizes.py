@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-__all__ = ["ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_PER_COMMIT", "batches"]
+__all__ = [
+    "ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_PER_COMMIT", "RELEASES_PER_DECISION", "batches",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -21,6 +23,11 @@ BLOCKS_PER_COMMIT = 16
 
 ACTIONS_PER_COMMIT = 16
 """Actions of the garbage collector in one commit. Freeing a handle writes the handle and each block that it names."""
+
+
+RELEASES_PER_DECISION = 20
+"""Affinities that an assignment gives up beside its own work, and blocks of a handle that one commit releases. Each may
+need three writes: the block and two of its affinity. The next decision goes on with the rest."""
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -39,7 +39,7 @@ class Cooldown:
         return block.expire_cooldown(self.now_ns, self.cooldown_ns)
 
     def release(self, record: Record[Block], held: Iterable[Allocation]) -> Write:
-        """The write that frees some held addresses of a block.
+        """The write that frees some held addresses of a block. Without any it only stores the block once more.
 
         A block without an owner is deleted with its last address. An empty block with an owner stays: its node's next
         assignment or the collector relinquishes it.

@@ -9,7 +9,7 @@ repeatable.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 
 from attrs import evolve
 
@@ -18,6 +18,7 @@ from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.acquire import acquire, find_own_blocks
 from netplug_core.ipam.allocation.affinity_writes import claim_block, relinquish_block
 from netplug_core.ipam.allocation.block_order import BlockOrder
+from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.context import (
     CONFIGURATION,
     POOLS,
@@ -193,16 +194,24 @@ def _assignment(outcomes: list[FamilyOutcome]) -> Assignment:
 
 
 def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
-    """Undo what an earlier attempt of this call left: affinities to blocks of others, a handle without addresses."""
+    """Undo what an earlier attempt of this call left: affinities to blocks of others, a handle without addresses.
+
+    The blocks that the handle counts are stored once more before it goes, as ``release`` says. A handle of many blocks
+    is left to its release.
+    """
     writes = _stale_deletes(outcomes)
-    handle = context.handle
-    if handle is not None and not any(record.value.held_by(handle.key.name) for record in context.handle_blocks):
+    handle, blocks = context.handle, context.handle_blocks
+    if handle is None or len(blocks) > RELEASES_PER_DECISION:
+        return tuple(writes)
+    if not any(record.value.held_by(handle.key.name) for record in blocks):
+        writes.extend(context.claimant.cooldown.release(record, ()) for record in blocks)
         writes.append(Delete(handle.key, handle.revision))
     return tuple(writes)
 
 
 def _stale_deletes(outcomes: list[FamilyOutcome]) -> list[Write]:
-    return [Delete(stale.key, stale.revision) for outcome in outcomes for stale in outcome.stale]
+    stale = [affinity for outcome in outcomes for affinity in outcome.stale]
+    return [Delete(affinity.key, affinity.revision) for affinity in stale[:RELEASES_PER_DECISION]]
 
 
 def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
@@ -214,8 +223,10 @@ def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[
     if any(outcome.has_limited_claims for outcome in outcomes):
         # A concurrent call of this node may claim a block too; both together could exceed the limit.
         writes.append(RequireUnchanged(AFFINITY, context.snapshot.revision(AFFINITY)))
-    writes.extend(_stale_deletes(outcomes))
-    for given_up in chain.from_iterable([outcome.relinquished for outcome in outcomes]):
+    stale = _stale_deletes(outcomes)
+    writes.extend(stale)
+    relinquished = chain.from_iterable([outcome.relinquished for outcome in outcomes])
+    for given_up in islice(relinquished, RELEASES_PER_DECISION - len(stale)):
         block = context.claimant.cooldown.expire(given_up.block.value)
         relinquish_block(given_up.affinity, given_up.block, block, writes)
     revisions = [claim_block(candidate, context.claimant.owner, writes) for candidate in candidates]
@@ -234,12 +245,17 @@ def _owner(context: AllocationContext) -> tuple[tuple[str, str], ...]:
 
 
 def _handle_write(context: AllocationContext, handle_id: str, candidates: Iterable[BlockCandidate]) -> Write:
-    """The handle with what it will hold."""
+    """The handle with what it will hold.
+
+    Its counts go up by what is taken, also where a crash left one too high: a write of the killed assignment may still
+    arrive. So each of these writes changes the handle, and an unfinished deletion of it fails. An API server keeps the
+    revision of a record that does not change.
+    """
     handle = context.handle
     value = handle.value if handle else _NEW_HANDLE
     for candidate in candidates:
-        held = len(candidate.block.held_by(handle_id))
-        value = value.with_count(candidate.block.prefix, held + len(candidate.ordinals))
+        prefix = candidate.block.prefix
+        value = value.with_count(prefix, value.count(prefix) + len(candidate.ordinals))
     key = handle_key(handle_id)
     return Update(key, value, handle.revision) if handle else Create(key, value)
 

@@ -2,17 +2,28 @@
 
 It reads the handle, its blocks and the configuration, never pools or nodes, which may be gone. Each release corrects
 its own handle, whatever an earlier crash left in it.
+
+A handle that counts more than its blocks hold is left by an assignment that was killed. On an ordered store the write
+that assigns the addresses may still arrive. So each such block is stored once more before the handle goes: the late
+write then finds another revision and fails.
 """
 
 from __future__ import annotations
 
-from netplug_core.addressing import Address
+from itertools import islice
+
+from attrs import frozen
+
+from netplug_core.addressing import Address, Prefix
+from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.cooldown import Cooldown
-from netplug_core.ipam.allocation.request import Released, ReleaseRequest
-from netplug_core.ipam.model.block import Allocation, block_key
+from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model.block import Allocation, Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import (
     ABSENT,
+    Create,
     Decision,
     Delete,
     Get,
@@ -26,7 +37,15 @@ from netplug_core.records import (
 )
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
-__all__ = ["allocations", "decide_release", "held", "release_queries"]
+__all__ = ["PartRelease", "allocations", "decide_release", "held", "release_queries"]
+
+
+@frozen(kw_only=True)
+class PartRelease:
+    """What one commit of a release frees. The next one goes on behind the block ``last``; None if this was the last."""
+
+    addresses: tuple[Address, ...]
+    last: Prefix | None = None
 
 
 def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
@@ -34,34 +53,79 @@ def release_queries(request: ReleaseRequest) -> tuple[Query, ...]:
     return (Get(IPAM_CONFIGURATION_KEY), Get(handle_key(request.handle)))
 
 
-def decide_release(snapshot: Snapshot, request: ReleaseRequest, now_ns: int) -> Decision[Released] | NeedMore:
-    """Free every address of the handle; a handle that does not exist has none."""
-    found = held(snapshot, request.handle)
-    if isinstance(found, NeedMore):
-        return found
+def decide_release(
+    snapshot: Snapshot, request: ReleaseRequest, now_ns: int, after: Prefix | None = None
+) -> Decision[PartRelease] | NeedMore:
+    """Free the addresses that the handle holds in its first blocks behind ``after``: as many blocks as a commit takes.
+
+    The handle goes with the last of them. A handle that does not exist has none.
+    """
     handle = snapshot.find(handle_key(request.handle))
     if handle is None:
-        return Decision((), Released(addresses=()))
+        return Decision((), PartRelease(addresses=()))
+    found = _find_blocks(snapshot, request, blocks := _next_blocks(handle.value, after))
+    if isinstance(found, NeedMore):
+        return found
     configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
     cooldown = Cooldown.configured(configuration, now_ns)
     conditions: list[Write] = [Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT)]
     writes: list[Write] = []
     left, released, is_short = handle.value, list[Address](), False
-    for prefix, count in handle.value.blocks:
-        record = snapshot.find(block_key(prefix))
+    for (prefix, count), record in zip(blocks, found, strict=True):
         ours = record.value.held_by(request.handle) if record else ()
         going = tuple(held for held in ours if request.sequence in (None, held.sequence))
-        if record is not None and going:
+        is_overcounted = len(ours) < count  # after a crash, or where a cached block is older than the handle
+        if record is not None and (going or is_overcounted):
             writes.append(cooldown.release(record, going))
-        is_short |= len(ours) < count  # after a crash, or where a cached block is older than the handle
+        elif record is None:
+            writes.extend(_creation(snapshot, request, prefix, now_ns))
+        is_short |= is_overcounted
         released.extend(held.address for held in going)
         left = left.with_count(prefix, len(ours) - len(going))
     if left != handle.value:
         writes.append(_handle_write(handle, left))
     elif not left.blocks:
         writes.append(Delete(handle.key, handle.revision))
-    result = Released(addresses=tuple(released))
+    last = blocks[-1][0] if blocks and blocks[-1] != handle.value.blocks[-1] else None
+    result = PartRelease(addresses=tuple(released), last=last)
     return Decision((*conditions, *writes) if writes else (), result, is_partial=is_short)
+
+
+def _next_blocks(handle: Handle, after: Prefix | None) -> tuple[tuple[Prefix, int], ...]:
+    """As many blocks as a commit takes."""
+    following = handle.blocks if after is None else (pair for pair in handle.blocks if pair[0] > after)
+    return tuple(islice(following, RELEASES_PER_DECISION))
+
+
+def _find_blocks(
+    snapshot: Snapshot, request: ReleaseRequest, blocks: tuple[tuple[Prefix, int], ...]
+) -> tuple[Record[Block] | None, ...] | NeedMore:
+    """Some blocks, each None if it is not stored; what to read first, also the node's affinity to one not stored."""
+    queries = tuple(Get(block_key(prefix)) for prefix, _count in blocks)
+    missing: tuple[Query, ...] = tuple(query for query in queries if not snapshot.has(query))
+    if missing:
+        return NeedMore(missing)
+    found = tuple(map(snapshot.find, queries))
+    affinities = [
+        Get(affinity_key(host_owner(request.node), prefix))
+        for (prefix, _count), record in zip(blocks, found, strict=True)
+        if record is None and request.node
+    ]
+    missing = tuple(query for query in affinities if not snapshot.has(query))
+    return NeedMore(missing) if missing else found
+
+
+def _creation(snapshot: Snapshot, request: ReleaseRequest, prefix: Prefix, now_ns: int) -> tuple[Write, ...]:
+    """The creation of a block that the node was about to create when it was killed: its own late creation then fails.
+
+    Only a pending affinity leads to such a block. The node uses the block at its next request, or the collector deletes
+    it.
+    """
+    owner = host_owner(request.node)
+    affinity = snapshot.find(affinity_key(owner, prefix)) if request.node else None
+    if affinity is None or affinity.value.state is not AffinityState.PENDING:
+        return ()
+    return (Create(block_key(prefix), Block.new(prefix, owner=owner, now_ns=now_ns)),)
 
 
 def _handle_write(handle: Record[Handle], left: Handle) -> Write:

@@ -147,10 +147,15 @@ class Assignment:
 
 @frozen(kw_only=True)
 class ReleaseRequest:
-    """Release all addresses of a handle; with a ``sequence`` only those that were assigned under that number."""
+    """Release all addresses of a handle; with a ``sequence`` only those that were assigned under that number.
+
+    ``node`` is the node of the workload, as far as it is known. Where an assignment was killed, it leads to the block
+    that this may still create.
+    """
 
     handle: str
     sequence: int | None = None
+    node: str = ""
 
 
 @frozen(kw_only=True)

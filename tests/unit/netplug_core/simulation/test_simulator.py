@@ -80,7 +80,7 @@ def test_an_exhausted_pool_says_when_where_and_why() -> None:
     assert (found.last.running, found.last.waiting) == (32, 8)
     first = found.first_refusal
     assert first is not None
-    assert (first.at_s, first.node, first.identifier) == (32, refused(calls)[0].request.node, "pools-exhausted")  # type: ignore[union-attr]
+    assert (first.at_s, first.node, first.identifier) == (32, refused(calls)[0].request.node, "pools-exhausted")
     assert first.text.startswith(
         "Assigned 0 out of 1 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/27]"
     )

@@ -6,12 +6,13 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.errors import AllocationError, ConfigurationError, Unavailable
+from netplug_core.errors import AllocationError, ConfigurationError, NetplugError, Unavailable
+from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.model.handle import handle_key
+from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.outcome.refusals import NoPoolServes, PoolsExhausted, StrictlyExhausted
 from netplug_core.ipam.outcome.trace import (
     AllocationRule,
@@ -23,7 +24,7 @@ from netplug_core.ipam.outcome.trace import (
     RuleTrace,
 )
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.records import ABSENT, Create, Get, Key, Require, RequireUnchanged, Revision, Update
+from netplug_core.records import ABSENT, Create, Delete, Get, Key, Require, RequireUnchanged, Revision, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL, AllowedUse, ippool_key
@@ -155,12 +156,11 @@ def test_another_node_gets_the_same_addresses(harness: IPAMHarness) -> None:
     assert harness.assign_or_refuse("h") == harness.assign_or_refuse("h", node=OTHER_NODE) == ["10.0.0.0"]
 
 
-def test_a_handle_that_counts_too_much_is_put_right_where_it_takes(
-    harness: IPAMHarness,
-) -> None:  # a crash before the block
+def test_a_handle_that_counts_too_much_still_does_after_an_assignment(harness: IPAMHarness) -> None:
+    """The write of the killed assignment may still arrive. And the handle must change, even if 5 were 1."""
     harness.put_handle("h", b0=5, b1=2)
     assert harness.assign_or_refuse("h") == ["10.0.0.0"]
-    assert harness.handle_counts("h") == {BLOCK_0: 1, BLOCK_1: 2}
+    assert harness.handle_counts("h") == {BLOCK_0: 6, BLOCK_1: 2}
     assert harness.release("h") == ["10.0.0.0"]
     assert harness.handles() == []
 
@@ -525,3 +525,72 @@ def test_a_block_that_was_made_again_never_repeats_a_number(harness: IPAMHarness
     harness.remove(block_key(Prefix.parse(BLOCK_0)))
     harness.assign_or_refuse("h2")
     assert harness.block(BLOCK_0).sequences[0] > before
+
+
+# --- how much one decision gives up --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def left_over() -> IPAMHarness:
+    """Affinities of the node to 15 blocks of another node, and to 45 empty ones of a pool that does not select it."""
+    made = IPAMHarness.new()
+    made.add_pool("main", "10.0.0.0/24")
+    made.add_pool("other", "10.1.0.0/20", 30)
+    for number in range(45):
+        made.put_owned_block(f"10.1.0.{4 * number}/30")
+    for number in range(15):
+        made.put_owned_block(f"10.1.1.{4 * number}/30", OTHER_NODE)
+        made.put_affinity(f"10.1.1.{4 * number}/30", AffinityState.CONFIRMED)
+    made.change_pool("other", node_selector="rack == 'b'")
+    return made
+
+
+def test_one_decision_gives_up_as_many_affinities_as_a_commit_takes(left_over: IPAMHarness) -> None:
+    """A node whose 60 affinities were all given up at once could not assign any more: etcd refused the commit."""
+    made = left_over.decision(make_request())
+    deleted = [write.key for write in made.writes if isinstance(write, Delete) and write.key.kind == AFFINITY]
+    assert len(deleted) == RELEASES_PER_DECISION
+    assert len(made.writes) < 100
+
+
+def test_the_following_decisions_give_up_the_rest(left_over: IPAMHarness) -> None:
+    left = []
+    for number in range(3):
+        left_over.assign_or_refuse(f"h{number}")
+        left.append(len(left_over.affinity_records()))
+    assert left == [41, 21, 1]
+
+
+def test_a_refusal_gives_up_no_more_than_that_either(left_over: IPAMHarness) -> None:
+    left_over.reserve("everything", "10.0.0.0/24")
+    for number in range(15, 30):
+        left_over.put_owned_block(f"10.1.1.{4 * number}/30", OTHER_NODE)
+        left_over.put_affinity(f"10.1.1.{4 * number}/30", AffinityState.CONFIRMED)
+    made = left_over.decision(make_request())
+    assert isinstance(made.result, PoolsExhausted)
+    assert sum(isinstance(write, Delete) for write in made.writes) == RELEASES_PER_DECISION
+
+
+def test_a_refusal_stores_the_blocks_of_the_handle_once_more_before_it_deletes_it(harness: IPAMHarness) -> None:
+    """A killed assignment left the handle, and its write to the block may still arrive."""
+    harness.put_owned_block(BLOCK_0, OTHER_NODE)
+    harness.put_handle("h", b0=1)
+    harness.disable_pool("main")
+    before = harness.block(BLOCK_0)
+    with pytest.raises(NetplugError):
+        harness.assign_or_refuse("h")
+    assert harness.block(BLOCK_0) == before.touched()
+    assert harness.handles() == []
+
+
+def test_a_refusal_leaves_a_handle_of_many_blocks_to_its_release(harness: IPAMHarness) -> None:
+    blocks = [f"10.0.{number}.0/26" for number in range(RELEASES_PER_DECISION + 1)]
+    for cidr in blocks:
+        harness.put_owned_block(cidr, OTHER_NODE)
+    harness.put(handle_key("h"), Handle(blocks=tuple((Prefix.parse(cidr), 1) for cidr in blocks)))
+    harness.disable_pool("main")
+    with pytest.raises(NetplugError):
+        harness.assign_or_refuse("h")
+    assert harness.handles() == ["h"]
+    harness.release("h")
+    assert harness.handles() == []

@@ -5,16 +5,18 @@ import pytest
 from netplug_core.addressing import Address, Prefix
 from netplug_core.errors import Unavailable
 from netplug_core.flows.readiness import READINESS_GATE
-from netplug_core.ipam.allocation.release import decide_release, held, release_queries
-from netplug_core.ipam.allocation.request import Released, ReleaseRequest
-from netplug_core.ipam.model.affinity import affinity_key, host_owner
-from netplug_core.ipam.model.block import Attribute, block_key
+from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
+from netplug_core.ipam.allocation.release import PartRelease, decide_release, held, release_queries
+from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model.block import Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.faults import ProcessDeath, ProcessDied
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6
 from tests.harness.ipam_release import decide_without_commit, sequence_of, texts
 
@@ -180,7 +182,7 @@ def test_what_rests_is_not_released_again(harness: IPAMHarness) -> None:
     harness.put_handle("h1", b0=1)
     harness.clock.sleep(30)
     assert harness.release("h1") == []
-    assert harness.block(BLOCK_0) == before
+    assert harness.block(BLOCK_0) == before.touched()
     assert harness.handles() == []
 
 
@@ -215,7 +217,7 @@ def test_an_address_returns_only_after_all_others(harness: IPAMHarness) -> None:
     ]  # fmt: skip
 
 
-def decision(harness: IPAMHarness, handle: str) -> Decision[Released]:
+def decision(harness: IPAMHarness, handle: str) -> Decision[PartRelease]:
     request = ReleaseRequest(handle=handle)
     now_ns = harness.clock.now_ns()
     return decide_without_commit(
@@ -233,7 +235,7 @@ def test_the_commit_frees_addresses_before_it_forgets_the_handle(harness: IPAMHa
     assert configuration == Require(IPAM_CONFIGURATION_KEY, ABSENT)
     assert isinstance(block, Update)
     assert isinstance(handle, Delete)
-    assert made.result == Released(addresses=(Address.parse("10.0.0.0"),))
+    assert made.result == PartRelease(addresses=(Address.parse("10.0.0.0"),))
 
 
 @pytest.mark.parametrize("is_ready", [False, True])
@@ -268,3 +270,104 @@ def test_what_a_handle_holds_can_be_asked(harness: IPAMHarness) -> None:
     assert held(snapshot.merged(harness.read(*more.queries)), "h1") == tuple(
         map(Address.parse, ("10.0.0.0", "10.0.0.1"))
     )
+
+
+# --- what a killed assignment may still write ---------------------------------------------------------------------
+
+
+def test_a_block_that_holds_less_than_the_handle_counts_is_stored_once_more(harness: IPAMHarness) -> None:
+    """A late write of a killed assignment finds another revision. An intact block is not written."""
+    number = len(harness.assign_or_refuse("h1", ipv4(64)))
+    harness.assign_or_refuse("other")
+    harness.put_handle("h1", b0=number, b1=3)
+    before = harness.block(BLOCK_1)
+    made = decision(harness, "h1")
+    _flag, _configuration, freed, overcounted, handle = made.writes
+    assert isinstance(freed, Update)
+    assert isinstance(handle, Delete)
+    assert isinstance(overcounted, Update)
+    assert overcounted.value == before.touched()
+    assert made.is_partial
+
+
+def release_on_node(harness: IPAMHarness, handle: str, node: str) -> list[str]:
+    request = ReleaseRequest(handle=handle, node=node)
+    return texts(harness.ipam().release(request, NO_ENDPOINT, deadline=harness.deadline).addresses)
+
+
+def test_a_block_that_may_still_be_created_is_created_empty_under_its_pending_affinity(harness: IPAMHarness) -> None:
+    harness.put_affinity(BLOCK_0, AffinityState.PENDING)
+    harness.put_handle("h1", b0=1)
+    assert release_on_node(harness, "h1", NODE) == []
+    assert harness.blocks() == {BLOCK_0: f"host:{NODE}"}
+    assert harness.held() == {}
+    assert harness.handles() == []
+    assert harness.assign_or_refuse("h2") == ["10.0.0.0"]
+    assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
+
+
+@pytest.mark.parametrize("node", ["", OTHER_NODE])
+def test_no_block_is_created_for_a_node_that_was_not_about_to_create_it(harness: IPAMHarness, node: str) -> None:
+    harness.put_affinity(BLOCK_0, AffinityState.PENDING)
+    harness.put_affinity(BLOCK_0, AffinityState.CONFIRMED, OTHER_NODE)
+    harness.put_handle("h1", b0=1)
+    assert release_on_node(harness, "h1", node) == []
+    assert harness.blocks() == {}
+    assert harness.handles() == []
+
+
+# --- many blocks --------------------------------------------------------------------------------------------------
+
+MANY = 45
+
+
+@pytest.fixture
+def wide() -> IPAMHarness:
+    """A handle that holds one address in each of 45 blocks; another handle holds one in the first."""
+    made = IPAMHarness.new()
+    made.add_pool("main", "10.0.0.0/20", 30)
+    for number in range(MANY):
+        made.put_owned_block(f"10.0.0.{4 * number}/30")
+    made.assign_or_refuse("other")
+    made.assign_or_refuse("h1", ipv4(4 * MANY - 1))
+    return made
+
+
+def test_a_handle_of_many_blocks_is_released_in_several_commits(wide: IPAMHarness) -> None:
+    wide.take_call_counts()
+    assert len(wide.release("h1")) == 4 * MANY - 1
+    assert wide.take_call_counts() == (6, 3)
+    assert wide.handles() == ["other"]
+    assert wide.held() == {"10.0.0.0": "other"}
+
+
+def test_one_commit_releases_whole_blocks_and_the_handle_counts_the_others(wide: IPAMHarness) -> None:
+    made = decision(wide, "h1")
+    changed = [write.value for write in made.writes if isinstance(write, Update)]
+    assert [type(value) for value in changed] == [Block] * RELEASES_PER_DECISION + [Handle]
+    wide.commit(*made.writes)
+    assert len(wide.get(handle_key("h1")).blocks) == MANY - RELEASES_PER_DECISION
+    assert made.result == PartRelease(
+        addresses=tuple(Address.parse(f"10.0.0.{n}") for n in range(1, 4 * RELEASES_PER_DECISION)),
+        last=Prefix.parse("10.0.0.76/30"),
+    )
+
+
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_a_release_that_is_killed_between_its_commits_is_finished_by_the_next(wide: IPAMHarness, commit: int) -> None:
+    with pytest.raises(ProcessDied):
+        wide.release("h1", {commit: ProcessDeath(None)})
+    wide.release("h1")
+    assert wide.handles() == ["other"]
+    assert wide.held() == {"10.0.0.0": "other"}
+
+
+def test_a_release_by_number_goes_on_behind_the_blocks_that_it_leaves(wide: IPAMHarness) -> None:
+    """Only the addresses of the second assignment go; those of the first are in the blocks before them."""
+    wide.clock.sleep(1)  # the number of a new block is the time
+    wide.add_pool("more", "10.1.0.0/24", 30)
+    wide.put_owned_block("10.1.0.0/30")
+    assert len(wide.assign_or_refuse("h1", ipv4(4 * MANY))) == 4 * MANY
+    (last,) = [held for held in wide.block("10.1.0.0/30").held() if held.attribute.handle == "h1"]
+    assert release_taken_under(wide, "h1", last.sequence) == [str(last.address)]
+    assert sum(wide.handle_counts("h1").values()) == 4 * MANY - 1
