@@ -61,6 +61,11 @@ class LinuxDataplane:
             self._attach(plan, deadline)
         except NamespaceGone as gone:
             raise NamespaceNotFound(f"CNI_NETNS: {gone}") from None
+        if sysctls.find_sysctl("net/ipv4/conf/all/route_localnet") == "1":
+            self.warn(
+                "net.ipv4.conf.all.route_localnet is 1 on this node: every pod reaches what listens on the node's"
+                " 127.0.0.1; set it to 0 (kube-proxy: --iptables-localhost-nodeports=false)"
+            )
         if Family.IPV6 in plan.families and sysctls.find_sysctl("net/ipv6/conf/all/forwarding") == "0":
             self.warn(
                 f"net.ipv6.conf.all.forwarding is 0 on this node: {plan.container.name!r} in {plan.link.namespace}"
@@ -141,7 +146,7 @@ class LinuxDataplane:
                 sysctls.write_sysctl(setting.path, setting.value)
             except OSError as error:
                 refused = KernelError(f"setting {setting} {where}", os.strerror(error.errno or 0))
-                if setting.requirement is SysctlRequirement.REQUIRED:
+                if setting.requirement is not SysctlRequirement.OPTIONAL:
                     raise refused from error
                 # A kernel without IPv6 has no IPv6 settings, and needs none.
                 if sysctls.has_ipv6() or not setting.path.startswith("net/ipv6/"):

@@ -139,5 +139,6 @@ def _routes_to(route: PlannedRoute, found: InterfaceState) -> str:
 def _sysctl_differences(end: InterfacePlan, found: InterfaceState) -> Iterator[Difference]:
     for sysctl in end.sysctls:
         value = found.sysctls.get(sysctl.path, "no such setting")
-        if sysctl.requirement is SysctlRequirement.REQUIRED and value != sysctl.value:
-            yield Difference(f"setting {sysctl.path} on the host", sysctl.value, value)
+        accepted = (sysctl.value, *sysctl.also_accepted)
+        if sysctl.requirement is SysctlRequirement.REQUIRED and value not in accepted:
+            yield Difference(f"setting {sysctl.path} on the host", " or ".join(accepted), value)

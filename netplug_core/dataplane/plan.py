@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.dataplane.protocol import (
@@ -66,7 +66,6 @@ _FAMILY_TRAITS = {
         next_hop_is_owned=False,
         host_scope=RouteScope.LINK,
         host_sysctls=(
-            Sysctl(path="net/ipv4/conf/{}/route_localnet", value="1"),
             Sysctl(path="net/ipv4/neigh/{}/proxy_delay", value="0", requirement=SysctlRequirement.OPTIONAL),
             Sysctl(path="net/ipv4/conf/{}/proxy_arp", value="1"),
             Sysctl(path="net/ipv4/conf/{}/forwarding", value="1"),
@@ -94,8 +93,18 @@ _FAMILY_TRAITS = {
     ),
 }
 
-# Also for workloads without IPv6: a router advertisement from a container must never move the host's routes.
-_NO_ADVERTISEMENTS = Sysctl(path="net/ipv6/conf/{}/accept_ra", value="0", requirement=SysctlRequirement.OPTIONAL)
+# What protects the host and other workloads, whatever families the workload has addresses of: it can send any packet.
+# - route_localnet: 1 would let it reach what listens on the host's 127.0.0.1. portmap sets 1 where a port is mapped.
+# - rp_filter: it must not use an address that is not its own. Loose (2) is as strict on an interface without an IPv4
+#   address; systemd writes it to new interfaces. Allowed source prefixes of a workload are to relax it here.
+# - accept_redirects, accept_ra: it must not move the host's routes.
+_PROTECTION = (
+    Sysctl(path="net/ipv4/conf/{}/route_localnet", value="0", requirement=SysctlRequirement.INITIAL),
+    Sysctl(path="net/ipv4/conf/{}/rp_filter", value="1", also_accepted=("2",)),
+    Sysctl(path="net/ipv4/conf/{}/accept_redirects", value="0"),
+    Sysctl(path="net/ipv6/conf/{}/accept_redirects", value="0", requirement=SysctlRequirement.OPTIONAL),
+    Sysctl(path="net/ipv6/conf/{}/accept_ra", value="0", requirement=SysctlRequirement.OPTIONAL),
+)
 
 
 def next_hop(family: Family) -> Address:
@@ -148,15 +157,13 @@ def _container_sysctls(families: tuple[Family, ...], forwarding: Forwarding) -> 
 
 
 def _host_sysctls(families: tuple[Family, ...]) -> Iterator[Sysctl]:
+    yield from _PROTECTION
     for family in families:
         yield from _FAMILY_TRAITS[family].host_sysctls
-    yield _NO_ADVERTISEMENTS
 
 
 def _sysctls_of_interface(interface: str, sysctls: Iterator[Sysctl]) -> tuple[Sysctl, ...]:
-    return tuple(
-        Sysctl(path=s.path.replace("{}", interface), value=s.value, requirement=s.requirement) for s in sysctls
-    )
+    return tuple(evolve(setting, path=setting.path.replace("{}", interface)) for setting in sysctls)
 
 
 def _container_routes(family: Family, link: Link) -> Iterator[PlannedRoute]:

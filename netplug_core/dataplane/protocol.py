@@ -43,9 +43,15 @@ class InterfacePresence(enum.Enum):
 
 
 class SysctlRequirement(enum.Enum):
-    """What happens if a setting cannot be made: the attachment fails, or a warning is logged."""
+    """What is asked of a setting.
+
+    - ``REQUIRED``: the attachment fails without it, and CHECK compares it
+    - ``INITIAL``: the attachment fails without it; a chained plugin may change it afterwards, so CHECK does not compare
+    - ``OPTIONAL``: a warning is logged if it cannot be made, and CHECK does not compare
+    """
 
     REQUIRED = "required"
+    INITIAL = "initial"
     OPTIONAL = "wanted"
 
 
@@ -90,10 +96,14 @@ class Link:
 
 @frozen(kw_only=True)
 class Sysctl:
-    """A kernel setting: its path below ``/proc/sys`` (names of interfaces may contain dots) and its value."""
+    """A kernel setting: its path below ``/proc/sys`` (names of interfaces may contain dots) and its value.
+
+    ``also_accepted`` are other values that CHECK takes for as good.
+    """
 
     path: str
     value: str
+    also_accepted: tuple[str, ...] = ()
     requirement: SysctlRequirement = SysctlRequirement.REQUIRED
 
     def __str__(self) -> str:

@@ -259,6 +259,23 @@ def a_conflicting_route_is_a_difference(harness: DataplaneHarness) -> None:
     expect_difference(harness, wanted, "10.65.0.5/32", "'other'")
 
 
+def settings_that_protect_others_are_compared(harness: DataplaneHarness) -> None:
+    """For every family. A setting that a chained plugin may change is not compared; loose filtering is as good."""
+    for address in _DUAL:
+        wanted = plan_for(harness, address)
+        conf = f"net/ipv4/conf/{wanted.link.host_name}"
+        apply(harness, wanted)
+        for name, value in (("rp_filter", "2"), ("route_localnet", "1")):
+            harness.write_setting(f"{conf}/{name}", value)
+            expect_as_planned(harness, wanted)
+        for name, words in (("rp_filter", "expected 1 or 2, found 0"), ("accept_redirects", "expected 0, found 1")):
+            harness.write_setting(f"{conf}/{name}", words[-1])
+            expect_difference(harness, wanted, name, words)
+        apply(harness, wanted)
+        expect_as_planned(harness, wanted)
+        remove(harness, wanted.link)
+
+
 def a_changed_alias_is_a_difference(harness: DataplaneHarness) -> None:
     """Only its hashes count, not its text."""
     wanted = plan_for(harness, *_DUAL)
@@ -302,6 +319,7 @@ DATAPLANE_CHECKS: tuple[DataplaneCheck, ...] = (
     deleting_a_namespace_deletes_its_attachment,
     every_removal_is_a_difference,
     a_conflicting_route_is_a_difference,
+    settings_that_protect_others_are_compared,
     a_changed_alias_is_a_difference,
     a_missing_end_is_a_difference,
 )

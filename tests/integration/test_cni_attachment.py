@@ -21,7 +21,8 @@ IPV4_OF_HOST_END = {
     "ipv4/conf/{}/proxy_arp": "1",
     "ipv4/neigh/{}/proxy_delay": "0",
     "ipv4/conf/{}/forwarding": "1",
-    "ipv4/conf/{}/route_localnet": "1",
+    "ipv4/conf/{}/route_localnet": "0",
+    "ipv4/conf/{}/rp_filter": "1",
     "ipv6/conf/{}/accept_ra": "0",
 }
 IPV6_OF_HOST_END = {

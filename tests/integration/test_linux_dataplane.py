@@ -250,11 +250,9 @@ def test_check_41_host_end(harness: LinuxDataplaneHarness) -> None:
             "proxy_arp": f"conf/{HOST_NAME}/proxy_arp",
             "proxy_delay": f"neigh/{HOST_NAME}/proxy_delay",
             "forwarding": f"conf/{HOST_NAME}/forwarding",
-            "route_localnet": f"conf/{HOST_NAME}/route_localnet",
         }.items()
     }
-    assert found == {"proxy_arp": "1", "proxy_delay": "0", "forwarding": "1", "route_localnet": "1"}
-    assert harness.setting(f"ipv6/conf/{HOST_NAME}/accept_ra") == "0"
+    assert found == {"proxy_arp": "1", "proxy_delay": "0", "forwarding": "1"}
     assert harness.ip("-d", "-4", "route", "show", "table", "all", "dev", HOST_NAME).split() == (
         ["unicast", "10.65.0.5", "table", "main", "proto", "78", "scope", "link", "metric", "10"]
     )
@@ -262,6 +260,32 @@ def test_check_41_host_end(harness: LinuxDataplaneHarness) -> None:
     assert end["operstate"] == "UP"
     assert end["address"] == "ee:ee:ee:ee:ee:ee"
     assert int(str(end["txqlen"])) > 0
+
+
+@pytest.mark.parametrize("address", DUAL)
+def test_check_41_the_host_end_protects_the_host_whatever_the_defaults(
+    harness: LinuxDataplaneHarness, address: str
+) -> None:
+    for path in ("ipv4/conf/default/route_localnet", "ipv6/conf/default/accept_redirects"):
+        harness.write_setting(f"net/{path}", "1")
+    harness.attach(link_to(harness.make_namespace()), address)
+    names = (
+        "ipv4/route_localnet",
+        "ipv4/rp_filter",
+        "ipv4/accept_redirects",
+        "ipv6/accept_redirects",
+        "ipv6/accept_ra",
+    )
+    found = [harness.setting(name.replace("/", f"/conf/{HOST_NAME}/")) for name in names]
+    assert found == ["0", "1", "0", "0", "0"]
+
+
+def test_route_localnet_of_all_interfaces_is_reported(harness: LinuxDataplaneHarness) -> None:
+    """It counts for every interface, whatever is written to that of one."""
+    harness.write_setting("net/ipv4/conf/all/route_localnet", "1")
+    harness.attach(link_to(harness.make_namespace()), *DUAL)
+    (warning,) = harness.warnings
+    assert "net.ipv4.conf.all.route_localnet is 1" in warning
 
 
 def test_the_host_end_counts_as_named_by_us(harness: LinuxDataplaneHarness) -> None:
@@ -730,7 +754,8 @@ for addresses in (("10.65.0.5",), ("10.65.0.5", "fd65::5")):
 
 def test_a_kernel_without_ipv6_attaches_ipv4_without_a_warning(harness: LinuxDataplaneHarness) -> None:
     """Such a kernel has no settings of IPv6: here others are mounted in their place."""
-    settings = [f"conf/{HOST_NAME}/{name}" for name in ("route_localnet", "proxy_arp", "forwarding")]
+    names = ("route_localnet", "rp_filter", "accept_redirects", "proxy_arp", "forwarding")
+    settings = [f"conf/{HOST_NAME}/{name}" for name in names]
     for setting in (*settings, f"neigh/{HOST_NAME}/proxy_delay", "ip_forward"):
         file = harness.folder / "net" / "ipv4" / setting
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,6 @@ def settings(of: AttachmentPlan, side: str) -> list[tuple[str, str]]:
 
 
 IPV4_HOST = [
-    ("net/ipv4/conf/netp0123456789a/route_localnet", "1"),
     ("net/ipv4/neigh/netp0123456789a/proxy_delay", "0"),
     ("net/ipv4/conf/netp0123456789a/proxy_arp", "1"),
     ("net/ipv4/conf/netp0123456789a/forwarding", "1"),
@@ -42,7 +41,13 @@ IPV6_HOST = [
     ("net/ipv6/conf/netp0123456789a/proxy_ndp", "1"),
     ("net/ipv6/conf/netp0123456789a/forwarding", "1"),
 ]
-ALWAYS_HOST = [("net/ipv6/conf/netp0123456789a/accept_ra", "0")]
+ALWAYS_HOST = [
+    ("net/ipv4/conf/netp0123456789a/route_localnet", "0"),
+    ("net/ipv4/conf/netp0123456789a/rp_filter", "1"),
+    ("net/ipv4/conf/netp0123456789a/accept_redirects", "0"),
+    ("net/ipv6/conf/netp0123456789a/accept_redirects", "0"),
+    ("net/ipv6/conf/netp0123456789a/accept_ra", "0"),
+]
 IPV4_CONTAINER = [("net/ipv4/ip_forward", "0")]
 IPV6_CONTAINER = [
     ("net/ipv6/conf/eth0.1/accept_dad", "0"),
@@ -56,9 +61,9 @@ IPV6_CONTAINER = [
 @pytest.mark.parametrize(
     "addresses,host,container",
     [
-        (("10.65.0.5",), IPV4_HOST + ALWAYS_HOST, IPV4_CONTAINER),
-        (("fd65::5",), IPV6_HOST + ALWAYS_HOST, IPV6_CONTAINER),
-        (("fd65::5", "10.65.0.5"), IPV4_HOST + IPV6_HOST + ALWAYS_HOST, IPV4_CONTAINER + IPV6_CONTAINER),
+        (("10.65.0.5",), ALWAYS_HOST + IPV4_HOST, IPV4_CONTAINER),
+        (("fd65::5",), ALWAYS_HOST + IPV6_HOST, IPV6_CONTAINER),
+        (("fd65::5", "10.65.0.5"), ALWAYS_HOST + IPV4_HOST + IPV6_HOST, IPV4_CONTAINER + IPV6_CONTAINER),
         ((), ALWAYS_HOST, []),
     ],
 )
@@ -69,11 +74,20 @@ def test_settings_follow_the_families(
     assert settings(planned(*addresses), "container") == container
 
 
-def test_only_two_settings_may_fail() -> None:
-    wanted = [
-        s.path for s in planned("10.65.0.5", "fd65::5").host.sysctls if s.requirement is SysctlRequirement.OPTIONAL
+def test_only_three_settings_may_fail_and_one_may_be_changed() -> None:
+    found = planned("10.65.0.5", "fd65::5").host.sysctls
+    assert [s.path.partition("/netp0123456789a/")[2] for s in found if s.requirement is SysctlRequirement.OPTIONAL] == [
+        "accept_redirects",
+        "accept_ra",
+        "proxy_delay",
     ]
-    assert wanted == ["net/ipv4/neigh/netp0123456789a/proxy_delay", "net/ipv6/conf/netp0123456789a/accept_ra"]
+    (initial,) = [s for s in found if s.requirement is SysctlRequirement.INITIAL]
+    assert initial.path == "net/ipv4/conf/netp0123456789a/route_localnet"
+
+
+def test_loose_reverse_path_filtering_is_accepted_too() -> None:
+    (found,) = [s for s in planned("fd65::5").host.sysctls if s.path.endswith("rp_filter")]
+    assert (found.value, found.also_accepted, found.requirement) == ("1", ("2",), SysctlRequirement.REQUIRED)
 
 
 def test_forwarding_is_said_either_way() -> None:
