@@ -26,7 +26,7 @@ from netplug_core.flows.world import CNIWorld
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.walk import Crossing, Walk, recorded
 
-MAX_MODULES = 40
+MAX_MODULES = 41
 REPLACED = (
     "netplug_cli.wiring.cni",
     "netplug_cli.wiring.backends",
@@ -35,7 +35,7 @@ REPLACED = (
 )
 """What opens the world of an executable."""
 
-FLAT = ("addressing", "clock", "errors", "log", "names", "records")
+FLAT = ("addressing", "clock", "errors", "locks", "log", "names", "records")
 NO_STEPS = (
     *(f"netplug_core.{name}." for name in FLAT),
     "netplug_cli.logs.",
@@ -44,6 +44,7 @@ NO_STEPS = (
     "netplug_core.resources.",
     "netplug_core.cni.request.CNIRequest.",
     "netplug_core.dataplane.protocol.AttachmentPlan.",
+    "netplug_core.flows.locks.",  # a lock is taken before what it guards, and released after it
     "netplug_core.ipam.allocation.request.",
     "netplug_core.workload.identity.WorkloadIdentity.",
 )
