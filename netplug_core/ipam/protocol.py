@@ -14,7 +14,7 @@ from attrs import frozen
 from netplug_core.clock import Deadline
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Attachment, Released, ReleaseRequest
-from netplug_core.records import Query, Snapshot, Write
+from netplug_core.records import NeedMore, Query, Snapshot, Write
 
 __all__ = ["IPAM", "NO_ENDPOINT", "EndpointWrites"]
 
@@ -23,12 +23,12 @@ __all__ = ["IPAM", "NO_ENDPOINT", "EndpointWrites"]
 class EndpointWrites:
     """The endpoint's share of a commit.
 
-    ``writes`` is called with the answers to ``queries`` and, on ADD, the addresses (None on DEL); an error it returns
-    refuses the whole call.
+    ``writes`` is called with the answers to ``queries`` and, on ADD, the addresses (None on DEL). It may ask
+    for more to be read; an error it returns refuses the whole call.
     """
 
     queries: tuple[Query, ...]
-    writes: Callable[[Snapshot, Assignment | None], tuple[Write, ...] | NetplugError]
+    writes: Callable[[Snapshot, Assignment | None], tuple[Write, ...] | NeedMore | NetplugError]
 
 
 NO_ENDPOINT = EndpointWrites(queries=(), writes=lambda _snapshot, _assignment: ())

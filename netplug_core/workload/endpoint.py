@@ -10,9 +10,11 @@ from attrs import evolve, frozen
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import NetplugError, RequestError
 from netplug_core.ipam.allocation.request import Assignment
+from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model.handle import handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.names import DEFAULT_INTERFACE, RESOURCE_DOMAIN, label_value
-from netplug_core.records import Create, Delete, Get, Snapshot, Update, Write
+from netplug_core.records import Create, Delete, Get, NeedMore, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.workload.identity import WorkloadIdentity
@@ -87,7 +89,7 @@ def endpoint_upsert(
         return NO_ENDPOINT
     key, gone = workload.endpoint_key, endpoint_delete(workload)
 
-    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...] | NetplugError:
+    def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...] | NeedMore | NetplugError:
         if assignment is None:
             return gone.writes(snapshot, None)
         wanted = build_endpoint(workload, assignment, new_metadata)
@@ -112,18 +114,39 @@ def endpoint_upsert(
 
 
 def endpoint_delete(workload: WorkloadIdentity, storage: EndpointStorage = EndpointStorage.RECORDS) -> EndpointWrites:
-    """The endpoint's writes in a DEL: it is deleted if it is this container's; a restarted pod's endpoint stays."""
+    """The endpoint's writes in a DEL: it is deleted if it is this container's; a restarted pod's endpoint stays.
+
+    The name of an endpoint begins with its node. The node may have been renamed since the ADD, so the endpoint of every
+    node that the attributes of the addresses name is looked for, besides that of the workload's.
+    """
     if not has_endpoint(workload, storage):
         return NO_ENDPOINT
-    key = workload.endpoint_key
+    configured = Get(workload.endpoint_key)
 
-    def writes(snapshot: Snapshot, _assignment: Assignment | None) -> tuple[Write, ...]:
-        stored = snapshot.find(key)
-        if stored is None or stored.value.spec.container_id != workload.container_id:
-            return ()
-        return (Delete(key, stored.revision),)
+    def writes(snapshot: Snapshot, _assignment: Assignment | None) -> tuple[Write, ...] | NeedMore:
+        nodes = sorted(_holding_nodes(snapshot, workload.handle) - {workload.node})
+        queries = (configured, *(Get(evolve(workload, node=node).endpoint_key) for node in nodes))
+        missing = tuple(query for query in queries if not snapshot.has(query))
+        if missing:
+            return NeedMore(missing)
+        found = (snapshot.find(query) for query in queries)
+        return tuple(
+            Delete(stored.key, stored.revision)
+            for stored in found
+            if stored is not None and stored.value.spec.container_id == workload.container_id
+        )
 
-    return EndpointWrites(queries=(Get(key),), writes=writes)
+    return EndpointWrites(queries=(configured,), writes=writes)
+
+
+def _holding_nodes(snapshot: Snapshot, handle: str) -> set[str]:
+    """The nodes through which a handle holds addresses, as far as its blocks are read."""
+    query = handle_query(handle)
+    record = snapshot.find(query) if snapshot.has(query) else None
+    blocks = (Get(block_key(prefix)) for prefix, _count in record.value.blocks) if record else ()
+    found = (snapshot.find(block) for block in blocks if snapshot.has(block))
+    held = (allocation for block in found if block for allocation in block.value.held_by(handle))
+    return {allocation.attribute.owner_value("node") for allocation in held} - {""}
 
 
 def _merge_labels(

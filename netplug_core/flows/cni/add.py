@@ -74,7 +74,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     """
     require_supported(world, netconf)
     require_nodename_file(world, netconf)
-    call = open_call(world, request, netconf)
+    call = open_call(request, netconf, node_of(world, netconf))
     link, assign_request = link_of(world, call), assign_request_of(request, netconf, call.workload)
     previous = find_previous_result(request)
     attachment = (request.network, request.container_id, request.ifname)

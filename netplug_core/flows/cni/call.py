@@ -31,8 +31,8 @@ from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
     "ASSIGN_S", "RELEASE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of", "link_between",
-    "link_of", "mtu_of", "node_of", "open_call", "release", "release_after_failure", "require_nodename_file",
-    "require_supported", "wanted_of", "workload_of",
+    "link_of", "mtu_of", "node_of", "node_of_delete", "open_call", "release", "release_after_failure",
+    "require_nodename_file", "require_supported", "wanted_of", "workload_of",
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
@@ -40,6 +40,8 @@ ASSIGN_S = 60.0
 
 RELEASE_S = 10.0
 """The most time that a release takes."""
+
+_UNSET_MACHINE_NAMES = ("localhost", "(none)")  # what the kernel and installers call a machine without a name
 
 
 class NoAddressWanted(AllocationError, error_code=ErrorCode.NO_ADDRESS_WANTED):
@@ -71,9 +73,9 @@ class AttachmentCall:
         }
 
 
-def open_call(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> AttachmentCall:
-    """The call of a request, with the names of the attachment."""
-    workload = workload_of(request, node_of(world, netconf))
+def open_call(request: CNIRequest, netconf: NetConf, node: str) -> AttachmentCall:
+    """The call of a request on a node, with the names of the attachment."""
+    workload = workload_of(request, node)
     settings = netconf.container_settings
     link = evolve(
         link_between(workload, request.netns),
@@ -113,7 +115,35 @@ def node_of(world: CNIWorld, netconf: NetConf) -> str:
 
     These are ``nodename``, the node-name file, ``hostname``, and the machine's name in lower case. A file that cannot
     be read is logged and skipped: a later source may still name the node.
+
+    Raises:
+        ConfigurationError: only the machine's name is known, and it is one that many machines have. Two nodes of one
+            name would release each other's addresses.
     """
+    node = _find_configured_node(world, netconf)
+    if node:
+        return node
+    node = _machine_name(world)
+    if node in _UNSET_MACHINE_NAMES or node.startswith("localhost."):
+        accepted = "many machines have that name; set nodename to the name that this node is registered under"
+        raise ConfigurationError("the name of the machine", node, accepted)
+    return node
+
+
+def node_of_delete(world: CNIWorld, netconf: NetConf) -> str:
+    """The node of a DEL whose attachment holds nothing; else the attributes of its addresses name the node.
+
+    No name is refused: the interface has to go in any case.
+    """
+    return _find_configured_node(world, netconf) or _machine_name(world)
+
+
+def _machine_name(world: CNIWorld) -> str:
+    return world.host.host_name().strip().lower()
+
+
+def _find_configured_node(world: CNIWorld, netconf: NetConf) -> str:
+    """The name that a person or the node process has set; empty if there is none."""
     if netconf.nodename:
         return netconf.nodename
     text = None
@@ -126,7 +156,7 @@ def node_of(world: CNIWorld, netconf: NetConf) -> str:
         return in_file
     if netconf.hostname:
         world.log(Level.WARNING, "the key hostname is deprecated; use nodename", hostname=netconf.hostname)
-    return netconf.hostname or world.host.host_name().strip().lower()
+    return netconf.hostname
 
 
 def require_supported(world: CNIWorld, netconf: NetConf) -> None:

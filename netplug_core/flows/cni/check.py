@@ -67,7 +67,7 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         ConfigurationError: the runtime handed over no prevResult.
         AttachmentDiffers, AddressesNotHeld, EndpointDiffers: it is not.
     """
-    call = open_call(world, request, netconf)
+    call = open_call(request, netconf, node_of(world, netconf))
     previous = require_previous_result(request)
     assignment = _assignment(previous, call)
     recorded = build_endpoint(call.workload, assignment, NewObjectMetadata(uid="", creation_time_ns=0))

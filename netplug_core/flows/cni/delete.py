@@ -11,7 +11,7 @@ from __future__ import annotations
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NamespaceError, quote
-from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, release, workload_of
+from netplug_core.flows.cni.call import AttachmentCall, node_of_delete, open_call, release, workload_of
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
@@ -34,7 +34,7 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         Unavailable: the interface is removed, but the datastore does not answer or is locked; the runtime repeats DEL.
         AttachmentBusy: another call is at work on the attachment; nothing is changed.
     """
-    call = open_call(world, request, netconf)
+    call = open_call(request, netconf, node_of_delete(world, netconf))
     if request.netns and world.dataplane.is_own_namespace(request.netns) and not request.has_netns_override:
         raise NamespaceError(
             f"CNI_NETNS {quote(request.netns)} is the plugin's own network namespace; nothing is removed"
@@ -57,7 +57,7 @@ def _remove_interface(world: CNIWorld, call: AttachmentCall) -> None:
 
 def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """DEL of ``netplug-ipam``: release whatever the attachment holds; nothing held is success."""
-    workload = workload_of(request, node_of(world, netconf))
+    workload = workload_of(request, node_of_delete(world, netconf))
     attachment = (workload.network, workload.container_id, workload.interface)
     with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S):
         release(world, ReleaseRequest(handle=workload.handle, node=workload.node), NO_ENDPOINT)

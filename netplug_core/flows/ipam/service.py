@@ -96,7 +96,7 @@ class BlockIPAM:
             part = endpoint.writes(snapshot, decision.result)
             if isinstance(part, NetplugError):
                 return Decision((), part)
-            return decision.with_writes(after=part)
+            return part if isinstance(part, NeedMore) else decision.with_writes(after=part)
 
         assumed_absent = () if handle is None else (handle, *endpoint.queries)
         wanted = (*queries(request), *endpoint.queries)
@@ -185,7 +185,7 @@ class BlockIPAM:
             part = endpoint.writes(snapshot, None)
             if isinstance(part, NetplugError):
                 return Decision((), part)
-            return decision.with_writes(part)
+            return part if isinstance(part, NeedMore) else decision.with_writes(part)
 
         wanted = (*release_queries(request), *endpoint.queries)
         part = _result_of(self._transactor(deadline, (), record).run(wanted, decided))

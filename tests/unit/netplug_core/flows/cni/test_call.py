@@ -13,6 +13,7 @@ from netplug_core.flows.cni.call import (
     link_of,
     mtu_of,
     node_of,
+    node_of_delete,
     open_call,
     release,
     release_after_failure,
@@ -77,6 +78,31 @@ def test_there_is_no_warning_about_what_was_not_used(harness: CNINodeHarness, ne
     harness.host.texts = {FILE: "filenode"}
     node_of(harness.world, netconf)
     assert harness.log.lines == []
+
+
+@pytest.mark.parametrize("machine", ["localhost", "LocalHost\n", "localhost.localdomain", "(none)"])
+def test_the_name_of_a_machine_that_has_no_name_of_its_own_is_refused(harness: CNINodeHarness, machine: str) -> None:
+    """Two nodes of one name would release each other's addresses by GC."""
+    harness.host.name = machine
+    with pytest.raises(ConfigurationError) as refusal:
+        node_of(harness.world, NetConf())
+    name = machine.strip().lower()
+    accepted = "many machines have that name; set nodename to the name that this node is registered under"
+    assert refusal.value.code == 7
+    assert str(refusal.value) == f"the name of the machine: {name!r} is not accepted; {accepted}"
+    assert node_of_delete(harness.world, NetConf()) == name
+
+
+@pytest.mark.parametrize("machine", ["localhost4", "my-localhost", "node.localhost"])
+def test_a_name_that_is_only_like_it_is_taken(harness: CNINodeHarness, machine: str) -> None:
+    harness.host.name = machine
+    assert node_of(harness.world, NetConf()) == node_of_delete(harness.world, NetConf()) == machine
+
+
+@pytest.mark.parametrize("netconf", [NetConf(nodename="localhost"), NetConf(hostname="localhost"), NetConf()])
+def test_a_configured_name_is_taken_whatever_it_is(harness: CNINodeHarness, netconf: NetConf) -> None:
+    harness.host.name, harness.host.texts = "localhost", {FILE: "localhost"}
+    assert node_of(harness.world, netconf) == node_of_delete(harness.world, netconf) == "localhost"
 
 
 def test_an_unreadable_file_is_passed_over_with_a_warning(harness: CNINodeHarness) -> None:
@@ -233,7 +259,7 @@ def test_a_link_is_what_request_and_configuration_ask_for(
     request, netconf = harness.make_call(
         "ADD", DEFAULT_CONTAINER, Plugin.MAIN, container_settings=settings, num_queues=3
     )
-    call = open_call(harness.world, request, netconf)
+    call = open_call(request, netconf, node_of(harness.world, netconf))
     assert call.fields == {"container": "c1", "interface": "eth0", "network": "net1", "node": "node-1"}
     assert call.link.mtu == 0
     link = link_of(harness.world, call)

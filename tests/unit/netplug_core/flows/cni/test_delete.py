@@ -7,7 +7,7 @@ from netplug_core.addressing import Address
 from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import OWN_NAMESPACE, KernelError
-from netplug_core.errors import NamespaceError, Unavailable
+from netplug_core.errors import ConfigurationError, NamespaceError, Unavailable
 from netplug_core.flows.cni.delete import delete
 from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.log import Level
@@ -335,3 +335,48 @@ def test_without_a_lock_an_interface_that_an_add_made_meanwhile_goes_too(harness
     harness.run("DEL")
     harness.assert_nothing_left()
     assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ()
+
+
+# --- a node that was renamed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plugin", list(Plugin))
+@pytest.mark.parametrize("ipam", [{"type": "netplug-ipam"}, DUAL_STACK])
+def test_a_node_that_was_renamed_leaves_nothing(
+    harness: CNINodeHarness, plugin: Plugin, ipam: dict[str, object]
+) -> None:
+    """The attributes of the addresses name the node that the endpoint is stored under."""
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+    kind = {"type": "netplug" if plugin is Plugin.MAIN else "bridge", "ipam": ipam}
+    harness.run("ADD", DEFAULT_CONTAINER, plugin, nodename="before", **kind)
+    harness.run("DEL", DEFAULT_CONTAINER, plugin, nodename="after", **kind)
+    harness.assert_nothing_left()
+
+
+def test_a_node_renamed_between_an_add_and_its_repetition_leaves_nothing(harness: CNINodeHarness) -> None:
+    """The container was started again in a new namespace, and its endpoint was stored under the new name too."""
+    harness.add(nodename="before")
+    harness.dataplane.remove_namespace(DEFAULT_CONTAINER.netns)
+    harness.add(nodename="after")
+    harness.run("DEL", DEFAULT_CONTAINER, Plugin.MAIN, nodename="after")
+    harness.assert_nothing_left()
+
+
+def test_the_endpoint_of_a_restarted_pod_on_another_node_stays(harness: CNINodeHarness) -> None:
+    """Both nodes have an endpoint for the pod; the one that is the container's goes."""
+    harness.add(X, nodename="before")
+    harness.add(Y, nodename="after")
+    harness.run("DEL", X, Plugin.MAIN, nodename="after")
+    assert [endpoint.spec.container_id for endpoint in harness.endpoints()] == ["y"]
+    assert harness.handles() == ["net1.y"]
+
+
+def test_a_machine_without_a_name_detaches_what_it_has(harness: CNINodeHarness) -> None:
+    """It was attached before such names were refused."""
+    harness.add(nodename="localhost")
+    harness.host.name = "localhost"
+    with pytest.raises(ConfigurationError, match="set nodename"):
+        harness.add(Y, nodename=None)
+    harness.run("DEL", Y, Plugin.MAIN, nodename=None)
+    harness.run("DEL", DEFAULT_CONTAINER, Plugin.MAIN, nodename=None)
+    harness.assert_nothing_left()

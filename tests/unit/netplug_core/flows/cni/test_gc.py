@@ -4,7 +4,7 @@ import pytest
 
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError
-from netplug_core.errors import Unavailable
+from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset
 from netplug_core.testing.faults import FaultyDatastore, LostRequest
@@ -150,4 +150,14 @@ def test_an_attachment_that_another_call_works_on_is_reported(harness: CNINodeHa
     harness.host.locks.try_lock(LOCK_FILE, attachment_lock_offset("net1", "one", "eth0"))
     with pytest.raises(Unavailable, match=r"^GC: one/eth0: another call is at work .* within 2 s; repeat this call"):
         collect(harness, plugin=plugin, **(BRIDGE if plugin is Plugin.IPAM else {}))
+    assert harness.handles() == ["net1.one"]
+
+
+@pytest.mark.parametrize("plugin", list(Plugin))
+def test_a_machine_without_a_name_of_its_own_frees_nothing(harness: CNINodeHarness, plugin: Plugin) -> None:
+    """Another machine with that name may have assigned what is stored under it."""
+    harness.add(ONE, nodename="localhost")
+    harness.host.name = "localhost"
+    with pytest.raises(ConfigurationError, match="set nodename"):
+        collect(harness, plugin=plugin, **({"type": "bridge"} if plugin is Plugin.IPAM else {}), nodename=None)
     assert harness.handles() == ["net1.one"]
