@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Specific,
     )
     from netplug_core.ipam.protocol import IPAM, NO_ENDPOINT
+    from netplug_core.keys import Get, List, Record
     from netplug_core.library.network import AssignOptions, Network, PoolOptions
     from netplug_core.library.opening import OpenOptions, open  # noqa: A004  as its users write it: netplug_core.open
     from netplug_core.records import (
@@ -38,12 +39,9 @@ if TYPE_CHECKING:
         Create,
         Decision,
         Delete,
-        Get,
-        List,
         NeedMore,
         NotFound,
         OutcomeUnknown,
-        Record,
         Snapshot,
         Update,
         WatchEvent,
@@ -79,6 +77,7 @@ _HOMES = {
     "hookspecs": ("HostServices",),
     "ipam.allocation.request": ("AssignRequest", "Automatic", "ReleaseItem", "ReleaseRequest", "Shortfall", "Specific"),
     "ipam.protocol": ("IPAM", "NO_ENDPOINT"),
+    "keys": ("Get", "List", "Record"),
     "library.network": ("AssignOptions", "Network", "PoolOptions"),
     "library.opening": ("OpenOptions", "open"),
     "records": (
@@ -88,12 +87,9 @@ _HOMES = {
         "Create",
         "Decision",
         "Delete",
-        "Get",
-        "List",
         "NeedMore",
         "NotFound",
         "OutcomeUnknown",
-        "Record",
         "Snapshot",
         "Update",
         "WatchEvent",

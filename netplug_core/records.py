@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Final, Generic, NewType, TypeAlias, TypeVar, cast
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from attrs import evolve, field, frozen
 
 from netplug_core.errors import DatastoreError, ErrorCode, InvariantBroken, NetplugError, Unavailable
+from netplug_core.keys import PAGE_SIZE, Get, Key, Kind, List, Query, Record, Revision
 
 __all__ = [
     "ABSENT", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
@@ -25,109 +26,25 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)  # a key of pools is a key of something: what carries keys only reads them
 R_co = TypeVar("R_co", covariant=True)
 
-Revision = NewType("Revision", str)
-"""A store's name for one state of one key, or of a kind. It is opaque: only equality has a meaning."""
-
-
-@frozen
-class Kind(Generic[V_co]):
-    """A kind of record: its name, and the names of the segments of its keys, the widest first."""
-
-    name: str
-    segments: tuple[str, ...] = field(eq=False)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def key(self, *path: str) -> Key[V_co]:
-        """The key with that path; one segment for each of ``segments``."""
-        if len(path) != len(self.segments):
-            raise InvariantBroken(f"a key of {self.name} has {len(self.segments)} segments, not {path!r}")
-        return Key(self, path)
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@frozen(order=True)
-class Key(Generic[V_co]):
-    """The identity of one record: ``IPPool(main)``, ``Block(10.0.0.0/26)``."""
-
-    kind: Kind[V_co] = field(order=str)
-    path: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The last segment: the name that users give to the record."""
-        return self.path[-1]
-
-    def __eq__(self, other: object) -> bool:  # keys are compared and hashed dozens of times for every address
-        return isinstance(other, Key) and self.path == other.path and self.kind.name == other.kind.name
-
-    def __hash__(self) -> int:
-        return hash(self.path)  # kinds seldom share paths
-
-    def __str__(self) -> str:
-        return f"{self.kind}({'/'.join(self.path)})"
-
-
-@frozen
-class Record(Generic[V_co]):
-    """One stored value as a read found it."""
-
-    key: Key[V_co]
-    value: V_co
-    revision: Revision
-
-
-@frozen
-class Get(Generic[V_co]):
-    """Ask for the record with one key, which may not exist."""
-
-    key: Key[V_co]
-
-    @property
-    def kind(self) -> Kind[V_co]:
-        """The kind of the record."""
-        return self.key.kind
-
-    def __hash__(self) -> int:
-        return hash(self.key.path)
-
-
-PAGE_SIZE = 1000  # records of one page of a long list
-
-
-@frozen
-class List(Generic[V_co]):
-    """Ask for every record of a kind whose path begins with ``within``, in path order.
-
-    A page is a list with a ``limit`` (0: no limit) and, but for the first page, the opaque ``after`` that the page
-    before ended with. The pages of one list show one revision.
-    """
-
-    kind: Kind[V_co]
-    within: tuple[str, ...] = ()
-    limit: int = 0
-    after: str = ""
-
-    def covers(self, key: Key[object]) -> bool:
-        """Whether a record with this key belongs to the list."""
-        return self.kind.name == key.kind.name and key.path[: len(self.within)] == self.within
-
-    def __hash__(self) -> int:
-        return hash((self.kind.name, self.within, self.after))
-
-
-Query: TypeAlias = Get[object] | List[object]
-
 
 @frozen
 class ReadResult:
-    """What a store found for one query. ``after`` continues a page; empty when nothing follows."""
+    """What a store found for one query.
+
+    ``after`` continues a page; empty when nothing follows. ``malformed`` has an error for each record that is stored
+    and cannot be understood.
+    """
 
     records: tuple[Record[object], ...]
     after: str = ""
+    malformed: tuple[Malformed, ...] = ()
+
+    @classmethod
+    def of(cls, found: Iterable[Record[object] | Malformed], after: str = "") -> ReadResult:
+        """The answer with what was found, in this order."""
+        found = tuple(found)
+        malformed = tuple(each for each in found if isinstance(each, Malformed))
+        return cls(tuple(each for each in found if isinstance(each, Record)), after, malformed)
 
 
 @frozen(eq=False)
@@ -135,6 +52,9 @@ class Snapshot:
     """The answers to some queries, read at one moment (or, after ``merged``, at a few).
 
     ``revisions``: one for each kind asked for, the oldest; ``RequireUnchanged`` and a watch start from it.
+
+    ``find`` and ``list`` raise for a record that cannot be understood. A rule that can do without it asks
+    ``malformed`` first, and reads the rest of a list with ``readable``.
     """
 
     results: Mapping[Query, ReadResult]
@@ -150,23 +70,34 @@ class Snapshot:
         return query in self.results
 
     def find_or_note(self, query: Get[V], unread: list[Query]) -> Record[V] | None:
-        """The record of a query that was read; if it was not, None, and the query is added to ``unread``."""
+        """The record of a query that was read; if it was not, None, and the query is added to ``unread``.
+
+        Raises:
+            Malformed: it is stored and cannot be understood.
+        """
         answer = self.results.get(query)
         if answer is None:
             unread.append(query)
             return None
-        return cast("Record[V]", answer.records[0]) if answer.records else None
+        if answer.records:
+            return cast("Record[V]", answer.records[0])
+        _raise_first(answer.malformed)
+        return None
 
     def find(self, sought: Key[V] | Get[V]) -> Record[V] | None:
         """The record of a key that was read, by itself or in a list; None when nothing is there.
 
         Raises:
             InvariantBroken: it was not read, so nothing is known about it.
+            Malformed: it is stored and cannot be understood.
         """
         asked = sought if isinstance(sought, Get) else Get(sought)
         answer = self.results.get(asked)
         if answer is not None:
-            return cast("Record[V]", answer.records[0]) if answer.records else None
+            if answer.records:
+                return cast("Record[V]", answer.records[0])
+            _raise_first(answer.malformed)
+            return None
         key = asked.key
         for query, listed in self.results.items():
             if isinstance(query, List) and query.covers(key):
@@ -174,6 +105,7 @@ class Snapshot:
                     if record.key == key:
                         return cast("Record[V]", record)
                 if not query.limit:
+                    _raise_first(listed.malformed)  # one of them may be it
                     return None
         raise InvariantBroken(f"{key} was not read")
 
@@ -182,8 +114,35 @@ class Snapshot:
 
         Raises:
             InvariantBroken: it was not read.
+            Malformed: one of them cannot be understood.
+        """
+        answer = self._get_result(query)
+        if answer.malformed:
+            _raise_first(answer.malformed)
+        return cast("tuple[Record[V], ...]", answer.records)
+
+    def readable(self, query: Get[V] | List[V]) -> tuple[Record[V], ...]:
+        """The records that a query found, in path order, without those that cannot be understood.
+
+        Raises:
+            InvariantBroken: it was not read.
         """
         return cast("tuple[Record[V], ...]", self._get_result(query).records)
+
+    def malformed(self, query: Get[V] | List[V]) -> tuple[Malformed, ...]:
+        """What is wrong with the records that a query found and that cannot be understood.
+
+        Raises:
+            InvariantBroken: it was not read.
+        """
+        return self._get_result(query).malformed
+
+    def state(self, query: Get[V]) -> Revision | Absent:
+        """The revision of a record that was read by itself, understood or not; ``ABSENT`` if nothing is there."""
+        answer = self._get_result(query)
+        if answer.records:
+            return answer.records[0].revision
+        return answer.malformed[0].revision if answer.malformed else ABSENT
 
     def after(self, query: List[V]) -> str:
         """What the next page continues from; empty when this one was the last."""
@@ -197,11 +156,17 @@ class Snapshot:
         """This snapshot with the answers of a later read added; its own revisions of kinds stay."""
         return Snapshot({**self.results, **other.results}, {**other.revisions, **self.revisions})
 
-    def _get_result(self, query: List[V]) -> ReadResult:
+    def _get_result(self, query: Get[V] | List[V]) -> ReadResult:
         answer = self.results.get(query)
         if answer is None:
-            raise InvariantBroken(f"the list of {query.kind} within {query.within!r} was not read")
+            asked = query.key if isinstance(query, Get) else f"the list of {query.kind} within {query.within!r}"
+            raise InvariantBroken(f"{asked} was not read")
         return answer
+
+
+def _raise_first(malformed: tuple[Malformed, ...]) -> None:
+    for error in malformed:
+        raise error
 
 
 class Absent(enum.Enum):
@@ -293,10 +258,15 @@ class NotSupported(DatastoreError, error_code=ErrorCode.NOT_STORED):
 
 @frozen
 class Malformed(DatastoreError, error_code=ErrorCode.MALFORMED_RECORD):
-    """A stored record cannot be understood; nothing is guessed from it (code 140)."""
+    """A stored record cannot be understood; nothing is guessed from it (code 140).
+
+    ``problem`` names the field and its value. ``revision`` is that of the record, as far as the store knows it, so that
+    a commit can require that it stays so.
+    """
 
     key: str
     problem: str
+    revision: Revision = field(default=Revision(""), eq=False)
 
     def __str__(self) -> str:
         return f"the stored record {self.key} is malformed: {self.problem}"

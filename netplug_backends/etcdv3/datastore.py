@@ -38,6 +38,7 @@ from netplug_core.records import (
     Get,
     Key,
     Kind,
+    Malformed,
     Query,
     ReadResult,
     Record,
@@ -138,21 +139,25 @@ class EtcdDatastore:
             keys = (self._layout.key(query.key), self._layout.legacy_key(query.key))
             entries = tuple(entry for entry in entries if entry.key in keys)
         records: dict[Key[object], Record[object]] = {}
+        malformed: list[Malformed] = []
         for entry in entries:
             record = self._find_record(query.kind, entry)
-            if record is not None:
+            if isinstance(record, Malformed):
+                malformed.append(record)
+            elif record is not None:
                 records.setdefault(record.key, record)  # a legacy key comes after the key itself, which wins
         after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
-        return ReadResult(tuple(sorted(records.values(), key=_path)), after)
+        return ReadResult(tuple(sorted(records.values(), key=_path)), after, tuple(malformed))
 
-    def _find_record(self, kind: Kind[object], key_value: KeyValue) -> Record[object] | None:
-        """The record of an etcd key; None if the key is no record's, or the record is marked as deleted."""
-        key = self._layout.find_key(kind, key_value.key)
-        if key is None:
-            return None
+    def _find_record(self, kind: Kind[object], key_value: KeyValue) -> Record[object] | Malformed | None:
+        """The record of an etcd key, or what is wrong with it; None without one, or if it is marked as deleted."""
         revision = EtcdRevision(key_value.mod_revision, is_legacy=self._layout.is_legacy(kind, key_value.key)).revision
-        value = self._codec.decode(key, key_value.value)
-        return None if value is None else Record(key, value, revision)
+        try:
+            key = self._layout.find_key(kind, key_value.key)
+            value = None if key is None else self._codec.decode(key, key_value.value)
+        except Malformed as error:
+            return evolve(error, revision=revision)
+        return None if key is None or value is None else Record(key, value, revision)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -217,9 +222,10 @@ class EtcdDatastore:
             if _holds(compare, found):
                 continue
             current = None
+            current = None
             if isinstance(condition, KeyCondition):
                 records = (self._find_record(condition.key.kind, entry) for entry in found.key_values)
-                current = next((record for record in records if record is not None), None)
+                current = next((record for record in records if isinstance(record, Record)), None)
             return condition_error(writes[condition.index], condition.index, current)
         raise InvariantBroken("etcd refused a commit whose conditions all hold")
 

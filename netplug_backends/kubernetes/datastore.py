@@ -31,6 +31,8 @@ from netplug_core.records import (
     Create,
     Get,
     Kind,
+    List,
+    Malformed,
     NotSupported,
     OutcomeUnknown,
     Query,
@@ -101,7 +103,7 @@ class KubernetesDatastore:
         # Lists first: a list has the kind's revision, and no record read before it may be newer than that.
         for query in sorted(dict.fromkeys(queries), key=lambda query: isinstance(query, Get)):
             found = self._answer(query, deadline)
-            answers[query] = ReadResult(found.records)
+            answers[query] = ReadResult(found.records, malformed=found.malformed)
             revisions.setdefault(query.kind, found.revision)
         return Snapshot(answers, revisions)
 
@@ -177,9 +179,12 @@ class KubernetesDatastore:
 
     def _answer(self, query: Query, deadline: Deadline) -> QueryResult:
         kind_store = self._kind_store(query.kind, deadline)
-        if isinstance(query, Get):
+        if isinstance(query, List):
+            return kind_store.find_all(query, deadline=deadline)
+        try:
             return kind_store.find(query, deadline=deadline)
-        return kind_store.find_all(query, deadline=deadline)
+        except Malformed as error:
+            return QueryResult((), malformed=(error,))
 
     def _write(self, write: Write, earlier: Sequence[Revision], deadline: Deadline) -> Revision:
         if isinstance(write, Require | RequireUnchanged):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
+from attrs import evolve
+
 from netplug_backends.sqlite.schema import open_database
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
@@ -22,6 +24,7 @@ from netplug_core.records import (
     Get,
     Key,
     Kind,
+    Malformed,
     OutcomeUnknown,
     Query,
     ReadResult,
@@ -84,7 +87,7 @@ class SqliteDatastore:
             now = Revision(str(_newest(connection)))
             found = [(query, _find(connection, query)) for query in queries]
             connection.execute("COMMIT")
-        answers = {query: ReadResult(tuple(self._records(query.kind, rows))) for query, rows in found}
+        answers = {query: self._result(query.kind, rows) for query, rows in found}
         return Snapshot(answers, {query.kind: now for query in queries})
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
@@ -193,19 +196,24 @@ class SqliteDatastore:
             rows = _find(connection, Get(condition.key))
             holds = condition.expected == (Revision(str(rows[0][1])) if rows else ABSENT)
             if rows and not holds:
-                current = next(self._records(condition.key.kind, rows), None)
+                found = self._result(condition.key.kind, rows)
+                current = next(iter(found.records), None)
                 # A record that is marked as deleted counts as absent, and is replaced.
-                holds = current is None and condition.expected is ABSENT
+                holds = condition.expected is ABSENT and not (found.records or found.malformed)
         if not holds:
             raise condition_error(write, condition.index, current)
 
-    def _records(self, kind: Kind[object], rows: Iterable[_Row]) -> Iterator[Record[object]]:
+    def _result(self, kind: Kind[object], rows: Iterable[_Row]) -> ReadResult:
         """The records in some rows, without those that are marked as deleted."""
-        for path, revision, stored in rows:
-            key = _key(kind, path)
+        found = (self._decode(_key(kind, path), stored, Revision(str(at))) for path, at, stored in rows)
+        return ReadResult.of(record for record in found if record is not None)
+
+    def _decode(self, key: Key[object], stored: bytes, revision: Revision) -> Record[object] | Malformed | None:
+        try:
             value = self._codec.decode(key, stored)
-            if value is not None:
-                yield Record(key, value, Revision(str(revision)))
+        except Malformed as error:
+            return evolve(error, revision=revision)
+        return None if value is None else Record(key, value, revision)
 
     def _encode(self, effect: Mutation) -> tuple[str, str, bytes | None]:
         value = None if effect.value is None else self._codec.encode(effect.key, effect.value)

@@ -76,12 +76,19 @@ class CachedState:
         return Snapshot(results, known.snapshot.revisions), missing
 
     def with_snapshot(self, read: Snapshot, *, uncached: AbstractSet[Kind[object]], now_s: float) -> CachedState:
-        """The state with what was read. Pages are not kept: their other pages would be of another moment."""
+        """The state with what was read.
+
+        Pages are not kept: their other pages would be of another moment. Answers with malformed records are not kept
+        either, so that a repair is seen by the next call.
+        """
         old = self.snapshot
         results = {
             query: result
             for query, result in read.results.items()
-            if query.kind not in uncached and query.kind not in self.watched and not _is_page(query)
+            if query.kind not in uncached
+            and query.kind not in self.watched
+            and not _is_page(query)
+            and not result.malformed
         }
         has_read = any(query.kind not in self.watched for query in old.results)
         return evolve(

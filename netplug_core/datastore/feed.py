@@ -37,6 +37,8 @@ def follow(store: Datastore, cache: DatastoreCache, kinds: Sequence[Kind[object]
         if unknown:
             listed_s = clock.monotonic()
             listed = store.read(unknown, deadline=deadline.capped(CALL_TIMEOUT_S))
+            for query in unknown:
+                listed.list(query)  # refuses a malformed record: a watch would not say when it is repaired
             cache.change(lambda state: state.with_lists(listed, now_s=listed_s))
         for event in store.watch(_positions(cache, kinds), deadline=deadline):
             cache.change(partial(CachedState.with_event, event=event, now_s=clock.monotonic()))

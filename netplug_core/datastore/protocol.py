@@ -66,10 +66,10 @@ class Datastore(Protocol):
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries, from one moment and in one round trip where the store can.
 
-        Lists come in path order. The snapshot's revision of a kind is the store's at that moment.
+        Lists come in path order. The snapshot's revision of a kind is the store's at that moment. A record that cannot
+        be understood is in the ``malformed`` of its answer, and does not keep the others from being read.
 
         Raises:
-            Malformed: a record that was asked for cannot be understood.
             NotSupported: the store does not keep this kind.
             Unavailable: the store did not answer in time.
         """

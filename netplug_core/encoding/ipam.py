@@ -114,6 +114,9 @@ def _block_in(mapping: Json) -> Block:
         unknown_json=_carried(mapping, _BLOCK_KEYS),
     )
     problem = block.problem()
+    if problem and block.has_unused_attributes:
+        block = block.pruned()  # harmless: who holds what is not in doubt, and the next write stores it without them
+        problem = block.problem()
     if problem:
         raise ValueError(problem)
     return block

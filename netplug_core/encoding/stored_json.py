@@ -16,7 +16,7 @@ from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.encoding import ipam
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.affinity import AFFINITY
-from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.codec import from_mapping, to_mapping
@@ -81,7 +81,9 @@ class JsonCodec:
             mapping = json.loads(data)
             if not isinstance(mapping, dict):
                 raise Malformed(str(key), f"not a JSON object but {type(mapping).__name__}")
-            return None if codec.is_deleted(mapping) else codec.from_mapping(key.kind, mapping)
+            if codec.is_deleted(mapping):
+                return None
+            return _checked(key, mapping, codec.from_mapping(key.kind, mapping))
         # ValueError covers what json and UTF-8 refuse too; nesting past the interpreter's depth is no record of ours.
         except (ValueError, ConfigurationError, RecursionError) as error:
             raise Malformed(str(key), str(error)) from error
@@ -91,6 +93,13 @@ class JsonCodec:
         if codec is None:
             raise NotSupported("storing", kind, f"this release stores {', '.join(sorted(self.kinds))}")
         return codec
+
+
+def _checked(key: Key[object], mapping: Mapping[str, object], value: object) -> object:
+    """The value; a block that names another prefix than its key would give the addresses of that one."""
+    if isinstance(value, Block) and mapping["cidr"] != key.name and value.key != key:
+        raise ValueError(f"cidr: {mapping['cidr']!r} is not the prefix that the block is stored under")
+    return value
 
 
 def _resource_from_mapping(kind: Kind[object], mapping: Mapping[str, object]) -> object:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from netplug_core.datastore.transaction import WriteGate
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.records import ABSENT, Get, Require, Snapshot, Write
+from netplug_core.records import Get, Require, Snapshot, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 
 __all__ = ["READINESS_GATE"]
@@ -19,12 +19,10 @@ _QUERY = Get(CLUSTER_INFORMATION_KEY)
 
 
 def _check_ready(snapshot: Snapshot) -> NetplugError | Write:
-    information = snapshot.find(_QUERY)
-    if information is None:
-        return Require(CLUSTER_INFORMATION_KEY, ABSENT)
-    if information.value.is_locked:
+    # Only a flag that can be read locks: a damaged record must not stop the whole cluster.
+    if any(record.value.is_locked for record in snapshot.readable(_QUERY)):
         return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
-    return Require(CLUSTER_INFORMATION_KEY, information.revision)
+    return Require(CLUSTER_INFORMATION_KEY, snapshot.state(_QUERY))
 
 
 READINESS_GATE = WriteGate(_QUERY, _check_ready)

@@ -28,6 +28,7 @@ from netplug_backends.kubernetes.kinds.store import (
     CONFLICT,
     ConditionFailed,
     QueryResult,
+    decode_each,
     get_precondition,
     list_result,
     record_result,
@@ -68,9 +69,9 @@ class CustomObjectStore:
         parameters = {name: str(value) for name, value in mapping.list_parameters(query.within).items()}
         request = ApiRequest("GET", self._path(mapping), parameters)
         items, resource_version = list_objects(self._client, request, deadline=deadline)
-        records = [self._decode(query.kind, item) for item in items if not is_deleted(mapping, item)]
+        present = (item for item in items if not is_deleted(mapping, item))
         # Another program may have set the labels, and the hashes of two hosts may be equal.
-        return list_result(query, records, resource_version)
+        return list_result(query, decode_each(present, lambda item: self._decode(query.kind, item)), resource_version)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Store a value under a key that has none."""

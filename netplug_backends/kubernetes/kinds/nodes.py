@@ -28,6 +28,7 @@ from netplug_backends.kubernetes.kinds.pod_and_node_facts import node_facts, sor
 from netplug_backends.kubernetes.kinds.store import (
     ConditionFailed,
     QueryResult,
+    decode_each,
     event_of_record,
     list_result,
     not_supported,
@@ -96,7 +97,7 @@ class NodeStore:
         parameters = {"fieldSelector": f"metadata.name={query.within[0]}"} if query.within else {}
         request = ApiRequest("GET", NODES_PATH, parameters)
         items, resource_version = list_objects(self._client, request, deadline=deadline)
-        return list_result(query, (self._record(query.kind, item) for item in items), resource_version)
+        return list_result(query, decode_each(items, lambda item: self._record(query.kind, item)), resource_version)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Refused: the cluster creates its nodes."""

@@ -20,6 +20,7 @@ from netplug_backends.kubernetes.client.objects import (
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import sorted_labels
 from netplug_backends.kubernetes.kinds.store import (
     QueryResult,
+    decode_each,
     event_of_record,
     list_result,
     not_supported,
@@ -73,11 +74,11 @@ class ProfileStore:
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
         """All profiles."""
-        records: list[Record[object]] = [DEFAULT_ALLOW_PROFILE]
+        records: list[Record[object] | Malformed] = [DEFAULT_ALLOW_PROFILE]
         versions: list[str] = []
         for path in (NAMESPACES_PATH, SERVICE_ACCOUNTS_PATH):
             items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
-            records += (profile_record(query.kind, item) for item in items)
+            records += decode_each(items, lambda item: profile_record(query.kind, item))
             versions.append(resource_version)
         return list_result(query, records, collections_revision(*versions))
 

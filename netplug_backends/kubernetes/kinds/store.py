@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
-from netplug_backends.kubernetes.client.objects import ObjectVersion, error_of_reply, find_precondition
+from netplug_backends.kubernetes.client.objects import (
+    ObjectVersion,
+    error_of_reply,
+    find_precondition,
+    revision_of,
+)
 from netplug_core.clock import Deadline
 from netplug_core.records import (
     Create,
@@ -27,8 +32,8 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "CONFLICT", "ConditionFailed", "KindStore", "QueryResult", "event_of_record", "get_precondition", "list_result",
-    "not_supported", "record_result", "require_key", "write_error",
+    "CONFLICT", "ConditionFailed", "KindStore", "QueryResult", "decode_each", "event_of_record", "get_precondition",
+    "list_result", "not_supported", "record_result", "require_key", "write_error",
 ]  # fmt: skip
 
 CONFLICT = 409
@@ -38,10 +43,14 @@ UNKNOWN_REVISION = Revision("")
 
 @frozen
 class QueryResult:
-    """The records that a query found, and the revision of the kind from which a watch can start."""
+    """The records that a query found, and the revision of the kind from which a watch can start.
+
+    ``malformed`` has what is wrong with objects that hold no record.
+    """
 
     records: tuple[Record[object], ...]
     revision: Revision = UNKNOWN_REVISION
+    malformed: tuple[Malformed, ...] = ()
 
 
 @frozen
@@ -102,15 +111,32 @@ def require_key(key: Key[object], record: Record[object]) -> Record[object]:
     return record
 
 
+def decode_each(
+    items: Iterable[Json], decode: Callable[[Json], Record[object] | None]
+) -> Iterator[Record[object] | Malformed]:
+    """The records in some objects, and what is wrong with objects that hold none that can be understood."""
+    for item in items:
+        try:
+            record = decode(item)
+        except Malformed as error:
+            yield evolve(error, revision=revision_of(item))
+        else:
+            if record is not None:
+                yield record
+
+
 def record_result(record: Record[object] | None) -> QueryResult:
     """The result of a query for one key."""
     return QueryResult((record,), record.revision) if record else QueryResult(())
 
 
-def list_result(query: List[object], records: Iterable[Record[object]], revision: str) -> QueryResult:
+def list_result(query: List[object], found: Iterable[Record[object] | Malformed], revision: str) -> QueryResult:
     """The result of a list: the records whose paths begin as the query says, in path order."""
+    found = tuple(found)
+    records = (each for each in found if isinstance(each, Record))
     matching = (record for record in records if record.key.path[: len(query.within)] == query.within)
-    return QueryResult(tuple(sorted(matching, key=lambda record: record.key.path)), Revision(revision))
+    in_order = tuple(sorted(matching, key=lambda record: record.key.path))
+    return QueryResult(in_order, Revision(revision), tuple(each for each in found if isinstance(each, Malformed)))
 
 
 def event_of_record(event: Json, record: Record[object]) -> WatchEvent[object]:

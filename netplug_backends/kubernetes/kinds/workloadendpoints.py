@@ -31,6 +31,7 @@ from netplug_backends.kubernetes.kinds.store import (
     CONFLICT,
     ConditionFailed,
     QueryResult,
+    decode_each,
     event_of_record,
     get_precondition,
     list_result,
@@ -97,7 +98,7 @@ class WorkloadEndpointStore:
         if not is_valid_path(path):
             return QueryResult(())
         items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
-        found = (record for item in items if (record := self._find_endpoint_record(query.kind, item)) is not None)
+        found = decode_each(items, lambda item: self._find_endpoint_record(query.kind, item))
         return list_result(query, found, resource_version)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:

@@ -8,6 +8,7 @@ not stop the others. Every write is conditioned on what was read, so several col
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar, cast
 
 from attrs import Factory, define, evolve, field, frozen
@@ -52,7 +53,7 @@ from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
-from netplug_core.records import Get
+from netplug_core.records import Get, Malformed
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
@@ -81,20 +82,23 @@ class Collector:
 def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, deadline: Deadline) -> StoreView:
     """A view of everything in the store, read page by page. A process with watches assembles its view from them.
 
+    Records that cannot be decoded are in ``unreadable``. An action that needs one of them reads it again, and fails.
+
     Raises:
-        Malformed: a record cannot be decoded.
         Unavailable: the store does not answer.
     """
     snapshot = store.read(
         (Get(CLUSTER_INFORMATION_KEY), Get(IPAM_CONFIGURATION_KEY)), deadline=deadline.capped(CALL_TIMEOUT_S)
     )
-    information = snapshot.find(CLUSTER_INFORMATION_KEY)
-    is_locked = information is not None and information.value.is_locked
+    is_locked = any(record.value.is_locked for record in snapshot.readable(Get(CLUSTER_INFORMATION_KEY)))
+    unreadable: list[Malformed] = []
+    read_all = partial(read_pages, store, deadline=deadline, malformed=unreadable)
     return StoreView(
-        blocks=tuple(read_pages(store, BLOCK, deadline=deadline)),
-        handles=tuple(read_pages(store, HANDLE, deadline=deadline)),
-        affinities=tuple(read_pages(store, AFFINITY, deadline=deadline)),
-        pools=tuple(read_pages(store, IPPOOL, deadline=deadline)),
+        blocks=tuple(read_all(BLOCK)),
+        handles=tuple(read_all(HANDLE)),
+        affinities=tuple(read_all(AFFINITY)),
+        pools=tuple(read_all(IPPOOL)),
+        unreadable=tuple(unreadable),
         cooldown_ns=Cooldown.of(snapshot, now_ns).cooldown_ns,
         cluster=cluster,
         idle=IdleReason.LOCKED if is_locked else None,

@@ -214,12 +214,13 @@ class BlockIPAM:
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment of a network that holds addresses through a node.
 
-        All blocks are read, page by page: a node may hold addresses in blocks of other nodes.
+        All blocks are read, page by page: a node may hold addresses in blocks of other nodes. Attachments in a block
+        that cannot be read are left for a later call.
         """
         from netplug_core.datastore.paging import read_pages
         from netplug_core.ipam.gc.attachments import attachments
 
-        blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline))
+        blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline, malformed=[]))
         return attachments(blocks, node=node, network=network)
 
     @property

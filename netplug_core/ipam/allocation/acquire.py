@@ -72,6 +72,10 @@ def find_own_blocks(context: AllocationContext, family: Family, pools: Pools) ->
         else:
             own.count += 1
             own.usable.extend([candidate] if candidate else [])
+    for prefix in context.unreadable:
+        if prefix.family is family:
+            own.count += 1
+            own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.UNREADABLE))
     return own
 
 
@@ -85,7 +89,7 @@ def _find_own_candidate(context: AllocationContext, entry: OwnAffinity, pools: P
 def _is_superfluous(context: AllocationContext, record: Record[Block]) -> bool:
     """Whether a block is empty and its pool, which is enabled, does not select the node any more."""
     pool = find_pool_of_block(context.pools, record.value.prefix)
-    if pool is None or not is_enabled(pool.value):
+    if pool is None or not is_enabled(pool.value) or not context.knows_selection:
         return False
     if not context.claimant.cooldown.expire(record.value).is_empty:
         return False
@@ -108,8 +112,7 @@ def acquire(
     settings, shortfall = allocation.context.settings, _ShortfallReason(allocation, wanted)
     if not settings.may_auto_allocate_blocks:
         return shortfall.by_rule(AllocationRule.NO_CLAIMS)
-    _acquire_each(allocation, pending)
-    needed = _probe(allocation, wanted, pools)
+    needed = _acquire_each(allocation, pending) or _probe(allocation, wanted, pools)
     if needed is None and allocation.missing and not allocation.is_at_limit:
         needed = _acquire_from_all(allocation, wanted, pools)
     if needed is not None or not allocation.missing:
@@ -119,12 +122,35 @@ def acquire(
     return shortfall.by_rule(AllocationRule.STRICT_AFFINITY) if settings.is_affinity_strict else shortfall.exhausted()
 
 
-def _acquire_each(allocation: FamilyAllocation, candidates: Iterable[BlockCandidate]) -> None:
+def _acquire_each(allocation: FamilyAllocation, candidates: Iterable[BlockCandidate]) -> NeedMore | None:
+    has_malformed = bool(allocation.context.malformed)
     for candidate in candidates:
         if not allocation.missing or allocation.room <= 0:
-            return
-        if candidate.block.prefix not in allocation.seen:
+            return None
+        if candidate.block.prefix in allocation.seen:
+            continue
+        is_sound = not has_malformed or _is_sound(allocation.context, candidate)
+        if isinstance(is_sound, NeedMore):
+            return is_sound
+        if is_sound:
             allocation.acquire(candidate)
+        else:
+            allocation.seen.add(candidate.block.prefix)
+            allocation.note(candidate.block.prefix, BlockOutcome.UNREADABLE)
+    return None
+
+
+def _is_sound(context: AllocationContext, candidate: BlockCandidate) -> bool | NeedMore:
+    """Whether neither a block that looks free nor the affinity to it is stored in a form that cannot be read.
+
+    A list that has damaged records does not say where they are stored, so both are read by themselves.
+    """
+    prefix = candidate.block.prefix
+    queries = (Get(block_key(prefix)), Get(affinity_key(context.claimant.owner, prefix)))
+    needed = tuple(query for query in queries if not context.snapshot.has(query))
+    if needed:
+        return NeedMore(needed)
+    return not any(context.snapshot.malformed(query) for query in queries)
 
 
 # --- a few blocks, one by one ---------------------------------------------------------------------------------------
@@ -142,12 +168,12 @@ def _probe(allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Reco
     if needed:
         return NeedMore(needed)
     found = (
-        context.claimant.find_candidate(Purpose.AUTOMATIC, pool, prefix, context.snapshot.find(block_key(prefix)))
+        context.claimant.find_candidate(Purpose.AUTOMATIC, pool, prefix, context.snapshot.find(query))
         for pool, prefix in probed
+        if not context.snapshot.malformed(query := Get(block_key(prefix)))
     )
     free = (candidate for candidate in found if candidate and candidate.acquisition is not Acquisition.TAKEN_OVER)
-    _acquire_each(allocation, free)
-    return None
+    return _acquire_each(allocation, free)
 
 
 def _blocks_in_order(context: AllocationContext, pool: Record[IPPool]) -> Iterator[Prefix]:
@@ -174,8 +200,9 @@ def _acquire_from_all(
     if isinstance(blocks, NeedMore):
         return blocks
     of_pools = tuple(_PoolBlocks.of(context, pool, blocks) for pool in pools)
-    _acquire_each(allocation, chain.from_iterable(of_pool.free() for of_pool in of_pools))
-    needed = _take_over(allocation, of_pools, blocks) if allocation.missing else None
+    needed = _acquire_each(allocation, chain.from_iterable(of_pool.free() for of_pool in of_pools))
+    if needed is None and allocation.missing:
+        needed = _take_over(allocation, of_pools, blocks)
     if needed is not None:
         return needed
     if allocation.may_borrow and not allocation.is_at_limit:
@@ -192,6 +219,9 @@ def _take_over(allocation: FamilyAllocation, of_pools: Iterable[_PoolBlocks], bl
     chosen: list[BlockCandidate] = []
     missing = allocation.missing
     for candidate in chain.from_iterable(of_pool.unused() for of_pool in of_pools):
+        query = Get(affinity_key(blocks[candidate.block.prefix].value.owner, candidate.block.prefix))
+        if context.snapshot.has(query) and context.snapshot.malformed(query):
+            continue
         if missing <= 0 or len(chosen) >= allocation.room:
             break
         found = len(context.find_assignable(candidate.pool.value.spec.prefix, candidate.block, missing))

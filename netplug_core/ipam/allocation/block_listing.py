@@ -12,14 +12,14 @@ __all__ = ["all_blocks"]
 
 
 def all_blocks(snapshot: Snapshot, family: Family) -> Mapping[Prefix, Record[Block]] | NeedMore:
-    """The blocks of all pages; a request for the next page while one is missing."""
+    """The blocks of all pages that can be read; a request for the next page while one is missing."""
     blocks: dict[Prefix, Record[Block]] = {}
     after = ""
     while True:
         page = List(BLOCK, blocks_path(family), limit=PAGE_SIZE, after=after)
         if not snapshot.has(page):
             return NeedMore((page,))
-        blocks.update((record.value.prefix, record) for record in snapshot.list(page))
+        blocks.update((record.value.prefix, record) for record in snapshot.readable(page))
         after = snapshot.after(page)
         if not after:
             return blocks

@@ -16,7 +16,7 @@ from attrs import Factory, define, evolve, field
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.block_order import BlockOrder
-from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, selects_some
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
@@ -25,7 +25,7 @@ from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed
 from netplug_core.ipam.model.block import Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
-from netplug_core.records import Get, List, NeedMore, Query, Record, Snapshot, TraceEntry
+from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.ipreservation import IPRESERVATION
@@ -62,6 +62,9 @@ class AllocationContext:
     ``own_affinities`` are the claimant's, by family. ``handle_blocks`` are the blocks that the handle names, as far as
     they are stored. ``has_read_node``: the node is read only where a pool selects nodes by labels; ``node`` is None
     where it was not read or is not registered.
+
+    A record that cannot be understood is passed over: only the claimant's handle, and its blocks, must be sound.
+    ``unreadable`` are blocks that the claimant has affinities to and that are damaged.
     """
 
     snapshot: Snapshot
@@ -74,6 +77,7 @@ class AllocationContext:
     handle: Record[Handle] | None
     handle_blocks: tuple[Record[Block], ...]
     own_affinities: Mapping[Family, tuple[OwnAffinity, ...]]
+    unreadable: tuple[Prefix, ...]
     has_read_node: bool
     node: Record[Node] | None
 
@@ -85,13 +89,13 @@ class AllocationContext:
 
         Only a first read names the rest: the blocks of the handle and of the affinities, and the node's labels.
         """
-        pools, unread = snapshot.list(POOLS), list[Query]()
+        pools, unread, unreadable = snapshot.readable(POOLS), list[Query](), list[Prefix]()
         handle = snapshot.find(handle_query(request.handle)) if request.handle is not None else None
         named = handle.value.blocks if handle else ()
         blocks = [snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in named]
         handle_blocks = tuple([record for record in blocks if record is not None])
         own_affinities = {
-            wanted.family: _own_affinities(snapshot, request.claimant, wanted.family, unread)
+            wanted.family: _own_affinities(snapshot, (request.claimant, wanted.family), unread, unreadable)
             for wanted in request.wanted
             if isinstance(wanted, Automatic)
         }
@@ -100,8 +104,9 @@ class AllocationContext:
             unread.append(Get(node_key(request.node)))
         if unread:
             return NeedMore(tuple(dict.fromkeys(unread)))
-        configuration = snapshot.find(CONFIGURATION)
+        configuration = find_configuration(snapshot)
         cooldown = Cooldown.configured(configuration, now_ns)
+        nodes = snapshot.readable(Get(node_key(request.node))) if reads_node else ()
         return cls(
             snapshot=snapshot,
             request=request,
@@ -113,8 +118,9 @@ class AllocationContext:
             handle=handle,
             handle_blocks=handle_blocks,
             own_affinities=own_affinities,
+            unreadable=tuple(unreadable),
             has_read_node=reads_node,
-            node=snapshot.find(node_key(request.node)) if reads_node else None,
+            node=nodes[0] if nodes else None,
         )
 
     @property
@@ -131,6 +137,17 @@ class AllocationContext:
     def labels(self) -> Mapping[str, str]:
         """The node's labels."""
         return dict(self.node.value.metadata.labels) if self.node else {}
+
+    @property
+    def malformed(self) -> tuple[Malformed, ...]:
+        """What is wrong with the records that were read and cannot be understood."""
+        return tuple(error for result in self.snapshot.results.values() for error in result.malformed)
+
+    @property
+    def knows_selection(self) -> bool:
+        """Whether it is known which pools select the node: its pools and the node itself can be read."""
+        is_node_known = not self.has_read_node or not self.snapshot.malformed(Get(node_key(self.request.node)))
+        return is_node_known and not self.snapshot.malformed(POOLS)
 
     @property
     def block_limit(self) -> int:
@@ -163,18 +180,27 @@ def link_reserved(pool: Prefix) -> tuple[Address, ...]:
 
 
 def _reserved(snapshot: Snapshot) -> Reserved:
-    reservations = snapshot.list(RESERVATIONS)
+    reservations = snapshot.readable(RESERVATIONS)
     if not reservations:
         return NOTHING_RESERVED
     return Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
 
 
-def _own_affinities(snapshot: Snapshot, claimant: str, family: Family, unread: list[Query]) -> tuple[OwnAffinity, ...]:
+def _own_affinities(
+    snapshot: Snapshot, of: tuple[str, Family], unread: list[Query], unreadable: list[Prefix]
+) -> tuple[OwnAffinity, ...]:
     found: list[OwnAffinity] = []
-    for affinity in snapshot.list(affinities_query(claimant, family)):
-        prefix = claimed_block(affinity.key)
-        block = snapshot.find_or_note(block_query(prefix), unread)
-        found.append(OwnAffinity(affinity=affinity, prefix=prefix, block=block))
+    for affinity in snapshot.readable(affinities_query(*of)):
+        try:
+            prefix = claimed_block(affinity.key)
+        except Malformed:
+            continue
+        try:
+            block = snapshot.find_or_note(block_query(prefix), unread)
+        except Malformed:
+            unreadable.append(prefix)
+        else:
+            found.append(OwnAffinity(affinity=affinity, prefix=prefix, block=block))
     return tuple(found)
 
 

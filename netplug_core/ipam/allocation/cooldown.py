@@ -8,12 +8,25 @@ from attrs import define
 
 from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.model.block import Allocation, Block
-from netplug_core.records import Delete, Get, Record, Snapshot, Update, Write
-from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
+from netplug_core.records import Delete, Get, Malformed, Record, Snapshot, Update, Write
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.metadata import Metadata
 
-__all__ = ["Cooldown"]
+__all__ = ["Cooldown", "find_configuration"]
 
 _CONFIGURATION = Get(IPAM_CONFIGURATION_KEY)
+_CAUTIOUS = IPAMConfiguration(
+    metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(is_affinity_strict=True, cooldown_s=1 << 31)
+)
+"""What counts while the settings cannot be read: nothing is borrowed, and what is released rests (for 68 years)."""
+
+
+def find_configuration(snapshot: Snapshot) -> Record[IPAMConfiguration] | None:
+    """The stored configuration; cautious settings if it cannot be understood, so that it does not stop every node."""
+    try:
+        return snapshot.find(_CONFIGURATION)
+    except Malformed as error:
+        return Record(IPAM_CONFIGURATION_KEY, _CAUTIOUS, error.revision)
 
 
 @define  # not frozen: each decision makes one, and a frozen object takes three times as long to make
@@ -26,7 +39,7 @@ class Cooldown:
     @classmethod
     def of(cls, snapshot: Snapshot, now_ns: int) -> Cooldown:
         """The cooldown of the configuration in a snapshot."""
-        return cls.configured(snapshot.find(_CONFIGURATION), now_ns)
+        return cls.configured(find_configuration(snapshot), now_ns)
 
     @classmethod
     def configured(cls, configuration: Record[IPAMConfiguration] | None, now_ns: int) -> Cooldown:

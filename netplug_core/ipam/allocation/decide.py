@@ -41,12 +41,13 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.model.affinity import AFFINITY, affinities_query
 from netplug_core.ipam.model.block import Attribute
 from netplug_core.ipam.model.handle import Handle, handle_key, handle_query
-from netplug_core.ipam.outcome.trace import AllocationRule, RuleTrace
+from netplug_core.ipam.outcome.trace import AllocationRule, RecordTrace, RuleTrace
 from netplug_core.records import (
     ABSENT,
     Create,
     Decision,
     Delete,
+    Get,
     NeedMore,
     Query,
     Record,
@@ -95,7 +96,8 @@ def decide(
     trace = tuple(chain.from_iterable([outcome.trace for outcome in outcomes]))
     refusal = _refusal(request, outcomes)
     if refusal is not None:
-        return Decision(_take_back(context, outcomes), refusal, trace)
+        left_out = tuple(RecordTrace(problem=str(error)) for error in context.malformed)
+        return Decision(_take_back(context, outcomes), refusal, (*left_out, *trace))
     writes, assignment = _writes(context, outcomes) or _take_back(context, outcomes), _assignment(outcomes)
     repeatable = request.handle is not None or not writes
     return Decision(writes, assignment, trace, is_repeatable=repeatable, is_partial=bool(assignment.shortfalls))
@@ -264,7 +266,7 @@ def conditions(context: AllocationContext, candidates: Iterable[BlockCandidate])
     """The conditions of the commit: nothing that the decision depends on has changed since it was read."""
     snapshot = context.snapshot
     pools: dict[str, Record[object]] = {candidate.pool.key.name: candidate.pool for candidate in candidates}
-    configuration, node = context.configuration, context.node
+    configuration = context.configuration
     writes: list[Write] = [
         RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),
         RequireUnchanged(IPRESERVATION, snapshot.revision(IPRESERVATION)),
@@ -272,5 +274,6 @@ def conditions(context: AllocationContext, candidates: Iterable[BlockCandidate])
         *[Require(record.key, record.revision) for record in pools.values()],
     ]
     if context.has_read_node:
-        writes.append(Require(node_key(context.request.node), node.revision if node else ABSENT))
+        key = node_key(context.request.node)
+        writes.append(Require(key, snapshot.state(Get(key))))
     return writes

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
-from netplug_core.ipam.allocation.cooldown import Cooldown
+from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Allocation, Block, block_key
@@ -66,7 +66,7 @@ def decide_release(
     found = _find_blocks(snapshot, request, blocks := _next_blocks(handle.value, after))
     if isinstance(found, NeedMore):
         return found
-    configuration = snapshot.find(IPAM_CONFIGURATION_KEY)
+    configuration = find_configuration(snapshot)
     cooldown = Cooldown.configured(configuration, now_ns)
     conditions: list[Write] = [Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT)]
     writes: list[Write] = []

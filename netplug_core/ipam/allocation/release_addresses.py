@@ -124,7 +124,7 @@ def _by_block(
 
 def blocks_of(snapshot: Snapshot, addresses: Sequence[Address]) -> Mapping[Address, Record[Block] | None] | NeedMore:
     """The block of each address, None if there is none; or what has to be read first."""
-    pools = [record.value.spec for record in snapshot.list(_POOLS)]
+    pools = [record.value.spec for record in snapshot.readable(_POOLS)]
     found: dict[Address, Record[Block] | None] = {}
     covered: set[Address] = set()
     needed: list[Query] = []

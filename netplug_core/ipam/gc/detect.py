@@ -138,7 +138,7 @@ class _Scan:
 def _read_affinities(view: StoreView) -> tuple[list[_ReadAffinity], tuple[Malformed, ...]]:
     """The affinities of a view, and errors for those whose keys name no block: these do not stop the scan."""
     affinities: list[_ReadAffinity] = []
-    unreadable: list[Malformed] = []
+    unreadable = list(view.unreadable)
     for record in view.affinities:
         try:
             affinities.append(_ReadAffinity(record, claimed_block(record.key)))

@@ -47,7 +47,8 @@ class StoreView:
     """The contents of the store and the state of the cluster. It may be out of date.
 
     ``cooldown_ns`` is the configured cooldown. ``cluster`` is None if there is no orchestrator: then it is not known
-    which addresses are in use. If ``idle`` is set, the collector does nothing with this view.
+    which addresses are in use. If ``idle`` is set, the collector does nothing with this view. ``unreadable`` are errors
+    for records that cannot be decoded.
     """
 
     blocks: tuple[Record[Block], ...] = ()
@@ -57,6 +58,7 @@ class StoreView:
     cooldown_ns: int = 0
     cluster: ClusterView | None = None
     idle: IdleReason | None = None
+    unreadable: tuple[Malformed, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -289,7 +291,7 @@ class ScanResult:
     """What a scan found. The actions of each kind are due, the most urgent first.
 
     ``candidates`` look leaked, but may not be freed yet, or not without the other addresses of their handle.
-    ``unreadable`` are affinities whose keys name no block; they are left alone.
+    ``unreadable`` are records that cannot be decoded, and affinities whose keys name no block; they are left alone.
     """
 
     history: ScanHistory

@@ -209,17 +209,33 @@ class Block:
             unknown_json=self.unknown_json,
         )
 
+    @property
+    def has_unused_attributes(self) -> bool:
+        """Whether each allocation names an attribute, and some attribute is named by none."""
+        return set(self.allocations) - {None} < set(range(len(self.attributes)))
+
+    def pruned(self) -> Block:
+        """The block without attributes that no allocation uses."""
+        allocations, attributes = _pruned(list(self.allocations), self.attributes)
+        return evolve(self, allocations=allocations, attributes=attributes)
+
     def problem(self, now_ns: int | None = None) -> str:
         """What is inconsistent in the block, and with ``now_ns`` also in its release times; empty if nothing is."""
         size, indexes = len(self.allocations), set(self.allocations) - {None}
         if size != self.prefix.size:
-            return f"{size} allocations for {self.prefix.size} addresses"
-        if not indexes <= set(range(len(self.attributes))):
-            return "an allocation names an attribute that does not exist"
+            return f"allocations: {size} entries for {self.prefix.size} addresses"
+        unknown = indexes - set(range(len(self.attributes)))
+        if unknown:
+            ordinal = next(n for n, index in enumerate(self.allocations) if index in unknown)
+            return (
+                f"allocations[{ordinal}]: {self.allocations[ordinal]} is none of the {len(self.attributes)} attributes"
+            )
         if len(indexes) != len(self.attributes):
-            return "an attribute is used by no allocation"
-        if sorted(self.free) != [n for n, index in enumerate(self.allocations) if index is None]:
-            return "the queue of free ordinals does not hold each free ordinal once"
+            unused = next(index for index in range(len(self.attributes)) if index not in indexes)
+            return f"attributes[{unused}]: it is used by no allocation"
+        expected = [n for n, index in enumerate(self.allocations) if index is None]
+        if sorted(self.free) != expected:
+            return _queue_problem(self.free, frozenset(expected))
         latest_ns = max((released_ns for _index, released_ns in self.attributes.cooling()), default=0)
         if now_ns is not None and latest_ns > now_ns:
             return f"an address was released in the future, at {format_time(latest_ns)}"
@@ -242,6 +258,18 @@ class Block:
             attribute=attribute,
             sequence=self.sequences[ordinal],
         )
+
+
+def _queue_problem(queue: tuple[Ordinal, ...], expected: frozenset[int]) -> str:
+    """What is wrong with a queue of free ordinals that does not hold each expected ordinal once."""
+    seen: set[int] = set()
+    for place, ordinal in enumerate(queue):
+        if ordinal not in expected:
+            return f"unallocated[{place}]: {ordinal} is not free, or is no ordinal of the block"
+        if ordinal in seen:
+            return f"unallocated[{place}]: {ordinal} stands there twice"
+        seen.add(ordinal)
+    return f"unallocated: {min(expected - seen)} is free and is not listed"
 
 
 def _pointed(block: Block, ordinals: Iterable[int], attribute: Attribute) -> tuple[list[int | None], Attributes]:

@@ -13,7 +13,10 @@ from attrs import frozen
 from netplug_core.addressing import Prefix
 from netplug_core.records import TraceEntry
 
-__all__ = ["AllocationRule", "BlockOutcome", "BlockTrace", "PoolExhausted", "PoolOutcome", "PoolTrace", "RuleTrace"]
+__all__ = [
+    "AllocationRule", "BlockOutcome", "BlockTrace", "PoolExhausted", "PoolOutcome", "PoolTrace", "RecordTrace",
+    "RuleTrace",
+]  # fmt: skip
 
 
 class PoolOutcome(enum.Enum):
@@ -44,6 +47,7 @@ class BlockOutcome(enum.Enum):
     RESERVED = "is reserved as a whole"
     STALE = "is no longer ours: the affinity is given up"
     RELINQUISHED = "is empty and in a pool that does not select this node any more: it is given up"
+    UNREADABLE = "is passed over: its record cannot be read"
     OVER_LIMIT = "was not claimed: the node has reached its block limit"
 
 
@@ -90,6 +94,16 @@ class RuleTrace(TraceEntry):
 
     def __str__(self) -> str:
         return self.rule.value + (f" ({self.detail})" if self.detail else "")
+
+
+@frozen(kw_only=True)
+class RecordTrace(TraceEntry):
+    """A stored record that cannot be understood, and without which the decision was made."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}; it is passed over"
 
 
 @frozen(kw_only=True)

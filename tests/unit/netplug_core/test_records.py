@@ -18,6 +18,7 @@ from netplug_core.records import (
     NotFound,
     NotSupported,
     OutcomeUnknown,
+    Query,
     ReadResult,
     Record,
     Require,
@@ -120,6 +121,41 @@ def test_a_later_read_adds_answers_and_keeps_the_older_revision_of_a_kind() -> N
     assert merged.find(APPLE) == record(APPLE, "new", "9")
     assert merged.find(KNIFE) is None
     assert (merged.revision(FRUIT), merged.revision(TOOL)) == ("7", "9")
+
+
+def test_a_record_that_cannot_be_understood_is_an_error_where_it_is_asked_for() -> None:
+    broken = Malformed(str(PEAR), "it is rotten", Revision("5"))
+    found = ReadResult.of((record(APPLE), broken), "more")
+    assert found == ReadResult((record(APPLE),), "more", (broken,))
+    listed, asked = List(FRUIT), Get(PEAR)
+    snapshot = Snapshot({listed: found, asked: ReadResult((), malformed=(broken,))}, {})
+    for read in (lambda: snapshot.list(listed), lambda: snapshot.find(PEAR)):
+        with pytest.raises(Malformed, match="it is rotten"):
+            read()
+    assert snapshot.readable(listed) == (record(APPLE),)
+    assert snapshot.readable(asked) == ()
+    assert snapshot.malformed(listed) == snapshot.malformed(asked) == (broken,)
+
+
+def test_a_list_with_a_malformed_record_does_not_say_that_a_key_is_absent() -> None:
+    broken = Malformed("a key that nobody can read", "it is rotten")
+    snapshot = Snapshot({List(FRUIT): ReadResult((record(APPLE),), malformed=(broken,))}, {})
+    assert snapshot.find(APPLE) == record(APPLE)
+    with pytest.raises(Malformed, match="it is rotten"):
+        snapshot.find(PEAR)
+
+
+def test_the_state_of_a_key_is_known_whether_or_not_its_record_can_be_understood() -> None:
+    broken = Malformed(str(PEAR), "it is rotten", Revision("5"))
+    answers: dict[Query, ReadResult] = {
+        Get(APPLE): ReadResult((record(APPLE, "v", "7"),)),
+        Get(PEAR): ReadResult((), malformed=(broken,)),
+        Get(KNIFE): ReadResult(()),
+    }
+    snapshot = Snapshot(answers, {})
+    assert [snapshot.state(Get(key)) for key in (APPLE, PEAR, KNIFE)] == ["7", "5", ABSENT]
+    with pytest.raises(InvariantBroken, match=r"Tool\(knife\) was not read"):
+        Snapshot.empty().state(Get(KNIFE))
 
 
 def test_writes_around_a_decision_move_its_positions_along() -> None:

@@ -20,6 +20,7 @@ from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
+    CommitError,
     Conflict,
     Create,
     Get,
@@ -163,9 +164,13 @@ def test_an_invalid_stored_record_is_malformed_and_named(
     store.commit((Create(APPLE, "a"), Create(PEAR, "p")), deadline=deadline)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE record SET value = '5' WHERE path LIKE '%apple'")
+    snapshot = store.read((FRUITS, Get(APPLE), Get(PEAR)), deadline=deadline)
     with pytest.raises(Malformed, match=r"the stored record Fruit\(green/apple\) is malformed"):
-        store.read((FRUITS,), deadline=deadline)
-    with pytest.raises(Malformed):
+        snapshot.list(FRUITS)
+    assert [record.key for record in snapshot.readable(FRUITS)] == [PEAR]
+    assert snapshot.state(Get(APPLE)) == "1"
+    assert snapshot.find(PEAR) == snapshot.readable(FRUITS)[0]
+    with pytest.raises(CommitError):
         store.commit((Create(APPLE, "again"),), deadline=deadline)
     assert store.commit((Create(TOOL.key("saw"), "s"),), deadline=deadline) == ("3",)
 

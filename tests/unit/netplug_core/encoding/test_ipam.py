@@ -170,13 +170,13 @@ def test_an_empty_block_may_leave_its_lists_out() -> None:
     ({"allocations": [None, 0, -1, None]}, "allocations: -1 is not a number of at least 0"),
     ({"allocations": [None, False, 1, None]}, "allocations: False is not a number of at least 0"),
     ({"allocations": [None, {}, 1, None]}, "allocations: {} is not a number of at least 0"),
-    ({"allocations": [None, 0, 1]}, "3 allocations for 4 addresses"),
-    ({"allocations": [None, 0, 2, None]}, "an allocation names an attribute that does not exist"),
+    ({"allocations": [None, 0, 1]}, "allocations: 3 entries for 4 addresses"),
+    ({"allocations": [None, 0, 2, None]}, "allocations[2]: 2 is none of the 2 attributes"),
     ({"unallocated": [3, 0.0]}, "unallocated: 0.0 is not a number of at least 0"),
     ({"unallocated": [3, -1]}, "unallocated: -1 is not a number of at least 0"),
     ({"unallocated": [3, True]}, "unallocated: True is not a number of at least 0"),
     ({"unallocated": [3, [0]]}, "unallocated: [0] is not a number of at least 0"),
-    ({"unallocated": [3]}, "the queue of free ordinals does not hold each free ordinal once"),
+    ({"unallocated": [3]}, "unallocated: 0 is free and is not listed"),
     ({"attributes": "x"}, "attributes: 'x' is not a list"),
     ({"attributes": [POD, "x"]}, "attributes: 'x' is not an object"),
     ({"attributes": [POD, {"handle_id": 7}]}, "handle_id: 7 is not a string"),
@@ -205,6 +205,18 @@ def test_a_malformed_block_is_refused_by_its_field(changes: Json, problem: str) 
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # compared whole below
         block(**changes)
     assert str(caught.value) == problem
+
+
+def test_an_attribute_that_no_ordinal_uses_is_dropped_by_the_next_write() -> None:
+    unused = {"handle_id": "nobody", "secondary": {"node": "node-a"}}
+    damaged = block(attributes=[unused, POD, unused, COOLING], allocations=[None, 1, 3, None])
+    assert damaged == block()
+    assert through_json(damaged)["attributes"] == [POD, COOLING]
+
+
+def test_an_unused_attribute_hides_no_other_damage() -> None:
+    with pytest.raises(ValueError, match="unallocated: 0 is free and is not listed"):
+        block(attributes=[POD, COOLING, POD], unallocated=[3])
 
 
 @pytest.mark.parametrize("state", AffinityState)

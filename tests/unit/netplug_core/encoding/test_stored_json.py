@@ -68,6 +68,11 @@ def test_fields_of_a_newer_release_are_written_back() -> None:
         (POOL_KEY, b'{"kind": "Node"}', "kind"),
         (AFFINITY_KEY, b'{"state": "sideways"}', "sideways"),
         (block_key(Prefix.parse("10.1.0.0/26")), b'{"cidr": 5}', "cidr: 5 is not a string"),
+        (
+            block_key(Prefix.parse("10.1.0.0/32")),
+            b'{"cidr": "10.1.0.9/32", "allocations": [null], "unallocated": [0]}',
+            "cidr: '10.1.0.9/32' is not the prefix that the block is stored under",
+        ),
     ],
 )
 def test_bytes_that_stand_for_no_value_are_malformed_and_named(key: Key[object], data: bytes, problem: str) -> None:

@@ -19,7 +19,7 @@ from netplug_core.ipam.outcome.refusals import (
     StrictlyExhausted,
 )
 from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
-from netplug_core.records import PAGE_SIZE, Create, Get, List, Malformed, Update
+from netplug_core.records import PAGE_SIZE, Create, Get, List, Update
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, ippool_key
 from netplug_core.testing.faults import RunBefore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
@@ -174,12 +174,11 @@ def test_what_was_healed_stays_so_in_one_commit(harness: IPAMHarness) -> None:
     assert changed == [HANDLE, BLOCK]
 
 
-def test_a_claim_whose_key_is_rubbish_is_named(harness: IPAMHarness) -> None:
+def test_an_affinity_whose_key_is_rubbish_is_passed_over(harness: IPAMHarness) -> None:
     harness.put_affinity(BLOCK_0, AffinityState.CONFIRMED)
     record = harness.records(AFFINITY)[0]
     harness.put(AFFINITY.key(*record.key.path[:3], "rubbish"), record.value)
-    with pytest.raises(Malformed, match=r"BlockAffinity\(host/node-a/ipv4/rubbish\) is malformed"):
-        harness.assign_or_refuse("h")
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]
 
 
 # --- blocks in pools that select the node no more -----------------------------------------------------------------

@@ -395,18 +395,35 @@ SOUND = holding("h", 1, block=new(FOUR))
 
 
 @pytest.mark.parametrize("block, problem", [
-    (evolve(SOUND, allocations=(None, 0, None)), "3 allocations for 4 addresses"),
-    (evolve(SOUND, allocations=(None, 1, None, None)), "an allocation names an attribute that does not exist"),
-    (evolve(SOUND, allocations=(None, -1, None, None)), "an allocation names an attribute that does not exist"),
-    (evolve(SOUND, attributes=Attributes()), "an allocation names an attribute that does not exist"),
-    (evolve(SOUND, attributes=SOUND.attributes.plus(Attribute())), "an attribute is used by no allocation"),
-    (evolve(SOUND, free=ordinals(0, 2)), "the queue of free ordinals does not hold each free ordinal once"),
-    (evolve(SOUND, free=ordinals(0, 2, 3, 3)), "the queue of free ordinals does not hold each free ordinal once"),
-    (evolve(SOUND, free=ordinals(0, 1, 2, 3)), "the queue of free ordinals does not hold each free ordinal once"),
-    (evolve(SOUND, free=ordinals(0, 2, 9)), "the queue of free ordinals does not hold each free ordinal once"),
+    (evolve(SOUND, allocations=(None, 0, None)), "allocations: 3 entries for 4 addresses"),
+    (evolve(SOUND, allocations=(None, 1, None, None)), "allocations[1]: 1 is none of the 1 attributes"),
+    (evolve(SOUND, allocations=(None, -1, None, None)), "allocations[1]: -1 is none of the 1 attributes"),
+    (evolve(SOUND, attributes=Attributes()), "allocations[1]: 0 is none of the 0 attributes"),
+    (evolve(SOUND, attributes=SOUND.attributes.plus(Attribute())), "attributes[1]: it is used by no allocation"),
+    (evolve(SOUND, free=ordinals(0, 2)), "unallocated: 3 is free and is not listed"),
+    (evolve(SOUND, free=ordinals(0, 2, 3, 3)), "unallocated[3]: 3 stands there twice"),
+    (evolve(SOUND, free=ordinals(0, 1, 2, 3)), "unallocated[1]: 1 is not free, or is no ordinal of the block"),
+    (evolve(SOUND, free=ordinals(0, 2, 9)), "unallocated[2]: 9 is not free, or is no ordinal of the block"),
 ])  # fmt: skip
 def test_a_broken_shape_is_named(block: Block, problem: str) -> None:
     assert block.problem() == problem
+
+
+@pytest.mark.parametrize("block, has_unused", [
+    (SOUND, False),
+    (evolve(SOUND, attributes=SOUND.attributes.plus(Attribute())), True),
+    (evolve(SOUND, allocations=(None, 7, None, None)), False),
+])  # fmt: skip
+def test_an_attribute_that_no_ordinal_uses_is_seen_where_all_others_exist(block: Block, *, has_unused: bool) -> None:
+    assert block.has_unused_attributes is has_unused
+
+
+def test_unused_attributes_are_pruned_and_the_others_renumbered() -> None:
+    unused = Attribute(handle="nobody")
+    damaged = evolve(
+        SOUND, allocations=(None, 1, None, None), attributes=Attributes.of((unused, *SOUND.attributes, unused))
+    )
+    assert damaged.pruned() == SOUND
 
 
 def test_a_release_of_the_future_is_a_problem_once_the_time_is_known() -> None:

@@ -1,0 +1,112 @@
+"""The identity of records: kinds, keys, revisions, and the queries that ask for records by them.
+
+``records`` offers all of them beside snapshots and writes; no other module imports this one.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NewType, TypeAlias, TypeVar
+
+from attrs import field, frozen
+
+from netplug_core.errors import InvariantBroken
+
+__all__ = ["PAGE_SIZE", "Get", "Key", "Kind", "List", "Query", "Record", "Revision"]
+
+V_co = TypeVar("V_co", covariant=True)  # a key of pools is a key of something: what carries keys only reads them
+
+Revision = NewType("Revision", str)
+"""A store's name for one state of one key, or of a kind. It is opaque: only equality has a meaning."""
+
+
+@frozen
+class Kind(Generic[V_co]):
+    """A kind of record: its name, and the names of the segments of its keys, the widest first."""
+
+    name: str
+    segments: tuple[str, ...] = field(eq=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def key(self, *path: str) -> Key[V_co]:
+        """The key with that path; one segment for each of ``segments``."""
+        if len(path) != len(self.segments):
+            raise InvariantBroken(f"a key of {self.name} has {len(self.segments)} segments, not {path!r}")
+        return Key(self, path)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@frozen(order=True)
+class Key(Generic[V_co]):
+    """The identity of one record: ``IPPool(main)``, ``Block(10.0.0.0/26)``."""
+
+    kind: Kind[V_co] = field(order=str)
+    path: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The last segment: the name that users give to the record."""
+        return self.path[-1]
+
+    def __eq__(self, other: object) -> bool:  # keys are compared and hashed dozens of times for every address
+        return isinstance(other, Key) and self.path == other.path and self.kind.name == other.kind.name
+
+    def __hash__(self) -> int:
+        return hash(self.path)  # kinds seldom share paths
+
+    def __str__(self) -> str:
+        return f"{self.kind}({'/'.join(self.path)})"
+
+
+@frozen
+class Record(Generic[V_co]):
+    """One stored value as a read found it."""
+
+    key: Key[V_co]
+    value: V_co
+    revision: Revision
+
+
+@frozen
+class Get(Generic[V_co]):
+    """Ask for the record with one key, which may not exist."""
+
+    key: Key[V_co]
+
+    @property
+    def kind(self) -> Kind[V_co]:
+        """The kind of the record."""
+        return self.key.kind
+
+    def __hash__(self) -> int:
+        return hash(self.key.path)
+
+
+PAGE_SIZE = 1000  # records of one page of a long list
+
+
+@frozen
+class List(Generic[V_co]):
+    """Ask for every record of a kind whose path begins with ``within``, in path order.
+
+    A page is a list with a ``limit`` (0: no limit) and, but for the first page, the opaque ``after`` that the page
+    before ended with. The pages of one list show one revision.
+    """
+
+    kind: Kind[V_co]
+    within: tuple[str, ...] = ()
+    limit: int = 0
+    after: str = ""
+
+    def covers(self, key: Key[object]) -> bool:
+        """Whether a record with this key belongs to the list."""
+        return self.kind.name == key.kind.name and key.path[: len(self.within)] == self.within
+
+    def __hash__(self) -> int:
+        return hash((self.kind.name, self.within, self.after))
+
+
+Query: TypeAlias = Get[object] | List[object]

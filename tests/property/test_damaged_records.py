@@ -1,0 +1,206 @@
+"""Laws of a cluster in which one stored record is damaged, of whatever kind.
+
+1. Workloads that hold nothing in the damaged record are deleted as ever, and leave nothing.
+2. New workloads get addresses on every node, and no address is given twice.
+3. Where the damaged record itself is needed, the error names it, with the code of malformed records.
+4. GC goes on.
+5. An attribute that no ordinal uses stops nobody, and the next write removes it.
+
+The flows are those of the plugin. Stores are atomic, ordered and like an API server.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import cast
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.encoding.stored_json import STORED_JSON
+from netplug_core.errors import ErrorCode, Unavailable
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.records import Create, Key, Kind, List, Malformed, Record
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.resources.ipamconfiguration import (
+    IPAM_CONFIGURATION,
+    IPAM_CONFIGURATION_KEY,
+    IPAMConfiguration,
+    IPAMConfigurationSpec,
+)
+from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, ippool_key
+from netplug_core.resources.ipreservation import IPRESERVATION, IPReservation, IPReservationSpec, ipreservation_key
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import NODE, Node, node_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
+from netplug_core.testing.damage import DamagedDatastore
+from tests.harness.cni_node import DEFAULT_CONTAINER, CNINodeHarness, ContainerInterface
+
+NODES = ("node-1", "node-2")
+KINDS: tuple[Kind[object], ...] = (
+    BLOCK, AFFINITY, HANDLE, IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, CLUSTER_INFORMATION, NODE, WORKLOAD_ENDPOINT,
+)  # fmt: skip
+PODS_PER_NODE = 4
+POOLS = {"first": "10.0.0.0/28", "second": "10.1.0.0/24", "third": "10.2.0.0/24"}
+
+JSON_SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.floats()
+JSON_VALUES = (
+    JSON_SCALARS | st.lists(JSON_SCALARS, max_size=2) | st.dictionaries(st.text(max_size=3), JSON_SCALARS, max_size=2)
+)
+
+
+def pod(node: str, number: int) -> ContainerInterface:
+    name = f"{node}-{number}"
+    return ContainerInterface(id=name, netns=f"/run/netns/{name}", args=f"K8S_POD_NAMESPACE=test;K8S_POD_NAME={name}")
+
+
+PODS = tuple(pod(node, number) for node in NODES for number in range(PODS_PER_NODE))
+
+
+def make_cluster(mode: MemoryMode) -> CNINodeHarness:
+    """Two nodes with pods in blocks of two pools, and a record of every kind."""
+    cluster = CNINodeHarness()
+    cluster.memory = MemoryDatastore(mode, clock=cluster.clock)
+    cluster.store = DamagedDatastore(cluster.memory)
+    for name, cidr in POOLS.items():
+        selector = "has(zone)" if name == "first" else ""
+        spec = IPPoolSpec(prefix=Prefix.parse(cidr), block_length=30, node_selector=selector)
+        cluster.commit(Create(ippool_key(name), IPPool(metadata=Metadata(name=name), spec=spec)))
+    reserved = IPReservationSpec(reserved=(Prefix.parse("10.1.0.0/30"),))
+    cluster.commit(Create(ipreservation_key("r"), IPReservation(metadata=Metadata(name="r"), spec=reserved)))
+    settings = IPAMConfiguration(metadata=Metadata(name="default"), spec=IPAMConfigurationSpec(cooldown_s=60))
+    cluster.commit(Create(IPAM_CONFIGURATION_KEY, settings))
+    cluster.set_ready(is_ready=True)
+    for node in NODES:
+        labels = (("zone", "z"),)
+        cluster.commit(Create(node_key(node), Node(metadata=Metadata(name=node, labels=labels))))
+    for each in PODS:
+        cluster.add(each, nodename=each.id.rpartition("-")[0])
+    return cluster
+
+
+def stored(cluster: CNINodeHarness, kind: Kind[object]) -> list[Record[object]]:
+    found = cluster.memory.read([List(kind)], deadline=Deadline.after(cluster.clock, 5))
+    return list(found.list(List(kind)))
+
+
+def held(cluster: CNINodeHarness) -> dict[str, set[Address]]:
+    """What each handle holds, as it was stored before the damage."""
+    found: dict[str, set[Address]] = {}
+    for address, handle in cluster.allocations().items():
+        found.setdefault(handle or "", set()).add(address)
+    return found
+
+
+def paths(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """The place of every member and item of a JSON value."""
+    members: list[tuple[str | int, object]] = []
+    if isinstance(value, dict):
+        members = list(cast("dict[str | int, object]", value).items())
+    elif isinstance(value, list):
+        members = list(enumerate(value))
+    return [path, *(inner for name, member in members for inner in paths(member, (*path, name)))]
+
+
+def replaced(value: object, path: tuple[str | int, ...], new: object) -> object:
+    if not path:
+        return new
+    copy = (
+        dict(cast("Mapping[str | int, object]", value))
+        if isinstance(value, dict)
+        else list(cast("list[object]", value))
+    )
+    inner = cast("dict[str | int, object]", copy)
+    inner[path[0]] = replaced(inner[path[0]], path[1:], new)
+    return copy
+
+
+@st.composite
+def damaged(draw: st.DrawFn, record: Record[object]) -> bytes:
+    """Other bytes for a record, which no longer stand for a value of its kind."""
+    data = STORED_JSON.encode(record.key, record.value)
+    if draw(st.booleans()):
+        place = draw(st.integers(0, len(data) - 1))
+        data = data[:place] + draw(st.binary(max_size=3)) + data[place + 1 :]
+    else:
+        whole = json.loads(data)
+        data = json.dumps(replaced(whole, draw(st.sampled_from(paths(whole))), draw(JSON_VALUES))).encode()
+    assume(is_malformed(record.key, data))  # another value of its kind is no damage that can be seen
+    return data
+
+
+def is_malformed(key: Key[object], data: bytes) -> bool:
+    try:
+        STORED_JSON.decode(key, data)
+    except Malformed:
+        return True
+    return False
+
+
+def needs(record: Record[object], handle: str, container: ContainerInterface) -> bool:
+    """Whether a workload cannot be deleted without a record: its own, or a block that it holds an address in."""
+    if isinstance(record.value, Block):
+        return bool(record.value.held_by(handle))
+    if record.key.kind == HANDLE:
+        return record.key.name == handle
+    return record.key.kind == WORKLOAD_ENDPOINT and container.id in record.key.name.replace("--", "-")
+
+
+@pytest.mark.parametrize("mode", MemoryMode)
+@given(data=st.data())
+def test_damage_to_one_record_stops_nobody_else(mode: MemoryMode, data: st.DataObject) -> None:
+    cluster = make_cluster(mode)
+    kind = data.draw(st.sampled_from(KINDS), label="kind")
+    record = data.draw(st.sampled_from(stored(cluster, kind)), label="record")
+    assert isinstance(cluster.store, DamagedDatastore)
+    before = held(cluster)
+    cluster.store.damage[record.key] = data.draw(damaged(record), label="damage")
+    in_use = {address for addresses in before.values() for address in addresses}
+    for node in NODES:
+        result = cluster.add(pod(node, 100), nodename=node)
+        fresh = {Prefix.parse(str(each.address)).first for each in result.ips}
+        assert not fresh & in_use, f"given twice: {fresh & in_use}"
+        in_use |= fresh
+    for node in NODES:
+        for number in range(PODS_PER_NODE):
+            container = pod(node, number)
+            handle = f"net1.{container.id}"
+            if needs(record, handle, container):
+                with pytest.raises(Malformed) as refusal:
+                    cluster.run("DEL", container, Plugin.MAIN, nodename=node)
+                assert refusal.value.error_code is ErrorCode.MALFORMED_RECORD
+                assert str(record.key) in str(refusal.value)
+            else:
+                cluster.run("DEL", container, Plugin.MAIN, nodename=node)
+                assert (handle,) not in cluster.values_of_kind(HANDLE)
+    for node in NODES:  # it may say what could not be freed, at the end
+        with suppress(Unavailable):
+            no_attachments: dict[str, object] = {"nodename": node, "cni.dev/valid-attachments": []}
+            cluster.run("GC", DEFAULT_CONTAINER, Plugin.MAIN, **no_attachments)
+    left = {handle for handle in cluster.allocations().values() if handle}
+    assert left <= {f"net1.{each.id}" for each in PODS if needs(record, f"net1.{each.id}", each)}
+
+
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_an_attribute_that_no_ordinal_uses_stops_nobody_and_goes_with_the_next_write(mode: MemoryMode) -> None:
+    cluster = make_cluster(mode)
+    assert isinstance(cluster.store, DamagedDatastore)
+    unused = {"handle_id": "nobody", "secondary": {"node": "node-9"}}
+    records = stored(cluster, BLOCK)
+    for record in records:
+        whole = json.loads(STORED_JSON.encode(record.key, record.value))
+        attributes = [unused, *whole["attributes"]]
+        allocations = [None if index is None else index + 1 for index in whole["allocations"]]
+        damage = json.dumps({**whole, "attributes": attributes, "allocations": allocations})
+        cluster.store.damage[record.key] = damage.encode()
+    for each in PODS:
+        cluster.run("DEL", each, Plugin.MAIN, nodename=each.id.rpartition("-")[0])
+    assert cluster.store.damage == {}
+    assert cluster.handles() == []

@@ -1,0 +1,159 @@
+"""Assignments beside damaged records: what is passed over, what the trace says, and what damage still stops."""
+
+import pytest
+
+from netplug_core.addressing import Prefix
+from netplug_core.datastore.feed import follow
+from netplug_core.datastore.paging import read_pages
+from netplug_core.errors import ErrorCode
+from netplug_core.flows.ipam.collect import read_view
+from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model.block import BLOCK, block_key
+from netplug_core.ipam.outcome.refusals import AddressShortfall
+from netplug_core.records import Key, Malformed
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
+from netplug_core.resources.ippool import IPPOOL, ippool_key
+from netplug_core.resources.ipreservation import ipreservation_key
+from netplug_core.resources.node import node_key
+from netplug_core.testing.damage import DamagedDatastore
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, make_request
+
+BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
+
+
+@pytest.fixture
+def harness() -> IPAMHarness:
+    """A pool of four blocks of four addresses."""
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/28", 30)
+    return harness
+
+
+def damage(harness: IPAMHarness, *keys: Key[object]) -> DamagedDatastore:
+    """Make some records unreadable, for all that comes."""
+    damaged = DamagedDatastore(harness.store, damage=dict.fromkeys(keys, b"null"))
+    harness.store = damaged  # type: ignore[assignment]  # the harness only calls what both have
+    return damaged
+
+
+def affinity_of(cidr: str, node: str = NODE) -> Key[object]:
+    return affinity_key(host_owner(node), Prefix.parse(cidr))
+
+
+def key_of(cidr: str) -> Key[object]:
+    return block_key(Prefix.parse(cidr))
+
+
+def test_a_damaged_block_of_the_node_is_passed_over_and_counts_as_its_own(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=2)
+    harness.put_owned_block(BLOCK_0)
+    damage(harness, key_of(BLOCK_0))
+    assert harness.assign_or_refuse("h") == ["10.0.0.4"]
+    harness.assign_or_refuse("more", *make_request().wanted)
+    decision = harness.decision(make_request("again"))
+    assert "block 10.0.0.0/30 is passed over: its record cannot be read" in map(str, decision.trace)
+
+
+@pytest.mark.parametrize("probes", [True, False])
+def test_a_damaged_block_is_not_created_again(
+    harness: IPAMHarness, monkeypatch: pytest.MonkeyPatch, *, probes: bool
+) -> None:
+    harness.put_owned_block(BLOCK_0, OTHER_NODE)
+    store = damage(harness, key_of(BLOCK_0))
+    if not probes:
+        monkeypatch.setattr("netplug_core.ipam.allocation.acquire.PROBE_COUNT", 0)
+    assert harness.assign_or_refuse("h") == ["10.0.0.4"]
+    store.damage.clear()
+    assert harness.block(BLOCK_0).owner == host_owner(OTHER_NODE)
+
+
+def test_a_block_is_not_claimed_under_a_damaged_affinity(harness: IPAMHarness) -> None:
+    harness.put_affinity(BLOCK_0, AffinityState.PENDING)
+    damage(harness, affinity_of(BLOCK_0))
+    assert harness.assign_or_refuse("h") == ["10.0.0.4"]
+
+
+def test_a_block_is_not_taken_over_from_a_damaged_affinity(harness: IPAMHarness) -> None:
+    for block in (BLOCK_0, BLOCK_1, BLOCK_2, "10.0.0.12/30"):
+        harness.put_owned_block(block, OTHER_NODE)
+    harness.clock.sleep(61)
+    damage(harness, affinity_of(BLOCK_0, OTHER_NODE))
+    assert harness.assign_or_refuse("h") == ["10.0.0.4"]
+
+
+def test_pools_reservations_and_nodes_that_cannot_be_read_are_passed_over(harness: IPAMHarness) -> None:
+    harness.add_pool("all", "10.9.0.0/28", 30)
+    harness.change_pool("main", node_selector="has(zone)")
+    harness.label_node(zone="z")
+    harness.reserve("r", "10.9.0.0/30")
+    harness.put_owned_block(BLOCK_0)
+    store = damage(harness, node_key(NODE))
+    assert harness.assign_or_refuse("node") == ["10.9.0.4"]
+    assert BLOCK_0 in harness.blocks()
+    store.damage = dict.fromkeys((ippool_key("main"), ipreservation_key("r")), b"{}")
+    assert harness.assign_or_refuse("h", *make_request().wanted) == ["10.9.0.5"]
+    assert BLOCK_0 in harness.blocks()
+
+
+def test_a_configuration_that_cannot_be_read_is_taken_for_the_cautious_one(harness: IPAMHarness) -> None:
+    harness.configure(cooldown_s=0)
+    for block in (BLOCK_0, BLOCK_1, BLOCK_2, "10.0.0.12/30"):
+        harness.put_owned_block(block, OTHER_NODE)
+    harness.assign_or_refuse("theirs", node=OTHER_NODE)
+    store = damage(harness, IPAM_CONFIGURATION_KEY)
+    with pytest.raises(AddressShortfall, match="strict affinity"):
+        harness.assign_or_refuse("h")
+    harness.release("theirs")
+    assert harness.block(BLOCK_0).cooling_count == 1
+    store.damage.clear()
+    assert harness.assign_or_refuse("new", node=OTHER_NODE) == ["10.0.0.1"]
+    assert harness.block(BLOCK_0).cooling_count == 0
+
+
+def test_a_ready_flag_that_cannot_be_read_locks_nothing(harness: IPAMHarness) -> None:
+    harness.set_ready(is_ready=False)
+    store = damage(harness, CLUSTER_INFORMATION_KEY)
+    assert harness.assign_or_refuse("h") == ["10.0.0.0"]
+    assert read_view(store, None, now_ns=0, deadline=harness.deadline).idle is None
+
+
+def test_a_refusal_names_the_records_that_were_passed_over(harness: IPAMHarness) -> None:
+    damage(harness, ippool_key("main"))
+    decision = harness.decision(make_request("h"))
+    assert str(decision.trace[0]).startswith("the stored record IPPool(main) is malformed: ")
+
+
+def test_a_release_of_an_address_in_a_damaged_block_names_the_block(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h")
+    damage(harness, key_of(BLOCK_0))
+    with pytest.raises(Malformed, match=r"IPAMBlock\(ipv4/10.0.0.0/30\)") as refusal:
+        harness.release("h")
+    assert refusal.value.error_code is ErrorCode.MALFORMED_RECORD
+
+
+def test_an_answer_with_damage_is_not_cached(harness: IPAMHarness) -> None:
+    harness.add_pool("next", "10.9.0.0/28", 30)
+    store = damage(harness, ippool_key("main"))
+    harness.enable_cache()
+    assert harness.assign_or_refuse("h") == ["10.9.0.0"]
+    store.damage.clear()
+    assert harness.assign_or_refuse("i", *make_request().wanted) == ["10.9.0.1"]
+    assert "IPPool main (10.0.0.0/28) may serve" in map(str, harness.decision(make_request("j")).trace)
+    store.damage[ippool_key("main")] = b"null"
+    assert harness.cache is not None
+    with pytest.raises(Malformed):
+        follow(store, harness.cache, [IPPOOL], deadline=harness.deadline)
+
+
+def test_pages_are_read_without_damaged_records_by_who_asks_for_it(harness: IPAMHarness) -> None:
+    harness.put_owned_block(BLOCK_0)
+    harness.put_owned_block(BLOCK_1)
+    store = damage(harness, key_of(BLOCK_0), affinity_of(BLOCK_1))
+    with pytest.raises(Malformed):
+        list(read_pages(store, BLOCK, deadline=harness.deadline))
+    malformed: list[Malformed] = []
+    found = list(read_pages(store, BLOCK, deadline=harness.deadline, malformed=malformed))
+    assert [record.key for record in found] == [key_of(BLOCK_1)]
+    view = read_view(store, None, now_ns=0, deadline=harness.deadline)
+    assert [error.key for error in view.unreadable] == [str(key_of(BLOCK_0)), str(affinity_of(BLOCK_1))]
