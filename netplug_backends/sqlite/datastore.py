@@ -35,6 +35,7 @@ from netplug_core.records import (
     WatchExpired,
     Write,
 )
+from netplug_core.settings.model import MissingFile
 
 __all__ = ["SqliteDatastore"]
 
@@ -64,12 +65,21 @@ class SqliteDatastore:
     (at least 1) for watches.
     """
 
-    def __init__(self, path: str, *, clock: Clock, codec: ValueCodec = STORED_JSON, keep_changes: int = 10_000) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock,
+        codec: ValueCodec = STORED_JSON,
+        keep_changes: int = 10_000,
+        missing_file: MissingFile = MissingFile.CREATED,
+    ) -> None:
         self.description = DatastoreDescription(name="sqlite", atomicity=Atomicity.ATOMIC, location=path)
         self._path = path
         self._clock = clock
         self._codec = codec
         self._keep_changes = keep_changes
+        self._missing_file = missing_file
         self._connection: sqlite3.Connection | None = None
         self._lock = Lock()
         # Grows when this store opens the file and when it writes: `data_version` only shows the writes of others.
@@ -154,7 +164,7 @@ class SqliteDatastore:
 
     def _connect(self, deadline: Deadline) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = open_database(self._path, deadline=deadline)
+            self._connection = open_database(self._path, self._missing_file, deadline=deadline)
             self._epoch += 1
         else:
             self._connection.execute(f"PRAGMA busy_timeout={round(deadline.remaining_s * 1000)}")

@@ -27,7 +27,7 @@ def netplug_open_datastore(
 
     from netplug_backends.sqlite.datastore import SqliteDatastore
 
-    return closing(SqliteDatastore(settings.sqlite_path, clock=clock))
+    return closing(SqliteDatastore(settings.sqlite_path, clock=clock, missing_file=settings.sqlite_missing_file))
 
 
 @hookimpl

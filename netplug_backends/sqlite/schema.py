@@ -13,6 +13,7 @@ from contextlib import suppress
 from netplug_backends.files import PRIVATE_FILE_MODE, make_folder
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
+from netplug_core.settings.model import MissingFile
 
 __all__ = ["SCHEMA_VERSION", "open_database"]
 
@@ -30,16 +31,22 @@ _TABLES = (
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )
 _RETRY_S = 0.005
+_NO_FILE = "no such file; netplugctl create, netplugctl apply and the plugin make it"
 
 
-def open_database(path: str, *, deadline: Deadline) -> sqlite3.Connection:
-    """A connection to the database at the path, which is created if it is missing; it waits for locks by the deadline.
+def open_database(
+    path: str, missing_file: MissingFile = MissingFile.CREATED, *, deadline: Deadline
+) -> sqlite3.Connection:
+    """A connection to the database at the path; it waits for locks by the deadline.
 
     Raises:
-        ConfigurationError: the file is of a newer release, or of another program.
+        ConfigurationError: the file is of a newer release, or of another program, or it does not exist and may not be
+            created.
         OSError, sqlite3.Error: it cannot be created, opened or read.
     """
     if not os.path.exists(path):
+        if missing_file is MissingFile.REFUSED:
+            raise ConfigurationError("sqlite_path", path, _NO_FILE)
         _make_file(path)
     connection = sqlite3.connect(path, timeout=deadline.remaining_s, isolation_level=None, check_same_thread=False)
     try:

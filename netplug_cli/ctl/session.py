@@ -17,6 +17,7 @@ from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.cluster import refuse_older_client
+from netplug_core.settings.model import MEMORY_DATASTORE, MissingFile
 
 if TYPE_CHECKING:
     import click
@@ -60,7 +61,7 @@ class Session:
     process, for a simulation, with a clock of its own. ``require_trusted_environment`` refuses to install what others
     than root may write; ``install_executables`` and ``uninstall_executables`` get a folder of this host and
     report each step as a line. ``default_config_file`` is the configuration that is read when
-    none is named; empty for none.
+    none is named; empty for none. ``missing_file`` is what opening the datastore does about a file that is missing.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -73,13 +74,20 @@ class Session:
     chance: Callable[[], float]
     new_uid: Callable[[], str]
     default_config_file: str = ""
+    missing_file: MissingFile = MissingFile.REFUSED
     options: GlobalOptions = field(factory=GlobalOptions)
 
     def with_environment(self, environ: Mapping[str, str]) -> Session:
-        """The same run with the datastore that an environment names; no configuration file is read."""
-        return evolve(
-            self, environ=environ, default_config_file="", options=evolve(self.options, config="", context="")
-        )
+        """The same run with the datastore that an environment names; no configuration file is read.
+
+        Its file is created if it is missing: the datastore is the caller's own.
+        """
+        options = evolve(self.options, config="", context="")
+        return evolve(self, environ=environ, default_config_file="", missing_file=MissingFile.CREATED, options=options)
+
+    def for_creation(self) -> Session:
+        """The same run for a command that creates the datastore's file if it is missing."""
+        return evolve(self, missing_file=MissingFile.CREATED)
 
     @contextmanager
     def open_datastore(self) -> Iterator[Datastore]:
@@ -98,7 +106,10 @@ class Session:
     @contextmanager
     def open_datastore_of_any_release(self) -> Iterator[Datastore]:
         """The configured datastore without the version check, for ``version``."""
-        with self.open_backend(self.settings()) as store:
+        settings = self.settings()
+        if settings.type == MEMORY_DATASTORE:
+            raise ConfigurationError("datastore", settings.type, "it ends with this command; name one that stays")
+        with self.open_backend(evolve(settings, sqlite_missing_file=self.missing_file)) as store:
             yield self._traced(store)
 
     def settings(self) -> DatastoreSettings:

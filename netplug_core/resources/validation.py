@@ -41,7 +41,17 @@ _MAX_SELECTOR_LENGTH = 1024
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SELECT_ALL = "all()"
 _VM_PERSISTENCE = ("", "Enabled", "Disabled")
-_LINK_LOCAL = {Family.IPV4: Prefix.parse("169.254.0.0/16"), Family.IPV6: Prefix.parse("fe80::/10")}
+# Ranges without addresses that a workload could have. Source: RFC 6890, RFC 4291 section 2.4.
+_UNUSABLE = tuple(
+    (word, Prefix.parse(text))
+    for word, texts in {
+        "unspecified": ("0.0.0.0/8", "::/128"),
+        "loopback": ("127.0.0.0/8", "::1/128"),
+        "link-local": ("169.254.0.0/16", "fe80::/10"),
+        "multicast": ("224.0.0.0/4", "ff00::/8"),
+    }.items()
+    for text in texts
+)
 
 
 @frozen
@@ -242,9 +252,9 @@ def _validate_block_size(pool: IPPool) -> Iterator[FieldError]:
 
 
 def _validate_cidr_range(pool: IPPool) -> Iterator[FieldError]:
-    reserved = _LINK_LOCAL[pool.spec.prefix.family]
-    if reserved.overlaps(pool.spec.prefix):
-        yield FieldError("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the link-local range {reserved}")
+    for word, reserved in _UNUSABLE:
+        if reserved.overlaps(pool.spec.prefix):
+            yield FieldError("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the {word} range {reserved}")
 
 
 def _validate_encapsulation(pool: IPPool) -> Iterator[FieldError]:

@@ -6,6 +6,7 @@ or from a file (``apiconfig``). An empty text or tuple means not set.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 
 from attrs import field, frozen
@@ -15,8 +16,8 @@ from netplug_core.names import RESOURCE_DOMAIN
 
 __all__ = [
     "DEFAULT_ANNOTATION_PREFIX", "DEFAULT_ETCD_AUTHORITY", "DEFAULT_ETCD_ENDPOINT", "DEFAULT_SQLITE_PATH",
-    "ETCD_DATASTORE", "KUBERNETES_DATASTORE", "MAX_REQUEST_RATE", "SQLITE_DATASTORE", "DatastoreSettings",
-    "KubernetesAccess",
+    "ETCD_DATASTORE", "KUBERNETES_DATASTORE", "MAX_REQUEST_RATE", "MEMORY_DATASTORE", "SQLITE_DATASTORE",
+    "DatastoreSettings", "KubernetesAccess", "MissingFile",
 ]  # fmt: skip
 
 DEFAULT_ANNOTATION_PREFIX = f"cni.{RESOURCE_DOMAIN}"
@@ -33,6 +34,16 @@ SQLITE_DATASTORE = "sqlite"
 
 KUBERNETES_DATASTORE = "kubernetes"
 """The datastore whose records are objects of the orchestrator."""
+
+MEMORY_DATASTORE = "memory"
+"""The datastore that ends with its process."""
+
+
+class MissingFile(enum.Enum):
+    """What opening a datastore does about a file that does not exist."""
+
+    CREATED = "created"
+    REFUSED = "refused"
 
 
 @frozen(kw_only=True)
@@ -61,6 +72,7 @@ class KubernetesAccess:
 class DatastoreSettings:
     """Which datastore, and how to reach it.
 
+    ``sqlite_missing_file`` is decided by the command that opens the datastore, never by its configuration.
     ``etcd_endpoints_source`` names the key or variable that the endpoints were read from, for errors. A user, a
     password and PEM texts in place of files are settings of the tool and the daemons only.
 
@@ -70,6 +82,7 @@ class DatastoreSettings:
 
     type: str = ETCD_DATASTORE
     sqlite_path: str = DEFAULT_SQLITE_PATH
+    sqlite_missing_file: MissingFile = MissingFile.CREATED
     etcd_endpoints: tuple[str, ...] = field(default=(DEFAULT_ETCD_ENDPOINT,), repr=redacted_repr)
     etcd_endpoints_source: str = "etcd_endpoints"
     etcd_discovery_srv: str = field(default="", repr=redacted_repr)

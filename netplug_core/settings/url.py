@@ -15,6 +15,7 @@ from netplug_core.errors import REDACTED, ConfigurationError, quote
 from netplug_core.settings.model import (
     ETCD_DATASTORE,
     KUBERNETES_DATASTORE,
+    MEMORY_DATASTORE,
     SQLITE_DATASTORE,
     DatastoreSettings,
     KubernetesAccess,
@@ -152,7 +153,7 @@ def _parse_memory(url: _DatastoreURL) -> DatastoreSettings:
     url.refuse_host(accepted)
     url.refuse_path(accepted)
     url.refuse_unknown_options((), accepted)
-    return DatastoreSettings(type="memory")
+    return DatastoreSettings(type=MEMORY_DATASTORE)
 
 
 def _parse_sqlite(url: _DatastoreURL) -> DatastoreSettings:

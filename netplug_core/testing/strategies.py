@@ -37,7 +37,13 @@ _SET_OPERATORS = (" in", " in ", " not in ", " notin", "\tnot  in\t")
 
 _SECOND_NS = 1_000_000_000
 _SELECTOR_LENGTH = 1024
-_LINK_LOCAL = (Prefix.parse("169.254.0.0/16"), Prefix.parse("fe80::/10"))
+_NOT_FOR_POOLS = tuple(
+    Prefix.parse(text)
+    for text in (
+        *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"),
+        *("::/128", "::1/128", "fe80::/10", "ff00::/8"),
+    )
+)
 # All of Unicode would make Hypothesis build a table of it, which takes seconds and fails its health check.
 _LITERAL_CHARACTERS = "".join(map(chr, range(128))) + "\x85\xa0éßİ\u0301\u2028中\ufeff\uffff😀\U0010ffff"
 _LABEL_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -106,7 +112,7 @@ def pools(draw: st.DrawFn) -> IPPool:
     family = draw(families())
     shortest, longest = family.block_lengths
     length = draw(st.integers(shortest, longest))
-    prefix = draw(prefixes(family=family, shortest=8, longest=length).filter(_is_global))
+    prefix = draw(prefixes(family=family, shortest=8, longest=length).filter(_is_for_pools))
     uses = draw(
         st.sampled_from([(AllowedUse.WORKLOAD,), (AllowedUse.TUNNEL,), (AllowedUse.WORKLOAD, AllowedUse.TUNNEL)])
     )
@@ -244,8 +250,8 @@ def _pool_selectors() -> st.SearchStrategy[str]:
     return selectors().filter(lambda text: "global" not in text and len(text) <= _SELECTOR_LENGTH)
 
 
-def _is_global(prefix: Prefix) -> bool:
-    return not any(link_local.overlaps(prefix) for link_local in _LINK_LOCAL)
+def _is_for_pools(prefix: Prefix) -> bool:
+    return not any(reserved.overlaps(prefix) for reserved in _NOT_FOR_POOLS)
 
 
 def _addresses_of(family: Family) -> st.SearchStrategy[Address]:

@@ -114,8 +114,9 @@ def _run_on_files(
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = require_manifests(files)
     report = ChangeReport(verb)
-    with session.open_datastore() as store:
-        if verb in (Verb.CREATE, Verb.APPLY):
+    makes_file = verb in (Verb.CREATE, Verb.APPLY)
+    with (session.for_creation() if makes_file else session).open_datastore() as store:
+        if makes_file:
             ensure_initialized(store, pace=session.pace(), new_uid=session.new_uid)
         for manifest in manifests:
             with report.collect_errors(kind_of(manifest.resource).name, manifest.source):

@@ -9,6 +9,7 @@ import pytest
 from netplug_backends.sqlite.schema import SCHEMA_VERSION, open_database
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
+from netplug_core.settings.model import MissingFile
 from netplug_core.testing.clock import ManualClock
 from tests.harness.umask import UMASKS, modes_below, under_umask
 
@@ -92,3 +93,12 @@ def test_a_foreign_database_is_refused_and_not_changed(tmp_path: Path, deadline:
     with pytest.raises(ConfigurationError, match=r"sqlite_path: .*other\.db.* holds the database of something else"):
         open_database(str(path), deadline=deadline)
     assert path.read_bytes() == before
+
+
+def test_a_missing_file_is_refused_if_it_may_not_be_created(tmp_path: Path, deadline: Deadline) -> None:
+    path = tmp_path / "lib" / "netplug.db"
+    with pytest.raises(ConfigurationError, match=r"sqlite_path: .*netplug\.db' is not accepted; no such file"):
+        open_database(str(path), MissingFile.REFUSED, deadline=deadline)
+    assert list(tmp_path.iterdir()) == []
+    open_database(str(path), deadline=deadline).close()
+    open_database(str(path), MissingFile.REFUSED, deadline=deadline).close()

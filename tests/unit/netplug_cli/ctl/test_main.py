@@ -8,8 +8,11 @@ from pathlib import Path
 import click
 import pytest
 
+from netplug_backends.host.machine import SystemClock
+from netplug_backends.sqlite.schema import open_database
 from netplug_cli.ctl.main import netplugctl, run
 from netplug_cli.wiring import ctl
+from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from tests.harness.ctl import ToolHarness
 
@@ -202,8 +205,10 @@ def test_main_exits_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_the_installed_script_acts_on_this_machine(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("DATASTORE_TYPE", "memory")
+    monkeypatch.setenv("DATASTORE_TYPE", "sqlite")
+    monkeypatch.setenv("SQLITE_PATH", str(tmp_path / "netplug.db"))
+    open_database(str(tmp_path / "netplug.db"), deadline=Deadline.after(SystemClock(), 5)).close()
     assert run(["get", "clusterinformation"], ctl.make_session) == 0
     assert capsys.readouterr().out.startswith("NAME")

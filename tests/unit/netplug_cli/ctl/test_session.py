@@ -6,6 +6,8 @@ import pytest
 from attrs import evolve
 
 from netplug_cli.ctl.session import GlobalOptions, Session, VersionCheck
+from netplug_cli.wiring.backends import open_datastore
+from netplug_core.errors import ConfigurationError
 from netplug_core.flows.resources.cluster import VersionMismatch, ensure_initialized
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.ctl import ToolHarness
@@ -80,3 +82,28 @@ def test_log_lines_of_the_store_are_optional(
     with evolve(session, options=GlobalOptions(log_level=level)).open_datastore():
         pass
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_a_memory_datastore_is_refused(session: Session) -> None:
+    """It would end with the command, so a pool that was created there would be gone, and the command said "created"."""
+    memory = evolve(session, environ={"DATASTORE_TYPE": "memory"})
+    with pytest.raises(ConfigurationError, match=r"^datastore: 'memory' is not accepted; it ends with this command"):
+        memory.open_datastore().__enter__()
+
+
+def test_a_missing_file_is_refused_unless_the_command_creates(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "lib" / "netplug.db"
+    on_sqlite = evolve(
+        session, environ={"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(path)}, open_backend=open_datastore
+    )
+    with pytest.raises(ConfigurationError) as refusal, on_sqlite.open_datastore():
+        raise AssertionError("it was opened")
+    assert str(refusal.value) == (
+        f"sqlite_path: '{path}' is not accepted; "
+        "no such file; netplugctl create, netplugctl apply and the plugin make it"
+    )
+    assert not path.parent.exists()
+    with on_sqlite.for_creation().open_datastore():
+        assert path.exists()
+    with on_sqlite.open_datastore():
+        pass

@@ -78,8 +78,19 @@ def test_what_may_be_wanted(good: IPPool) -> None:
             for cidr, length in [("10.0.0.0/16", 19), ("10.0.0.0/16", 33), ("fd00::/64", 115), ("fd00::/64", 26)]
         ),
         (pool("169.254.5.0/24"), "spec.cidr", "IPPool CIDR overlaps with the link-local range 169.254.0.0/16"),
-        (pool("128.0.0.0/1"), "spec.cidr", "IPPool CIDR overlaps with the link-local range 169.254.0.0/16"),
+        (pool("160.0.0.0/4"), "spec.cidr", "IPPool CIDR overlaps with the link-local range 169.254.0.0/16"),
         (pool("fe80::/64"), "spec.cidr", "IPPool CIDR overlaps with the link-local range fe80::/10"),
+        *(
+            (pool(cidr), f"spec.cidr = '{cidr}'", f"IPPool CIDR overlaps with the {word} range {reserved}")
+            for cidr, word, reserved in [
+                ("0.5.0.0/16", "unspecified", "0.0.0.0/8"),
+                ("::/64", "unspecified", "::/128"),
+                ("127.10.0.0/16", "loopback", "127.0.0.0/8"),
+                ("224.0.0.0/8", "multicast", "224.0.0.0/4"),
+                ("239.255.255.0/24", "multicast", "224.0.0.0/4"),
+                ("ff02::/64", "multicast", "ff00::/8"),
+            ]
+        ),
         (
             pool(ipip_mode=Encapsulation.ALWAYS, vxlan_mode=Encapsulation.ALWAYS),
             "spec.vxlanMode = 'Always'",

@@ -23,7 +23,7 @@ from netplug_core.addressing import Prefix
         ("10.0.0.0/16/24", "10-0-0-0-16", 24),
         ("fd00::/64", "fd00---64", 122),
         ("fd00::/64/120", "fd00---64", 120),
-        ("::/64", "64", 122),
+        ("::5:0:0:0/80", "5-0-0-0-80", 122),
     ],
 )
 def test_a_pool_in_one_word(text: str, name: str, length: int) -> None:
