@@ -35,7 +35,7 @@ REPLACED = (
 )
 """What opens the world of an executable."""
 
-FLAT = ("addressing", "clock", "errors", "locks", "log", "names", "records")
+FLAT = ("addressing", "clock", "errors", "keys", "locks", "log", "names", "records")
 NO_STEPS = (
     *(f"netplug_core.{name}." for name in FLAT),
     "netplug_cli.logs.",
