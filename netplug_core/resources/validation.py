@@ -54,6 +54,9 @@ _UNUSABLE = tuple(
 )
 
 
+_LARGE_BLOCK_BITS = 9  # 512 addresses
+
+
 @frozen
 class FieldError:
     """One field that cannot be accepted, what it holds, and the rule it breaks."""
@@ -119,7 +122,7 @@ def validate_pool_update(stored: IPPool, updated: IPPool) -> None:
 
 
 def pool_warnings(pool: IPPool) -> tuple[str, ...]:
-    """The settings of a pool that are stored, and that this release does not act upon."""
+    """The settings of a pool that this release does not act upon, and those that are seldom meant."""
     spec = pool.spec
     warnings = []
     inert = [
@@ -129,6 +132,10 @@ def pool_warnings(pool: IPPool) -> tuple[str, ...]:
     ]
     if inert:
         warnings.append(f"{' and '.join(inert)}: stored, but not programmed until there is a node process")
+    if spec.prefix.family.width - spec.block_length > _LARGE_BLOCK_BITS:
+        smaller = spec.prefix.family.width - _LARGE_BLOCK_BITS
+        problem = "a block of so many addresses can outgrow what a datastore accepts, and then takes no more"
+        warnings.append(f"blockSize {spec.block_length}: {problem}; use {smaller} or more")
     return tuple(f"{key_of(pool)}: {warning}" for warning in warnings)
 
 

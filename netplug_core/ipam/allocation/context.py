@@ -22,7 +22,7 @@ from netplug_core.ipam.allocation.pools import Pools, selects_some
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
 from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
 from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block
-from netplug_core.ipam.model.block import Block, block_query
+from netplug_core.ipam.model.block import LARGE_BLOCK, Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
@@ -161,7 +161,12 @@ class AllocationContext:
         return (*((self.settings.max_blocks_per_host,) if self.settings.max_blocks_per_host else ()), *of_request)
 
     def find_assignable(self, pool: Prefix, block: Block, count: int) -> tuple[Ordinal, ...]:
-        """Up to ``count`` free ordinals of a pool's block that may be assigned, the longest-free first."""
+        """Up to ``count`` free ordinals of a pool's block that may be assigned, the longest-free first.
+
+        A block whose stored form nears what a store accepts has none.
+        """
+        if len(block.allocations) > LARGE_BLOCK and block.is_at_size_limit:
+            return ()
         return block.find_free(count, self.may_assign(pool, block.prefix))
 
     def may_assign(self, pool: Prefix, block: Prefix) -> Callable[[Address], bool] | None:
@@ -238,7 +243,8 @@ class FamilyAllocation:
             return
         ordinals = self.context.find_assignable(pool, candidate.block, self.missing)
         if not ordinals:
-            self.note(prefix, BlockOutcome.FULL)
+            is_too_large = bool(candidate.block.free) and candidate.block.is_at_size_limit
+            self.note(prefix, BlockOutcome.TOO_LARGE if is_too_large else BlockOutcome.FULL)
             return
         self.candidates.append(candidate.with_ordinals(ordinals))
         self.missing -= len(ordinals)

@@ -16,7 +16,7 @@ from netplug_core.ipam.allocation.pools import pool_of_address
 from netplug_core.ipam.allocation.request import AssignedAddress, LinkLayer, Specific
 from netplug_core.ipam.model.affinity import affinity_key
 from netplug_core.ipam.model.block import Block, block_key
-from netplug_core.ipam.outcome.refusals import AddressCooling, AddressTaken, StrictAffinity
+from netplug_core.ipam.outcome.refusals import AddressCooling, AddressTaken, BlockUnusable, StrictAffinity
 from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, RuleTrace
 from netplug_core.records import Get, NeedMore, Record
 from netplug_core.resources.ippool import IPPool
@@ -58,7 +58,9 @@ def _taken(context: AllocationContext, wanted: Specific, stored: Block) -> Netpl
     block = context.claimant.cooldown.expire(stored)
     allocation = block.find(wanted.address)
     if allocation is None:
-        return None
+        if not block.is_at_size_limit:
+            return None
+        return BlockUnusable(wanted.address, BlockTrace(block=block.prefix, outcome=BlockOutcome.TOO_LARGE))
     if allocation.is_cooling:
         return AddressCooling(wanted.address, block.prefix, context.settings.cooldown_s)
     return AddressTaken(wanted.address, block.prefix, allocation.attribute.handle)

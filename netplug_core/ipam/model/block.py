@@ -6,9 +6,10 @@ change returns the block to store, with its sequence number increased by one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import cast
 
 from attrs import evolve, frozen
@@ -19,9 +20,20 @@ from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs
 from netplug_core.records import Get, Key, Kind
 
 __all__ = [
-    "BLOCK", "RESERVED_HANDLE", "Allocation", "Attribute", "Attributes", "Block", "Pairs", "block_key", "block_query",
-    "blocks_path", "cooldown_ends_ns",
+    "BLOCK", "LARGE_BLOCK", "MAX_STORED_SIZE", "RESERVED_HANDLE", "Allocation", "Attribute", "Attributes", "Block",
+    "Pairs", "block_key", "block_query", "blocks_path", "cooldown_ends_ns",
 ]  # fmt: skip
+
+LARGE_BLOCK = 512
+"""A block of more addresses may outgrow what a store accepts in one request."""
+
+MAX_STORED_SIZE = 1_200_000
+"""The estimated size, in bytes, at which a block takes no more addresses: etcd accepts requests of 1.5 MiB by default.
+
+The rest is for the addresses of one more request, its handle and its endpoint, and for what Kubernetes adds."""
+
+_ORDINAL_SIZE = 45  # bytes: the ordinal in allocations or in the queue, and its sequence number
+_ATTRIBUTE_SIZE = 70  # the names of its members, and a time
 
 RESERVED_HANDLE = "windows-reserved-ipam-handle"
 """The handle of ordinals that a host reserves for itself; it belongs to no workload."""
@@ -97,6 +109,22 @@ class Block:
     def used_count(self) -> int:
         """How many of its addresses are not free."""
         return len(self.allocations) - len(self.free)
+
+    @property
+    def is_at_size_limit(self) -> bool:
+        """Whether its stored form nears what a store accepts, so that it can take no more addresses."""
+        return len(self.allocations) > LARGE_BLOCK and self.stored_size() > MAX_STORED_SIZE
+
+    def stored_size(self) -> int:
+        """About how many bytes its stored form has; a little more rather than less."""
+        attributes = self.attributes
+        members = chain(attributes.names, attributes.values)
+        texts = chain(filter(None, attributes.handles), chain.from_iterable(members))
+        count = 6 * sum(map(len, attributes.names))  # quotes, colons and commas
+        size = len(json.dumps("".join(texts), ensure_ascii=False).encode(errors="replace")) + count
+        whole = (entry for entry in attributes.whole if entry is not None)
+        size += sum(len(entry.unknown_json) + 6 * sum(map(len, chain(*entry.alternate))) for entry in whole)
+        return size + len(self.unknown_json) + _ATTRIBUTE_SIZE * len(attributes) + _ORDINAL_SIZE * len(self.allocations)
 
     @property
     def cooling_count(self) -> int:

@@ -265,6 +265,17 @@ class StrictAffinity(AllocationError, error_code=ErrorCode.STRICT_AFFINITY):
         return f"{self.address}: {self.seen}; {self.rule}"
 
 
+@frozen
+class BlockUnusable(AllocationError, error_code=ErrorCode.POOLS_EXHAUSTED):
+    """The requested address is free, and no block can give it."""
+
+    address: Address
+    seen: BlockTrace
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.seen}; ask for an address of another block"
+
+
 # --- release ----------------------------------------------------------------------------------------------------------
 
 

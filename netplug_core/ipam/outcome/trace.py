@@ -44,6 +44,7 @@ class BlockOutcome(enum.Enum):
     BORROWED_FROM = "belongs to another node and lent addresses"
     NOT_AFFINE = "belongs to another node"
     FULL = "has no free address"
+    TOO_LARGE = "takes no more addresses: its record nears the size that a datastore accepts"
     RESERVED = "is reserved as a whole"
     STALE = "is no longer ours: the affinity is given up"
     RELINQUISHED = "is empty and in a pool that does not select this node any more: it is given up"

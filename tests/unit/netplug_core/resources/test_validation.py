@@ -285,6 +285,16 @@ def test_networks_are_compared_and_not_their_spelling() -> None:
         ),
         ({"node_selector": "has(a)", "namespace_selector": "has(b)", "assignment_mode": AssignmentMode.MANUAL}, ()),
         ({"allowed_uses": (AllowedUse.TUNNEL,)}, ()),
+        ({"block_length": 23}, ()),
+        (
+            {"block_length": 22},
+            (
+                (
+                    "blockSize 22: a block of so many addresses can outgrow what a datastore accepts, and then takes "
+                    "no more; use 23 or more"
+                ),
+            ),
+        ),
     ],
 )
 def test_what_is_kept_and_not_acted_upon_is_said(asked: Json, sentences: tuple[str, ...]) -> None:
