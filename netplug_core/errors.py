@@ -30,8 +30,8 @@ class ErrorCode(enum.Enum):
     """Every code that a CNI runtime reads, and its identifier if it has one; both are the same in every release.
 
     Codes below 100 are the CNI specification's; 101 to 119 belong to allocation, 120 to 139 to the dataplane, 140 to
-    159 to what is stored. The identifier is the name of the reason, such as ``pool-not-found``; only the codes of
-    allocation have one.
+    159 to what is stored. The identifier is the name of the reason, such as ``pool-not-found``, and the next step is
+    what a person can do about it, in one sentence; only the codes of allocation have them.
     ``docs/errors.md`` says what each code means; ``python -m tools.errors`` writes it.
     """
 
@@ -44,25 +44,33 @@ class ErrorCode(enum.Enum):
     TRY_AGAIN = (11, "")
     NOT_READY = (50, "")
     USAGE = (100, "")
-    POOL_NOT_FOUND = (101, "pool-not-found")
-    POOL_DISABLED = (102, "pool-disabled")
-    POOL_WRONG_FAMILY = (103, "pool-wrong-family")
-    NO_POOL_SELECTED = (104, "no-pool-selected")
-    POOLS_EXHAUSTED = (105, "pools-exhausted")
-    BLOCK_LIMIT_REACHED = (106, "block-limit-reached")
-    POOL_BEING_REMOVED = (107, "pool-being-removed")
-    POOL_NOT_ALLOCATABLE = (108, "pool-not-allocatable")
-    POOL_WRONG_USE = (109, "pool-wrong-use")
-    NO_ADDRESS_WANTED = (110, "no-address-wanted")
-    ADDRESS_OUTSIDE_POOLS = (111, "address-outside-pools")
-    ADDRESS_TAKEN = (112, "address-taken")
-    ADDRESS_COOLING = (113, "address-cooling")
-    USE_MISSING = (114, "use-missing")
-    STRICT_AFFINITY = (115, "strict-affinity")
-    CLAIMS_OFF = (116, "claims-off")
-    SEQUENCE_MISMATCH = (117, "sequence-mismatch")
-    HANDLE_MISMATCH = (118, "handle-mismatch")
-    BLOCK_NOT_EMPTY = (119, "block-not-empty")
+    POOL_NOT_FOUND = (101, "pool-not-found", "name a pool by its name or its whole CIDR, or create it")
+    POOL_DISABLED = (102, "pool-disabled", "name another pool, or enable this one")
+    POOL_WRONG_FAMILY = (103, "pool-wrong-family", "move the entry to the list of its family")
+    NO_POOL_SELECTED = (
+        104,
+        "no-pool-selected",
+        "label the node or namespace, change a selector, or name a pool",
+    )
+    POOLS_EXHAUSTED = (105, "pools-exhausted", "add a pool, shrink the reservations, or shorten the cooldown")
+    BLOCK_LIMIT_REACHED = (106, "block-limit-reached", "raise maxBlocksPerHost, or run fewer workloads on the node")
+    POOL_BEING_REMOVED = (107, "pool-being-removed", "name another pool")
+    POOL_NOT_ALLOCATABLE = (108, "pool-not-allocatable", "resolve the condition in the status of the pool")
+    POOL_WRONG_USE = (109, "pool-wrong-use", "add the use to the allowedUses of the pool, or a pool that has it")
+    NO_ADDRESS_WANTED = (110, "no-address-wanted", 'set one of the two to the string "true"')
+    ADDRESS_OUTSIDE_POOLS = (111, "address-outside-pools", "ask for an address of an enabled pool")
+    ADDRESS_TAKEN = (112, "address-taken", "ask for another address, or release this one")
+    ADDRESS_COOLING = (113, "address-cooling", "wait, or shorten ipCooldownSeconds")
+    USE_MISSING = (114, "use-missing", "say what the addresses are for")
+    STRICT_AFFINITY = (115, "strict-affinity", "add a pool, or allow borrowing by strictAffinity false")
+    CLAIMS_OFF = (116, "claims-off", "claim blocks for the node, or set autoAllocateBlocks to true")
+    SEQUENCE_MISMATCH = (
+        117,
+        "sequence-mismatch",
+        "check who holds the address now; nothing else is needed",
+    )
+    HANDLE_MISMATCH = (118, "handle-mismatch", "find the holder by netplugctl ipam show --ip")
+    BLOCK_NOT_EMPTY = (119, "block-not-empty", "try again later, or release the addresses")
     NAMESPACE_REFUSED = (120, "")
     LINK_EXISTS = (121, "")
     ROUTE_CONFLICT = (122, "")
@@ -76,25 +84,28 @@ class ErrorCode(enum.Enum):
     NOT_STORED = (141, "")
     UNFORESEEN = (999, "")
 
-    def __init__(self, number: int, identifier: str) -> None:
+    def __init__(self, number: int, identifier: str, next_step: str = "") -> None:
         self.number = number
         self.identifier = identifier
+        self.next_step = next_step
 
 
 class NetplugError(Exception):
     """Everything netplug raises on purpose; never raised itself.
 
-    A class is declared with its ``error_code``; ``code`` and ``identifier`` follow from it.
+    A class is declared with its ``error_code``; ``code``, ``identifier`` and ``next_step`` follow from it.
     """
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNFORESEEN
     code: ClassVar[int] = ErrorCode.UNFORESEEN.number
     identifier: ClassVar[str] = ErrorCode.UNFORESEEN.identifier
+    next_step: ClassVar[str] = ErrorCode.UNFORESEEN.next_step
 
     def __init_subclass__(cls, *, error_code: ErrorCode | None = None) -> None:
         super().__init_subclass__()
         if error_code is not None:  # attrs makes each class twice, the second time without the argument
-            cls.error_code, cls.code, cls.identifier = error_code, error_code.number, error_code.identifier
+            cls.error_code, cls.code = error_code, error_code.number
+            cls.identifier, cls.next_step = error_code.identifier, error_code.next_step
 
 
 @frozen

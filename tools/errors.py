@@ -1,7 +1,7 @@
 """`python -m tools.errors` writes docs/errors.md.
 
-The numbers and identifiers are those of ``netplug_core.errors.ErrorCode``. ``tools/errors.md`` has the meaning of each
-code: a row of its table or a section of its own, by the name of the code.
+The numbers, identifiers and next steps are those of ``netplug_core.errors.ErrorCode``. ``tools/errors.md`` has the
+meaning of each code: a row of its table or a section of its own, by the name of the code.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ def render_page() -> str:
         if found != expected:
             raise ValueError(f"tools/errors.md has {found}; expected are {expected}")
     text = _ROW.sub(lambda row: f"| {ErrorCode[row[1]].number} |", text)
-    return _NOTICE + _SECTION.sub(
-        lambda head: f"### {ErrorCode[head[1]].number} `{ErrorCode[head[1]].identifier}`", text
-    )
+    return _NOTICE + _SECTION.sub(lambda head: _render_heading(ErrorCode[head[1]]), text)
+
+
+def _render_heading(code: ErrorCode) -> str:
+    return f"### {code.number} `{code.identifier}`\n\nThe text ends with `{code.identifier}: {code.next_step}`."
 
 
 if __name__ == "__main__":

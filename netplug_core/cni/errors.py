@@ -13,7 +13,7 @@ from attrs import frozen
 
 from netplug_core.errors import NetplugError
 
-__all__ = ["CNIErrorObject", "collect_secrets", "describe_error", "render_error"]
+__all__ = ["CNIErrorObject", "collect_secrets", "describe_error", "render_error", "render_message"]
 
 _SECRET_WORDS = ("token", "password", "secret")
 _REDACTED = "<hidden>"
@@ -37,7 +37,7 @@ def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObj
     details of any other exception are its text and the texts of all exceptions that it was raised from.
     """
     if isinstance(error, NetplugError):
-        code, message, trace = error.code, str(error), ""
+        code, message, trace = error.code, render_message(error), ""
         own: str = getattr(error, "details", "")
         pending = [str(earlier) for earlier in _exception_chain(error) if isinstance(earlier, NetplugError)]
     else:
@@ -53,6 +53,14 @@ def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObj
         details=_redact(details, secrets),
         log_text=_redact(f"the final result was an error, code {code}: {message}{beside}{trace}", secrets),
     )
+
+
+def render_message(error: NetplugError) -> str:
+    """The text of an error and, where its code has them, the identifier and the next step.
+
+    Runtimes show this text alone, so that it has to say what to do.
+    """
+    return f"{error}; {error.identifier}: {error.next_step}" if error.identifier else str(error)
 
 
 def render_error(error: CNIErrorObject, cni_version: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from netplug_core.clock import Deadline
+from netplug_core.cni.errors import render_message
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import AllocationError, DatastoreError, UnhealthyStatus
 from netplug_core.flows.cni.call import mtu_of, node_of, require_nodename_file, require_supported, wanted_of
@@ -48,7 +49,7 @@ def _as_unhealthy() -> Iterator[None]:
     try:
         yield
     except (AllocationError, DatastoreError) as error:
-        raise UnhealthyStatus(str(error)) from error
+        raise UnhealthyStatus(render_message(error)) from error
 
 
 def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:

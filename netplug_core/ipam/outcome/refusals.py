@@ -57,6 +57,11 @@ class PoolRefused(AllocationError):
         """The name of the reason."""
         return _REASONS[self.seen.outcome].identifier
 
+    @property
+    def next_step(self) -> str:  # type: ignore[override]
+        """What a person can do about the reason."""
+        return _REASONS[self.seen.outcome].next_step
+
     def __str__(self) -> str:
         if self.seen.outcome in _NOT_ENABLED:
             return f"the given pool ({excerpt(self.entry)}) does not exist, or is not enabled: {self.seen}"
@@ -109,6 +114,8 @@ class UseMissing(AllocationError, error_code=ErrorCode.USE_MISSING):
         return f"must specify the intended use when assigning an IP: one of {uses}"
 
 
+_MAX_DETAILS = 20  # entries of a trace, which in a full cluster has one for every block
+
 # --- fewer addresses than asked ---------------------------------------------------------------------------------------
 
 
@@ -131,6 +138,13 @@ class AddressShortfall(AllocationError):
         """The reason in a few words."""
         raise NotImplementedError
 
+    @property
+    def details(self) -> str:
+        """What was considered on the way: the pools, the blocks and the rules."""
+        shown = [str(entry) for entry in self.trace[:_MAX_DETAILS]]
+        more = len(self.trace) - len(shown)
+        return "; ".join([*shown, f"and {more} more"] if more else shown)
+
     def __str__(self) -> str:
         requested = f"requested {self.family} addresses"
         if self.is_refused and self.found:
@@ -147,6 +161,13 @@ class AddressShortfall(AllocationError):
 @frozen
 class PoolsExhausted(AddressShortfall, error_code=ErrorCode.POOLS_EXHAUSTED):
     """No free address is left in the pools that may serve."""
+
+    @property
+    def next_step(self) -> str:  # type: ignore[override]
+        """What a person can do: more addresses for the pools, or more blocks for this node."""
+        if any(map(_is_over_limit, self.trace)):
+            return "use larger blocks in the next pool, or set maxBlocksPerHost, which needs strict affinity"
+        return ErrorCode.POOLS_EXHAUSTED.next_step
 
     def message(self) -> str:
         """Names every pool that was looked at, or the block that the node does not claim."""

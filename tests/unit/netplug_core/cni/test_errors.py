@@ -5,10 +5,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from netplug_core.addressing import Family, Prefix
 from netplug_core.cni.errors import CNIErrorObject, collect_secrets, describe_error, render_error
 from netplug_core.errors import (
     ConfigurationError,
     DecodeError,
+    ErrorCode,
     IncompatibleVersion,
     NamespaceError,
     NetplugError,
@@ -18,6 +20,8 @@ from netplug_core.errors import (
     UnhealthyStatus,
     UsageError,
 )
+from netplug_core.ipam.outcome.refusals import PoolRefused, PoolsExhausted
+from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted, PoolOutcome, PoolTrace
 
 
 def raising(error: Exception) -> None:
@@ -164,3 +168,47 @@ def test_the_error_object() -> None:
 def test_empty_details_are_left_out() -> None:
     document = json.loads(render_error(CNIErrorObject(code=4, message="bad", details="", log_text=""), "1.1.0"))
     assert document == {"cniVersion": "1.1.0", "code": 4, "msg": "bad"}
+
+
+V4 = Prefix.parse("10.0.0.0/26")
+FULL = PoolExhausted(pool="main", prefix=V4, used=64, reserved=0, cooling=0, free_elsewhere=0)
+
+
+def test_the_message_ends_with_the_identifier_and_the_next_step() -> None:
+    """Runtimes show the message alone."""
+    error = PoolsExhausted(family=Family.IPV4, found=0, wanted=1, trace=(FULL,))
+    failure = describe_error(error, secrets=())
+    assert failure.message == (
+        f"{error}; pools-exhausted: add a pool, shrink the reservations, or shorten the cooldown"
+    )
+    assert failure.details == str(FULL)
+
+
+def test_the_next_step_of_a_node_with_all_its_blocks_is_another_one() -> None:
+    block = BlockTrace(block=V4, outcome=BlockOutcome.OVER_LIMIT)
+    error = PoolsExhausted(family=Family.IPV4, found=0, wanted=1, trace=(block,))
+    assert describe_error(error, secrets=()).message.endswith(
+        "; pools-exhausted: use larger blocks in the next pool, or set maxBlocksPerHost, which needs strict affinity"
+    )
+
+
+def test_the_details_of_a_full_cluster_are_cut() -> None:
+    error = PoolsExhausted(family=Family.IPV4, found=0, wanted=1, trace=(FULL,) * 1000)
+    assert describe_error(error, secrets=()).details.count("IPPool main") == 20
+    assert describe_error(error, secrets=()).details.endswith("; and 980 more")
+
+
+@pytest.mark.parametrize(
+    "outcome, ending",
+    [
+        (PoolOutcome.DISABLED, "pool-disabled: name another pool, or enable this one"),
+        (PoolOutcome.WRONG_FAMILY, "pool-wrong-family: move the entry to the list of its family"),
+    ],
+)
+def test_a_reason_of_a_pool_has_its_own_next_step(outcome: PoolOutcome, ending: str) -> None:
+    error = PoolRefused("main", PoolTrace(pool="main", prefix=V4, outcome=outcome))
+    assert describe_error(error, secrets=()).message == f"{error}; {ending}"
+
+
+def test_every_code_with_an_identifier_has_a_next_step() -> None:
+    assert all(bool(code.identifier) == bool(code.next_step) for code in ErrorCode)
