@@ -105,7 +105,9 @@ class NetplugError(Exception):
         super().__init_subclass__()
         if error_code is not None:  # attrs makes each class twice, the second time without the argument
             cls.error_code, cls.code = error_code, error_code.number
-            cls.identifier, cls.next_step = error_code.identifier, error_code.next_step
+            cls.identifier = error_code.identifier
+            if "next_step" not in vars(cls):  # a class may derive it from its fields
+                cls.next_step = error_code.next_step
 
 
 @frozen
