@@ -11,5 +11,5 @@
 - ``relays``: relays connections to servers outside; ``tcp_relay``: the program that does it
 - ``reachability``: tests who reaches whom, with packets
 - ``report``: the lines and tables that a person sees
-- ``namespaces``, ``cluster_objects``: interfaces to the kernel and to an API server
+- ``namespaces``: the interface to the kernel
 """

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from attrs import frozen
 
-from netplug_cli.lab.cluster_objects import ClusterObjects
 from netplug_cli.lab.model import NODE_NETNS, Lab
 from netplug_cli.lab.namespaces import Namespaces
 from netplug_cli.lab.paths import LabFolder
@@ -18,7 +17,42 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["LabWorld", "Progress", "ToolSession"]
+__all__ = ["ClusterObjects", "LabWorld", "Progress", "ToolSession"]
+
+
+class ClusterObjects(Protocol):
+    """The objects of a lab's node and pods on an API server. Each method raises NetplugError when the server refuses.
+
+    Making an object that exists and belongs to the lab changes nothing.
+    """
+
+    def require_ready(self) -> None:
+        """Return if the server is ready and allows the lab to list its objects."""
+        ...
+
+    def install_definitions(self) -> int:
+        """Install the definitions of netplug that are missing; return how many were."""
+        ...
+
+    def make_node(self, name: str) -> None:
+        """Make a node that gets no pods scheduled."""
+        ...
+
+    def make_namespace(self, name: str) -> None:
+        """Make a namespace, and the service account that its pods need."""
+        ...
+
+    def make_pod(self, namespace: str, name: str, *, node: str) -> None:
+        """Make a pod on a node."""
+        ...
+
+    def has_definitions(self) -> bool:
+        """Whether the server has netplug's definitions, so that there may be records."""
+        ...
+
+    def remove_all(self) -> int:
+        """Remove everything of the lab but the definitions; return how many objects were removed."""
+        ...
 
 
 class Progress(Protocol):

@@ -1,4 +1,4 @@
-"""What every composition root shares: the registry over the catalog, the configured datastore, and the clock."""
+"""What every composition root shares: the registry over the catalog, and the configured datastore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["open_datastore", "open_registry", "system_clock"]
+__all__ = ["open_datastore", "open_registry"]
 
 
 def open_registry() -> Registry:
@@ -33,9 +33,4 @@ def open_datastore(settings: DatastoreSettings) -> AbstractContextManager[Datast
     Raises:
         ConfigurationError: no backend has that name, or the backend cannot use its settings.
     """
-    return open_registry().open_datastore(settings.type, settings, system_clock())
-
-
-def system_clock() -> SystemClock:
-    """The machine's own time."""
-    return SystemClock()
+    return open_registry().open_datastore(settings.type, settings, SystemClock())

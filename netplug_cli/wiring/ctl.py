@@ -38,9 +38,9 @@ def make_session() -> Session:
     import os
     import random
 
-    from netplug_backends.host.machine import HostMachine
+    from netplug_backends.host.machine import HostMachine, SystemClock
     from netplug_cli.ctl.session import DEFAULT_CONFIG_FILE, Session
-    from netplug_cli.wiring.backends import open_datastore, system_clock
+    from netplug_cli.wiring.backends import open_datastore
 
     return Session(
         environ=os.environ,
@@ -49,7 +49,7 @@ def make_session() -> Session:
         require_trusted_environment=_require_trusted_environment,
         install_executables=_install_executables,
         uninstall_executables=_uninstall_executables,
-        clock=system_clock(),
+        clock=SystemClock(),
         chance=random.random,
         new_uid=HostMachine().new_uid,
         default_config_file=DEFAULT_CONFIG_FILE,

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from netplug_backends.host.machine import SystemClock
 from netplug_cli.ctl.documents import render_yaml
 from netplug_cli.ctl.ipam_tables import usage_lines
 from netplug_cli.ctl.session import session_of
 from netplug_cli.lab.commands import make_group
 from netplug_cli.lab.report import make_progress
 from netplug_cli.lab.world import LabWorld
-from netplug_cli.wiring.backends import open_registry, system_clock
+from netplug_cli.wiring.backends import open_registry
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.overview import read_utilization
@@ -63,14 +64,14 @@ def _make_world(context: click.Context) -> LabWorld:
 
 
 def _open_ipam(store: Datastore) -> AbstractContextManager[IPAM]:
-    context = IPAMContext(datastore=store, clock=system_clock(), chance=random)
+    context = IPAMContext(datastore=store, clock=SystemClock(), chance=random)
     return open_registry().open_ipam("netplug-ipam", context)
 
 
 def _open_cluster(settings: DatastoreSettings, lab_uid: str) -> AbstractContextManager[LabCluster]:
     from netplug_backends.kubernetes.lab import open_cluster
 
-    return open_cluster(settings, lab_uid, clock=system_clock())
+    return open_cluster(settings, lab_uid, clock=SystemClock())
 
 
 def _usage_lines(store: Datastore, deadline: Deadline) -> Iterable[str]:

@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 from attrs import field, frozen
 
-from netplug_cli.wiring.backends import open_datastore, system_clock
+from netplug_backends.host.machine import SystemClock
+from netplug_cli.wiring.backends import open_datastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
@@ -153,7 +154,7 @@ def _run_and_capture(arguments: tuple[str, ...], environ: Mapping[str, str], std
 
 def _store_calls(store: Datastore) -> Iterator[Callable[[], object]]:
     key = ippool_key("main")
-    deadline = Deadline.after(system_clock(), _PATIENCE_S)
+    deadline = Deadline.after(SystemClock(), _PATIENCE_S)
     pool = IPPool.for_prefix(Prefix.parse("10.0.0.0/16"), name="main")
     yield lambda: store.read([Get(key)], deadline=deadline)
     yield lambda: store.commit([Create(key, pool)], deadline=deadline)

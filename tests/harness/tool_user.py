@@ -13,9 +13,9 @@ from unittest import mock
 import yaml
 from attrs import define, evolve, field, frozen
 
+from netplug_backends.host.machine import SystemClock
 from netplug_cli.ctl.main import run
 from netplug_cli.ctl.session import Session
-from netplug_cli.wiring import backends
 from netplug_cli.wiring.ctl import make_session
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Datastore
@@ -99,12 +99,12 @@ class ToolUser:
     @property
     def deadline(self) -> Deadline:
         """Some seconds from now."""
-        return Deadline.after(backends.system_clock(), 10.0)
+        return Deadline.after(SystemClock(), 10.0)
 
     @property
     def pace(self) -> Pace:
         """How to retry until then."""
-        return Pace(clock=backends.system_clock(), deadline=self.deadline, chance=random.random)
+        return Pace(clock=SystemClock(), deadline=self.deadline, chance=random.random)
 
 
 def document(kind: str, name: str, spec: str, metadata: str = "") -> str:

@@ -10,7 +10,3 @@ def test_the_tool_opens_what_its_settings_name(tmp_path: Path) -> None:
     path = str(tmp_path / "netplug.db")
     with backends.open_datastore(DatastoreSettings(type="sqlite", sqlite_path=path)) as store:
         assert store.description.location == path
-
-
-def test_the_clock_is_the_machines() -> None:
-    assert backends.system_clock().now_ns() > 1_700_000_000 * 10**9
