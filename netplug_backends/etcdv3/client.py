@@ -40,6 +40,8 @@ _MAX_RETRY_DELAY_S = 0.4
 
 _NO_FAILURE = frozenset[CallFailure]()
 _OUTCOME_UNKNOWN = frozenset((CallFailure.NO_REPLY, CallFailure.OUTCOME_UNKNOWN, CallFailure.NO_SPACE))
+# What a member replies to a read while there is no leader; it may serve the next one.
+_NOT_YET = frozenset((CallFailure.MEMBER_NOT_SERVING, CallFailure.OUTCOME_UNKNOWN))
 _NO_MEMBER = frozenset((CallFailure.UNREACHABLE, CallFailure.NO_REPLY))
 # Failures that stay until a certificate is replaced; another member may have another certificate.
 _TLS_FAILURES = frozenset((CallFailure.SERVER_NOT_TRUSTED, CallFailure.CLIENT_NOT_TRUSTED))
@@ -188,7 +190,9 @@ class EtcdClient:
             for position, endpoint in enumerate(order):
                 if deadline.has_passed:
                     break
-                share = deadline.capped(deadline.remaining_s / (len(order) - position))
+                # While members elect a leader, the last one asked may be the one that hangs: leave time for a round.
+                shares = len(order) - position + any(each.failure in _NOT_YET for each in failures.values())
+                share = deadline.capped(deadline.remaining_s / shares)
                 try:
                     return self._call_member(endpoint, call, share, closing)
                 except CallFailed as error:

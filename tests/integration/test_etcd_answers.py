@@ -365,6 +365,19 @@ def test_a_member_that_failed_rests_for_fifteen_seconds_and_is_asked_first_again
     assert asked == [(1, 1), (1, 2), (2, 2)]
 
 
+@pytest.mark.parametrize("said", [NO_LEADER, UNSETTLED[3]], ids=lambda said: said.text)
+def test_a_read_is_served_by_members_that_elect_although_the_last_one_asked_hangs(said: GrpcRefusal) -> None:
+    """The paused member gets no more than half of the time that is left: those that said "not yet" are asked again."""
+    answers = [said, said]
+    with (
+        open_etcd_stub(lambda: answers.pop() if answers else None) as electing,
+        open_etcd_stub(answer_late) as paused,
+        closing(store_at(electing.url, paused.url)) as store,
+    ):
+        read(store, within(2.0))
+    assert (len(electing.txns), len(paused.txns)) == (3, 2)
+
+
 # --- closing ---------------------------------------------------------------------------------------------------------
 
 
