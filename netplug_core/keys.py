@@ -93,13 +93,14 @@ class List(Generic[V_co]):
     """Ask for every record of a kind whose path begins with ``within``, in path order.
 
     A page is a list with a ``limit`` (0: no limit) and, but for the first page, the opaque ``after`` that the page
-    before ended with. The pages of one list show one revision.
+    before ended with. The pages of one list show one revision. ``may_be_cached``: the store may show an older state.
     """
 
     kind: Kind[V_co]
     within: tuple[str, ...] = ()
     limit: int = 0
     after: str = ""
+    may_be_cached: bool = False
 
     def covers(self, key: Key[object]) -> bool:
         """Whether a record with this key belongs to the list."""

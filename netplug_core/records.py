@@ -32,12 +32,13 @@ class ReadResult:
     """What a store found for one query.
 
     ``after`` continues a page; empty when nothing follows. ``malformed`` has an error for each record that is stored
-    and cannot be understood.
+    and cannot be understood. ``is_cached``: a cache of the store answered, so the latest changes may be missing.
     """
 
     records: tuple[Record[object], ...]
     after: str = ""
     malformed: tuple[Malformed, ...] = ()
+    is_cached: bool = False
 
     @classmethod
     def of(cls, found: Iterable[Record[object] | Malformed], after: str = "") -> ReadResult:
@@ -100,7 +101,7 @@ class Snapshot:
             return None
         key = asked.key
         for query, listed in self.results.items():
-            if isinstance(query, List) and query.covers(key):
+            if isinstance(query, List) and query.covers(key) and not listed.is_cached:
                 for record in listed.records:
                     if record.key == key:
                         return cast("Record[V]", record)

@@ -103,7 +103,7 @@ class KubernetesDatastore:
         # Lists first: a list has the kind's revision, and no record read before it may be newer than that.
         for query in sorted(dict.fromkeys(queries), key=lambda query: isinstance(query, Get)):
             found = self._answer(query, deadline)
-            answers[query] = ReadResult(found.records, malformed=found.malformed)
+            answers[query] = ReadResult(found.records, malformed=found.malformed, is_cached=found.is_cached)
             revisions.setdefault(query.kind, found.revision)
         return Snapshot(answers, revisions)
 

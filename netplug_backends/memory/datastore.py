@@ -49,6 +49,7 @@ from netplug_core.records import (
 __all__ = ["CallCounts", "MemoryDatastore", "MemoryMode"]
 
 _WATCH_POLL_S = 0.1
+_CACHE_LAG, _CACHE_LAG_S = 3, 1.0  # changes that a cached list does not show yet, and for how long
 _MAX_INSERTIONS = 16  # paths that are put in their places one by one rather than by sorting all
 
 
@@ -57,7 +58,8 @@ class MemoryMode(enum.Enum):
 
     ``ATOMIC`` applies a commit whole or not at all, as etcd and sqlite do. ``ORDERED`` applies the writes one by one.
     ``KUBE_LIKE`` is ordered, and behaves like an API server: the revision of a record is its uid and its number, and
-    an update that changes nothing keeps the revision and makes no event.
+    an update that changes nothing keeps the revision and makes no event. A list that may be cached does not show the
+    latest changes of the last second.
     """
 
     ATOMIC = "atomic"
@@ -86,6 +88,7 @@ class _ChangeEvent:
     value: object | None
     revision: Revision
     before: Record[object] | None
+    at_s: float
 
 
 class _SortedPaths:
@@ -125,7 +128,7 @@ class MemoryDatastore:
     def __init__(self, mode: MemoryMode = MemoryMode.ATOMIC, *, clock: Clock, keep_changes: int = 10_000) -> None:
         self.calls = CallCounts()
         self.description = DatastoreDescription(name="memory", atomicity=mode.atomicity, location="this process")
-        self._mode = mode
+        self.mode = mode
         self._clock = clock
         self._records: dict[Key[object], Record[object]] = {}
         self._paths: defaultdict[str, _SortedPaths] = defaultdict(_SortedPaths)  # by name of the kind
@@ -150,7 +153,7 @@ class MemoryDatastore:
         self._acquire_lock(deadline)
         try:
             self.calls.commits += 1
-            if self._mode is MemoryMode.ATOMIC:
+            if self.mode is MemoryMode.ATOMIC:
                 return self._apply_atomically(writes)
             return self._apply_in_order(writes)
         finally:
@@ -186,6 +189,9 @@ class MemoryDatastore:
             record = self._records.get(query.key)
             return ReadResult((record,) if record else ())
         number, last = _parse_after(query.after) if query.after else (self._number, ())
+        is_cached = query.may_be_cached and self.mode is MemoryMode.KUBE_LIKE
+        if is_cached:
+            number -= self._count_uncached_changes()
         events = self._events_after(number)
         if events is None:
             raise Unavailable(f"the list of {query.kind}", "the revision of its first page is no longer kept")
@@ -198,9 +204,13 @@ class MemoryDatastore:
         in_order = merge(still, sorted(then, key=_path), key=_path)
         found = tuple(islice(in_order, query.limit + 1 if query.limit else None))
         if not query.limit or len(found) <= query.limit:
-            return ReadResult(found)
+            return ReadResult(found, is_cached=is_cached)
         page = found[: query.limit]
         return ReadResult(page, json.dumps([number, *page[-1].key.path]))
+
+    def _count_uncached_changes(self) -> int:
+        oldest_s = self._clock.monotonic() - _CACHE_LAG_S
+        return sum(event.at_s > oldest_s for event in islice(reversed(self._events), _CACHE_LAG))
 
     def _records_after(self, query: List[object], last: tuple[str, ...]) -> Iterator[Record[object]]:
         paths = self._paths[query.kind.name].sorted_paths()
@@ -253,7 +263,7 @@ class MemoryDatastore:
 
     def _change(self, key: Key[object], value: object | None) -> Revision:
         before = self._records.get(key)
-        if self._mode is MemoryMode.KUBE_LIKE and before is not None and before.value == value:
+        if self.mode is MemoryMode.KUBE_LIKE and before is not None and before.value == value:
             return before.revision
         self._number += 1
         revision = self._revision_of_change(before)
@@ -265,18 +275,19 @@ class MemoryDatastore:
         if (before is None) is not (value is None):
             paths = self._paths[key.kind.name]
             paths.add(key.path) if before is None else paths.remove(key.path)
-        self._events.append(_ChangeEvent(self._number, key, value, revision, before))
+        at_s = self._clock.monotonic() if self.mode is MemoryMode.KUBE_LIKE else 0.0
+        self._events.append(_ChangeEvent(self._number, key, value, revision, before, at_s))
         return revision
 
     def _revision_of_change(self, before: Record[object] | None) -> Revision:
-        if self._mode is not MemoryMode.KUBE_LIKE:
+        if self.mode is not MemoryMode.KUBE_LIKE:
             return Revision(str(self._number))
         uid = before.revision.partition("/")[0] if before else f"uid-{self._number}"
         return Revision(f"{uid}/{self._number}")
 
     def _number_of(self, revision: Revision) -> int:
         # A revision that this store never gave counts as older than everything, so it proves nothing.
-        number = revision.rpartition("/")[2] if self._mode is MemoryMode.KUBE_LIKE else revision
+        number = revision.rpartition("/")[2] if self.mode is MemoryMode.KUBE_LIKE else revision
         return int(number) if number.isascii() and number.isdigit() else -1
 
 

@@ -67,7 +67,8 @@ class Datastore(Protocol):
         """Answer all queries, from one moment and in one round trip where the store can.
 
         Lists come in path order. The snapshot's revision of a kind is the store's at that moment. A record that cannot
-        be understood is in the ``malformed`` of its answer, and does not keep the others from being read.
+        be understood is in the ``malformed`` of its answer, and does not keep the others from being read. A list that
+        may be cached (``List.may_be_cached``) may show an earlier moment; its answer says so (``is_cached``).
 
         Raises:
             NotSupported: the store does not keep this kind.

@@ -212,7 +212,8 @@ def _change_list(
         present = {record.key for record in result.records}
         kept.extend(record for key, record in changes.items() if key not in present)
     records = [record for record in kept if record is not None]
-    return ReadResult(tuple(records if is_page else sorted(records, key=_path)), result.after, result.malformed)
+    in_order = tuple(records if is_page else sorted(records, key=_path))
+    return ReadResult(in_order, result.after, result.malformed, result.is_cached)
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

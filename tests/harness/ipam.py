@@ -102,6 +102,15 @@ class IPAMHarness:
         clock = ManualClock()
         return cls(clock, MemoryDatastore(mode, clock=clock))
 
+    @property
+    def rereads(self) -> int:
+        """The reads that a claim takes beside those of other stores: a cache answered the list of affinities."""
+        return int(self.store.mode is MemoryMode.KUBE_LIKE)
+
+    def refresh_cache(self) -> None:
+        """Let the time pass after which the store's cache shows every change."""
+        self.clock.sleep(2)
+
     # --- nodes -----------------------------------------------------------------------------------------------------
 
     def ipam(self, script: Mapping[int, Fault] | None = None) -> BlockIPAM:

@@ -221,14 +221,23 @@ def test_a_cold_process_asks_the_server_no_more_than_it_must(
     given = conf(runtime, cluster, netplug_api_group="crd.projectnetplug.org")
     first, second = (node.make_pod() for _ in range(2))
     names = {first: new_pod(cluster), second: new_pod(cluster)}
+    before = len(cluster.audited_requests("netplug/"))
     runtime.add(given, first, CNI_ARGS=named(names[first]))  # the node has a block of its own now
+    assert affinity_lists(cluster, before) == [True, False], "a claim reads the list again, without a cache"
     for command, reads in (("ADD", 8), ("DEL", 5)):
         before = len(cluster.audited_requests("netplug/"))
         assert runtime.call(command, given, second, CNI_ARGS=named(names[second])).status == 0
         verbs = [verb for verb, _ in cluster.audited_requests("netplug/")[before:]]
         asked = [verb for verb in verbs if verb in ("get", "list")]
         assert (len(asked), len(verbs) - len(asked)) == (reads, 3), cluster.audited_requests("netplug/")[before:]
+        assert affinity_lists(cluster, before) == ([True] if command == "ADD" else [])
     runtime.delete(given, first, CNI_ARGS=named(names[first]))
+
+
+def affinity_lists(cluster: ApiServer, since: int) -> list[bool]:
+    """For each list of affinities since a request: whether the server may answer it from its cache."""
+    targets = cluster.audited_targets("netplug/")[since:]
+    return ["resourceVersion=0" in target for target in targets if "/blockaffinities?" in target]
 
 
 def test_a_call_loads_the_standard_librarys_http_and_no_client(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from itertools import islice
 
 import pytest
@@ -14,8 +15,15 @@ from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode, host_hash_label
-from netplug_core.addressing import Prefix
-from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
+from netplug_core.addressing import Family, Prefix
+from netplug_core.ipam.model.affinity import (
+    AFFINITY,
+    Affinity,
+    AffinityState,
+    affinities_query,
+    affinity_key,
+    current_affinities_query,
+)
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import Create, Delete, Get, Key, List, Record
@@ -30,7 +38,7 @@ from tests.harness.servers.kube_objects import (
     make_pod,
     open_store,
 )
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import deadline_in, is_eventually
 
 pytestmark = pytest.mark.apiserver
 
@@ -164,3 +172,29 @@ def test_s9_a_nodes_claims_are_asked_for_by_label_and_not_by_name(mode: CrdMode)
     assert "labelSelector=" in listed[0]
     assert host_hash_label("my-host") in listed[0]
     assert not any("metadata.name" in call for call in listed)
+
+
+def test_a_list_that_may_be_cached_is_asked_of_the_cache_and_its_further_pages_are_not() -> None:
+    """A page's token names the state, and the server refuses another one beside it."""
+    pages = [
+        {"kind": "List", "metadata": {"resourceVersion": "7", "continue": "token"}, "items": []},
+        {"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []},
+    ]
+    clock = SystemClock()
+    cached, current = affinities_query("host:n", Family.IPV4), current_affinities_query("host:n", Family.IPV4)
+    with open_http_stub(lambda _received: SendReply(200, pages.pop(0) if len(pages) > 1 else pages[0])) as server:
+        access = AccessSource(KubernetesAccess(api_root=server.url), {})
+        client = ApiClient(access, clock=clock, rate_limiter=RateLimiter(clock=clock))
+        with closing(KubernetesDatastore(client, mode=CrdMode.V1)) as store:
+            snapshot = store.read([cached], deadline=deadline_in())
+            assert snapshot.results[cached].is_cached
+            assert not store.read([current], deadline=deadline_in()).results[current].is_cached
+    assert ["resourceVersion=0" in call for call in server.calls] == [True, False, False]
+    assert "continue=token" in server.calls[1]
+
+
+def test_a_cached_list_shows_what_was_stored_a_while_ago(cluster: KubernetesStoreFixture) -> None:
+    key = affinity_key("host:cached-host", PREFIX)
+    query = affinities_query("host:cached-host", PREFIX.family)
+    cluster.store.commit([Create(key, CONFIRMED)], deadline=deadline_in())
+    assert is_eventually(lambda: cluster.listed(query) == [key])

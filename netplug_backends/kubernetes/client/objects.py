@@ -18,10 +18,13 @@ from netplug_core.names import is_resource_name
 from netplug_core.records import Revision
 
 __all__ = [
-    "ObjectVersion", "RejectedByServer", "collections_revision", "error_of_reply", "event_object", "find_crd_mode",
-    "find_object", "find_precondition", "get_object", "is_valid_path", "list_objects", "metadata_of", "parse_revision",
-    "revision_of",
+    "ANY_VERSION", "ObjectVersion", "RejectedByServer", "collections_revision", "error_of_reply", "event_object",
+    "find_crd_mode", "find_object", "find_precondition", "get_object", "is_valid_path", "list_objects", "metadata_of",
+    "parse_revision", "revision_of",
 ]  # fmt: skip
+
+ANY_VERSION = "0"
+"""The resourceVersion of a list that the server may answer from its cache, however old."""
 
 _PAGE_SIZE = "500"
 _NOT_FOUND, _EXPIRED = 404, 410
@@ -104,6 +107,7 @@ def list_objects(client: ApiClient, request: ApiRequest, *, deadline: Deadline) 
         if not continue_token:
             return items, str(metadata.get("resourceVersion") or "")
         query["continue"] = str(continue_token)
+        query.pop("resourceVersion", None)  # the token names the state
 
 
 def find_object(client: ApiClient, path: str, *, deadline: Deadline) -> Json | None:

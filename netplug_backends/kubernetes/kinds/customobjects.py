@@ -10,9 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from threading import Lock
 
+from attrs import evolve
+
 from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
+    ANY_VERSION,
     ObjectVersion,
     error_of_reply,
     event_object,
@@ -67,11 +70,14 @@ class CustomObjectStore:
         if is_one and not is_valid_path(self._path(mapping, query.kind.key(*query.within))):
             return QueryResult(())
         parameters = {name: str(value) for name, value in mapping.list_parameters(query.within).items()}
+        if query.may_be_cached:
+            parameters["resourceVersion"] = ANY_VERSION
         request = ApiRequest("GET", self._path(mapping), parameters)
         items, resource_version = list_objects(self._client, request, deadline=deadline)
         present = (item for item in items if not is_deleted(mapping, item))
         # Another program may have set the labels, and the hashes of two hosts may be equal.
-        return list_result(query, decode_each(present, lambda item: self._decode(query.kind, item)), resource_version)
+        records = decode_each(present, lambda item: self._decode(query.kind, item))
+        return evolve(list_result(query, records, resource_version), is_cached=query.may_be_cached)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Store a value under a key that has none."""

@@ -45,12 +45,14 @@ UNKNOWN_REVISION = Revision("")
 class QueryResult:
     """The records that a query found, and the revision of the kind from which a watch can start.
 
-    ``malformed`` has what is wrong with objects that hold no record.
+    ``malformed`` has what is wrong with objects that hold no record. ``is_cached``: the server answered from its cache,
+    which may be behind.
     """
 
     records: tuple[Record[object], ...]
     revision: Revision = UNKNOWN_REVISION
     malformed: tuple[Malformed, ...] = ()
+    is_cached: bool = False
 
 
 @frozen

@@ -21,7 +21,7 @@ from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, selects_some
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
 from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
-from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block
+from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block, current_affinities_query
 from netplug_core.ipam.model.block import LARGE_BLOCK, Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
@@ -160,6 +160,13 @@ class AllocationContext:
         of_request = () if self.request.block_limit is None else (self.request.block_limit,)
         return (*((self.settings.max_blocks_per_host,) if self.settings.max_blocks_per_host else ()), *of_request)
 
+    def reread_affinities(self, family: Family) -> NeedMore | None:
+        """The query for the claimant's affinities without a cache; None unless a cache of the store answered it."""
+        owner = self.request.claimant
+        current = current_affinities_query(owner, family)
+        is_cached = self.snapshot.results[affinities_query(owner, family)].is_cached
+        return NeedMore((current,)) if is_cached and not self.snapshot.has(current) else None
+
     def find_assignable(self, pool: Prefix, block: Block, count: int) -> tuple[Ordinal, ...]:
         """Up to ``count`` free ordinals of a pool's block that may be assigned, the longest-free first.
 
@@ -195,7 +202,10 @@ def _own_affinities(
     snapshot: Snapshot, of: tuple[str, Family], unread: list[Query], unreadable: list[Prefix]
 ) -> tuple[OwnAffinity, ...]:
     found: list[OwnAffinity] = []
-    for affinity in snapshot.readable(affinities_query(*of)):
+    query = affinities_query(*of)
+    if snapshot.results[query].is_cached and snapshot.has(current := current_affinities_query(*of)):
+        query = current
+    for affinity in snapshot.readable(query):
         try:
             prefix = claimed_block(affinity.key)
         except Malformed:

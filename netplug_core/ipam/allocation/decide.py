@@ -15,7 +15,7 @@ from attrs import evolve
 
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
-from netplug_core.ipam.allocation.acquire import acquire, find_own_blocks
+from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire, find_own_blocks
 from netplug_core.ipam.allocation.affinity_writes import claim_block, relinquish_block
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
@@ -28,7 +28,7 @@ from netplug_core.ipam.allocation.context import (
     FamilyOutcome,
     held_addresses,
 )
-from netplug_core.ipam.allocation.ownership import BlockCandidate
+from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
 from netplug_core.ipam.allocation.pools import choose
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,
@@ -133,6 +133,8 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         allocation.take(candidate)
         if not allocation.missing:
             break
+    if not _uses_own_blocks_only(allocation, own) and (outdated := context.reread_affinities(wanted.family)):
+        return outdated
     refusal: NetplugError | None = None
     room = allocation.room
     if allocation.missing:
@@ -149,6 +151,17 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         refusal=refusal,
         has_limited_claims=allocation.room < room and bool(context.explicit_limits),
     )
+
+
+def _uses_own_blocks_only(allocation: FamilyAllocation, own: OwnBlocks) -> bool:
+    """Whether addresses are taken from the claimant's own blocks, and nothing else changes or is refused.
+
+    The revision of the block is then the condition for everything that depends on an affinity, so the affinities may
+    be older than the block.
+    """
+    if allocation.missing or own.stale or own.relinquished:
+        return False
+    return all(candidate.acquisition is Acquisition.OWN for candidate in allocation.candidates)
 
 
 def _with_registration(context: AllocationContext, refusal: NetplugError) -> NetplugError:

@@ -11,7 +11,7 @@ from netplug_core.ipam.allocation.affinity_writes import claim_block
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation
 from netplug_core.ipam.allocation.decide import conditions
-from netplug_core.ipam.allocation.ownership import BlockCandidate
+from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
 from netplug_core.ipam.allocation.pools import choose
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
 from netplug_core.ipam.model.affinity import AFFINITY
@@ -66,6 +66,9 @@ def _block(context: AllocationContext, wanted: Automatic) -> BlockCandidate | Ne
     if isinstance(choice, NetplugError):
         return choice
     own = find_own_blocks(context, wanted.family, choice.pools)
+    is_own = bool(own.usable) and own.usable[0].acquisition is Acquisition.OWN
+    if not is_own and (outdated := context.reread_affinities(wanted.family)):
+        return outdated
     if own.usable:
         return own.usable[0]
     # Find a block with one free address; the address itself is not taken.

@@ -16,7 +16,7 @@ from netplug_core.records import Key, Kind, List, Malformed
 
 __all__ = [
     "AFFINITY", "Affinity", "AffinityState", "affinities_path", "affinities_query", "affinity_key", "claimed_block",
-    "claiming_owner", "host_owner", "owner_node",
+    "claiming_owner", "current_affinities_query", "host_owner", "owner_node",
 ]  # fmt: skip
 
 
@@ -58,7 +58,13 @@ def affinities_path(owner: str, family: Family) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16_384)  # equal queries are the same object, so that a lookup need not compare them
 def affinities_query(owner: str, family: Family) -> List[Affinity]:
-    """The query for all affinities of an owner to blocks of a family."""
+    """The query for all affinities of an owner to blocks of a family; a cache of the store may answer it."""
+    return List(AFFINITY, affinities_path(owner, family), may_be_cached=True)
+
+
+@lru_cache(maxsize=1024)
+def current_affinities_query(owner: str, family: Family) -> List[Affinity]:
+    """The same query, answered without a cache."""
     return List(AFFINITY, affinities_path(owner, family))
 
 

@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import trustme
 from attrs import define, field
@@ -120,13 +121,21 @@ class ApiServer:
     def audited_requests(self, agent: str) -> list[tuple[str, str]]:
         """Every request so far whose user agent begins so: the verb and the resource, from the server's audit log."""
         found = []
+        for event in self._audited_events(agent):
+            target = event.get("objectRef") or {}
+            resource = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
+            found.append((str(event["verb"]), resource or str(event["requestURI"])))
+        return found
+
+    def audited_targets(self, agent: str) -> list[str]:
+        """The path and query of each of these requests."""
+        return [str(event["requestURI"]) for event in self._audited_events(agent)]
+
+    def _audited_events(self, agent: str) -> Iterator[dict[str, Any]]:
         for line in (self.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)
             if str(event.get("userAgent", "")).startswith(agent):
-                target = event.get("objectRef") or {}
-                resource = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
-                found.append((str(event["verb"]), resource or str(event["requestURI"])))
-        return found
+                yield event
 
     def start(self) -> None:
         """Start what is not running, and wait until it answers."""

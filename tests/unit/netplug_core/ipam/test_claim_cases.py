@@ -107,6 +107,7 @@ def test_a_block_that_is_claimed_again_is_not_deleted(mode: MemoryMode) -> None:
     assert [refusal.block for refusal in result.refused] == [Prefix.parse(BLOCK_0)]
     assert harness.held() == {"10.0.0.0": "h"}
     assert harness.blocks() == {BLOCK_0: "host:node-a"}
+    harness.refresh_cache()
     harness.assign_or_refuse("h2")  # what a store that is ordered may have left of the mark is put right
     assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
 

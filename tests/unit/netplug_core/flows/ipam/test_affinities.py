@@ -182,6 +182,7 @@ def test_a_concurrent_assignment_keeps_its_block(harness: IPAMHarness) -> None:
     assert result.relinquished == ()
     assert len(result.refused) == 1
     assert harness.held() == {"10.0.0.0": "h1"}
+    harness.refresh_cache()
     assert harness.assign_or_refuse("h2") == ["10.0.0.1"]
     assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
 
