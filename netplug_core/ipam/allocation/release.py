@@ -19,7 +19,7 @@ from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
-from netplug_core.ipam.model.block import Allocation, Block, block_key
+from netplug_core.ipam.model.block import Allocation, Block, block_key, block_query
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import (
     ABSENT,
@@ -101,18 +101,14 @@ def _find_blocks(
     snapshot: Snapshot, request: ReleaseRequest, blocks: tuple[tuple[Prefix, int], ...]
 ) -> tuple[Record[Block] | None, ...] | NeedMore:
     """Some blocks, each None if it is not stored; what to read first, also the node's affinity to one not stored."""
-    queries = tuple(Get(block_key(prefix)) for prefix, _count in blocks)
-    missing: tuple[Query, ...] = tuple(query for query in queries if not snapshot.has(query))
-    if missing:
-        return NeedMore(missing)
-    found = tuple(map(snapshot.find, queries))
-    affinities = [
-        Get(affinity_key(host_owner(request.node), prefix))
-        for (prefix, _count), record in zip(blocks, found, strict=True)
-        if record is None and request.node
-    ]
-    missing = tuple(query for query in affinities if not snapshot.has(query))
-    return NeedMore(missing) if missing else found
+    unread: list[Query] = []
+    found = tuple([snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in blocks])
+    if not unread and request.node and None in found:
+        owner = host_owner(request.node)
+        for (prefix, _count), record in zip(blocks, found, strict=True):
+            if record is None:
+                snapshot.find_or_note(Get(affinity_key(owner, prefix)), unread)
+    return NeedMore(tuple(unread)) if unread else found
 
 
 def _creation(snapshot: Snapshot, request: ReleaseRequest, prefix: Prefix, now_ns: int) -> tuple[Write, ...]:
@@ -143,8 +139,8 @@ def allocations(snapshot: Snapshot, handle_id: str) -> tuple[Allocation, ...] | 
     """The allocations of a handle, or the blocks to read first."""
     handle = snapshot.find(handle_key(handle_id))
     blocks = handle.value.blocks if handle else ()
-    missing = tuple(query for query in (Get(block_key(prefix)) for prefix, _ in blocks) if not snapshot.has(query))
-    if missing:
-        return NeedMore(missing)
-    records = (snapshot.find(block_key(prefix)) for prefix, _count in blocks)
+    unread: list[Query] = []
+    records = [snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in blocks]
+    if unread:
+        return NeedMore(tuple(unread))
     return tuple(found for record in records if record for found in record.value.held_by(handle_id))
