@@ -18,7 +18,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.batch_plan import MAX_WRITES, BatchPlan, BatchRequest, plan_batch
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, is_too_old
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.records import CommitError, Decision, NeedMore, OutcomeUnknown, Query, Snapshot
 
@@ -55,6 +55,7 @@ class _Batch:
     requests: list[BatchRequest]
     cache: DatastoreCache | None
     max_writes: int
+    read_at_s: float = 0.0
 
     def run(self) -> dict[int, Outcome]:
         """The outcomes of all requests, but for those that found the commit full."""
@@ -70,10 +71,12 @@ class _Batch:
         """Read what the requests need, from the cache if it has it, and plan."""
         wanted = tuple(dict.fromkeys(query for request in self.requests for query in _first_queries(request)))
         snapshot, is_from_cache = Snapshot.empty(), False
+        self.read_at_s = self.requests[0].transaction.pace.clock.monotonic()
         if self.cache is not None:
             absent = [query for request in self.requests for query in request.transaction.assume_absent]
             snapshot, wanted = self.cache.lookup(wanted, absent)
             is_from_cache = bool(snapshot.results)
+            self.read_at_s -= (self.cache.max_age_s or 0.0) if is_from_cache else 0.0
         while True:
             if wanted:
                 snapshot = snapshot.merged(self._read(wanted))
@@ -95,6 +98,8 @@ class _Batch:
 
     def _commit(self, plan: BatchPlan) -> dict[int, Outcome]:
         served = plan.decisions.keys()
+        if plan.writes and is_too_old(self.store, self.requests[0].transaction.pace.clock, self.read_at_s):
+            return self._run_alone(served)
         if plan.writes:
             began = self.cache.state if self.cache is not None else None
             try:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from attrs import define, frozen
 
-from netplug_core.clock import Pace
-from netplug_core.datastore.protocol import Datastore
+from netplug_core.clock import Clock, Pace
+from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
 from netplug_core.records import CommitError, Create, Decision, Get, NeedMore, OutcomeUnknown, Query, Snapshot, Write
 
 if TYPE_CHECKING:
     from netplug_core.datastore.cache import DatastoreCache
 
-__all__ = ["CALL_TIMEOUT_S", "CommitObserver", "Transaction", "Transactor", "WriteGate"]
+__all__ = ["CALL_TIMEOUT_S", "CommitObserver", "Transaction", "Transactor", "WriteGate", "is_too_old"]
 
 R = TypeVar("R")
 
@@ -65,6 +65,16 @@ class Transactor(Protocol):
             Unavailable: the store does not answer.
         """
         ...
+
+
+def is_too_old(store: Datastore, clock: Clock, read_at_s: float) -> bool:
+    """Whether a decision from what was read then has to be made again before its commit.
+
+    An ordered store does not check whether what was read still holds. So a commit begins at most one call's time after
+    its first read. Who has to wait for such commits, as the deletion of a pool does, waits twice that long.
+    """
+    is_ordered = store.description.atomicity is Atomicity.ORDERED
+    return is_ordered and clock.monotonic() - read_at_s > CALL_TIMEOUT_S
 
 
 class CommitObserver(Protocol):
@@ -132,6 +142,10 @@ class Transaction:
             if attempt.is_from_cache and not self.is_confirmed_by_commit(decision):
                 attempt.invalidate_cache()
                 continue
+            if decision.writes and is_too_old(self.store, self.pace.clock, attempt.read_at_s):
+                attempt.invalidate_cache()
+                attempt.require_time()
+                continue
             try:
                 attempt.commit(decision.writes)
             except (CommitError, OutcomeUnknown) as error:
@@ -161,26 +175,33 @@ class _Attempt:
     of: Transaction
     may_use_cache: bool
     is_from_cache: bool = False
+    read_at_s: float = 0.0
 
     def decide(self, queries: tuple[Query, ...], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """The rule's decision about the store, or about the cache; with as many reads as the rule needs."""
         cache, gate = self.of.cache, self.of.gate
         snapshot, missing = Snapshot.empty(), queries
+        self.read_at_s = self.of.pace.clock.monotonic()
         if cache is not None and self.may_use_cache:
             snapshot, missing = cache.lookup(queries, self.of.assume_absent)
             self.is_from_cache = bool(snapshot.results)
+            self.read_at_s -= (cache.max_age_s or 0.0) if self.is_from_cache else 0.0
         while True:
             if missing:
                 snapshot = snapshot.merged(self._read(missing))
             decision = decide(snapshot) if gate is None else gate.decide(snapshot, decide)
             if isinstance(decision, Decision):
                 return decision
-            if self.of.pace.deadline.has_passed:
-                raise Unavailable(self.of.store.description.location, "the deadline passed while reading")
+            self.require_time()
             missing = decision.queries
             if cache is not None and self.is_from_cache:
                 known, missing = cache.lookup(missing)
                 snapshot = snapshot.merged(known)
+
+    def require_time(self) -> None:
+        """Raise if no time is left to read again."""
+        if self.of.pace.deadline.has_passed:
+            raise Unavailable(self.of.store.description.location, "the deadline passed while reading")
 
     def _read(self, queries: tuple[Query, ...]) -> Snapshot:
         found = self.of.store.read(queries, deadline=self.of.pace.deadline.capped(CALL_TIMEOUT_S))

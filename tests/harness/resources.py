@@ -17,7 +17,7 @@ from netplug_core.flows.resources.delete import delete
 from netplug_core.flows.resources.outcome import Outcome
 from netplug_core.flows.resources.read import find, list_all
 from netplug_core.flows.resources.replace import replace
-from netplug_core.records import Create, Key, Record, Revision
+from netplug_core.records import Create, Delete, Key, Record, Revision
 from netplug_core.resources.clusterinformation import ClusterInformation
 from netplug_core.resources.ipamconfiguration import IPAMConfiguration, IPAMConfigurationSpec
 from netplug_core.resources.ippool import IPPool, IPPoolSpec, ippool_key
@@ -113,3 +113,8 @@ class ResourceHarness:
 
     def put(self, *writes: Create[object]) -> tuple[Revision, ...]:
         return self.store.commit(writes, deadline=self.deadline)
+
+    def remove(self, name: str) -> None:
+        """Delete the record of a pool."""
+        record = self.stored(name)
+        self.store.commit([Delete(record.key, record.revision)], deadline=self.deadline)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from netplug_core.addressing import Prefix
@@ -19,17 +20,27 @@ from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.claim import ClaimResult, claim_queries, decide_claim, pool_of_range
 from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_COMMIT, batches
 from netplug_core.ipam.allocation.context import POOLS
+from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.decide import queries
 from netplug_core.ipam.allocation.ensure import EnsuredBlocks, decide_ensure
-from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult, decide_relinquish, relinquish_queries
+from netplug_core.ipam.allocation.relinquish import (
+    Emptiness,
+    RelinquishResult,
+    decide_deletion,
+    decide_relinquish,
+    deletion_queries,
+    is_unused,
+    relinquish_queries,
+)
 from netplug_core.ipam.allocation.request import AssignRequest
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, affinity_key, claimed_block, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
-from netplug_core.records import Get, Key
+from netplug_core.records import Decision, Get, Key, Snapshot
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = [
-    "affinities_of", "affinities_within", "claim", "ensure_blocks", "relinquish", "relinquish_block",
-    "relinquish_node", "relinquish_pool",
+    "affinities_of", "affinities_within", "claim", "delete_unused_blocks", "ensure_blocks", "relinquish",
+    "relinquish_block", "relinquish_node", "relinquish_pool",
 ]  # fmt: skip
 
 
@@ -110,6 +121,25 @@ def relinquish_node(store: Datastore, node: str, emptiness: Emptiness, *, pace: 
 def relinquish_pool(store: Datastore, pool: Prefix, emptiness: Emptiness, *, pace: Pace) -> RelinquishResult:
     """Relinquish every affinity in the range of a pool, of all owners."""
     return relinquish(store, affinities_within(store, pool, deadline=pace.deadline), emptiness, pace=pace)
+
+
+def delete_unused_blocks(store: Datastore, pool: Prefix, *, pace: Pace) -> None:
+    """Delete the blocks in the range of a pool that have no owner and no address.
+
+    A block lost its owner with its pool, while an address in it was held or cooled down. Such blocks would keep the
+    range from another block size.
+    """
+    cooldown = Cooldown.of(
+        store.read((Get(IPAM_CONFIGURATION_KEY),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)), pace.clock.now_ns()
+    )
+    stored = (record.value for record in read_pages(store, BLOCK, blocks_path(pool.family), deadline=pace.deadline))
+    unused = [block.prefix for block in stored if pool.overlaps(block.prefix) and is_unused(block, cooldown)]
+    for batch in batches(unused, BLOCKS_PER_COMMIT):
+        Transaction(store, pace).run(deletion_queries(batch), partial(_decide_deletion, batch, pace))
+
+
+def _decide_deletion(blocks: Sequence[Prefix], pace: Pace, snapshot: Snapshot) -> Decision[None]:
+    return decide_deletion(snapshot, blocks, pace.clock.now_ns())
 
 
 def relinquish_block(store: Datastore, block: Prefix, emptiness: Emptiness, *, pace: Pace) -> RelinquishResult:

@@ -102,11 +102,14 @@ def commit_change(
     """Decide over the stored resource, or over all pools if it is a pool, and commit."""
     queries: tuple[Query, ...] = (Get(change.key),)
     warnings: tuple[str, ...] = ()
-    if isinstance(change.wanted, IPPool):
+    if isinstance(change.created, IPPool):
         queries = (pools.POOLS,)
-        warnings = pool_warnings(change.wanted)
-    decision = Transaction(store, pace).run(queries, decide)
-    return Outcome(key=change.key, effect=cast("Effect", decision.result), warnings=warnings)
+        warnings = pool_warnings(change.created)
+        pools.prepare_creation(store, change.created, pace=pace)
+    effect = cast("Effect", Transaction(store, pace).run(queries, decide).result)
+    if isinstance(change.created, IPPool) and effect is Effect.CREATED:
+        pools.confirm_creation(store, change.created, pace=pace)
+    return Outcome(key=change.key, effect=effect, warnings=warnings)
 
 
 def decide_creation(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | NeedMore:

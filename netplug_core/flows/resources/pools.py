@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 from attrs import evolve
 
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
-from netplug_core.flows.ipam.affinities import relinquish_pool
+from netplug_core.flows.ipam.affinities import delete_unused_blocks, relinquish_pool
 from netplug_core.flows.resources.outcome import ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
 from netplug_core.ipam.reporting.utilization import utilization
-from netplug_core.records import Decision, Get, List, NeedMore, Record, RequireUnchanged, Snapshot, Update
+from netplug_core.records import Decision, Delete, Get, List, NeedMore, Record, RequireUnchanged, Snapshot, Update
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.validation import validate_pool_overlaps
 
-__all__ = ["POOLS", "conditions_of_creation", "drain_pool", "held_warnings"]
+__all__ = [
+    "POOLS", "conditions_of_creation", "confirm_creation", "drain_pool", "held_warnings", "prepare_creation",
+]  # fmt: skip
 
 POOLS = List(IPPOOL)
 """What a decision about a pool reads first."""
 
-_STALENESS_S = 0.5
-"""How long an assignment on an ordered store may still use a pool that it read as enabled."""
+_STALENESS_S = 2 * CALL_TIMEOUT_S
+"""How long an assignment on an ordered store may still write to a pool that it read as enabled.
+
+Its commit begins at most one call's time after it read the pool, and takes at most another.
+"""
 
 
 def conditions_of_creation(snapshot: Snapshot, pool: IPPool) -> tuple[RequireUnchanged[IPPool], ...] | NeedMore:
@@ -40,11 +48,61 @@ def conditions_of_creation(snapshot: Snapshot, pool: IPPool) -> tuple[RequireUnc
     return (RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),)
 
 
+def prepare_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> None:
+    """Delete what an earlier pool left in the range and is not used: blocks without an owner and without addresses."""
+    if store.read((Get(pool.key),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).find(pool.key) is None:
+        delete_unused_blocks(store, pool.spec.prefix, pace=pace)
+
+
+def confirm_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> None:
+    """Withdraw a new pool if another one was created in its range at the same time; the later of the two withdraws.
+
+    An atomic store refuses the second. An ordered store stores both, so that each looks again after its own creation.
+    The later one withdraws at once. The earlier one looks again after one call's time. If the other pool is still
+    there, that had ended before this one was stored, and so this one withdraws.
+
+    Raises:
+        InvalidResource: the pool overlaps the other one, and is deleted.
+        ContentionExhausted, Unavailable: try again later.
+    """
+    if store.description.atomicity is Atomicity.ATOMIC:
+        return
+    others = _find_overlapping(store, pool, pace)
+    if len(others) > 1 and _is_earliest(pool, others):
+        pace.clock.sleep(CALL_TIMEOUT_S)
+        others = _find_overlapping(store, pool, pace)
+    others = [other for other in others if other.key != pool.key]
+    if others:
+        Transaction(store, pace).run([Get(pool.key)], partial(_decide_withdrawal, pool))
+        validate_pool_overlaps(pool, others)
+
+
+def _find_overlapping(store: Datastore, pool: IPPool, pace: Pace) -> list[IPPool]:
+    """The stored pools that overlap a pool; also that pool itself, with the creation time that the store gave it."""
+    stored = store.read((POOLS,), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).list(POOLS)
+    return [record.value for record in stored if record.value.spec.prefix.overlaps(pool.spec.prefix)]
+
+
+def _is_earliest(pool: IPPool, pools: Iterable[IPPool]) -> bool:
+    return min(pools, key=_age).key == pool.key
+
+
+def _age(pool: IPPool) -> tuple[int, str]:
+    """What orders pools by their creation."""
+    return (pool.metadata.creation_time_ns or 0, pool.metadata.name)
+
+
+def _decide_withdrawal(pool: IPPool, snapshot: Snapshot) -> Decision[None]:
+    stored = snapshot.find(pool.key)
+    is_ours = stored is not None and stored.value.spec.prefix == pool.spec.prefix
+    return Decision((Delete(stored.key, stored.revision),) if stored is not None and is_ours else (), None)
+
+
 def drain_pool(store: Datastore, pool: Record[IPPool], *, revision: str, pace: Pace) -> None:
     """Disable a pool, wait until no assignment can use it any more, and relinquish its blocks.
 
     ``revision`` is the resource version that the pool must have; empty for any. Blocks in use remain without an owner
-    until their last address is released.
+    until their last address is released. Blocks that are not used are deleted.
 
     Raises:
         ResourceOutdated: the pool has another resource version.
@@ -52,10 +110,14 @@ def drain_pool(store: Datastore, pool: Record[IPPool], *, revision: str, pace: P
     """
     if not _disable(store, pool, revision, pace):
         return
+    prefix = pool.value.spec.prefix
     # An atomic store refuses every assignment that read the pool as enabled. An ordered store does not.
     if store.description.atomicity is Atomicity.ORDERED:
-        pace.clock.sleep(_STALENESS_S)
-    relinquish_pool(store, pool.value.spec.prefix, Emptiness.NOT_REQUIRED, pace=pace)
+        pace.clock.sleep(min(_STALENESS_S, pace.deadline.remaining_s))
+    # Looked at again after the last commit: while it ran, an unfinished request may have claimed another block.
+    while relinquish_pool(store, prefix, Emptiness.NOT_REQUIRED, pace=pace).relinquished:
+        pass
+    delete_unused_blocks(store, prefix, pace=pace)
 
 
 def _disable(store: Datastore, pool: Record[IPPool], revision: str, pace: Pace) -> bool:

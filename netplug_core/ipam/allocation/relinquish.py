@@ -11,16 +11,20 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from netplug_core.addressing import Prefix
 from netplug_core.ipam.allocation.affinity_writes import relinquish_block
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.model.affinity import Affinity, claimed_block
-from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.outcome.refusals import BlockNotEmpty
 from netplug_core.records import Decision, Delete, Get, Key, NeedMore, Query, Snapshot, Write
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
-__all__ = ["Emptiness", "RelinquishResult", "decide_relinquish", "relinquish_queries"]
+__all__ = [
+    "Emptiness", "RelinquishResult", "decide_deletion", "decide_relinquish", "deletion_queries", "is_unused",
+    "relinquish_queries",
+]  # fmt: skip
 
 
 class Emptiness(enum.Enum):
@@ -67,3 +71,21 @@ def decide_relinquish(
             writes.append(Delete(affinity.key, affinity.revision))
         relinquished.append(key)
     return Decision(tuple(writes), RelinquishResult(relinquished=tuple(relinquished), refused=tuple(refused)))
+
+
+def is_unused(block: Block, cooldown: Cooldown) -> bool:
+    """Whether a block has no owner and no address, not even one that is still cooling down."""
+    return not block.owner and cooldown.expire(block).is_empty
+
+
+def deletion_queries(blocks: Sequence[Prefix]) -> tuple[Query, ...]:
+    """What to read before ``decide_deletion``."""
+    return (Get(IPAM_CONFIGURATION_KEY), *(Get(block_key(block)) for block in blocks))
+
+
+def decide_deletion(snapshot: Snapshot, blocks: Sequence[Prefix], now_ns: int) -> Decision[None]:
+    """Delete those of some blocks that are still unused."""
+    cooldown = Cooldown.of(snapshot, now_ns)
+    found = (snapshot.find(block_key(block)) for block in blocks)
+    unused = (record for record in found if record is not None and is_unused(record.value, cooldown))
+    return Decision(tuple(Delete(record.key, record.revision) for record in unused), None)

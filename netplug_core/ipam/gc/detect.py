@@ -14,6 +14,7 @@ from typing import TypeVar
 from attrs import Factory, define, field, frozen
 
 from netplug_core.addressing import Family, Prefix
+from netplug_core.clock import SECOND_NS
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.pools import find_pool_of_block, is_enabled
@@ -51,7 +52,10 @@ from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Key, Malformed, Record
 
-__all__ = ["detect"]
+__all__ = ["MIN_BLOCK_AGE_S", "detect"]
+
+MIN_BLOCK_AGE_S = 60
+"""An empty block is kept at least so long after its creation, in seconds, however short the grace period is."""
 
 A = TypeVar("A", bound=GCAction)
 
@@ -272,7 +276,8 @@ def _blocks_without_affinity(scan: _Scan) -> Iterator[DeleteBlock]:
     """Blocks without an affinity that have been empty for the grace period."""
     for record in scan.view.blocks:
         key = _affinity_of(record.value)
-        if key not in scan.affinities and record.value.is_empty and scan.grace.is_due(RecordRef.of(record)):
+        is_due = record.value.is_empty and scan.grace.is_due(RecordRef.of(record))
+        if key not in scan.affinities and is_due and not _is_young(scan, record.value):
             yield DeleteBlock(record=RecordRef.of(record), affinity=key)
 
 
@@ -287,6 +292,14 @@ def _unused_affinities(scan: _Scan) -> Iterator[RelinquishAffinity]:
         yield from _spare_blocks(scan, records)
 
 
+def _is_young(scan: _Scan, block: Block) -> bool:
+    """Whether a block was created less than ``MIN_BLOCK_AGE_S`` ago; its first sequence number is that time.
+
+    A release may have created it, so that the late creation by a killed assignment fails.
+    """
+    return scan.now.wall_ns - (block.claim_time_ns or block.sequence) < MIN_BLOCK_AGE_S * SECOND_NS
+
+
 def _affinity_of(block: Block) -> Key[Affinity] | None:
     """The key of the affinity of a block's owner; None if the block has no owner."""
     return affinity_key(block.owner, block.prefix) if block.owner else None
@@ -295,7 +308,8 @@ def _affinity_of(block: Block) -> Key[Affinity] | None:
 def _spare_blocks(scan: _Scan, records: list[Record[Block]]) -> Iterator[RelinquishAffinity]:
     """The empty blocks of one node and family, without the one that it keeps: if possible one of an enabled pool."""
     empty = [record for record in records if record.value.is_empty]
-    due = [record for record in empty if scan.grace.is_due(RecordRef.of(record))]
+    old = [record for record in empty if scan.grace.is_due(RecordRef.of(record))]
+    due = [record for record in old if not _is_young(scan, record.value)]
     due.sort(key=lambda record: (not _is_in_enabled_pool(scan, record.value.prefix), record.value.prefix))
     for record in due[len(due) == len(records) :]:
         yield RelinquishAffinity(

@@ -12,7 +12,7 @@ from netplug_core.datastore.batch import BatchTransactor, RequestQueue, run_batc
 from netplug_core.datastore.batch_plan import BatchPlan, BatchRequest, plan_batch
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import Transaction, WriteGate
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, WriteGate
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.records import (
     ABSENT,
@@ -463,3 +463,19 @@ def test_an_interrupt_leaves_the_others_without_a_certain_answer() -> None:
     turns.calls = [lambda: call("y")]
     call("x")
     assert [type(error) for error in raised] == [KeyboardInterrupt, OutcomeUnknown]
+
+
+@pytest.mark.parametrize("mode, calls", [(MemoryMode.ORDERED, (3, 2)), (MemoryMode.ATOMIC, (1, 1))])
+def test_what_was_read_too_long_ago_on_an_ordered_store_is_read_again(mode: MemoryMode, calls: tuple[int, int]) -> None:
+    harness = BatchHarness(mode)
+    slow = [True]
+
+    def decide(snapshot: Snapshot) -> Decision[object] | NeedMore:
+        if slow:
+            slow.clear()
+            harness.clock.sleep(CALL_TIMEOUT_S + 0.1)
+        return append("x", A)(snapshot)
+
+    assert harness.run(harness.request(decide, Get(A)), harness.request(append("y", A))) == ["x", "y"]
+    assert harness.calls == calls
+    assert harness.values()["a"] == "xy"

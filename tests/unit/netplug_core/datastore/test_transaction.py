@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from attrs import define
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, WriteGate
@@ -453,3 +453,50 @@ def test_a_gate_that_is_cached_as_shut_is_read_again(harness: TransactionHarness
         harness.run_warm(make_one, Get(ONE))
     harness.put(TWO, 1)
     assert harness.run_warm(make_one, Get(ONE)).result == 1
+
+
+# --- ordered stores check no requirements ---------------------------------------------------------------------------
+
+
+def make_ordered() -> TransactionHarness:
+    clock = ManualClock()
+    memory = MemoryDatastore(MemoryMode.ORDERED, clock=clock)
+    warm = DatastoreCache.for_datastore(memory, clock=clock, uncached_kinds=frozenset())
+    return TransactionHarness(inner=memory, clock=clock, memory=memory, warm=warm)
+
+
+def test_on_an_ordered_store_what_was_read_too_long_ago_is_read_again() -> None:
+    harness = make_ordered()
+    harness.after_read = lambda: harness.clock.sleep(CALL_TIMEOUT_S + 0.1 if harness.spent()[0] == 1 else 0)
+    assert harness.run(make_one, Get(ONE)).result == 1
+    assert harness.spent() == (2, 1)
+
+
+def test_on_an_atomic_store_the_conditions_of_the_commit_say_whether_it_still_holds(
+    harness: TransactionHarness,
+) -> None:
+    harness.after_read = lambda: harness.clock.sleep(CALL_TIMEOUT_S + 0.1)
+    assert harness.run(make_one, Get(ONE)).result == 1
+    assert harness.spent() == (1, 1)
+
+
+def test_a_store_that_always_answers_too_late_for_a_commit_ends_at_the_deadline() -> None:
+    harness = make_ordered()
+    harness.after_read = lambda: harness.clock.sleep(CALL_TIMEOUT_S + 0.1)
+    with pytest.raises(Unavailable, match="the deadline passed while reading"):
+        harness.run(make_one, Get(ONE), seconds=11)
+    assert harness.spent()[1] == 0
+
+
+def test_what_is_cached_is_as_old_as_the_cache_allows() -> None:
+    harness = make_ordered()
+    harness.run_warm(make_one, Get(ONE))
+    before = harness.spent()
+
+    def decide(snapshot: Snapshot) -> Decision[int] | NeedMore:
+        if harness.spent() == before:
+            harness.clock.sleep(CALL_TIMEOUT_S - 0.1)
+        return Decision((Create(TWO, 2),), 2)
+
+    harness.run_warm(decide, Get(ONE))
+    assert harness.spent_since(before) == (1, 1)

@@ -311,3 +311,17 @@ def test_an_affinity_whose_key_names_no_block_is_reported_and_left_alone(harness
         "the stored record BlockAffinity(host/node-a/ipv4/x) is malformed: 'x' is not an IP address"
     ]
     assert harness.affinities() == ["node-a x"]
+
+
+@pytest.mark.parametrize("node", ["", "node-a"])
+def test_a_block_is_kept_for_a_minute_however_short_the_grace_period_is(harness: CollectorHarness, node: str) -> None:
+    """A release may have created it, so that the creation by a killed ADD fails when it arrives."""
+    harness.change_settings(grace_s=1)
+    harness.orchestrator.run_pod("web", "node-a", "10.0.0.5")
+    harness.assign_to_pod("10.0.0.5")
+    harness.clock.sleep(60)
+    harness.add_block("10.0.0.0/30", node)
+    assert harness.tick_twice(over_s=50).done == ()
+    harness.clock.sleep(10)
+    assert len(harness.tick().done) == 1
+    assert harness.blocks() == ["10.0.0.4/30"]

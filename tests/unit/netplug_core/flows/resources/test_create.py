@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from attrs import evolve
 
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.outcome import (
@@ -13,7 +13,7 @@ from netplug_core.flows.resources.outcome import (
     Outcome,
     ResourceExists,
 )
-from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.records import Create, OutcomeUnknown, Revision, Write
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition
 from netplug_core.resources.metadata import Metadata
@@ -89,7 +89,7 @@ def test_create_refuses_a_resource_version(harness: ResourceHarness) -> None:
 
 def test_create_refuses_blocks_of_another_size_in_its_range(harness: ResourceHarness) -> None:
     """S-31 of the catalogue."""
-    block = Block.new(Prefix.parse("1.2.3.0/26"), owner="", now_ns=1)
+    block = Block.new(Prefix.parse("1.2.3.0/26"), owner="", now_ns=1).assign((Ordinal(3),), Attribute(handle="h"))
     harness.put(Create(block.key, block))
     with pytest.raises(InvalidResource, match="blocksSize conflicts with existing allocations"):
         harness.create(make_pool("1.2.3.0/26", block_length=28))

@@ -1,18 +1,32 @@
 """The deletion of a pool before its record is deleted: it is disabled, and its blocks are relinquished."""
 
-import pytest
-from attrs import evolve
+from collections.abc import Callable
+from contextlib import suppress
 
-from netplug_backends.memory.datastore import MemoryMode
-from netplug_core.addressing import Ordinal, Prefix
+import pytest
+from attrs import define, evolve
+
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_core.addressing import Family, Ordinal, Prefix
+from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.affinities import delete_unused_blocks
+from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.resources.outcome import Effect, ResourceOutdated
 from netplug_core.flows.resources.pools import drain_pool, held_warnings
+from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block
-from netplug_core.records import Create, List, OutcomeUnknown
+from netplug_core.ipam.model.block import BLOCK, Attribute, Block, block_key
+from netplug_core.ipam.outcome.refusals import NoPoolServes
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.records import Create, Get, List, OutcomeUnknown, Update
+from netplug_core.resources.ippool import AllowedUse, IPPool
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.validation import InvalidResource
+from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.faults import Fault, LostReply, ProcessDeath, ProcessDied, RunBefore
-from tests.harness.resources import ResourceHarness, make_pool
+from tests.harness.resources import CONFIGURATION, ResourceHarness, make_pool
+from tests.harness.stores import HookedStore
 
 
 @pytest.fixture
@@ -41,7 +55,7 @@ def test_a_pool_is_disabled_before_it_is_deleted(harness: ResourceHarness) -> No
     assert harness.store.calls.commits == commits
 
 
-@pytest.mark.parametrize("mode, waited_s", [(MemoryMode.ATOMIC, 0.0), (MemoryMode.ORDERED, 0.5)])
+@pytest.mark.parametrize("mode, waited_s", [(MemoryMode.ATOMIC, 0.0), (MemoryMode.ORDERED, 10.0)])
 def test_on_an_ordered_store_running_assignments_are_waited_for(mode: MemoryMode, waited_s: float) -> None:
     harness = ResourceHarness.with_mode(mode)
     harness.create(make_pool())
@@ -125,3 +139,164 @@ def test_addresses_that_are_cooling_down_give_no_warning(harness: ResourceHarnes
     resting = block.release(frozenset({Ordinal(0), Ordinal(5)}), cooling_from_ns=5_000_000_000)
     harness.put(Create(resting.key, resting))
     assert held_warnings(harness.store, harness.stored().value, deadline=harness.deadline) == ()
+
+
+# --- blocks that nobody uses --------------------------------------------------------------------------------------
+
+
+def stored_blocks(harness: ResourceHarness) -> dict[str, str]:
+    blocks = harness.store.read([List(BLOCK)], deadline=harness.deadline).list(List(BLOCK))
+    return {record.key.name: record.value.owner for record in blocks}
+
+
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_a_block_whose_last_address_has_cooled_down_goes_with_its_pool(mode: MemoryMode) -> None:
+    harness = ResourceHarness.with_mode(mode)
+    harness.create(make_pool())
+    harness.put(*make_block("10.0.0.0/26", owner="")[1:], *make_block("10.0.0.64/26", 5, owner="")[1:])
+    assert harness.delete("p").effect is Effect.DELETED
+    assert stored_blocks(harness) == {"10.0.0.64/26": ""}
+
+
+def test_a_pool_of_another_block_size_can_be_created_when_the_last_address_has_cooled_down() -> None:
+    """The pool went while the address cooled down, so that its block stayed, and no command could delete it."""
+    harness = ResourceHarness.with_mode(MemoryMode.ATOMIC)
+    harness.create(CONFIGURATION)  # a cooldown of 60 seconds
+    (created,) = make_block("10.0.0.0/26", 5, owner="")[1:]
+    block = created.value
+    assert isinstance(block, Block)
+    harness.put(Create(block.key, block.release(frozenset({Ordinal(5)}), cooling_from_ns=harness.clock.now_ns())))
+    wanted = make_pool("10.0.0.0/24", block_length=28)
+    with pytest.raises(InvalidResource, match="blocksSize conflicts"):
+        harness.create(wanted)
+    harness.clock.sleep(62)
+    assert harness.create(wanted).effect is Effect.CREATED
+    assert stored_blocks(harness) == {}
+
+
+def test_a_block_that_is_used_again_meanwhile_stays(harness: ResourceHarness) -> None:
+    harness.put(*make_block("10.0.0.0/26", owner="")[1:])
+
+    def use() -> None:
+        found = harness.store.read([Get(key)], deadline=harness.deadline).find(key)
+        assert found is not None
+        if not found.value.used_count:
+            used = found.value.assign((Ordinal(1),), Attribute(handle="h"))
+            harness.store.commit([Update(key, used, found.revision)], deadline=harness.deadline)
+
+    key = block_key(Prefix.parse("10.0.0.0/26"))
+    delete_unused_blocks(
+        HookedStore(inner=harness.store, before_commit=use), Prefix.parse("10.0.0.0/16"), pace=harness.pace
+    )
+    assert stored_blocks(harness) == {"10.0.0.0/26": ""}
+
+
+# --- ordered stores -----------------------------------------------------------------------------------------------
+
+
+@define
+class EventfulClock(ManualClock):
+    """A clock that calls a function while somebody sleeps on it for long."""
+
+    during_sleep: Callable[[], object] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        """Let something happen in the meantime."""
+        super().sleep(seconds)
+        if seconds >= 1:
+            self.during_sleep()
+
+
+def make_ordered() -> tuple[ResourceHarness, EventfulClock]:
+    clock = EventfulClock()
+    return ResourceHarness(clock, MemoryDatastore(MemoryMode.KUBE_LIKE, clock=clock)), clock
+
+
+def test_blocks_that_are_claimed_while_a_deletion_runs_are_relinquished_too() -> None:
+    """Requests that read the pool before it was disabled may commit while the deletion waits, and a little later."""
+    harness, clock = make_ordered()
+    harness.create(make_pool())
+    clock.during_sleep = lambda: harness.put(*make_block("10.0.0.0/26"), *make_block("10.0.0.64/26", 5))
+    store = HookedStore(inner=harness.store)
+
+    def claim() -> None:
+        if len(store.commits) == 2:  # the second commit relinquishes
+            harness.put(*make_block("10.0.0.128/26"))
+
+    store.after_commit = claim
+    assert harness.delete("p", store=store).effect is Effect.DELETED
+    snapshot = harness.store.read([List(AFFINITY)], deadline=harness.deadline)
+    assert snapshot.list(List(AFFINITY)) == ()
+    assert stored_blocks(harness) == {"10.0.0.64/26": ""}
+
+
+def test_an_add_that_read_the_pool_too_long_ago_reads_it_again() -> None:
+    """The deletion has stopped waiting for it: pool, affinities and blocks are gone when it goes on."""
+    harness, _clock = make_ordered()
+    harness.create(make_pool())
+    store = HookedStore(inner=harness.store)
+    store.after_read = lambda: harness.delete("p") if harness.names() else None
+    request = AssignRequest(
+        handle="h", node="a", wanted=(Automatic(family=Family.IPV4),), use=AllowedUse.WORKLOAD,
+        shortfall=Shortfall.REFUSE,
+    )  # fmt: skip
+    ipam = BlockIPAM(datastore=store, clock=harness.clock, chance=lambda: 0.5)
+    with pytest.raises(NoPoolServes):
+        ipam.assign(request, NO_ENDPOINT, deadline=Deadline.after(harness.clock, 60))
+    assert store.commits == []
+    assert stored_blocks(harness) == {}
+
+
+def other_pool(harness: ResourceHarness, *, later_s: int) -> IPPool:
+    """A pool in the same range that somebody else creates at the same time."""
+    created_ns = harness.clock.now_ns() + later_s * SECOND_NS
+    return evolve(make_pool("10.0.0.0/17", "other"), metadata=Metadata(name="other", creation_time_ns=created_ns))
+
+
+def race(harness: ResourceHarness, other: IPPool) -> tuple[str, ...]:
+    """Create a pool; the other one is stored when this one has decided. The names of the pools that stay."""
+    store = HookedStore(inner=harness.store)
+    store.before_commit = lambda: harness.put(Create(other.key, other)) if len(store.commits) == 1 else None
+    with suppress(InvalidResource):
+        harness.create(make_pool(), store=store)
+    return tuple(harness.names())
+
+
+def test_of_two_racing_creations_the_later_one_withdraws_at_once() -> None:
+    harness, clock = make_ordered()
+    before = clock.monotonic()
+    assert race(harness, other_pool(harness, later_s=-1)) == ("other",)
+    assert clock.monotonic() == before
+
+
+def test_the_earlier_one_stays_when_the_later_one_has_withdrawn() -> None:
+    harness, clock = make_ordered()
+    clock.during_sleep = lambda: harness.remove("other")
+    assert race(harness, other_pool(harness, later_s=1)) == ("p",)
+
+
+def test_the_earlier_one_withdraws_if_the_later_one_ended_before_it_was_stored() -> None:
+    """The creation times are those of two machines, or the earlier one was delayed: the other did not see it."""
+    harness, _clock = make_ordered()
+    assert race(harness, other_pool(harness, later_s=1)) == ("other",)
+
+
+def test_a_pool_that_was_replaced_is_not_withdrawn() -> None:
+    harness, clock = make_ordered()
+    other = other_pool(harness, later_s=1)
+
+    def replace_pool() -> None:
+        harness.remove("p")
+        replacement = make_pool("10.9.0.0/16")
+        harness.put(Create(replacement.key, replacement))
+
+    clock.during_sleep = replace_pool
+    assert race(harness, other) == ("other", "p")
+
+
+def test_without_a_race_nothing_is_waited_for() -> None:
+    harness, clock = make_ordered()
+    before = clock.monotonic()
+    assert harness.create(make_pool()).effect is Effect.CREATED
+    assert harness.create(make_pool("10.9.0.0/16", "q")).effect is Effect.CREATED
+    assert clock.monotonic() == before
