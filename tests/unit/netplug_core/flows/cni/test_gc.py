@@ -4,11 +4,14 @@ import pytest
 
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.flows.cni.gc import GC_S
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset
 from netplug_core.testing.faults import FaultyDatastore, LostRequest
 from tests.harness.cni_node import DUAL_STACK, LOCK_FILE, POD, CNINodeHarness, ContainerInterface
+from tests.harness.stores import HookedStore
 
 ONE = ContainerInterface(id="one", netns="/run/netns/one")
 TWO = ContainerInterface(id="two", netns="/run/netns/two", ifname="net0", args=POD)
@@ -161,3 +164,26 @@ def test_a_machine_without_a_name_of_its_own_frees_nothing(harness: CNINodeHarne
     with pytest.raises(ConfigurationError, match="set nodename"):
         collect(harness, plugin=plugin, **({"type": "bridge"} if plugin is Plugin.IPAM else {}), nodename=None)
     assert harness.handles() == ["net1.one"]
+
+
+def test_a_store_that_goes_away_ends_a_gc_in_time(harness: CNINodeHarness) -> None:
+    """Each release waits for the store's time-out; the rest is left to the next GC."""
+    for number in range(20):
+        harness.add(ContainerInterface(id=f"c{number:02}", netns=f"/run/netns/{number}"))
+    store = HookedStore(harness.memory)
+
+    def time_out() -> None:
+        harness.clock.sleep(CALL_TIMEOUT_S)
+        raise Unavailable("the store", "it is away")
+
+    def go_away() -> None:
+        store.before_read = time_out
+
+    store.after_read = go_away
+    harness.store = store
+    with pytest.raises(Unavailable, match=r"c00/eth0: the store: it is away; .*; 8 more were not tried within 60 s$"):
+        collect(harness)
+    assert harness.clock.monotonic() == GC_S
+    harness.store = harness.memory
+    collect(harness)
+    harness.assert_nothing_left()
