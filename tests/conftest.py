@@ -19,6 +19,7 @@ LONGEST = {
     "test_collector_machine": 3,
     "test_cni_killed": 2,
     "test_lab": 2,
+    "test_outage_drill": 2,
     "test_contention": 1,
     "test_your_own_backend": 1,
 }

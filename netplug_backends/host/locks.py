@@ -13,12 +13,12 @@ import os
 import stat
 import struct
 
+from netplug_backends.files import PRIVATE_FILE_MODE, make_folder, open_file
 from netplug_core.locks import HeldLock
 
 __all__ = ["FileLocks"]
 
 _FOLDER_MODE = 0o700
-_FILE_MODE = 0o600
 _FLOCK = struct.Struct("hhqqi0q")  # struct flock: type, whence, start, length, process (0), padded to whole words
 
 
@@ -54,28 +54,16 @@ class _FileLock:
 
 def _open(path: str) -> int:
     """A descriptor of the lock file, which only its owner can open. A symbolic link is not followed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, flags, _FILE_MODE)
+        descriptor = open_file(path, flags, PRIVATE_FILE_MODE)
     except FileNotFoundError:
-        _make_folder(os.path.dirname(path))
-        descriptor = os.open(path, flags, _FILE_MODE)
+        make_folder(os.path.dirname(path), _FOLDER_MODE)
+        descriptor = open_file(path, flags, PRIVATE_FILE_MODE)
     try:
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) != _FILE_MODE:
-            os.fchmod(descriptor, _FILE_MODE)
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != PRIVATE_FILE_MODE:
+            os.fchmod(descriptor, PRIVATE_FILE_MODE)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _make_folder(path: str) -> None:
-    """Make a folder and the missing ones above it; each that is made is for its owner alone."""
-    parent = os.path.dirname(path)
-    if parent and not os.path.lexists(parent):
-        _make_folder(parent)
-    try:
-        os.mkdir(path, _FOLDER_MODE)
-    except FileExistsError:
-        return  # another call made it at the same time
-    os.chmod(path, _FOLDER_MODE)  # the umask may have taken bits away

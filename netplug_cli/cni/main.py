@@ -100,12 +100,14 @@ class _LazyLogger:
 
 def _make_handler(plugin: Plugin, command: CNICommand, open_world: OpenWorld, lazy_logger: _LazyLogger) -> Handler:
     def handle(request: CNIRequest) -> CNIResult | None:
+        from netplug_core.log import Level
         from netplug_core.netconf.load import LoadPurpose, load
 
         purpose = LoadPurpose.TEARDOWN if command in (CNICommand.DEL, CNICommand.GC) else LoadPurpose.SETUP
         netconf = load(request.netconf_mapping, plugin, purpose)
         logger = lazy_logger.logger()
         logger.configure(netconf.log.level, netconf.log.file_path)
+        logger(Level.DEBUG, "call begins", command=command.value, container=request.container_id)
         with open_world(netconf, logger) as world:
             return _load_flow(plugin, command)(world, request, netconf)
 

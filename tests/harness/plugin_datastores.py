@@ -6,7 +6,7 @@ A server runs outside the node, on the machine's loopback; the node reaches it a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 from attrs import frozen
@@ -28,7 +28,7 @@ from tests.harness.servers.kube_objects import (
     make_pod,
     open_store,
 )
-from tests.harness.servers.port_forward import forward_port
+from tests.harness.servers.port_forward import OutageMode, forward_port
 
 __all__ = ["PluginDatastore", "on_every_datastore", "open_plugin_datastore"]
 
@@ -51,6 +51,7 @@ class PluginDatastore:
     """A store with the two pools of the usual node, and how a runtime's calls come to use it.
 
     ``committed`` is the function of ours that returns when a write is done: in an ADD at least ``commits`` times.
+    During ``outage`` the server is away.
     """
 
     name: str
@@ -62,6 +63,7 @@ class PluginDatastore:
     make_cni_args: Callable[[str], str] = lambda _container: ""
     register_pods: Callable[[Sequence[PodNamespace]], None] = lambda _pods: None
     is_attached: Callable[[WorkloadEndpoint], bool] = lambda _endpoint: True
+    outage: Callable[[OutageMode], AbstractContextManager[None]] | None = None
 
     def attached_containers(self) -> list[str]:
         """Who has an endpoint."""
@@ -97,7 +99,7 @@ def _sqlite(node: NetnsNode) -> PluginDatastore:
 @contextmanager
 def _etcd(node: NetnsNode) -> Iterator[PluginDatastore]:
     """An etcd of one member."""
-    with start_etcd() as etcd, forward_port(node, etcd.members[0].port):
+    with start_etcd() as etcd, forward_port(node, etcd.members[0].port) as forward:
         yield PluginDatastore(
             name="etcdv3",
             store=StoreInspector(lambda: closing(EtcdDatastore(make_client(etcd, clock=SystemClock())))),
@@ -105,6 +107,7 @@ def _etcd(node: NetnsNode) -> Iterator[PluginDatastore]:
             commit_function="EtcdClient.write",
             min_commits=1,
             netconf_keys={"datastore_type": "etcdv3", "sqlite_path": None, "etcd_endpoints": etcd.endpoints[0]},
+            outage=forward.outage,
         )
 
 
@@ -123,7 +126,7 @@ def _kubernetes(node: NetnsNode, server: ApiServer) -> Iterator[PluginDatastore]
             make_pod(server, _NAMESPACE, pod.name, node=_NODE)
 
     kubeconfig = server.write_kubeconfig(install_role(server), name="places")
-    with forward_port(node, server.port):
+    with forward_port(node, server.port) as forward:
         yield PluginDatastore(
             name="kubernetes",
             store=StoreInspector(lambda: open_store(server, CrdMode.V1)),
@@ -138,5 +141,6 @@ def _kubernetes(node: NetnsNode, server: ApiServer) -> Iterator[PluginDatastore]
             make_cni_args=lambda container: f"IgnoreUnknown=1;K8S_POD_NAMESPACE={_NAMESPACE};K8S_POD_NAME={container}",
             register_pods=register,
             is_attached=lambda endpoint: bool(endpoint.spec.addresses),  # without them it is a pod that merely exists
+            outage=forward.outage,
         )
     server.delete_collection(pods)
