@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from attrs import frozen
 
 from netplug_backends.linux import links, routes, sysctls
-from netplug_backends.linux.netlink import KernelLink
 from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors, NamespaceGone, entered_namespace, is_own_namespace
 from netplug_core.addressing import Family
@@ -112,6 +111,8 @@ class LinuxDataplane:
             _check_deadline(deadline, plan)
             links.bring_up(host_socket, pair.host, plan.host)
             links.bring_up(container_socket, pair.container, plan.container)
+            if plan.container.source_rules and pair.host == index:
+                undo.callback(self._remove_new_rules, container_socket, pair.container)
             routes.add_container_routes(container_socket, pair.container, plan.container)
             _check_deadline(deadline, plan)
             routes.add_host_routes(host_socket, pair.host, plan.host)
@@ -119,24 +120,42 @@ class LinuxDataplane:
 
     def _remove(self, link: Link) -> None:
         with NetlinkSocket.open() as host_socket:
-            host = links.find_host_end_by_name(host_socket, link) or self._find_host_end_from_inside(host_socket, link)
-            if host is not None:
-                links.remove_link(host_socket, host.index, host.name)
+            named = links.find_host_end_by_name(host_socket, link)
+            index = None if named is None else named.index
+            if index is None or link.has_own_table:
+                index = self._remove_from_inside(host_socket, link) or index
+            if index is not None:
+                links.remove_link(host_socket, index, link.host_name)
 
-    def _find_host_end_from_inside(self, host_socket: NetlinkSocket, link: Link) -> KernelLink | None:
+    def _remove_from_inside(self, host_socket: NetlinkSocket, link: Link) -> int | None:
+        """The index of the host end, found as the peer; what outlives the pair in the namespace is removed."""
         try:
             with _entered(link.namespace) as namespaces, NetlinkSocket.open() as container_socket:
-                return links.find_peer_on_host(host_socket, container_socket, namespaces, link)
+                pair = links.find_pair(host_socket, container_socket, namespaces, link)
+                if pair is None:
+                    return None
+                if link.has_own_table:
+                    routes.remove_source_rules(container_socket, pair.container)
+                return pair.host
         except NamespaceGone:
             return None
         except KernelError as error:
-            self.warn(f"the interface {link.name!r} could not be looked for: {error}")
+            self.warn(f"{link.name!r} could not be removed from inside its namespace: {error}")
             return None
 
     def _remove_new_pair(self, host_socket: NetlinkSocket, index: int, name: str) -> None:
-        """Remove the pair that this call created. A failure is a warning, so that the original error is raised."""
-        try:
+        with self._failures_as_warnings():
             links.remove_link(host_socket, index, name)
+
+    def _remove_new_rules(self, container_socket: NetlinkSocket, index: int) -> None:
+        with self._failures_as_warnings():
+            routes.remove_source_rules(container_socket, index)
+
+    @contextmanager
+    def _failures_as_warnings(self) -> Iterator[None]:
+        """What this call made is removed; a failure is a warning, so that the original error is raised."""
+        try:
+            yield
         except DataplaneError as error:
             self.warn(f"the attachment failed and could not be taken back: {error}")
 

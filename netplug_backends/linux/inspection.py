@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from pyroute2 import IPRoute
 
 from netplug_backends.linux import links, routes, sysctls
-from netplug_backends.linux.netlink import KernelLink
+from netplug_backends.linux.netlink import MAIN_TABLE, KernelLink, interface_table
 from netplug_backends.linux.netlink_socket import NetlinkSocket
 from netplug_backends.linux.netns import NamespaceGone, entered_namespace
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute
-from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Neighbour
+from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Neighbour, RouteTable
 
 __all__ = ["inspect"]
 
-_MAIN_TABLE, _UNICAST = 254, 1
+_UNICAST = 1
 _UNUSABLE = 0x08 | 0x40  # flags of an address: duplicate, or still tentative
 _PERMANENT = 0x80
 
@@ -66,7 +66,17 @@ def _state(end: InterfacePlan, link: KernelLink, competing: Mapping[Prefix, str]
             is_up=link.is_up,
             addresses=frozenset(_addresses(kernel, link.index)),
             neighbours=frozenset(_neighbours(kernel, link.index)),
-            routes=frozenset(_routes(kernel, link.index)),
+            routes=frozenset(
+                route
+                for table, number in (
+                    (RouteTable.MAIN, MAIN_TABLE),
+                    (RouteTable.INTERFACE, interface_table(link.index)),
+                )
+                for route in _routes(kernel, link.index, table, number)
+            ),
+            source_rules=frozenset(_source_rules(kernel, interface_table(link.index)))
+            if end.source_rules
+            else frozenset(),
             sysctls={path: value for path, value in settings.items() if value is not None},
             conflicting_routes=competing,
         )
@@ -85,14 +95,22 @@ def _neighbours(kernel: IPRoute, index: int) -> Iterator[Neighbour]:
             yield Neighbour(Address.parse(found.get_attr("NDA_DST")), found.get_attr("NDA_LLADDR"))
 
 
-def _routes(kernel: IPRoute, index: int) -> Iterator[ObservedRoute]:
-    for found in kernel.get_routes(oif=index, table=_MAIN_TABLE, type=_UNICAST):
+def _source_rules(kernel: IPRoute, table: int) -> Iterator[Address]:
+    for family in _ANYWHERE:
+        for found in kernel.get_rules(family=family):
+            if found.get_attr("FRA_TABLE") == table and found.get_attr("FRA_SRC"):
+                yield Address.parse(found.get_attr("FRA_SRC"))
+
+
+def _routes(kernel: IPRoute, index: int, table: RouteTable, number: int) -> Iterator[ObservedRoute]:
+    for found in kernel.get_routes(oif=index, table=number, type=_UNICAST):
         # A default route has no destination attribute.
         destination = found.get_attr("RTA_DST") or _ANYWHERE[found["family"]]
         yield ObservedRoute(
             destination=Prefix.parse(f"{destination}/{found['dst_len']}"),
             gateway=found.get_attr("RTA_GATEWAY") or "",
             protocol=found["proto"],
+            table=table,
         )
 
 

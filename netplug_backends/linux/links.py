@@ -20,7 +20,7 @@ from netplug_core.names import HostInterfaceAlias
 
 __all__ = [
     "AttachContext", "VethPair", "are_peers", "bring_up", "choose_index", "find_host_end_by_name", "find_link",
-    "find_peer_on_host", "interface_name", "make_pair", "remove_link",
+    "find_pair", "interface_name", "make_pair", "remove_link",
 ]  # fmt: skip
 
 _MIN_INDEX, _MAX_INDEX = 1 << 20, (1 << 31) - 1
@@ -84,10 +84,10 @@ def find_host_end_by_name(host_socket: NetlinkSocket, link: Link) -> KernelLink 
     return found if found is not None and _is_of_attachment(found, link) else None
 
 
-def find_peer_on_host(
+def find_pair(
     host_socket: NetlinkSocket, container_socket: NetlinkSocket, namespaces: NamespaceDescriptors, link: Link
-) -> KernelLink | None:
-    """The peer of the container's interface, if it is on the host and this attachment's."""
+) -> VethPair | None:
+    """The container's interface and its peer, if that is on the host and this attachment's."""
     container = find_link(container_socket, link.name)
     if container is None or container.peer is None:
         return None
@@ -97,7 +97,9 @@ def find_peer_on_host(
     host = netlink.decode_link(found.reply)
     is_former = not host.alias and host.name == link.former_host_name
     is_ours = is_former or _is_of_attachment(host, link)
-    return host if is_ours and are_peers(host_socket, namespaces, container, host) else None
+    if not is_ours or not are_peers(host_socket, namespaces, container, host):
+        return None
+    return VethPair(container=container.index, host=host.index)
 
 
 def remove_link(socket: NetlinkSocket, index: int, name: str) -> None:

@@ -15,18 +15,29 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.protocol import InterfaceAddress, InterfacePlan, Link, Neighbour, PlannedRoute, RouteScope
+from netplug_core.dataplane.protocol import (
+    InterfaceAddress,
+    InterfacePlan,
+    Link,
+    Neighbour,
+    PlannedRoute,
+    RouteProtocol,
+    RouteScope,
+    RouteTable,
+)
 
 __all__ = [
-    "KernelLink", "KernelRoute", "NetlinkMessage", "RouteInsertion", "add_address", "add_neighbour", "add_route",
-    "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id", "decode_route", "delete_link",
-    "query_link", "query_link_by_index", "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
+    "MAIN_TABLE", "KernelLink", "KernelRoute", "NetlinkMessage", "RouteInsertion", "add_address", "add_neighbour",
+    "add_route", "add_source_rule", "create_veth_pair", "decode_attributes", "decode_link", "decode_namespace_id",
+    "decode_route", "delete_link", "delete_rule_to_table", "interface_table", "query_link", "query_link_by_index",
+    "query_namespace_id", "query_route", "query_routes", "set_alias", "set_up",
 ]  # fmt: skip
 
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
 _NEWADDR = 20
 _NEWROUTE, _GETROUTE = 24, 26
 _NEWNEIGH = 28
+_NEWRULE, _DELRULE = 32, 33
 _GETNSID = 90
 
 _REQUEST = 0x1
@@ -46,7 +57,11 @@ _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_NODAD = 1, 2, 0x02
 _NDA_DST, _NDA_LLADDR, _NUD_PERMANENT = 1, 2, 0x80
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY = 1, 4, 5, 6
-_RT_TABLE_MAIN, _RTN_UNICAST, _RTM_F_FIB_MATCH = 254, 1, 0x2000
+_RTA_TABLE = 15
+MAIN_TABLE, _RT_TABLE_UNSPEC, _FIRST_INTERFACE_TABLE = 254, 0, 100
+_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE, _FRA_PROTOCOL, _FR_ACT_TO_TABLE = 2, 6, 15, 21, 1
+_RULE_PRIORITY = 32765  # the last before the main table's; without one, the kernel would add a rule again and again
+_RTN_UNICAST, _RTM_F_FIB_MATCH = 1, 0x2000
 _SCOPE = {RouteScope.GLOBAL: 0, RouteScope.LINK: 253}
 _NETNSA_NSID, _NETNSA_FD = 1, 3
 
@@ -57,13 +72,14 @@ _IFINFOMSG = struct.Struct("=BxHiII")
 _IFADDRMSG = struct.Struct("=BBBBI")
 _NDMSG = struct.Struct("=B3xiHBB")
 _RTMSG = struct.Struct("=BBBBBBBBI")
+_FIB_RULE_HDR = struct.Struct("=BBBBB2xBI")
 _RTGENMSG = struct.Struct("=B3x")
 _NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
 
 
 class RouteInsertion(enum.Enum):
-    """Whether a route may be added after others to the same destination, or must be the only one."""
+    """Whether a route may be added after others to the same destination, or must be the only one of its metric."""
 
     APPEND = "joined"
     EXCLUSIVE = "refused"
@@ -106,6 +122,7 @@ class KernelRoute:
     destination: Prefix
     interface: int
     metric: int
+    table: int
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
@@ -179,13 +196,13 @@ def add_neighbour(index: int, name: str, neighbour: Neighbour) -> NetlinkMessage
 
 def add_route(index: int, name: str, route: PlannedRoute, insertion: RouteInsertion) -> NetlinkMessage:
     """Add a route over an interface; the kernel refuses one that exists."""
-    destination = route.destination
+    destination, is_main = route.destination, route.table is RouteTable.MAIN
     body = _RTMSG.pack(
         _AF[destination.family],
         destination.length,
         0,
         0,
-        _RT_TABLE_MAIN,
+        MAIN_TABLE if is_main else _RT_TABLE_UNSPEC,
         route.protocol,
         _SCOPE[route.scope],
         _RTN_UNICAST,
@@ -194,12 +211,34 @@ def add_route(index: int, name: str, route: PlannedRoute, insertion: RouteInsert
     if destination.length:
         body += _attribute(_RTA_DST, destination.first.packed)
     body += _u32(_RTA_OIF, index)
+    if not is_main:
+        body += _u32(_RTA_TABLE, interface_table(index))
     if route.gateway is not None:
         body += _attribute(_RTA_GATEWAY, route.gateway.packed)
     if route.metric:
         body += _u32(_RTA_PRIORITY, route.metric)
     flags = _REQUEST | _CREATE | (_APPEND if insertion is RouteInsertion.APPEND else _EXCL)
     return NetlinkMessage(_NEWROUTE, flags, body, f"adding the route to {route} over {name!r}")
+
+
+def interface_table(index: int) -> int:
+    """The number of an interface's own routing table."""
+    return _FIRST_INTERFACE_TABLE + index
+
+
+def add_source_rule(index: int, name: str, address: Address) -> NetlinkMessage:
+    """Let traffic from an address use an interface's own table; the kernel refuses a rule that exists."""
+    family = address.family
+    body = _FIB_RULE_HDR.pack(_AF[family], 0, family.width, 0, _RT_TABLE_UNSPEC, _FR_ACT_TO_TABLE, 0)
+    body += _attribute(_FRA_SRC, address.packed) + _u32(_FRA_TABLE, interface_table(index))
+    body += _u32(_FRA_PRIORITY, _RULE_PRIORITY) + _attribute(_FRA_PROTOCOL, bytes((RouteProtocol.BOOT,)))
+    return NetlinkMessage(_NEWRULE, _REQUEST | _CREATE | _EXCL, body, f"adding the rule from {address} to {name!r}")
+
+
+def delete_rule_to_table(family: Family, table: int) -> NetlinkMessage:
+    """Delete the first rule of a family that leads to a table."""
+    body = _FIB_RULE_HDR.pack(_AF[family], 0, 0, 0, _RT_TABLE_UNSPEC, _FR_ACT_TO_TABLE, 0) + _u32(_FRA_TABLE, table)
+    return NetlinkMessage(_DELRULE, _REQUEST, body, f"removing an {family} rule to table {table}")
 
 
 def query_route(address: Address) -> NetlinkMessage:
@@ -285,13 +324,14 @@ def decode_namespace_id(body: bytes) -> int:
 
 def decode_route(body: bytes) -> KernelRoute:
     """Decode the reply to :func:`query_route`, or one of the replies to :func:`query_routes`."""
-    number, length, *_ = _RTMSG.unpack_from(body)
+    number, length, _, _, table, *_ = _RTMSG.unpack_from(body)
     family = _FAMILY[number]
     found = dict(decode_attributes(body[_RTMSG.size :]))
     return KernelRoute(
         destination=Prefix(family, int.from_bytes(found.get(_RTA_DST, b""), "big"), length),
         interface=_number(found[_RTA_OIF]) if _RTA_OIF in found else 0,
         metric=_number(found[_RTA_PRIORITY]) if _RTA_PRIORITY in found else 0,
+        table=_number(found[_RTA_TABLE]) if _RTA_TABLE in found else table,
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 
 from attrs import define, field, frozen
 
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.protocol import (
@@ -31,6 +32,7 @@ from netplug_core.dataplane.protocol import (
     PlannedRoute,
     RouteConflict,
     RouteScope,
+    RouteTable,
     Sysctl,
 )
 from netplug_core.errors import NamespaceNotFound
@@ -53,11 +55,12 @@ class _RouteEntry:
     gateway: str
     protocol: int
     metric: int
+    table: RouteTable = RouteTable.MAIN
 
 
 @define(eq=False)
 class MemoryInterface:
-    """An interface with its addresses, neighbours, routes and settings; ``namespace`` is a path."""
+    """An interface with its addresses, neighbours, routes and settings; ``namespace`` is a path, ``table`` its own."""
 
     name: str
     namespace: str
@@ -66,6 +69,7 @@ class MemoryInterface:
     mtu: int = _DEFAULT_MTU
     queues: int = 1
     is_up: bool = False
+    table: int = 0
     peer: MemoryInterface | None = field(default=None, repr=False)
     addresses: list[InterfaceAddress] = field(factory=list)
     neighbours: list[Neighbour] = field(factory=list)
@@ -83,6 +87,8 @@ class MemoryDataplane:
 
     before_effect: Callable[[str], None] = _no_script
     _namespaces: dict[str, dict[str, MemoryInterface]] = field(factory=lambda: {_HOST: {}}, init=False)
+    _rules: dict[str, list[tuple[Address, int]]] = field(factory=dict, init=False)
+    _tables: Iterator[int] = field(factory=lambda: count(101), init=False)
 
     # --- the dataplane ---------------------------------------------------------------------------------------------
 
@@ -109,6 +115,8 @@ class MemoryDataplane:
                 self._configure(interface, end)
             for route in plan.container.routes:
                 self._add_container_route(container, route)
+            for address in plan.container.source_rules:
+                self._add_rule(container, address)
             for route in plan.host.routes:
                 self._add_host_route(host, route)
 
@@ -134,6 +142,9 @@ class MemoryDataplane:
         if deadline.has_passed:
             raise DataplaneTimeout(f"removing {link.name!r} from the namespace {link.namespace}")
         self.before_effect(f"removing {found.name!r}")
+        inner = found.peer
+        if inner is not None and inner is self.interface(link.name, link.namespace):
+            self._remove_rules(inner)
         if self.interface(found.name, found.namespace) is found:  # another process may have removed it meanwhile
             self.delete_link(found.name, found.namespace)
 
@@ -152,6 +163,7 @@ class MemoryDataplane:
         for name in tuple(self._namespaces.get(path, ())):
             self.delete_link(name, path)
         self._namespaces.pop(path, None)
+        self._rules.pop(path, None)
 
     def interface(self, name: str, namespace: str = OWN_NAMESPACE) -> MemoryInterface | None:
         """The interface of that name, which the caller may change; on the host unless a namespace is named."""
@@ -165,6 +177,10 @@ class MemoryDataplane:
         """Destination and interface of every route of the host, sorted by their texts."""
         found = [(entry.destination, link.name) for link in self._namespaces[_HOST].values() for entry in link.routes]
         return tuple(sorted(found, key=str))
+
+    def source_rules(self, namespace: str) -> list[tuple[Address, int]]:
+        """The rules of a namespace, which the caller may change: from an address, to the table with that number."""
+        return self._rules.setdefault(namespace, [])
 
     def add_link(self, name: str, namespace: str = OWN_NAMESPACE, *, alias: str = "") -> None:
         """Make an interface as another program does: up, without a peer."""
@@ -225,8 +241,10 @@ class MemoryDataplane:
         try:
             yield
         except Exception:
-            if self.interface(plan.link.name, plan.link.namespace) is not None:
-                self.delete_link(plan.link.name, plan.link.namespace)
+            made = self.interface(plan.link.name, plan.link.namespace)
+            if made is not None:
+                self._remove_rules(made)
+                self.delete_link(made.name, made.namespace)
             raise
 
     def _register(self, link: MemoryInterface, name: str = "") -> None:
@@ -235,7 +253,7 @@ class MemoryDataplane:
             raise KernelError(f"creating {name!r} in {link.namespace}", "Invalid argument")
         if name in self._namespaces[link.namespace]:
             raise KernelError(f"creating {name!r}", "File exists")
-        link.name = name
+        link.name, link.table = name, link.table or next(self._tables)
         self._namespaces[link.namespace][name] = link
 
     def _find_host_end(self, link: Link) -> MemoryInterface | None:
@@ -284,6 +302,17 @@ class MemoryDataplane:
         if entry not in link.routes:
             self._add_entry(link, entry, route)
 
+    def _add_rule(self, link: MemoryInterface, address: Address) -> None:
+        rules, rule = self.source_rules(link.namespace), (address, link.table)
+        if rule not in rules:
+            self.before_effect(f"adding the rule from {address} to {link.name!r}")
+            rules.append(rule)
+
+    def _remove_rules(self, link: MemoryInterface) -> None:
+        """Remove the rules to an interface's own table; they outlive the interface."""
+        rules = self.source_rules(link.namespace)
+        rules[:] = [rule for rule in rules if rule[1] != link.table]
+
     def _add_host_route(self, link: MemoryInterface, route: PlannedRoute) -> None:
         entry = _route_entry(route)
         conflicting = [
@@ -318,8 +347,13 @@ class MemoryDataplane:
             addresses=frozenset(link.addresses),
             neighbours=frozenset(link.neighbours),
             routes=frozenset(
-                ObservedRoute(destination=entry.destination, gateway=entry.gateway, protocol=entry.protocol)
+                ObservedRoute(
+                    destination=entry.destination, gateway=entry.gateway, protocol=entry.protocol, table=entry.table
+                )
                 for entry in link.routes
+            ),
+            source_rules=frozenset(
+                address for address, table in self._rules.get(link.namespace, ()) if table == link.table
             ),
             sysctls=dict(link.settings),
             conflicting_routes={
@@ -341,7 +375,7 @@ def _is_planned(plan: AttachmentPlan, end: InterfacePlan, found: MemoryInterface
 
 
 def _route_entry(route: PlannedRoute) -> _RouteEntry:
-    return _RouteEntry(route.destination, str(route.gateway or ""), route.protocol.value, route.metric)
+    return _RouteEntry(route.destination, str(route.gateway or ""), route.protocol.value, route.metric, route.table)
 
 
 def _is_reachable(link: MemoryInterface, route: PlannedRoute) -> bool:
@@ -349,7 +383,10 @@ def _is_reachable(link: MemoryInterface, route: PlannedRoute) -> bool:
     gateway = route.gateway
     if gateway is None or route.scope is RouteScope.LINK or _LINK_LOCAL.contains(gateway):
         return True
-    return any(entry.destination.contains(gateway) and not entry.gateway for entry in link.routes)
+    return any(
+        entry.destination.contains(gateway) and not entry.gateway and entry.table is route.table
+        for entry in link.routes
+    )
 
 
 _LINK_LOCAL = Prefix.parse("fe80::/10")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
-from netplug_core.addressing import Prefix
+from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     Difference,
@@ -18,6 +18,7 @@ from netplug_core.dataplane.protocol import (
     InterfacePlan,
     Neighbour,
     PlannedRoute,
+    RouteTable,
     SysctlRequirement,
 )
 from netplug_core.names import HostInterfaceAlias
@@ -32,6 +33,7 @@ class ObservedRoute:
     destination: Prefix
     gateway: str = ""
     protocol: int
+    table: RouteTable = RouteTable.MAIN
 
     def __str__(self) -> str:
         via = f" via {self.gateway}" if self.gateway else ""
@@ -43,7 +45,8 @@ class InterfaceState:
     """One end of the link as it was found.
 
     ``settings`` has the value of each setting of the plan that exists. ``taken`` names, for each planned destination
-    that the kernel reaches through another interface, that interface. ``alias`` is empty if it has none.
+    that the kernel reaches through another interface, that interface. ``source_rules`` are the addresses from which
+    traffic uses the interface's own table. ``alias`` is empty if it has none.
     """
 
     alias: str
@@ -53,6 +56,7 @@ class InterfaceState:
     addresses: frozenset[InterfaceAddress]
     neighbours: frozenset[Neighbour]
     routes: frozenset[ObservedRoute]
+    source_rules: frozenset[Address]
     sysctls: Mapping[str, str]
     conflicting_routes: Mapping[Prefix, str]
 
@@ -82,6 +86,7 @@ def _compare_with_plan(plan: AttachmentPlan, observed: AttachmentState) -> Itera
         yield from _missing_items(f"{label}: address", end.addresses, found.addresses)
         yield from _missing_items(f"{label}: neighbour", end.neighbours, found.neighbours)
     if observed.container is not None:
+        yield from _source_rule_differences(inside, plan.container, observed.container)
         yield from _container_route_differences(inside, plan, observed.container)
     if observed.host is not None:
         if HostInterfaceAlias.parse(observed.host.alias) != plan.link.alias:
@@ -111,13 +116,19 @@ def _missing_items(
             yield Difference(thing, str(item), ", ".join(sorted(map(str, found))) or "none")
 
 
+def _source_rule_differences(label: str, end: InterfacePlan, found: InterfaceState) -> Iterator[Difference]:
+    for address in end.source_rules:
+        if address not in found.source_rules:
+            yield Difference(f"{label}: rule", f"from {address} lookup the table of the interface", "none")
+
+
 def _container_route_differences(label: str, plan: AttachmentPlan, found: InterfaceState) -> Iterator[Difference]:
-    there = {(route.destination, route.gateway) for route in found.routes}
+    there = {(route.destination, route.gateway, route.table) for route in found.routes}
     for route in plan.container.routes:
         # Routes that the configuration asked for may have been changed by a later plugin of the chain.
-        if route.gateway is not None and plan.link.routes is not None:
+        if route.gateway is not None and plan.link.routes is not None and route.table is RouteTable.MAIN:
             continue
-        if (route.destination, str(route.gateway or "")) not in there:
+        if (route.destination, str(route.gateway or ""), route.table) not in there:
             yield Difference(f"{label}: route", str(route), _routes_to(route, found))
 
 
@@ -132,7 +143,9 @@ def _host_route_differences(label: str, end: InterfacePlan, found: InterfaceStat
 
 
 def _routes_to(route: PlannedRoute, found: InterfaceState) -> str:
-    others = sorted(str(other) for other in found.routes if other.destination == route.destination)
+    others = sorted(
+        str(other) for other in found.routes if (other.destination, other.table) == (route.destination, route.table)
+    )
     return ", ".join(others) or "none"
 
 

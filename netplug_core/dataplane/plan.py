@@ -6,6 +6,8 @@ address families; a link of both families gets the sum of the two.
 The container sends everything to a next hop that is the same for every workload. For IPv4 it is 169.254.1.1, which no
 interface has: a permanent neighbour entry has the host end's MAC, so neither an ARP answer nor a default route of the
 host is needed. For IPv6 it is the link-local address that follows from that MAC.
+
+An interface other than the first one has a routing table of its own too, for traffic from its addresses.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from netplug_core.dataplane.protocol import (
     PlannedRoute,
     RouteProtocol,
     RouteScope,
+    RouteTable,
     Sysctl,
     SysctlRequirement,
 )
@@ -35,6 +38,9 @@ __all__ = ["HOST_ROUTE_METRIC", "AttachmentPlan", "next_hop", "plan"]
 
 HOST_ROUTE_METRIC = 10
 """The metric of host routes: better than what a routing daemon learns (IPv6's default is 1024)."""
+
+_FURTHER_METRIC = 2048
+"""The metric in a container's main table of interfaces other than the first: worse than its routes (IPv6: 1024)."""
 
 _LINK_LOCAL = Prefix.parse("fe80::/64")
 
@@ -133,6 +139,7 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
             ),
             routes=tuple(route for family in families for route in _container_routes(family, link)),
             addresses=tuple(InterfaceAddress(address, address.family.width) for address in addresses),
+            source_rules=addresses if link.has_own_table else (),
         ),
         host=InterfacePlan(
             name=link.host_name,
@@ -167,14 +174,36 @@ def _sysctls_of_interface(interface: str, sysctls: Iterator[Sysctl]) -> tuple[Sy
 
 
 def _container_routes(family: Family, link: Link) -> Iterator[PlannedRoute]:
+    everything = Prefix(family, 0, 0)
+    metric = _FURTHER_METRIC if link.has_own_table else 0
+    destinations = (everything,) if link.routes is None else link.routes
+    yield from _routes_over_next_hop(family, destinations, RouteTable.MAIN, metric)
+    if link.has_own_table:
+        yield from _routes_over_next_hop(family, (everything,), RouteTable.INTERFACE)
+
+
+def _routes_over_next_hop(
+    family: Family, destinations: tuple[Prefix, ...], table: RouteTable, metric: int = 0
+) -> Iterator[PlannedRoute]:
+    """The route to the next hop where it needs one, and those over it to the destinations of that family."""
     gateway = next_hop(family)
     if not _FAMILY_TRAITS[family].next_hop_is_owned:
-        yield PlannedRoute(destination=gateway.host_prefix, scope=RouteScope.LINK, protocol=RouteProtocol.BOOT)
-    everything = Prefix(family, 0, 0)
-    for destination in dict.fromkeys((everything,) if link.routes is None else link.routes):
+        yield PlannedRoute(
+            destination=gateway.host_prefix,
+            scope=RouteScope.LINK,
+            protocol=RouteProtocol.BOOT,
+            metric=metric,
+            table=table,
+        )
+    for destination in dict.fromkeys(destinations):
         if destination.family is family and destination != gateway.host_prefix:
             yield PlannedRoute(
-                destination=destination, gateway=gateway, scope=RouteScope.GLOBAL, protocol=RouteProtocol.BOOT
+                destination=destination,
+                gateway=gateway,
+                scope=RouteScope.GLOBAL,
+                protocol=RouteProtocol.BOOT,
+                metric=metric,
+                table=table,
             )
 
 

@@ -14,12 +14,13 @@ from attrs import frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import DataplaneError, ErrorCode
-from netplug_core.names import HostInterfaceAlias
+from netplug_core.names import DEFAULT_INTERFACE, HostInterfaceAlias
 
 __all__ = [
     "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding",
     "HostInterfaceTaken", "InterfaceAddress", "InterfacePlan", "InterfacePresence", "KernelError", "Link", "LinkExists",
-    "Neighbour", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "Sysctl", "SysctlRequirement",
+    "Neighbour", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
+    "SysctlRequirement",
 ]  # fmt: skip
 
 
@@ -62,6 +63,13 @@ class RouteScope(enum.Enum):
     GLOBAL = "global"
 
 
+class RouteTable(enum.Enum):
+    """Where a route is: in the main table, or in the table of its own interface, whose number is 100 and the index."""
+
+    MAIN = "main"
+    INTERFACE = "interface"
+
+
 class RouteProtocol(enum.IntEnum):
     """Who put a route into a table, as the kernel keeps it.
 
@@ -92,6 +100,15 @@ class Link:
     queues: int = 1
     forwarding: Forwarding = Forwarding.DISABLED
     routes: tuple[Prefix, ...] | None = None
+
+    @property
+    def has_own_table(self) -> bool:
+        """Whether traffic from the interface's addresses has a routing table of its own.
+
+        The first interface does not need one: the main table's routes lead over it. From any other one, answers would
+        leave over the first interface, and the host drops what has an address of another interface.
+        """
+        return self.name != DEFAULT_INTERFACE
 
 
 @frozen(kw_only=True)
@@ -141,17 +158,20 @@ class PlannedRoute:
     scope: RouteScope
     protocol: RouteProtocol
     metric: int = 0
+    table: RouteTable = RouteTable.MAIN
 
     def __str__(self) -> str:
         via = f" via {self.gateway}" if self.gateway else ""
-        return f"{self.destination}{via} (protocol {self.protocol.value})"
+        where = ", table of the interface" if self.table is RouteTable.INTERFACE else ""
+        return f"{self.destination}{via} (protocol {self.protocol.value}{where})"
 
 
 @frozen(kw_only=True)
 class InterfacePlan:
     """What must be true of one end of the link, in the order in which it is made true.
 
-    ``sysctls`` hold before the link comes up; addresses, neighbours and routes follow once it is up.
+    ``sysctls`` hold before the link comes up; addresses, neighbours and routes follow once it is up. ``source_rules``
+    are the addresses from which traffic uses the interface's own table.
     """
 
     name: str
@@ -160,6 +180,7 @@ class InterfacePlan:
     neighbours: tuple[Neighbour, ...] = ()
     routes: tuple[PlannedRoute, ...] = ()
     addresses: tuple[InterfaceAddress, ...] = ()
+    source_rules: tuple[Address, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -183,8 +204,10 @@ class AttachmentPlan:
 
     @property
     def container_routes(self) -> tuple[PlannedRoute, ...]:
-        """The routes that the container sends through a gateway: what a result reports."""
-        return tuple(route for route in self.container.routes if route.gateway is not None)
+        """The routes of the main table that the container sends through a gateway: what a result reports."""
+        return tuple(
+            route for route in self.container.routes if route.gateway is not None and route.table is RouteTable.MAIN
+        )
 
 
 @frozen

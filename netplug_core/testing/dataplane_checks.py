@@ -109,6 +109,37 @@ def two_interfaces_of_one_container_live_side_by_side(harness: DataplaneHarness)
     expect_as_planned(harness, first)
 
 
+def a_second_interface_has_rules_that_go_with_it(harness: DataplaneHarness) -> None:
+    """A rule that was removed is a difference. The first interface has none, and keeps what another program added."""
+    first = plan_for(harness, *_DUAL)
+    second = plan(endpoint("10.65.0.9", "fd65::9"), link_to(first.link.namespace, "eth1", "netpbcdefabcdef"))
+    inside, addresses = first.link.namespace, frozenset(second.container.source_rules)
+    apply(harness, first)
+    expect(not harness.source_rules(inside), "the first interface has rules")
+    for _ in range(2):
+        apply(harness, second)
+        expect(harness.source_rules(inside) == addresses, f"rules: {harness.source_rules(inside)}")
+        for address in sorted(addresses):
+            harness.delete_source_rule(address, inside)
+            expect_difference(harness, second, "eth1", f"from {address} lookup")
+            apply(harness, second)
+            expect_as_planned(harness, second)
+        remove(harness, second.link)
+        expect(not harness.source_rules(inside), f"rules are left: {harness.source_rules(inside)}")
+    expect_as_planned(harness, first)
+
+
+def rules_are_taken_back_too(harness: DataplaneHarness) -> None:
+    """The attachment of a second interface fails last of all, at a route of the host."""
+    wanted = plan(endpoint(*_DUAL), link_to(harness.make_namespace(), "eth1"))
+    harness.make_link("other")
+    harness.make_host_route(Prefix.parse("10.65.0.5/32"), "other")
+    with expect_unchanged(harness):
+        expect_refused(RouteConflict, partial(apply, harness, wanted), "10.65.0.5/32", "'other'")
+    left = harness.source_rules(wanted.link.namespace)
+    expect(not left, f"rules are left: {left}")
+
+
 def routes_of_the_configuration_replace_the_default(harness: DataplaneHarness) -> None:
     """Only families of which the container has an address get routes."""
     link = evolve(link_to(harness.make_namespace()), routes=(Prefix.parse("10.96.0.0/12"), Prefix.parse("fd96::/64")))
@@ -308,6 +339,8 @@ DATAPLANE_CHECKS: tuple[DataplaneCheck, ...] = (
     applying_restores_what_was_removed,
     a_changed_link_is_recreated,
     two_interfaces_of_one_container_live_side_by_side,
+    a_second_interface_has_rules_that_go_with_it,
+    rules_are_taken_back_too,
     routes_of_the_configuration_replace_the_default,
     only_the_host_namespace_is_recognised,
     a_missing_namespace_is_reported,

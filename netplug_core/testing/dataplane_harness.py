@@ -86,6 +86,14 @@ class DataplaneHarness(Protocol):
         """Delete one neighbour entry of an interface."""
         ...
 
+    def source_rules(self, namespace: str) -> frozenset[Address]:
+        """The addresses of a namespace from which traffic uses another table than usual."""
+        ...
+
+    def delete_source_rule(self, address: Address, namespace: str) -> None:
+        """Delete the rule of an address."""
+        ...
+
     def write_setting(self, path: str, value: str) -> None:
         """Write a kernel setting of the host."""
         ...

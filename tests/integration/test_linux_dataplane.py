@@ -144,6 +144,13 @@ class LinuxDataplaneHarness:
     def delete_neighbour(self, address: Address, name: str, namespace: str) -> None:
         self.ip("neigh", "del", str(address), "dev", name, namespace=namespace)
 
+    def source_rules(self, namespace: str) -> frozenset[Address]:
+        shown = [*self.show("rule", namespace), *self.show("rule", namespace, "-6")]
+        return frozenset(Address.parse(str(rule["src"])) for rule in shown if rule["src"] != "all")
+
+    def delete_source_rule(self, address: Address, namespace: str) -> None:
+        self.ip(f"-{address.family.value}", "rule", "del", "from", str(address), namespace=namespace)
+
     def write_setting(self, path: str, value: str) -> None:
         Path("/proc/sys", path).write_text(value)
 
@@ -411,15 +418,63 @@ def test_applying_again_causes_no_notification(harness: LinuxDataplaneHarness) -
     assert everything() == before
 
 
-def test_the_first_interface_keeps_the_default_route(harness: LinuxDataplaneHarness) -> None:
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)], ids=str)
+def test_the_first_interface_has_the_default_route_whatever_the_order(
+    harness: LinuxDataplaneHarness, order: tuple[int, ...]
+) -> None:
+    """At every packet: the kernel takes turns between IPv4 default routes of one metric."""
     first = link_to(harness.make_namespace())
-    harness.attach(first, *DUAL)
-    harness.attach(link_to(first.namespace, "eth1", "netpbcdefabcdef"), "10.65.0.6", "fd65::6")
+    links = (
+        (first, *DUAL),
+        (link_to(first.namespace, "eth1", "netpbcdefabcdef"), "10.65.0.6", "fd65::6"),
+        (link_to(first.namespace, "eth2", "netpcdefabcdefa"), "10.65.0.7", "fd65::7"),
+    )
+    for number in order:
+        wanted = harness.attach(*links[number])
+        assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
+    harness.ip("link", "delete", "netpcdefabcdefa")
+    for _ in range(4):
+        assert " dev eth0 " in harness.ip("route", "get", "192.0.2.1", namespace=first.namespace)
     for target in ("192.0.2.1", "2001:db8::1"):
         assert " dev eth0 " in harness.ip("route", "get", target, namespace=first.namespace)
     harness.dataplane.remove(first, deadline=harness.deadline())
     for target in ("192.0.2.1", "2001:db8::1"):
         assert " dev eth1 " in harness.ip("route", "get", target, namespace=first.namespace)
+
+
+def test_a_second_interface_answers_over_itself(harness: LinuxDataplaneHarness) -> None:
+    """What has its address as source takes its own table, in which there are next hop and default route."""
+    first = link_to(harness.make_namespace())
+    second = link_to(first.namespace, "eth1", "netpbcdefabcdef")
+    harness.attach(first, *DUAL)
+    wanted = harness.attach(second, "10.65.0.6", "fd65::6")
+    for source, target in (("10.65.0.6", "192.0.2.1"), ("fd65::6", "2001:db8::1")):
+        route = harness.ip("route", "get", target, "from", source, namespace=first.namespace)
+        assert " dev eth1 " in route
+    (index,) = [link["ifindex"] for link in harness.show("link", first.namespace) if link["ifname"] == "eth1"]
+    assert isinstance(index, int)
+    table = str(100 + index)
+    assert harness.ip("rule", "show", namespace=first.namespace).splitlines()[1] == (
+        f"32765:\tfrom 10.65.0.6 lookup {table} proto boot"
+    )
+    for family, destination in (("-4", "default"), ("-4", "169.254.1.1"), ("-6", "default")):
+        harness.ip(family, "route", "del", destination, "table", table, namespace=first.namespace)
+        found = harness.dataplane.verify(wanted, deadline=Deadline.after(ManualClock(), 0))
+        assert any("table of the interface" in str(difference) for difference in found)
+        harness.attach(second, "10.65.0.6", "fd65::6")
+        assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
+
+
+def test_tables_of_interfaces_may_have_large_numbers(harness: LinuxDataplaneHarness) -> None:
+    """The number does not fit into the message's byte once the namespace has had 155 interfaces."""
+    namespace = harness.make_namespace()
+    script = "for n in $(seq 160); do ip link add x type bridge; ip link del x; done"
+    run("nsenter", f"--net={namespace}", "sh", "-ec", script)
+    wanted = harness.attach(link_to(namespace, "eth1"), *DUAL)
+    assert harness.dataplane.verify(wanted, deadline=harness.deadline()) == ()
+    assert int(str(harness.show("rule", namespace)[1]["table"])) > 255
+    harness.dataplane.remove(wanted.link, deadline=harness.deadline())
+    assert harness.source_rules(namespace) == frozenset()
 
 
 def test_a_learned_route_with_a_worse_metric_is_no_obstacle(harness: LinuxDataplaneHarness) -> None:
@@ -598,7 +653,7 @@ def test_a_namespace_that_cannot_be_entered_stops_no_removal(harness: LinuxDatap
         harness.dataplane.remove(evolve(link, namespace=str(loop)), deadline=harness.deadline())
         assert harness.links() == frozenset()
     (warning,) = harness.warnings
-    assert warning.startswith("the interface 'eth0' could not be looked for: entering the namespace ")
+    assert warning.startswith("'eth0' could not be removed from inside its namespace: entering the namespace ")
 
 
 def test_the_index_of_a_host_end_is_chosen_by_us(harness: LinuxDataplaneHarness) -> None:

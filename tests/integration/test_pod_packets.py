@@ -188,6 +188,24 @@ def test_another_pods_ipv6_address_is_no_source(node: NetnsNode, victim: Pod, at
     assert next_line(receiver) == "own"
 
 
+def test_a_second_interface_answers_over_itself(node: NetnsNode, runtime: CNIRuntime, victim: Pod) -> None:
+    """Over the first interface, its answers would have an address that is not that interface's."""
+    conf = runtime.make_netconf(cniVersion="1.1.0", ipam={"type": "netplug-ipam", "assign_ipv6": "true"})
+    added = runtime.add(conf, victim.namespace, CNI_IFNAME="net1")
+    for address in (victim.ipv4, victim.ipv6, *added.addresses):
+        assert node.can_ping(address, inside=PEER_NAMESPACE)
+        assert node.can_ping(address)
+    assert runtime.check(conf, victim.namespace, added, CNI_IFNAME="net1").is_success_without_output
+    rule = ("ip", "rule", "del", "from", added.addresses[0])
+    node.run(*rule, inside=victim.namespace.name)
+    assert not node.can_ping(added.addresses[0], inside=PEER_NAMESPACE)
+    reply = runtime.check(conf, victim.namespace, added, CNI_IFNAME="net1")
+    assert (reply.code, f"from {added.addresses[0]} lookup" in reply.text) == (130, True)
+    runtime.delete(conf, victim.namespace, CNI_IFNAME="net1")
+    assert added.addresses[1] not in node.run("ip", "-6", "rule", "show", inside=victim.namespace.name)
+    assert node.can_ping(victim.ipv4, inside=PEER_NAMESPACE)
+
+
 # --- the node's loopback -------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from pyroute2.netlink.rtnl.fibmsg import fibmsg
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
@@ -22,6 +23,7 @@ from netplug_core.dataplane.protocol import (
     PlannedRoute,
     RouteProtocol,
     RouteScope,
+    RouteTable,
 )
 from netplug_core.testing.dataplane_harness import link_to
 
@@ -167,17 +169,44 @@ def test_neighbours_are_permanent(text: str) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("rivals,flag", [(RouteInsertion.APPEND, APPEND), (RouteInsertion.EXCLUSIVE, EXCL)])
+@pytest.mark.parametrize("insertion,flag", [(RouteInsertion.APPEND, APPEND), (RouteInsertion.EXCLUSIVE, EXCL)])
 def test_routes(
-    route: PlannedRoute, scope: int, expected: dict[str, object], rivals: RouteInsertion, flag: int
+    route: PlannedRoute, scope: int, expected: dict[str, object], insertion: RouteInsertion, flag: int
 ) -> None:
-    message = netlink.add_route(12, "eth0", route, rivals)
+    message = netlink.add_route(12, "eth0", route, insertion)
     found = decoded(message, rtmsg)
     assert (message.type, message.flags) == (24, REQUEST | CREATE | flag)
     assert (found["family"], found["dst_len"]) == (FAMILIES[route.destination.family], route.destination.length)
     assert (found["src_len"], found["tos"], found["flags"]) == (0, 0, 0)
     assert (found["table"], found["proto"], found["scope"], found["type"]) == (254, route.protocol, scope, 1)
     assert attributes(found) == expected
+
+
+@pytest.mark.parametrize("index", [2, 155, 156, 1 << 20])
+def test_a_route_of_the_interfaces_own_table_names_it(index: int) -> None:
+    """As an attribute: the header has one byte for the number."""
+    everything = Prefix.parse("0.0.0.0/0")
+    route = PlannedRoute(
+        destination=everything, scope=RouteScope.LINK, protocol=RouteProtocol.BOOT, table=RouteTable.INTERFACE
+    )
+    found = decoded(netlink.add_route(index, "net1", route, RouteInsertion.APPEND), rtmsg)
+    assert (found["table"], attributes(found)) == (0, {"RTA_OIF": index, "RTA_TABLE": 100 + index})
+
+
+@pytest.mark.parametrize("text,width", [("10.65.0.5", 32), ("fd65::5", 128)])
+def test_rules_are_from_one_address_to_the_interfaces_table(text: str, width: int) -> None:
+    address = Address.parse(text)
+    message = netlink.add_source_rule(12, "net1", address)
+    found = decoded(message, fibmsg)
+    assert (message.type, message.flags) == (32, REQUEST | CREATE | EXCL)
+    assert (found["family"], found["src_len"], found["dst_len"]) == (FAMILIES[address.family], width, 0)
+    assert (found["table"], found["action"], found["flags"]) == (0, 1, 0)
+    assert attributes(found) == {"FRA_SRC": text, "FRA_TABLE": 112, "FRA_PRIORITY": 32765, "FRA_PROTOCOL": 3}
+
+    message = netlink.delete_rule_to_table(address.family, 112)
+    found = decoded(message, fibmsg)
+    assert (message.type, message.flags) == (33, REQUEST)
+    assert (found["family"], found["src_len"], attributes(found)) == (FAMILIES[address.family], 0, {"FRA_TABLE": 112})
 
 
 @pytest.mark.parametrize("text,width", [("10.65.0.5", 32), ("fd65::5", 128)])
@@ -256,8 +285,13 @@ def test_the_id_of_a_namespace_is_decoded(number: int) -> None:
     ],
 )
 def test_a_route_is_decoded(family: int, length: int, attrs: list[object], destination: str, interface: int) -> None:
-    found = netlink.decode_route(encoded(rtmsg, {"family": family, "dst_len": length, "attrs": attrs}))
-    assert (str(found.destination), found.interface) == (destination, interface)
+    found = netlink.decode_route(encoded(rtmsg, {"family": family, "dst_len": length, "table": 254, "attrs": attrs}))
+    assert (str(found.destination), found.interface, found.table) == (destination, interface, 254)
+
+
+def test_the_table_of_a_route_is_decoded_from_its_attribute_if_it_has_one() -> None:
+    fields = {"family": 2, "dst_len": 0, "table": 252, "attrs": [("RTA_OIF", 7), ("RTA_TABLE", 1000)]}
+    assert netlink.decode_route(encoded(rtmsg, fields)).table == 1000
 
 
 def test_attributes_end_with_the_data() -> None:

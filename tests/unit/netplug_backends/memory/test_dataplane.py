@@ -74,6 +74,13 @@ class MemoryDataplaneHarness:
         neighbours = self.interface(name, namespace).neighbours
         neighbours[:] = [entry for entry in neighbours if entry.address != address]
 
+    def source_rules(self, namespace: str) -> frozenset[Address]:
+        return frozenset(address for address, _table in self.dataplane.source_rules(namespace))
+
+    def delete_source_rule(self, address: Address, namespace: str) -> None:
+        rules = self.dataplane.source_rules(namespace)
+        rules[:] = [rule for rule in rules if rule[0] != address]
+
     def write_setting(self, path: str, value: str) -> None:
         interface = self.interface(path.split("/")[3])
         assert path in interface.settings

@@ -6,7 +6,7 @@ from attrs import evolve
 from netplug_core.addressing import Address, Prefix
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
 from netplug_core.dataplane.plan import plan
-from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Neighbour
+from netplug_core.dataplane.protocol import AttachmentPlan, InterfaceAddress, InterfacePlan, Neighbour, RouteTable
 from netplug_core.testing.dataplane_harness import endpoint, link_to
 
 LINK = link_to("/run/netns/one", host_name="netp1")
@@ -24,9 +24,12 @@ def end_as_planned(end: InterfacePlan, mtu: int = 1450) -> InterfaceState:
         addresses=frozenset(end.addresses),
         neighbours=frozenset(end.neighbours),
         routes=frozenset(
-            ObservedRoute(destination=r.destination, gateway=str(r.gateway or ""), protocol=r.protocol.value)
+            ObservedRoute(
+                destination=r.destination, gateway=str(r.gateway or ""), protocol=r.protocol.value, table=r.table
+            )
             for r in end.routes
         ),
+        source_rules=frozenset(end.source_rules),
         sysctls={setting.path: setting.value for setting in end.sysctls},
         conflicting_routes={},
     )
@@ -57,6 +60,7 @@ def test_what_others_added_is_no_difference() -> None:
         addresses=CONTAINER.addresses | {InterfaceAddress(Address.parse("fe80::1"), 64)},
         neighbours=CONTAINER.neighbours | {Neighbour(Address.parse("10.0.0.1"), "02:00:00:00:00:09")},
         routes=CONTAINER.routes | {ObservedRoute(destination=Prefix.parse("10.9.0.0/16"), protocol=4)},
+        source_rules=frozenset({Address.parse("10.0.0.1")}),
         sysctls={"net/ipv4/ip_forward": "1"},
         conflicting_routes={},
     )
@@ -136,6 +140,24 @@ def test_routes_of_the_configuration_may_be_changed_by_others_but_the_next_hop_m
     without = evolve(end_as_planned(custom.container), routes=frozenset())
     assert texts(without, end_as_planned(custom.host), custom) == [
         f"{INSIDE}: route: expected 169.254.1.1/32 (protocol 3), found none"
+    ]
+
+
+def test_rules_and_routes_of_the_interfaces_own_table_are_compared() -> None:
+    """Also if the configuration has routes of its own: those are in the main table."""
+    link = evolve(LINK, name="net1", routes=(Prefix.parse("10.96.0.0/12"),))
+    second = plan(endpoint("10.65.0.5", "fd65::5"), link)
+    container, host = end_as_planned(second.container), end_as_planned(second.host)
+    assert texts(container, host, second) == []
+    inside = "interface 'net1' in /run/netns/one"
+    without = evolve(container, source_rules=frozenset({Address.parse("fd65::5")}))
+    assert texts(without, host, second) == [
+        f"{inside}: rule: expected from 10.65.0.5 lookup the table of the interface, found none"
+    ]
+    main = frozenset(route for route in container.routes if route.table is RouteTable.MAIN)
+    assert texts(evolve(container, routes=main), host, second) == [
+        f"{inside}: route: expected {route} (protocol 3, table of the interface), found none"
+        for route in ("169.254.1.1/32", "0.0.0.0/0 via 169.254.1.1", "::/0 via fe80::ecee:eeff:feee:eeee")
     ]
 
 

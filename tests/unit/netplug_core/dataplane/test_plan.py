@@ -13,12 +13,13 @@ from netplug_core.dataplane.protocol import (
     PlannedRoute,
     RouteProtocol,
     RouteScope,
+    RouteTable,
     SysctlRequirement,
 )
 from netplug_core.names import HOST_MAC
 from netplug_core.testing.dataplane_harness import endpoint, link_to
 
-LINK = evolve(link_to("/run/netns/one", "eth0.1"), mtu=0)
+LINK = evolve(link_to("/run/netns/one"), mtu=0)
 LINK_LOCAL = Address.parse("fe80::ecee:eeff:feee:eeee")
 
 
@@ -50,7 +51,7 @@ ALWAYS_HOST = [
 ]
 IPV4_CONTAINER = [("net/ipv4/ip_forward", "0")]
 IPV6_CONTAINER = [
-    ("net/ipv6/conf/eth0.1/accept_dad", "0"),
+    ("net/ipv6/conf/eth0/accept_dad", "0"),
     ("net/ipv6/conf/all/disable_ipv6", "0"),
     ("net/ipv6/conf/default/disable_ipv6", "0"),
     ("net/ipv6/conf/lo/disable_ipv6", "0"),
@@ -98,7 +99,7 @@ def test_forwarding_is_said_either_way() -> None:
 
 def test_each_end_has_its_name_and_its_mac() -> None:
     found = planned("10.65.0.5")
-    assert (found.container.name, found.container.mac) == ("eth0.1", "02:65:00:00:00:05")
+    assert (found.container.name, found.container.mac) == ("eth0", "02:65:00:00:00:05")
     assert (found.host.name, found.host.mac) == ("netp0123456789a", "ee:ee:ee:ee:ee:ee")
     assert found.mtu == 0
     assert plan(endpoint("10.65.0.5"), evolve(LINK, mtu=1450)).mtu == 1450
@@ -120,6 +121,27 @@ def test_ipv4_reaches_everything_through_a_neighbour_that_needs_no_answer() -> N
         ),
     )
     assert found.host.addresses == ()
+
+
+@pytest.mark.parametrize("routes", [None, (), ("10.96.0.0/12",)])
+def test_an_interface_other_than_the_first_has_a_table_of_its_own(routes: tuple[str, ...] | None) -> None:
+    """With next hop and default route, whatever routes the configuration has for the main table."""
+    given = None if routes is None else tuple(map(Prefix.parse, routes))
+    second = plan(endpoint("10.65.0.5", "fd65::5"), evolve(LINK, name="eth0.1", routes=given))
+    assert second.container.source_rules == (Address.parse("10.65.0.5"), Address.parse("fd65::5"))
+    own = [route for route in second.container.routes if route.table is RouteTable.INTERFACE]
+    assert [(str(route.destination), str(route.gateway or ""), route.scope) for route in own] == [
+        ("169.254.1.1/32", "", RouteScope.LINK),
+        ("0.0.0.0/0", "169.254.1.1", RouteScope.GLOBAL),
+        ("::/0", str(LINK_LOCAL), RouteScope.GLOBAL),
+    ]
+    first = plan(endpoint("10.65.0.5", "fd65::5"), evolve(LINK, routes=given))
+    assert first.container.source_rules == ()
+    assert first.container_routes == tuple(evolve(route, metric=0) for route in second.container_routes)
+    main = [route for route in second.container.routes if route not in own]
+    assert {route.metric for route in main} == {2048}
+    assert [evolve(route, metric=0) for route in main] == list(first.container.routes)
+    assert first.host.source_rules == second.host.source_rules == ()
 
 
 def test_ipv6_reaches_everything_through_the_host_ends_own_address() -> None:
