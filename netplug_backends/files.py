@@ -35,12 +35,7 @@ def make_folder(path: str, mode: int = FOLDER_MODE) -> None:
         if not os.path.isdir(path):
             raise
         return  # another process made it meanwhile
-    # By a descriptor, so that the mode is never set on something that took the folder's place.
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.fchmod(descriptor, mode)
-    finally:
-        os.close(descriptor)
+    os.chmod(path, mode)  # the umask may have taken bits away
 
 
 def open_file(path: str, flags: int, mode: int) -> int:

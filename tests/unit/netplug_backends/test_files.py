@@ -11,7 +11,7 @@ from netplug_backends.files import FOLDER_MODE, OPEN_FILE_MODE, PRIVATE_FILE_MOD
 from tests.harness.umask import UMASKS, under_umask
 
 
-@pytest.fixture(params=UMASKS, ids=lambda umask: f"umask {umask:03o}", autouse=True)
+@pytest.fixture(params=(*UMASKS, 0o777), ids=lambda umask: f"umask {umask:03o}", autouse=True)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     with under_umask(request.param):
         yield
