@@ -43,7 +43,8 @@ class OwnBlocks:
 
     ``usable`` are its blocks in pools that may serve. ``pending`` are blocks that are not stored (yet, or any more).
     ``stale`` are affinities to blocks of others. ``count`` is the number of its blocks in all pools, since requests for
-    different pools must not exceed the block limit together.
+    different pools must not exceed the block limit together. The default limit does not count blocks of pools that are
+    disabled, terminating or gone.
     """
 
     usable: list[BlockCandidate] = field(default=Factory(list))
@@ -66,12 +67,11 @@ def find_own_blocks(context: AllocationContext, family: Family, pools: Pools) ->
         candidate = _find_own_candidate(context, entry, pools)
         if record is None:
             own.pending.extend([candidate] if candidate else [])
-        elif candidate is None and _is_superfluous(context, record):
-            own.relinquished.append(RelinquishedBlock(affinity=entry.affinity, block=record))
-            own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.RELINQUISHED))
-        else:
+        elif candidate is not None:
             own.count += 1
-            own.usable.extend([candidate] if candidate else [])
+            own.usable.append(candidate)
+        else:
+            _sort_unusable(context, RelinquishedBlock(affinity=entry.affinity, block=record), own)
     for prefix in context.unreadable:
         if prefix.family is family:
             own.count += 1
@@ -86,17 +86,28 @@ def _find_own_candidate(context: AllocationContext, entry: OwnAffinity, pools: P
     return context.claimant.find_candidate(Purpose.AUTOMATIC, pool, entry.prefix, entry.block, entry.affinity)
 
 
-def _is_superfluous(context: AllocationContext, record: Record[Block]) -> bool:
-    """Whether a block is empty and its pool, which is enabled, does not select the node any more."""
-    pool = find_pool_of_block(context.pools, record.value.prefix)
-    if pool is None or not is_enabled(pool.value) or not context.knows_selection:
-        return False
-    if not context.claimant.cooldown.expire(record.value).is_empty:
-        return False
+def _sort_unusable(context: AllocationContext, unusable: RelinquishedBlock, own: OwnBlocks) -> None:
+    """Give up a block of the claimant that this request cannot use, if it is empty and no request can, or count it."""
+    prefix = unusable.block.value.prefix
+    pool = find_pool_of_block(context.pools, prefix)
+    is_enabled_pool = pool is not None and is_enabled(pool.value)
+    is_served = pool is not None and is_enabled_pool and _selects(context, pool)
+    if context.knows_selection and not is_served and _is_empty(context, unusable):
+        own.relinquished.append(unusable)
+        own.trace.append(BlockTrace(block=prefix, outcome=BlockOutcome.RELINQUISHED))
+    elif is_enabled_pool or context.explicit_limits:
+        own.count += 1
+
+
+def _is_empty(context: AllocationContext, unusable: RelinquishedBlock) -> bool:
+    return context.claimant.cooldown.expire(unusable.block.value).is_empty
+
+
+def _selects(context: AllocationContext, pool: Record[IPPool]) -> bool:
     try:
-        return not is_selected(pool, context.labels)
+        return is_selected(pool, context.labels)
     except ConfigurationError:
-        return False  # requests that this pool would serve report the selector; the block is kept until then
+        return True  # requests that this pool would serve report the selector; the block is kept until then
 
 
 # --- other blocks ---------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class BlockOutcome(enum.Enum):
     TOO_LARGE = "takes no more addresses: its record nears the size that a datastore accepts"
     RESERVED = "is reserved as a whole"
     STALE = "is no longer ours: the affinity is given up"
-    RELINQUISHED = "is empty and in a pool that does not select this node any more: it is given up"
+    RELINQUISHED = "is empty, and no pool gives it to this node any more: it is given up"
     UNREADABLE = "is passed over: its record cannot be read"
     OVER_LIMIT = "was not claimed: the node has reached its block limit"
 

@@ -23,7 +23,7 @@ from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
 from netplug_core.ipam.reporting.utilization import utilization
 from netplug_core.resources.ippool import IPPoolSpec
 from netplug_core.testing.allocator.operations import Assign, ClaimBlocks, EnsureBlocks, Operation
-from netplug_core.testing.allocator.oracle import PoolRefusal, block_limits, eligible_pools, is_free
+from netplug_core.testing.allocator.oracle import PoolRefusal, block_limits, eligible_pools, is_enabled, is_free
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState
 from netplug_core.testing.assertions import expect, expect_same
 
@@ -322,8 +322,19 @@ def block_limits_are_respected(commit: ObservedCommit) -> None:
                     _claimant(commit.operation),
                     f"V14: whose blocks {commit.operation} may increase, by {after - before}",
                 )
-                limit = _block_limit(commit, family)
-                expect(limit is None or after <= limit, f"V14: {owner} owns {after} {family} blocks of at most {limit}")
+                limit, counted = _block_limit(commit, family), _counted_blocks(commit, owner, family)
+                expect(
+                    limit is None or counted <= limit, f"V14: {owner} owns {counted} {family} blocks of at most {limit}"
+                )
+
+
+def _counted_blocks(commit: ObservedCommit, owner: str, family: Family) -> int:
+    """The blocks of an owner that count against its limit; the default limit counts those of enabled pools."""
+    owned, rules = commit.after.owned_blocks(owner, family), commit.before.configuration
+    if isinstance(commit.operation, Assign | EnsureBlocks) and block_limits(rules, commit.operation.request):
+        return len(owned)
+    enabled = [pool.spec for pool in rules.pools.values() if is_enabled(pool)]
+    return sum(any(spec.prefix.covers(each) and spec.block_length == each.length for spec in enabled) for each in owned)
 
 
 def _claimant(operation: Operation) -> str:

@@ -20,7 +20,16 @@ from netplug_core.selectors.evaluation import matches
 from netplug_core.selectors.grammar import parse
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState
 
-__all__ = ["FamilyForecast", "Forecast", "PoolRefusal", "block_limits", "eligible_pools", "forecast", "is_free"]
+__all__ = [
+    "FamilyForecast",
+    "Forecast",
+    "PoolRefusal",
+    "block_limits",
+    "eligible_pools",
+    "forecast",
+    "is_enabled",
+    "is_free",
+]
 
 _SECOND_NS = 1_000_000_000
 _TAKEOVER_AGE_NS = 60 * _SECOND_NS
@@ -132,7 +141,7 @@ def eligible_pools(
         pool
         for pool in pools
         if pool.spec.prefix.family is wanted.family
-        and _is_enabled(pool)
+        and is_enabled(pool)
         and _is_selected(pool, configuration, request)
         and _is_fit(pool, request)
     )
@@ -146,7 +155,7 @@ def _named_pools(
     found: dict[str, IPPool] = {}
     for name in wanted.pools:
         pool = by_name.get(name)
-        if pool is None or pool.spec.prefix.family is not wanted.family or not _is_enabled(pool):
+        if pool is None or pool.spec.prefix.family is not wanted.family or not is_enabled(pool):
             return PoolRefusal.HARD
         if not _is_fit(pool, request):
             return PoolRefusal.SOFT
@@ -154,7 +163,8 @@ def _named_pools(
     return tuple(found.values())
 
 
-def _is_enabled(pool: IPPool) -> bool:
+def is_enabled(pool: IPPool) -> bool:
+    """Whether a pool may give addresses and blocks at all."""
     return not (pool.spec.is_disabled or pool.is_terminating or pool.not_allocatable_condition)
 
 
@@ -297,7 +307,7 @@ def _may_assign_specific(state: StoredState, request: AssignRequest, wanted: Spe
     if not all(name in rules.pools and rules.pools[name].spec.prefix.family is address.family for name in wanted.pools):
         return False
     pools = sorted(rules.pools.values(), key=lambda pool: pool.metadata.name)
-    pool = next((pool for pool in pools if pool.spec.prefix.contains(address) and _is_enabled(pool)), None)
+    pool = next((pool for pool in pools if pool.spec.prefix.contains(address) and is_enabled(pool)), None)
     if pool is None or (wanted.pools and pool.metadata.name not in wanted.pools):
         return False
     if request.use is not None and request.use not in pool.spec.allowed_uses:

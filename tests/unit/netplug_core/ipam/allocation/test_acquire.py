@@ -7,6 +7,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation import ownership
 from netplug_core.ipam.allocation.acquire import PROBE_COUNT
+from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.request import Assignment, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key
@@ -250,9 +251,42 @@ def test_a_block_that_is_borrowed_from_meanwhile_is_not_given_up(deselected: IPA
     assert len(deselected.held()) == 257
 
 
+def retire(harness: IPAMHarness, how: str) -> None:
+    """Make the pool ``main`` one that serves nobody."""
+    if how == "gone":
+        harness.remove(ippool_key("main"))
+    elif how == "disabled":
+        harness.disable_pool("main")
+    else:
+        pool = harness.get(ippool_key("main"))
+        harness.put(pool.key, evolve(pool, metadata=evolve(pool.metadata, deletion_time_ns=1)))
+
+
+@pytest.mark.parametrize("how", ["disabled", "terminating", "gone"])
+def test_blocks_of_a_pool_that_serves_nobody_do_not_use_up_the_default_limit(harness: IPAMHarness, how: str) -> None:
+    harness.assign_or_refuse("h1", ipv4(1, "main"))
+    first = [f"10.0.{number // 4}.{number % 4 * 64}/26" for number in range(1, 25)]
+    harness.change_pool("main", prefix=Prefix.parse("10.0.0.0/16"))
+    for block in first:
+        harness.put_owned_block(block)
+    harness.add_pool("next", "11.0.0.0/24")
+    retire(harness, how)
+    assert harness.assign_or_refuse("h2") == ["11.0.0.0"]
+    assert len(harness.blocks()) == 2 + len(first) - RELEASES_PER_DECISION, "one decision gives up a bounded number"
+    assert harness.assign_or_refuse("h3") == ["11.0.0.1"]
+    assert set(harness.blocks()) == {BLOCK_0, NEXT}, "a block in use stays"
+
+
+def test_blocks_of_a_pool_that_serves_nobody_count_against_a_limit_that_is_set(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    harness.assign_or_refuse("h1")
+    harness.disable_pool("main")
+    harness.add_pool("next", "11.0.0.0/24")
+    with pytest.raises(BlockLimitReached):
+        harness.assign_or_refuse("h2")
+
+
 @pytest.mark.parametrize("changes", [
-    {"node_selector": "all()", "is_disabled": True},
-    {"is_disabled": True},
     {"node_selector": "all()", "assignment_mode": AssignmentMode.MANUAL},
     {"node_selector": "all()", "namespace_selector": "has(team)"},
     {"node_selector": "all()", "allowed_uses": (AllowedUse.TUNNEL,)},
@@ -270,17 +304,6 @@ def test_a_block_stays_where_another_pool_is_named(deselected: IPAMHarness) -> N
     deselected.put_owned_block(BLOCK_0)
     deselected.assign_or_refuse("h", ipv4(1, "next"))
     assert deselected.affinities() == {(NODE, BLOCK_0): "confirmed", (NODE, NEXT): "confirmed"}
-
-
-def test_a_block_of_a_pool_that_is_being_removed_or_gone_is_left_to_who_removes_it(deselected: IPAMHarness) -> None:
-    deselected.put_owned_block(BLOCK_0)
-    pool = deselected.get(ippool_key("main"))
-    deselected.put(pool.key, evolve(pool, metadata=evolve(pool.metadata, deletion_time_ns=1)))
-    deselected.assign_or_refuse("h1")
-    assert BLOCK_0 in deselected.blocks()
-    deselected.remove(pool.key)
-    deselected.assign_or_refuse("h2")
-    assert BLOCK_0 in deselected.blocks()
 
 
 def test_a_block_is_not_given_up_on_a_selector_that_cannot_be_read(deselected: IPAMHarness) -> None:

@@ -125,11 +125,10 @@ def test_pools_are_taken_in_the_order_given_until_it_is_enough(harness: IPAMHarn
     assert harness.assign_or_refuse("h", ipv4(3, "tiny", "10.0.0.0/24")) == ["10.0.0.0", "11.0.0.0", "11.0.0.1"]
 
 
-def test_a_block_of_another_size_than_the_pool_has_now_is_left_alone(harness: IPAMHarness) -> None:
-    harness.put_block("10.0.0.240/28")
-    harness.put_affinity("10.0.0.240/28", AffinityState.CONFIRMED)
+def test_an_empty_block_of_another_size_than_the_pool_has_now_is_given_up(harness: IPAMHarness) -> None:
+    harness.put_owned_block("10.0.0.240/28")
     assert harness.assign_or_refuse("h") == ["10.0.0.0"]
-    assert harness.block("10.0.0.240/28").is_empty
+    assert list(harness.blocks()) == [BLOCK_0]
 
 
 # --- asked again -------------------------------------------------------------------------------------------------
