@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from attrs import evolve
 
 from netplug_backends.etcdv3.client import EtcdClient, NoSpaceLeft
-from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, Layout
+from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT, NO_RECORDS, Layout
 from netplug_backends.etcdv3.operations import (
     Compare,
     DeleteKey,
@@ -32,6 +32,7 @@ from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KeyCondition, Mutation, condition_error, fold_writes
 from netplug_core.encoding.stored_json import ValueCodec
 from netplug_core.errors import InvariantBroken, Unavailable
+from netplug_core.names import InvalidName
 from netplug_core.records import (
     Absent,
     CommitError,
@@ -123,9 +124,12 @@ class EtcdDatastore:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def _range(self, query: Query) -> RangeRead:
-        if isinstance(query, Get):
-            return RangeRead(key_range=self._layout.read_range(query.key))
-        key_range = self._layout.list_range(query.kind, query.within)
+        try:
+            if isinstance(query, Get):
+                return RangeRead(key_range=self._layout.read_range(query.key))
+            key_range = self._layout.list_range(query.kind, query.within)
+        except InvalidName:
+            return RangeRead(key_range=NO_RECORDS)  # no record can have such a name
         if not query.after:
             return RangeRead(key_range=key_range, limit=query.limit)
         revision, _, last = query.after.partition(" ")
@@ -135,7 +139,7 @@ class EtcdDatastore:
 
     def _answer(self, query: Query, found: RangeResult, revision: int) -> ReadResult:
         entries = found.key_values
-        if isinstance(query, Get):
+        if entries and isinstance(query, Get):
             keys = (self._layout.key(query.key), self._layout.legacy_key(query.key))
             entries = tuple(entry for entry in entries if entry.key in keys)
         records: dict[Key[object], Record[object]] = {}

@@ -19,18 +19,21 @@ from attrs import frozen
 from netplug_backends.etcdv3.operations import KeyRange
 from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import InvariantBroken
-from netplug_core.names import API_VERSION
+from netplug_core.names import API_VERSION, InvalidName
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 
 __all__ = [
-    "ETCD_JSON", "LAYOUT", "AffinityKeys", "BlockKeys", "HandleKeys", "IPAMConfigurationKeys", "KindKeys", "Layout",
-    "ResourceKeys",
+    "ETCD_JSON", "LAYOUT", "NO_RECORDS", "AffinityKeys", "BlockKeys", "HandleKeys", "IPAMConfigurationKeys", "KindKeys",
+    "Layout", "ResourceKeys",
 ]  # fmt: skip
 
 _RESOURCES = "/netplug/resources/v3/projectnetplug.org"
 _IPAM = "/netplug/ipam/v2"
 
 _LEGACY_SUFFIX = b"@"
+
+NO_RECORDS: Final = KeyRange(b"/netplug/")
+"""A range that no record is in."""
 
 _Path = tuple[str, ...]
 
@@ -67,8 +70,9 @@ class Layout:
 
         Raises:
             NotSupported: this kind is not stored.
+            InvalidName: no key can have a part of the path.
         """
-        return self._kind_keys(key.kind).key_of(key.path).encode()
+        return _encode_key(self._kind_keys(key.kind).key_of(key.path))
 
     def read_range(self, key: Key[object]) -> KeyRange:
         """The range with a record's key and its legacy key.
@@ -91,9 +95,9 @@ class Layout:
         """The range of the records whose paths begin so; errors as for ``key``."""
         keys = self._kind_keys(kind)
         if len(within) == len(kind.segments):
-            return KeyRange(keys.key_of(within).encode())
+            return KeyRange(_encode_key(keys.key_of(within)))
         start, end = keys.bounds(within)
-        return KeyRange(start.encode(), end.encode())
+        return KeyRange(_encode_key(start), _encode_key(end))
 
     def find_key(self, kind: Kind[object], raw: bytes) -> Key[object] | None:
         """The record that has an etcd key in the kind's range; None if the key is no record's.
@@ -267,8 +271,15 @@ def _prefix_bounds(key: str) -> tuple[str, str]:
 
 def _segment(text: str) -> str:
     if not text or "/" in text:
-        raise InvariantBroken(f"a part of a key is a word without a slash, not {text!r}")
+        raise InvalidName("a name in an etcd key", text, "a text without '/' is expected, and not an empty one")
     return text
+
+
+def _encode_key(key: str) -> bytes:
+    try:
+        return key.encode()
+    except UnicodeEncodeError:
+        raise InvalidName("a name in an etcd key", key, "text in UTF-8 is expected") from None
 
 
 def _encode_cidr(cidr: str) -> str:

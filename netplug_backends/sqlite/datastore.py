@@ -18,7 +18,8 @@ from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KindCondition, Mutation, condition_error, fold_writes
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
-from netplug_core.errors import InvariantBroken, Unavailable
+from netplug_core.errors import Unavailable
+from netplug_core.names import InvalidName
 from netplug_core.records import (
     ABSENT,
     Get,
@@ -39,6 +40,7 @@ from netplug_core.settings.model import MissingFile
 
 __all__ = ["SqliteDatastore"]
 
+_MAX_REVISION_DIGITS = 18  # fewer than sqlite's largest number has
 _WATCH_POLL_S = 0.1
 _SEPARATOR = "\x1f"
 _AFTER_SEPARATOR = "\x20"
@@ -238,13 +240,16 @@ def _newest(connection: sqlite3.Connection) -> int:
 def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
     # A list is one page, whatever its limit: everything is read in one transaction.
     columns = "SELECT path, revision, value FROM record WHERE kind = ?"
+    try:
+        prefix = _encode_path(query.key.path if isinstance(query, Get) else query.within)
+    except InvalidName:
+        return []  # no record can have such a name
     if isinstance(query, Get):
-        found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, _encode_path(query.key.path)))
+        found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, prefix))
     elif not query.within:
         found = connection.execute(f"{columns} ORDER BY path", (query.kind.name,))
     else:
         # Only longer paths sort between a path with the separator and one with the character after it.
-        prefix = _encode_path(query.within)
         bounds = (query.kind.name, prefix, prefix + _AFTER_SEPARATOR)
         found = connection.execute(f"{columns} AND path >= ? AND path < ? ORDER BY path", bounds)
     return found.fetchall()
@@ -278,8 +283,14 @@ def _changes(
 
 
 def _encode_path(path: tuple[str, ...]) -> str:
-    if min("".join(path), default=_AFTER_SEPARATOR) <= _SEPARATOR:
-        raise InvariantBroken(f"a key's path cannot hold control characters: {path!r}")
+    text = "".join(path)
+    try:
+        text.encode()
+        is_text = min(text, default=_AFTER_SEPARATOR) > _SEPARATOR
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        raise InvalidName("a name in an sqlite store", "/".join(path), "UTF-8 without control characters is expected")
     return _SEPARATOR.join(path)
 
 
@@ -289,7 +300,8 @@ def _key(kind: Kind[object], path: str) -> Key[object]:
 
 def _number_of(revision: Revision) -> int:
     # A text that is no revision of this store counts as older than every revision.
-    return int(revision) if revision.isascii() and revision.isdigit() else -1
+    is_number = revision.isascii() and revision.isdigit() and len(revision) <= _MAX_REVISION_DIGITS
+    return int(revision) if is_number else -1
 
 
 def _primary_code(error: sqlite3.Error) -> int:

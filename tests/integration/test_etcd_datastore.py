@@ -21,6 +21,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.names import InvalidName
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
@@ -335,8 +336,9 @@ def test_a_mark_of_a_host_is_passed_over_and_a_record_that_makes_no_sense_is_nam
     made(store, [AFFINITY.key("host", "node-a", "ipv4", "10.0.0.0/26")])
     assert len(store.read([List(AFFINITY)], deadline=soon()).list(List(AFFINITY))) == 1
     put(etcd, "/netplug/ipam/v2/host/node-a/junk/more", "")
+    snapshot = store.read([List(AFFINITY)], deadline=soon())
     with pytest.raises(Malformed, match="/netplug/ipam/v2/host/node-a/junk/more"):
-        store.read([List(AFFINITY)], deadline=soon())
+        snapshot.list(List(AFFINITY))
 
 
 def test_a_whole_list_is_in_path_order_where_the_keys_are_not(store: EtcdDatastore) -> None:
@@ -452,3 +454,16 @@ def test_one_commit_replaces_several_marked_records_or_none(etcd: EtcdCluster) -
         assert all(store.read([Get(key)], deadline=soon()).find(key) is None for key, _, _ in MARKED)
         store.commit(creates, deadline=soon())
         assert all(store.read([Get(key)], deadline=soon()).find(key) for key, _, _ in MARKED)
+
+
+@pytest.mark.parametrize(
+    "key", [WORKLOAD_ENDPOINT.key("a/b", "w"), AFFINITY.key("host", "a/b", "ipv4", "10.0.0.0/26"), HANDLE.key("\ud800")]
+)
+def test_a_name_that_no_key_can_have_is_not_found_and_not_accepted(store: EtcdDatastore, key: Key[object]) -> None:
+    """It may come from CNI_ARGS or a configuration, so it is no mistake of ours (code 999)."""
+    within = List(key.kind, key.path[:-1])
+    snapshot = store.read([Get(key), within], deadline=soon())
+    assert (snapshot.find(key), snapshot.list(within)) == (None, ())
+    with pytest.raises(InvalidName) as refusal:
+        store.commit([Create(key, "a")], deadline=soon())
+    assert refusal.value.code == 7

@@ -15,8 +15,9 @@ from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity
-from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
+from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
+from netplug_core.names import InvalidName
 from netplug_core.records import (
     ABSENT,
     AlreadyExists,
@@ -150,12 +151,24 @@ def test_paths_sort_like_tuples_for_all_names(store: SqliteDatastore, deadline: 
     assert [record.key.path for record in snapshot.list(within)] == [("a", ""), ("a", "z")]
 
 
-@pytest.mark.parametrize("name", ["a\x1fb", "a\x00", "\n"])
-def test_a_path_with_control_characters_breaks_an_invariant(
+@pytest.mark.parametrize("name", ["a\x1fb", "a\x00", "\n", "\ud800"])
+def test_a_name_that_no_record_can_have_is_not_found_and_not_accepted(
     store: SqliteDatastore, deadline: Deadline, name: str
 ) -> None:
-    with pytest.raises(InvariantBroken, match="cannot hold control characters"):
-        store.read((Get(FRUIT.key("green", name)),), deadline=deadline)
+    """It may come from a configuration, so it is no mistake of ours (code 999)."""
+    key, within = FRUIT.key("green", name), List(FRUIT, (name,))
+    snapshot = store.read((Get(key), within), deadline=deadline)
+    assert (snapshot.find(key), snapshot.list(within)) == (None, ())
+    with pytest.raises(InvalidName, match="UTF-8 without control characters is expected") as refusal:
+        store.commit((Create(key, "a"),), deadline=deadline)
+    assert refusal.value.code == 7
+
+
+def test_a_watch_from_a_number_that_sqlite_does_not_have_has_expired(
+    store: SqliteDatastore, deadline: Deadline
+) -> None:
+    with pytest.raises(WatchExpired):
+        next(store.watch({FRUIT: Revision("9" * 20)}, deadline=deadline))
 
 
 def test_an_invalid_stored_record_is_malformed_and_named(
