@@ -1,7 +1,10 @@
 """GC: releases the attachments that the runtime no longer lists (CNI specification, "GC").
 
 Only attachments of this network that hold addresses through this node are considered. As in a DEL, the interface goes
-first: an address must not return to its pool while the old interface still answers on it.
+first: an address must not return to its pool while the old interface still answers on it. Where no handle leads to an
+address, it is released by its number.
+
+Two runtimes of one node must not share a network name: each would release the attachments of the other.
 """
 
 from __future__ import annotations
@@ -74,12 +77,15 @@ def _collect(world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str
         if deadline.has_passed:  # the store is slow or away: the next GC goes on
             problems.append(f"{len(stale) - number} more were not tried within {GC_S:g} s")
             break
+        wanted = ReleaseRequest(handle=attachment.handle, node=node, addresses=attachment.addresses)
         try:
             with world.locks.attachment_lock(network, attachment.container_id, attachment.interface, wait_s=DEL_LOCK_S):
-                release(world, ReleaseRequest(handle=attachment.handle), detach(attachment))
+                freed = release(world, wanted, detach(attachment)).addresses
         except NetplugError as error:
             problems.append(f"{attachment.container_id}/{attachment.interface}: {error}")
         else:
-            world.log(Level.INFO, "leaked attachment given back", container=attachment.container_id, node=node)
+            message = "leaked attachment released" if freed else "leaked attachment holds nothing any more"
+            addresses = ",".join(map(str, freed))
+            world.log(Level.INFO, message, container=attachment.container_id, node=node, addresses=addresses)
     if problems:
         raise Unavailable("GC", "; ".join(problems))

@@ -165,7 +165,15 @@ class BlockIPAM:
         while part.last is not None:
             part = self._release_part(request, NO_ENDPOINT, deadline, part.last)
             freed.update(part.addresses)
+        for item in request.addresses:
+            if item.address not in freed:  # one by one: an address that is another's by now must not keep others held
+                freed.update(self._release_item(item, deadline))
         return Released(addresses=tuple(sorted(freed)))
+
+    def _release_item(self, item: ReleaseItem, deadline: Deadline) -> tuple[Address, ...]:
+        from netplug_core.flows.ipam.addresses import release_addresses
+
+        return release_addresses(self.datastore, (item,), pace=self._pace(deadline)).released
 
     def _release_part(
         self, request: ReleaseRequest, endpoint: EndpointWrites, deadline: Deadline, after: Prefix | None

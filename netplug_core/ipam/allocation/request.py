@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import AllocationError, require_count, require_tuple, require_type
@@ -150,12 +150,14 @@ class ReleaseRequest:
     """Release all addresses of a handle; with a ``sequence`` only those that were assigned under that number.
 
     ``node`` is the node of the workload, as far as it is known. Where an assignment was killed, it leads to the block
-    that this may still create.
+    that this may still create. ``addresses`` are released one by one where no handle leads to them, each if it is still
+    held as described.
     """
 
     handle: str
     sequence: int | None = None
     node: str = ""
+    addresses: tuple[ReleaseItem, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -194,7 +196,8 @@ class Released:
 class Attachment:
     """An interface of a container, as the attributes of its addresses name it, and the handle that holds them.
 
-    ``namespace`` and ``pod`` are empty for a container that is not a pod's.
+    ``namespace`` and ``pod`` are empty for a container that is not a pod's. ``addresses`` are those that it holds; they
+    do not count when attachments are compared.
     """
 
     container_id: str
@@ -202,3 +205,4 @@ class Attachment:
     handle: str
     namespace: str = ""
     pod: str = ""
+    addresses: tuple[ReleaseItem, ...] = field(default=(), eq=False)

@@ -2,13 +2,16 @@
 
 import pytest
 
+from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.cni.gc import GC_S
+from netplug_core.ipam.model.handle import handle_key
 from netplug_core.log import Level
 from netplug_core.names import attachment_lock_offset
+from netplug_core.records import Delete, Get
 from netplug_core.testing.faults import FaultyDatastore, LostRequest
 from tests.harness.cni_node import DUAL_STACK, LOCK_FILE, POD, CNINodeHarness, ContainerInterface
 from tests.harness.stores import HookedStore
@@ -35,7 +38,41 @@ def test_check_100_what_is_not_listed_goes(harness: CNINodeHarness) -> None:
     assert harness.handles() == ["net1.one"]
     assert [endpoint.spec.container_id for endpoint in harness.endpoints()] == ["one"]
     harness.check(ONE, kept)
-    assert harness.log.lines[-1] == (Level.INFO, "leaked attachment given back", {"container": "two", "node": "node-1"})
+    level, message, fields = harness.log.lines[-1]
+    assert (level, message) == (Level.INFO, "leaked attachment released")
+    assert fields == {"container": "two", "node": "node-1", "addresses": "10.65.0.1,fd00:65::80"}
+
+
+def remove_handle(harness: CNINodeHarness, handle: str) -> None:
+    record = harness.memory.read((Get(handle_key(handle)),), deadline=Deadline.after(harness.clock, 5)).find(
+        handle_key(handle)
+    )
+    assert record is not None
+    harness.commit(Delete(record.key, record.revision))
+
+
+def test_an_address_that_no_handle_leads_to_is_released_after_its_interface(harness: CNINodeHarness) -> None:
+    """GC said that it had given it back, and freed nothing."""
+    harness.add(ONE)
+    remove_handle(harness, "net1.one")
+    effects: list[tuple[str, int]] = []
+    harness.dataplane.before_effect = lambda effect: effects.append((effect, len(harness.allocations())))
+    collect(harness)
+    assert harness.allocations() == {}
+    assert [held for _effect, held in effects] == [1]
+    assert harness.log.lines[-1][2]["addresses"] == "10.65.0.0"
+    assert harness.dataplane.names(ONE.netns) == ()
+
+
+def test_an_attachment_that_a_del_released_meanwhile_is_not_reported_as_released(harness: CNINodeHarness) -> None:
+    harness.add(ONE)
+    waiting = [ONE]
+    harness.store = HookedStore(inner=harness.memory)
+    harness.store.after_read = lambda: harness.run("DEL", waiting.pop()) if waiting else None
+    collect(harness)
+    assert [line[1] for line in harness.log.lines[-2:]] == [
+        "container detached", "leaked attachment holds nothing any more",
+    ]  # fmt: skip
 
 
 def test_the_interface_counts_too(harness: CNINodeHarness) -> None:

@@ -7,7 +7,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.release import PartRelease, decide_release, held, release_queries
-from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
@@ -371,3 +371,30 @@ def test_a_release_by_number_goes_on_behind_the_blocks_that_it_leaves(wide: IPAM
     (last,) = [held for held in wide.block("10.1.0.0/30").held() if held.attribute.handle == "h1"]
     assert release_taken_under(wide, "h1", last.sequence) == [str(last.address)]
     assert sum(wide.handle_counts("h1").values()) == 4 * MANY - 1
+
+
+# --- addresses that no handle leads to ----------------------------------------------------------------------------
+
+
+def test_addresses_are_released_by_their_numbers_where_no_handle_leads_to_them(harness: IPAMHarness) -> None:
+    """One of them is another's by now; it does not keep the other one held, though both are of one block."""
+    harness.assign_or_refuse("h1", ipv4(2))
+    number = sequence_of(harness, "10.0.0.0", BLOCK_0)
+    harness.remove(handle_key("h1"))
+    items = (
+        ReleaseItem(address=Address.parse("10.0.0.0"), handle="h1", sequence=number - 1),
+        ReleaseItem(address=Address.parse("10.0.0.1"), handle="h1", sequence=number),
+    )
+    request = ReleaseRequest(handle="h1", addresses=items)
+    freed = harness.ipam().release(request, NO_ENDPOINT, deadline=harness.deadline)
+    assert texts(freed.addresses) == ["10.0.0.1"]
+    assert harness.held() == {"10.0.0.0": "h1"}
+
+
+def test_addresses_that_the_handle_leads_to_take_no_commit_of_their_own(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h1")
+    number = sequence_of(harness, "10.0.0.0", BLOCK_0)
+    harness.take_call_counts()
+    item = ReleaseItem(address=Address.parse("10.0.0.0"), handle="h1", sequence=number)
+    harness.ipam().release(ReleaseRequest(handle="h1", addresses=(item,)), NO_ENDPOINT, deadline=harness.deadline)
+    assert harness.take_call_counts() == (2, 1)

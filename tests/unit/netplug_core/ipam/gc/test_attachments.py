@@ -1,13 +1,17 @@
 """The attachments of a network that hold addresses through a node."""
 
-from netplug_core.addressing import Ordinal, Prefix
-from netplug_core.ipam.allocation.request import Attachment
+from netplug_core.addressing import Address, Ordinal, Prefix
+from netplug_core.ipam.allocation.request import Attachment, ReleaseItem
 from netplug_core.ipam.gc.attachments import attachments
 from netplug_core.ipam.model.block import Attribute, Block
 
 
 def attribute(handle: str | None, **owner: str) -> Attribute:
     return Attribute(handle=handle, owner=tuple(sorted(owner.items())))
+
+
+def item(address: str, handle: str, sequence: int) -> ReleaseItem:
+    return ReleaseItem(address=Address.parse(address), handle=handle, sequence=sequence)
 
 
 def block(cidr: str, *attributes: Attribute) -> Block:
@@ -26,8 +30,13 @@ def test_attachments_are_read_from_the_attributes_of_addresses() -> None:
         block("10.0.2.0/30", attribute("tunnel", node="node-a", type="ipipTunnelAddress", network="net")),
         block("fd00::/126", ours, attribute(None, network="net", node="node-a", container="c5")),
     ]
-    assert attachments(blocks, node="node-a", network="net") == (
+    found = attachments(blocks, node="node-a", network="net")
+    assert found == (
         Attachment(container_id="c1", interface="eth1", handle="h1"),
         Attachment(container_id="c2", interface="eth0", handle="h2", namespace="prod", pod="web"),
     )
+    assert [attachment.addresses for attachment in found] == [
+        (item("10.0.0.1", "h1", 2),),
+        (item("10.0.0.0", "h2", 1), item("fd00::", "h2", 1)),
+    ]
     assert attachments([], node="node-a", network="net") == ()
