@@ -588,19 +588,26 @@ def collect(self, messages, first, original=NetlinkSocket._collect):
     return original(self, messages, first)
 NetlinkSocket._collect = collect
 clock = SystemClock()
-wanted = plan(endpoint("10.65.0.5", "fd65::5"), link_to(sys.argv[1]))
+wanted = plan(endpoint("10.65.0.5", "fd65::5"), link_to(sys.argv[1], sys.argv[3]))
 LinuxDataplane(clock=clock, warn=print).apply(wanted, deadline=Deadline.after(clock, 30))
 """
 
 
-def test_a_process_that_is_killed_leaves_a_pair_that_is_known(harness: LinuxDataplaneHarness) -> None:
-    """The alias comes in the datagram that creates the pair: wherever the process ends, DEL finds the pair by it."""
-    link = link_to(harness.make_namespace())
+@pytest.mark.parametrize("name", ["eth0", "net1"])
+def test_a_process_that_is_killed_leaves_a_pair_that_is_known(harness: LinuxDataplaneHarness, name: str) -> None:
+    """The alias comes in the datagram that creates the pair: wherever the process ends, DEL finds the pair by it.
+
+    It needs the namespace only for the rules of an interface that has some.
+    """
+    link = link_to(harness.make_namespace(), name)
     for sends in range(1, 8):
-        subprocess.run((*python(KILLED), link.namespace, str(sends)), capture_output=True, timeout=30, check=False)
+        command = (*python(KILLED), link.namespace, str(sends), name)
+        subprocess.run(command, capture_output=True, timeout=30, check=False)
         assert harness.links() == {HOST_NAME}
-        harness.dataplane.remove(evolve(link, namespace=""), deadline=harness.deadline())
+        namespace = link.namespace if link.has_own_table else ""
+        harness.dataplane.remove(evolve(link, namespace=namespace), deadline=harness.deadline())
         assert harness.links() == frozenset()
+        assert harness.source_rules(link.namespace) == frozenset()
 
 
 @define

@@ -99,7 +99,7 @@ def _attach(
         undo.callback(release_after_failure, world, ReleaseRequest(handle=workload.handle), deletion)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
         attachment = plan(build_endpoint(workload, assignment, metadata), link)
-        # No inverse here: the interface that made it fail may belong to another attachment.
+        # No inverse here: the dataplane has its own in place before it makes anything.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
         if not is_exclusive:
             undo.callback(_remove_interface, world, link)

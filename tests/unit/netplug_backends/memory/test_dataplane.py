@@ -117,21 +117,22 @@ def deadline(seconds: float = 30) -> Deadline:
     return Deadline.after(ManualClock(), seconds)
 
 
-def dual() -> AttachmentPlan:
-    return plan(endpoint("10.65.0.5", "fd65::5"), link_to(NAMESPACE))
+def dual(name: str = "eth0") -> AttachmentPlan:
+    return plan(endpoint("10.65.0.5", "fd65::5"), link_to(NAMESPACE, name))
 
 
-def effects() -> list[str]:
+def effects(name: str) -> list[str]:
     """Every effect of a dual-stack attachment, in order."""
     seen: list[str] = []
     dataplane = MemoryDataplane(before_effect=seen.append)
     dataplane.add_namespace(NAMESPACE)
-    dataplane.apply(dual(), deadline=deadline())
+    dataplane.apply(dual(name), deadline=deadline())
     return seen
 
 
-def test_a_kernel_that_refuses_any_effect_leaves_nothing() -> None:
-    for refused in effects():
+@pytest.mark.parametrize("name", ["eth0", "net1"])
+def test_a_kernel_that_refuses_any_effect_leaves_nothing(name: str) -> None:
+    for refused in effects(name):
 
         def script(effect: str, refused: str = refused) -> None:
             if effect == refused:
@@ -140,12 +141,14 @@ def test_a_kernel_that_refuses_any_effect_leaves_nothing() -> None:
         dataplane = MemoryDataplane(before_effect=script)
         dataplane.add_namespace(NAMESPACE)
         with pytest.raises(KernelError, match="No buffer space available"):
-            dataplane.apply(dual(), deadline=deadline())
+            dataplane.apply(dual(name), deadline=deadline())
         assert (dataplane.names(), dataplane.names(NAMESPACE), dataplane.host_routes()) == ((), (), ())
+        assert dataplane.source_rules(NAMESPACE) == []
 
 
-def test_a_process_that_dies_leaves_what_it_made_and_the_next_call_finishes_it() -> None:
-    for last in effects()[1:]:
+@pytest.mark.parametrize("name", ["eth0", "net1"])
+def test_a_process_that_dies_leaves_what_it_made_and_the_next_call_finishes_it(name: str) -> None:
+    for last in effects(name)[1:]:
 
         def script(effect: str, last: str = last) -> None:
             if effect == last:
@@ -154,13 +157,13 @@ def test_a_process_that_dies_leaves_what_it_made_and_the_next_call_finishes_it()
         dataplane = MemoryDataplane(before_effect=script)
         dataplane.add_namespace(NAMESPACE)
         with pytest.raises(SimulatedProcessDeath):
-            dataplane.apply(dual(), deadline=deadline())
-        assert dataplane.names(NAMESPACE) == ("eth0",)
+            dataplane.apply(dual(name), deadline=deadline())
+        assert dataplane.names(NAMESPACE) == (name,)
         dataplane.before_effect = lambda effect: None
-        dataplane.apply(dual(), deadline=deadline())
-        assert dataplane.verify(dual(), deadline=deadline()) == ()
-        dataplane.remove(dual().link, deadline=deadline())
-        assert (dataplane.names(), dataplane.names(NAMESPACE)) == ((), ())
+        dataplane.apply(dual(name), deadline=deadline())
+        assert dataplane.verify(dual(name), deadline=deadline()) == ()
+        dataplane.remove(dual(name).link, deadline=deadline())
+        assert (dataplane.names(), dataplane.names(NAMESPACE), dataplane.source_rules(NAMESPACE)) == ((), (), [])
 
 
 def test_a_removal_that_has_no_time_left_is_refused() -> None:
