@@ -18,8 +18,9 @@ from netplug_backends.memory.dataplane import MemoryDataplane
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.memory.locks import MemoryLocks
 from netplug_core.addressing import Address
+from netplug_core.cni.dispatch import Plugin
 from netplug_core.dataplane.protocol import KernelError, LinkExists
-from netplug_core.errors import NetplugError
+from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.add import DeletedMeanwhile
 from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.testing.clock import ManualClock
@@ -27,6 +28,7 @@ from tests.harness.cni_node import DEFAULT_CONTAINER, LOCK_FILE, CNINodeHarness,
 from tests.harness.schedules import CallScheduler, Choose, every_schedule
 from tests.harness.stores import HookedStore
 
+NO_VALID_ATTACHMENTS: dict[str, object] = {"cni.dev/valid-attachments": []}
 Endings = tuple[type[NetplugError] | None, ...]
 
 WAIT_S = 30.0
@@ -85,7 +87,8 @@ class AttachmentScene:
             current_thread().name = name
             ended[name] = None
             try:
-                self.process(partial(self.turns.wait, name)).run(command)
+                process = self.process(partial(self.turns.wait, name))
+                process.run(command, DEFAULT_CONTAINER, Plugin.MAIN, **NO_VALID_ATTACHMENTS)
             except NetplugError as error:
                 ended[name] = type(error)
 
@@ -130,6 +133,20 @@ def test_two_calls_of_one_attachment(mode: MemoryMode, first: str, second: str) 
     assert len(list(every_schedule(run))) > 1
     expected = {AttachmentBusy} | ({LinkExists} if first == second == "ADD" else {None})
     assert {ending for pair in endings for ending in pair} == {None, *expected}
+
+
+@MODES
+def test_a_gc_of_the_attachment_that_an_add_makes(mode: MemoryMode) -> None:
+    """A runtime does not do this (CNI specification, "GC"); the attachment is whole all the same."""
+    endings = set[Endings]()
+
+    def run(choose: Choose) -> None:
+        scene = AttachmentScene(mode)
+        endings.add(scene.run(("ADD", "GC"), choose))
+        scene.assert_whole()
+
+    assert len(list(every_schedule(run))) > 1
+    assert endings <= {(None, None), (None, Unavailable)}
 
 
 @MODES

@@ -13,6 +13,7 @@ import pytest
 
 from netplug_core.names import container_mac, host_interface_name
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
+from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
 from tests.harness.waiting import is_eventually
 
 pytestmark = pytest.mark.netns
@@ -489,3 +490,20 @@ def test_check_sees_what_was_changed(node: NetnsNode, runtime: CNIRuntime, pod: 
     assert runtime.check(conf, pod, added).code == 130
     runtime.delete(conf, pod)
     assert node.store.is_empty
+
+
+@on_every_datastore
+def test_a_node_renamed_between_add_and_del(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, plugin_datastore: PluginDatastore
+) -> None:
+    """The endpoint is stored under the old name; DEL finds it by the attributes of the addresses."""
+    plugin_datastore.register_pods([pod])
+    args, before = plugin_datastore.make_cni_args(pod.name), node.leftovers()
+    conf = runtime.make_netconf(**plugin_datastore.netconf_keys)
+    runtime.add(conf, pod, CNI_ARGS=args)
+    assert plugin_datastore.attached_containers() == [pod.name]
+    runtime.delete({**conf, "nodename": "node-2"}, pod, CNI_ARGS=args)
+    assert plugin_datastore.attached_containers() == []
+    assert plugin_datastore.store.held() == {}
+    assert plugin_datastore.store.handles() == set()
+    assert node.leftovers() == before

@@ -105,4 +105,5 @@ with netplug_core.open("memory:") as net:
 print(*sorted(name for name in sys.modules if name.startswith("netplug_backends.")))
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert {name.split(".")[1] for name in ran.stdout.split()} == {"blocks", "host", "memory"}
+    backends = {"blocks", "host", "memory"}
+    assert {name.split(".")[1] for name in ran.stdout.split()} == {*backends, "files"}, "files is no backend"
