@@ -132,6 +132,7 @@ def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypat
     monkeypatch.delitem(sys.modules, "netplug_backends.kubernetes.client.auth_provider", raising=False)
     for module in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
         monkeypatch.delitem(sys.modules, module)
+    "api".encode("idna")  # loads the codec: Python would remember for ever that it is not found
     monkeypatch.setattr(sys, "path", [])
     path = kubeconfig(tmp_path, provider())
     assert refusal(path) == (
