@@ -477,7 +477,7 @@ def test_another_object_than_the_one_that_was_asked_for_is_malformed(
         store_on(lambda _: SendReply(200, found)) as (store, _),
         pytest.raises(Malformed, match=r"says that it is .*other"),
     ):
-        store.read([Get(key)], deadline=soon())
+        store.read([Get(key)], deadline=soon()).find(key)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------

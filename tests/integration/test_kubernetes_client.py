@@ -403,7 +403,7 @@ def test_an_object_that_is_about_something_else_is_malformed() -> None:
         store_on(lambda _: SendReply(200, handle_object("other"))) as (store, _),
         pytest.raises(Malformed, match=r"IPAMHandle\(h\).*IPAMHandle\(other\)"),
     ):
-        store.read([Get(_KEY)], deadline=soon())
+        store.read([Get(_KEY)], deadline=soon()).find(_KEY)
 
 
 @pytest.mark.parametrize(
