@@ -103,12 +103,14 @@ def test_a_lock_file_may_be_in_the_working_folder(tmp_path: Path, monkeypatch: p
 
 
 def test_nothing_that_fails_leaves_a_file_open(tmp_path: Path) -> None:
-    """A byte that there is not, and a lock that is held."""
+    """A byte that there is not, a file that stays open to others, and a lock that is held."""
     held = LOCKS.try_lock(str(tmp_path / "lock"), 0)
     assert held is not None
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="Invalid argument"):
         LOCKS.try_lock(str(tmp_path / "lock"), -1)
+    with pytest.raises(OSError, match="Operation not permitted"):
+        LOCKS.try_lock("/proc/self/comm", 0)  # its mode cannot be set
     assert LOCKS.try_lock(str(tmp_path / "lock"), 0) is None
     assert os.listdir("/proc/self/fd") == before
     held.release()
