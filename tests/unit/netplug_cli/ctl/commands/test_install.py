@@ -1,0 +1,43 @@
+"""``install host`` and ``uninstall host``: the check of the environment comes first, and can be skipped."""
+
+from attrs import evolve
+
+from netplug_cli.ctl.main import run
+from netplug_cli.ctl.session import Session
+from netplug_core.errors import ConfigurationError, Unavailable
+from tests.harness.ctl import ToolHarness
+
+
+def refuse() -> None:
+    raise ConfigurationError("installing environment", "/venv", "make it root's")
+
+
+def test_the_executables_are_installed_and_removed(harness: ToolHarness) -> None:
+    assert harness.run_command("install", "host", "--bin-dir", "/opt/cni/bin") == 0
+    assert (harness.out, harness.err) == ("installed /opt/cni/bin\n", "")
+    assert harness.run_command("uninstall", "host", "--bin-dir", "/opt/cni/bin") == 0
+    assert (harness.out, harness.err) == ("removed /opt/cni/bin\n", "")
+
+
+def test_an_environment_that_others_may_write_is_refused_unless_it_is_trusted(harness: ToolHarness) -> None:
+    def make_session() -> Session:
+        return evolve(harness.make_session(), require_trusted_environment=refuse)
+
+    assert run(["install", "host", "--bin-dir", "/bin"], make_session) == 1
+    assert harness.capsys.readouterr() == (
+        "",
+        "Error: installing environment: '/venv' is not accepted; make it root's\n",
+    )
+    assert run(["install", "host", "--bin-dir", "/bin", "--trust-environment"], make_session) == 0
+    assert harness.capsys.readouterr() == ("installed /bin\n", "")
+
+
+def test_a_file_that_cannot_be_removed_is_named(harness: ToolHarness) -> None:
+    def uninstall(bin_dir: str, _report: object) -> None:
+        raise Unavailable(bin_dir, "Is a directory")
+
+    def make_session() -> Session:
+        return evolve(harness.make_session(), uninstall_executables=uninstall)
+
+    assert run(["uninstall", "host", "--bin-dir", "/bin"], make_session) == 1
+    assert harness.capsys.readouterr().err == "Error: /bin: Is a directory\n"
