@@ -9,12 +9,23 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.etcdv3.datastore import EtcdDatastore
-from netplug_core.clock import Clock
+from netplug_backends.host.machine import SystemClock
+from netplug_core.addressing import Family
+from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinities_query, affinity_key
+from netplug_core.ipam.model.block import Block
+from netplug_core.ipam.model.handle import handle_key
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.records import Create, Get, Update
+from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.allocator.machine import allocator_machine
 from tests.harness.example_counts import ETCD_EXAMPLES
+from tests.harness.ipam import ipv4, make_pool, make_request
 from tests.harness.local_stores import open_standalone_ipam
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, start_etcd
 
@@ -44,3 +55,60 @@ def open_empty_store(clock: Clock) -> Iterator[Datastore]:
 
 TestOnEtcd = allocator_machine(open_empty_store, open_standalone_ipam).TestCase
 TestOnEtcd.settings = ETCD_EXAMPLES
+
+
+# --- more blocks than one transaction takes -------------------------------------------------------------------------
+
+COUNT = 150
+NODE_A = "host:node-a"
+
+
+@pytest.fixture
+def wide() -> Iterator[Datastore]:
+    """150 blocks of a node, all empty, in a pool of their own; another pool is for everything else."""
+    clock = SystemClock()
+    with open_empty_store(clock) as store:
+        small = make_pool("small", "10.0.0.0/20", 30)
+        store.commit([Create(small.key, small)], deadline=Deadline.after(clock, 5))
+        prefixes = [small.spec.prefix.subprefix(number, 30) for number in range(COUNT)]
+        for prefix in prefixes:
+            block = Block.new(prefix, owner=NODE_A, now_ns=clock.now_ns())
+            confirmed = Affinity(state=AffinityState.CONFIRMED)
+            writes = [Create(affinity_key(NODE_A, prefix), confirmed), Create(block.key, block)]
+            store.commit(writes, deadline=Deadline.after(clock, 5))
+        yield store
+
+
+def assign(store: Datastore, handle: str, count: int = 1) -> int:
+    clock = SystemClock()
+    assignment = open_standalone_ipam(store, clock).assign(
+        make_request(handle, ipv4(count)), NO_ENDPOINT, deadline=Deadline.after(clock, 30)
+    )
+    return len(assignment.addresses)
+
+
+def test_a_handle_of_150_blocks_is_released(wide: Datastore) -> None:
+    for total in range(60, 4 * COUNT + 1, 60):
+        assert assign(wide, "wide", total) == total
+    clock = SystemClock()
+    released = open_standalone_ipam(wide, clock).release(
+        ReleaseRequest(handle="wide"), NO_ENDPOINT, deadline=Deadline.after(clock, 30)
+    )
+    assert len(released.addresses) == 4 * COUNT
+    assert wide.read([Get(handle_key("wide"))], deadline=Deadline.after(clock, 5)).find(handle_key("wide")) is None
+
+
+def test_a_node_that_has_to_give_up_150_blocks_assigns_addresses(wide: Datastore) -> None:
+    clock, key = SystemClock(), ippool_key("small")
+    stored = wide.read([Get(key)], deadline=Deadline.after(clock, 5)).find(key)
+    assert stored is not None
+    elsewhere = evolve(stored.value, spec=evolve(stored.value.spec, node_selector="rack == 'b'"))
+    main = make_pool("main", "10.1.0.0/24")
+    writes = [Update(key, elsewhere, stored.revision), Create(main.key, main)]
+    wide.commit(writes, deadline=Deadline.after(clock, 5))
+    left = []
+    for number in range(9):
+        assert assign(wide, f"h{number}") == 1
+        listed = affinities_query(NODE_A, Family.IPV4)
+        left.append(len(wide.read([listed], deadline=Deadline.after(clock, 5)).list(listed)))
+    assert left == [131, 111, 91, 71, 51, 31, 11, 1, 1]
