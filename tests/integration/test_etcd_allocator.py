@@ -104,8 +104,8 @@ def test_a_node_that_has_to_give_up_150_blocks_assigns_addresses(wide: Datastore
     assert stored is not None
     elsewhere = evolve(stored.value, spec=evolve(stored.value.spec, node_selector="rack == 'b'"))
     main = make_pool("main", "10.1.0.0/24")
-    writes = [Update(key, elsewhere, stored.revision), Create(main.key, main)]
-    wide.commit(writes, deadline=Deadline.after(clock, 5))
+    deadline = Deadline.after(clock, 5)
+    wide.commit([Update(key, elsewhere, stored.revision), Create(main.key, main)], deadline=deadline)
     left = []
     for number in range(9):
         assert assign(wide, f"h{number}") == 1

@@ -26,6 +26,7 @@ from netplug_core.testing.faults import (
     ProcessDeath,
     ProcessDied,
 )
+from netplug_core.testing.late_writes import LateWrite, send_until
 
 __all__ = ["CALL_DURATION_S", "PAST_DEADLINE_S", "CallFault", "CommitObserver", "FaultKind", "StoreClient"]
 
@@ -43,6 +44,7 @@ class FaultKind(enum.Enum):
     LOST_REQUEST = "the request is lost"
     LOST_REPLY = "the reply is lost"
     PROCESS_DEATH = "the process dies"
+    LATE_WRITE = "the process dies while a write is on its way"
     LATE_REQUEST = "the request is sent after every deadline"
     LATE_REPLY = "the reply comes after every deadline"
     CONCURRENT_OPERATION = "another client writes first"
@@ -76,7 +78,7 @@ class CallFault:
                 return LostReply(applied)
             case FaultKind.PROCESS_DEATH:
                 return ProcessDeath(applied)
-            case FaultKind.LATE_REQUEST | FaultKind.CONCURRENT_OPERATION:
+            case FaultKind.LATE_REQUEST | FaultKind.LATE_WRITE | FaultKind.CONCURRENT_OPERATION:
                 raise InvariantBroken(f"{self.kind} changes nothing about a commit")
             case _:
                 assert_never(self.kind)
@@ -100,7 +102,8 @@ class StoreClient:
 
     ``writes`` has the number of writes of each call since the last ``reset``, 0 for a read. ``kinds`` are the kinds
     that were read since then. ``read_started_s`` is when the first read before the last commit began.
-    ``has_partial_commit`` is whether a commit since then failed after some of its writes were applied.
+    ``has_partial_commit`` is whether a commit since then failed after some of its writes were applied. ``late_write``
+    was on its way when the process died.
     """
 
     inner: Datastore
@@ -111,6 +114,7 @@ class StoreClient:
     kinds: set[Kind[object]] = field(default=Factory(set))
     read_started_s: float = 0.0
     has_partial_commit: bool = False
+    late_write: LateWrite | None = None
     _is_reading: bool = False
 
     def reset(self, *faults: CallFault) -> None:
@@ -148,7 +152,7 @@ class StoreClient:
         if not self._is_reading:
             self._begin_reading()
         match fault.kind if fault else None:
-            case FaultKind.PROCESS_DEATH:
+            case FaultKind.PROCESS_DEATH | FaultKind.LATE_WRITE:
                 raise ProcessDied
             case FaultKind.LOST_REQUEST | FaultKind.LOST_REPLY:
                 raise Unavailable(self.description.location, "the read was lost")
@@ -170,6 +174,9 @@ class StoreClient:
         try:
             if fault is None or fault.kind in (FaultKind.LATE_REQUEST, FaultKind.CONCURRENT_OPERATION):
                 return self.inner.commit(writes, deadline=deadline)
+            if fault.kind is FaultKind.LATE_WRITE:
+                self.late_write = send_until(self.inner, writes, fault.position, deadline=deadline)
+                raise ProcessDied
             of_commit = fault.commit_fault(len(writes), self.description.atomicity)
             return FaultyDatastore(self.inner, {1: of_commit}).commit(writes, deadline=deadline)
         except OutcomeUnknown:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TypeAlias
 
-from attrs import Factory, define, field
+from attrs import Factory, define, evolve, field
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, Datastore
@@ -18,8 +18,10 @@ from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam import collect
 from netplug_core.ipam.allocation.request import Released
 from netplug_core.ipam.gc.model import CollectionReport, ScanHistory
+from netplug_core.ipam.model.affinity import affinity_key
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.orchestrator.model import ClusterView
+from netplug_core.records import Create
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.testing.allocator.call_invariants import (
     CALL_INVARIANTS,
@@ -37,7 +39,7 @@ from netplug_core.testing.allocator.invariants import (
     STATE_INVARIANTS,
     ObservedCommit,
 )
-from netplug_core.testing.allocator.model import AllocationModel
+from netplug_core.testing.allocator.model import AllocationModel, Holder
 from netplug_core.testing.allocator.operations import (
     ASSIGN_TIMEOUT_S,
     AdvanceClock,
@@ -53,11 +55,15 @@ from netplug_core.testing.allocator.operations import (
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState, read_state
 from netplug_core.testing.assertions import expect, expect_same
 from netplug_core.testing.faults import ProcessDied
+from netplug_core.testing.late_writes import LateWrite
 
 __all__ = ["AllocatorHarness", "OpenIPAM"]
 
 MAX_CACHE_AGE_S = 0.5
 """The highest age of records that a client of an ordered store may use from its cache."""
+
+LATEST_S = 5.0
+"""How long a write of a process that died may be on its way: as long as one call may take."""
 
 OpenIPAM: TypeAlias = Callable[[Datastore, Clock], IPAM]
 """Makes the IPAM of one process over its store client."""
@@ -82,6 +88,8 @@ class AllocatorHarness:
     _node_by_handle: dict[str, str] = field(default=Factory(dict))
     _configurations: list[tuple[float, ClusterConfiguration]] = field(default=Factory(list))
     _uids: Iterator[int] = field(factory=lambda: count(1))
+    _late_writes: list[tuple[Assign, LateWrite, float]] = field(default=Factory(list))
+    _late_blocks: set[str] = field(default=Factory(set))
     _latest_state: StoredState | None = None
     _nesting: int = 0
 
@@ -171,7 +179,40 @@ class AllocatorHarness:
             }
             if isinstance(operation, RunCollector):
                 self.collector_memory = ScanHistory()
+            if isinstance(operation, Assign) and process.client.late_write is not None:
+                expires_s = self.clock.monotonic() + LATEST_S
+                self._late_writes.append((operation, process.client.late_write, expires_s))
             return ProcessDiedAnswer()
+
+    def land_late_writes(self) -> None:
+        """Let the writes of killed assignments arrive, unless they are too old, and check what they change.
+
+        On an atomic store one may be a whole assignment. On an ordered store none assigns an address to a handle that
+        was released in the meantime: the model finds such an address.
+        """
+        for operation, late, expires_s in self._late_writes:
+            if self.clock.monotonic() > expires_s:
+                continue
+            before = self.read_state()
+            late.land(self.store, deadline=Deadline.after(self.clock, ASSIGN_TIMEOUT_S))
+            after = self.reread_state()
+            if self.is_atomic:
+                self.model.uncertain.add(Holder.of_request(operation.request))
+            self._note_orphans(late)
+            configurations = self.configurations_since(expires_s - LATEST_S - ASSIGN_TIMEOUT_S)
+            self.check_commit(
+                ObservedCommit(
+                    operation=operation, before=before, after=after, configurations=configurations,
+                    now_ns=self.clock.now_ns(), is_exact=False,
+                )
+            )  # fmt: skip
+            self.model.check_state(after)
+        self._late_writes.clear()
+
+    def _note_orphans(self, late: LateWrite) -> None:
+        """Note a block whose creation was late: the affinity that was written before it may be gone by then."""
+        if not self.is_atomic:
+            self._late_blocks.update(write.key.name for write in late.writes if isinstance(write, Create))
 
     def _run_collector(self, view: CollectorView, store: Datastore) -> CollectionReport:
         """Run a tick. V18: the collector frees nothing that is in use, also with an empty view; the model checks it."""
@@ -205,8 +246,19 @@ class AllocatorHarness:
         for of_commit in COMMIT_INVARIANTS:
             of_commit(commit)
         for of_state in STATE_INVARIANTS:
-            of_state(commit.after)
+            of_state(self._without_orphans(commit.after))
         self.history.check_commit(commit)
+
+    def _without_orphans(self, state: StoredState) -> StoredState:
+        """The state without empty blocks that were created late, and have no affinity: the collector deletes them."""
+        orphans = {
+            prefix
+            for prefix, block in state.blocks.items()
+            if str(prefix) in self._late_blocks and affinity_key(block.owner, prefix) not in state.affinities
+        }
+        if not orphans:
+            return state
+        return evolve(state, blocks={prefix: block for prefix, block in state.blocks.items() if prefix not in orphans})
 
     def record_configuration(self, configuration: ClusterConfiguration) -> None:
         """Record a configuration with the time since when it is stored."""

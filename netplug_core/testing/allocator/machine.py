@@ -150,6 +150,13 @@ class _Machine(RuleBasedStateMachine):
         """Run one tick of the collector."""
         self._run(operation, fault)
 
+    @rule()
+    def land_late_writes(self) -> None:
+        """Let the writes arrive that were on their way when their processes died."""
+        self.has_failed = True
+        self.harness.land_late_writes()
+        self.has_failed = False
+
     @rule(operation=strategies.clock_advances())
     def advance_clock(self, operation: AdvanceClock) -> None:
         """Let time pass."""
