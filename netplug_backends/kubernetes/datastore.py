@@ -6,6 +6,7 @@ objects. The first call finds out which API group the custom objects are in.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
@@ -51,6 +52,7 @@ from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["KubernetesDatastore"]
 
+_MAX_SINGLE_READS = 16  # keys of one kind that a read asks for one by one
 _IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
 _VIEW_KINDS = ("Node", "Profile", "WorkloadEndpoint")
 
@@ -95,13 +97,23 @@ class KubernetesDatastore:
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries, one after the other; see :class:`~netplug_core.datastore.protocol.Datastore`.
 
-        A list is answered in one page, whatever its limit: the server's pages are not in path order. If only single
-        keys of a kind are read and none exists, the kind's revision is empty and no watch can start from it.
+        A list is answered in one page, whatever its limit: the server's pages are not in path order. Many keys of
+        a kind are answered from one list. If only a few keys of a kind are read and none exists, the kind's revision is
+        empty and no watch can start from it.
         """
         answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
+        counts = Counter(query.kind for query in dict.fromkeys(queries) if isinstance(query, Get))
+        for kind in [kind for kind, count in counts.items() if count > _MAX_SINGLE_READS]:
+            listed = self._answer(List(kind), deadline)
+            revisions[kind] = listed.revision
+            if not listed.malformed:  # a list does not say under which key a damaged record is stored
+                by_key = {record.key: record for record in listed.records}
+                gets = (query for query in queries if isinstance(query, Get) and query.kind == kind)
+                answers.update((get, ReadResult((by_key[get.key],) if get.key in by_key else ())) for get in gets)
         # Lists first: a list has the kind's revision, and no record read before it may be newer than that.
-        for query in sorted(dict.fromkeys(queries), key=lambda query: isinstance(query, Get)):
+        unanswered = (query for query in dict.fromkeys(queries) if query not in answers)
+        for query in sorted(unanswered, key=lambda query: isinstance(query, Get)):
             found = self._answer(query, deadline)
             answers[query] = ReadResult(found.records, malformed=found.malformed, is_cached=found.is_cached)
             revisions.setdefault(query.kind, found.revision)

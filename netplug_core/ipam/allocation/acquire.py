@@ -7,7 +7,7 @@ read, page by page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from attrs import Factory, define, evolve, field, frozen
@@ -17,13 +17,14 @@ from netplug_core.errors import AllocationError, ConfigurationError
 from netplug_core.ipam.allocation.block_listing import all_blocks
 from netplug_core.ipam.allocation.block_order import block_order, block_positions
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation, OwnAffinity, RelinquishedBlock
+from netplug_core.ipam.allocation.overlaps import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
 from netplug_core.ipam.allocation.pools import Pools, find_pool_of_block, is_enabled, is_selected
 from netplug_core.ipam.allocation.request import Automatic
 from netplug_core.ipam.model.affinity import Affinity, affinity_key
 from netplug_core.ipam.model.block import Block, block_key
 from netplug_core.ipam.outcome.trace import AllocationRule, BlockOutcome, BlockTrace, PoolExhausted, RuleTrace
-from netplug_core.records import Get, NeedMore, Record, TraceEntry
+from netplug_core.records import Get, NeedMore, Query, Record, Snapshot, TraceEntry
 from netplug_core.resources.ippool import IPPool
 
 __all__ = ["PROBE_COUNT", "OwnBlocks", "acquire", "find_own_blocks"]
@@ -32,6 +33,7 @@ PROBE_COUNT = 8
 """Blocks that are probed one by one before all blocks are listed."""
 
 Blocks = Mapping[Prefix, Record[Block]]
+OverlapFinder = Callable[[Snapshot, Prefix], Prefix | NeedMore | None]
 
 
 # --- the claimant's own blocks -------------------------------------------------------------------------------------
@@ -133,8 +135,11 @@ def acquire(
     return shortfall.by_rule(AllocationRule.STRICT_AFFINITY) if settings.is_affinity_strict else shortfall.exhausted()
 
 
-def _acquire_each(allocation: FamilyAllocation, candidates: Iterable[BlockCandidate]) -> NeedMore | None:
+def _acquire_each(
+    allocation: FamilyAllocation, candidates: Iterable[BlockCandidate], find: OverlapFinder = find_overlap
+) -> NeedMore | None:
     has_malformed = bool(allocation.context.malformed)
+    find_other = find_overlap if has_malformed else find  # a list does not say where its damaged blocks are
     for candidate in candidates:
         if not allocation.missing or allocation.room <= 0:
             return None
@@ -143,11 +148,16 @@ def _acquire_each(allocation: FamilyAllocation, candidates: Iterable[BlockCandid
         is_sound = not has_malformed or _is_sound(allocation.context, candidate)
         if isinstance(is_sound, NeedMore):
             return is_sound
-        if is_sound:
+        is_new = candidate.acquisition is Acquisition.NEW
+        overlap = find_other(allocation.context.snapshot, candidate.block.prefix) if is_sound and is_new else None
+        if isinstance(overlap, NeedMore):
+            return overlap
+        if is_sound and overlap is None:
             allocation.acquire(candidate)
-        else:
-            allocation.seen.add(candidate.block.prefix)
-            allocation.note(candidate.block.prefix, BlockOutcome.UNREADABLE)
+            continue
+        allocation.seen.add(candidate.block.prefix)
+        outcome = BlockOutcome.UNREADABLE if overlap is None else BlockOutcome.OVERLAPPED
+        allocation.note(candidate.block.prefix, outcome, str(overlap or ""))
     return None
 
 
@@ -175,7 +185,10 @@ def _probe(allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Reco
     own = {entry.prefix for entry in context.own_affinities[wanted.family]}
     in_order = ((pool, prefix) for pool in pools for prefix in _blocks_in_order(context, pool) if prefix not in own)
     probed = tuple(islice(in_order, PROBE_COUNT))
-    needed = tuple(query for _, prefix in probed if not context.snapshot.has(query := Get(block_key(prefix))))
+    queries: list[Query] = [Get(block_key(prefix)) for _, prefix in probed]
+    if probed and not all(map(context.snapshot.has, queries)):
+        queries.extend(overlap_queries(probed[0][1]))  # mostly the first is free, and needs no other read then
+    needed = tuple(query for query in queries if not context.snapshot.has(query))
     if needed:
         return NeedMore(needed)
     found = (
@@ -211,7 +224,8 @@ def _acquire_from_all(
     if isinstance(blocks, NeedMore):
         return blocks
     of_pools = tuple(_PoolBlocks.of(context, pool, blocks) for pool in pools)
-    needed = _acquire_each(allocation, chain.from_iterable(of_pool.free() for of_pool in of_pools))
+    free = chain.from_iterable(of_pool.free() for of_pool in of_pools)
+    needed = _acquire_each(allocation, free, lambda _snapshot, _new: None)  # ``free`` leaves out what is occupied
     if needed is None and allocation.missing:
         needed = _take_over(allocation, of_pools, blocks)
     if needed is not None:
@@ -279,7 +293,9 @@ class _PoolBlocks:
         by_distance: dict[int, Record[Block]] = {}
         occupied: set[int] = set()
         for prefix, record in blocks.items():
-            if spec.prefix.covers(prefix):
+            if prefix.length < spec.prefix.length and prefix.covers(spec.prefix):
+                occupied.update(range(count))
+            elif spec.prefix.covers(prefix):
                 first = (prefix.base - spec.prefix.base) >> shift
                 occupied.update(range(first, first + max(1, prefix.size >> shift)))
                 if prefix.length == spec.block_length:

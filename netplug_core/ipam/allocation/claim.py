@@ -13,13 +13,27 @@ from attrs import frozen
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.allocation.affinity_writes import claim_block
+from netplug_core.ipam.allocation.block_listing import all_blocks
 from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import Claimant, Purpose
 from netplug_core.ipam.allocation.pools import is_enabled
 from netplug_core.ipam.model.affinity import affinity_key
-from netplug_core.ipam.model.block import block_key
-from netplug_core.records import Decision, Delete, Get, Query, Record, Require, RequireUnchanged, Snapshot, Write
+from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
+from netplug_core.records import (
+    PAGE_SIZE,
+    Decision,
+    Delete,
+    Get,
+    List,
+    NeedMore,
+    Query,
+    Record,
+    Require,
+    RequireUnchanged,
+    Snapshot,
+    Write,
+)
 from netplug_core.resources.ippool import IPPOOL, IPPool
 
 __all__ = ["ClaimResult", "claim_queries", "decide_claim", "pool_of_range"]
@@ -50,14 +64,21 @@ def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | Config
 def claim_queries(owner: str, blocks: Sequence[Prefix]) -> tuple[Query, ...]:
     """What to read before ``decide_claim``."""
     keys = ((Get(block_key(block)), Get(affinity_key(owner, block))) for block in blocks)
-    return (POOLS, CONFIGURATION, *(query for pair in keys for query in pair))
+    listed = List(BLOCK, blocks_path(blocks[0].family), limit=PAGE_SIZE)
+    return (POOLS, CONFIGURATION, listed, *(query for pair in keys for query in pair))
 
 
-def decide_claim(snapshot: Snapshot, owner: str, blocks: Sequence[Prefix], now_ns: int) -> Decision[ClaimResult]:
+def decide_claim(
+    snapshot: Snapshot, owner: str, blocks: Sequence[Prefix], now_ns: int
+) -> Decision[ClaimResult] | NeedMore:
     """Claim blocks of one pool for an owner, ``host:<node>`` or ``virtual:<name>``."""
     pool = pool_of_range(snapshot, blocks[0])
     if isinstance(pool, ConfigurationError):
         return Decision((), pool)
+    stored = all_blocks(snapshot, blocks[0].family)
+    if isinstance(stored, NeedMore):
+        return stored
+    overlapped = {each for each in blocks for other in stored if other != each and other.overlaps(each)}
     claimant = Claimant(owner=owner, cooldown=Cooldown.of(snapshot, now_ns))
     writes: list[Write] = []
     claimed: list[Prefix] = []
@@ -65,7 +86,7 @@ def decide_claim(snapshot: Snapshot, owner: str, blocks: Sequence[Prefix], now_n
     for prefix in blocks:
         record, affinity = snapshot.find(block_key(prefix)), snapshot.find(affinity_key(owner, prefix))
         candidate = claimant.find_candidate(Purpose.CLAIM, pool, prefix, record, affinity)
-        if candidate is not None:
+        if candidate is not None and (record is not None or prefix not in overlapped):
             claimed.append(prefix)
             claim_block(candidate, owner, writes)
             continue

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from netplug_core.selectors.grammar import Selector
 
 __all__ = [
-    "Choice", "Pools", "choose", "find_pool_of_block", "is_enabled", "is_selected", "pool_of_address", "selects_some",
+    "Choice", "Pools", "choose", "find_pool_of_block", "is_enabled", "is_selected", "older_overlaps",
+    "pool_of_address", "selects_some",
 ]  # fmt: skip
 
 Pools = tuple[Record[IPPool], ...]
@@ -50,6 +52,25 @@ def find_pool_of_block(pools: Pools, block: Prefix) -> Record[IPPool] | None:
         if pool.value.spec.prefix.covers(block) and pool.value.spec.block_length == block.length:
             return pool
     return None
+
+
+def older_overlaps(pools: Pools) -> Mapping[str, str]:
+    """The pools that overlap an older one (by creation time, then name), each with the name of that one."""
+    if len(pools) < 2:  # noqa: PLR2004  # one pool overlaps nothing
+        return {}
+    entries = ((pool.value.metadata.creation_time_ns or 0, pool.key.name, pool.value.spec.prefix) for pool in pools)
+    return _older_overlaps(tuple(entries))
+
+
+@lru_cache(maxsize=64)  # the pools of a cluster are the same for many requests
+def _older_overlaps(pools: tuple[tuple[int, str, Prefix], ...]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    in_order = sorted(pools, key=lambda pool: pool[:2])
+    for place, (_created, name, prefix) in enumerate(in_order):
+        older = next((other for _at, other, older in in_order[:place] if older.overlaps(prefix)), None)
+        if older is not None:
+            found[name] = older
+    return found
 
 
 def selects_some(pools: Pools, families: AbstractSet[Family]) -> bool:
@@ -83,6 +104,7 @@ def choose(
         return UseMissing()
     if wanted.pools:
         return _named(pools, request, request.use, wanted)
+    overlaps = older_overlaps(pools)
     serving: list[Record[IPPool]] = []
     looked: list[PoolTrace] = []
     for record in pools:
@@ -90,6 +112,8 @@ def choose(
             continue
         try:
             trace = _judge(record, request, request.use, wanted.family, node_labels)
+            if record.key.name in overlaps and trace.outcome is PoolOutcome.SERVES:
+                trace = evolve(trace, outcome=PoolOutcome.OVERLAPS, detail=overlaps[record.key.name])
         except ConfigurationError as error:
             return error
         looked.append(trace)
@@ -121,6 +145,8 @@ def pool_of_address(pools: Pools, wanted: Specific, use: AllowedUse | None) -> R
         if not spec.prefix.contains(wanted.address):
             continue
         outcome, detail = _enabled(pool.value, wanted.family)
+        if outcome is PoolOutcome.SERVES and (older := older_overlaps(pools).get(pool.key.name)):
+            outcome, detail = PoolOutcome.OVERLAPS, older
         if outcome is not PoolOutcome.SERVES:
             seen.append(PoolTrace(pool=pool.key.name, prefix=spec.prefix, outcome=outcome, detail=detail))
         elif not named or pool.key.name in named:
@@ -139,6 +165,9 @@ def _named(pools: Pools, request: AssignRequest, use: AllowedUse, wanted: Automa
             return found
         # Naming a pool overrides its selectors and its mode (spec 4, order of precedence), and nothing else.
         trace = _judge(found, request, use, wanted.family, None)
+        older = older_overlaps(pools).get(found.key.name)
+        if older is not None and trace.outcome is PoolOutcome.SERVES:
+            trace = evolve(trace, outcome=PoolOutcome.OVERLAPS, detail=older)
         if trace.outcome is not PoolOutcome.SERVES:
             from netplug_core.ipam.outcome.refusals import NoPoolQualifies, PoolRefused
 

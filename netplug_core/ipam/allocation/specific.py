@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyOutcome, held_addresses, link_reserved
+from netplug_core.ipam.allocation.overlaps import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.ownership import Purpose
 from netplug_core.ipam.allocation.pools import pool_of_address
 from netplug_core.ipam.allocation.request import AssignedAddress, LinkLayer, Specific
@@ -36,11 +37,11 @@ def allocate_specific(context: AllocationContext, wanted: Specific) -> FamilyOut
     snapshot, prefix = context.snapshot, Prefix.at(wanted.address, pool.value.spec.block_length)
     needed = (Get(block_key(prefix)), Get(affinity_key(context.claimant.owner, prefix)))
     if not all(snapshot.has(query) for query in needed):
-        return NeedMore(needed)
+        return NeedMore((*needed, *overlap_queries(prefix)))
     record = snapshot.find(block_key(prefix))
-    refusal = _taken(context, wanted, record.value) if record else None
+    refusal = _taken(context, wanted, record.value) if record else _overlapped(context, wanted, prefix)
     if refusal is not None:
-        return FamilyOutcome(refusal=refusal)
+        return refusal if isinstance(refusal, NeedMore) else FamilyOutcome(refusal=refusal)
     purpose = Purpose.SPECIFIC_STRICT if context.settings.is_affinity_strict else Purpose.SPECIFIC
     affinity = snapshot.find(affinity_key(context.claimant.owner, prefix))
     candidate = context.claimant.find_candidate(purpose, pool, prefix, record, affinity)
@@ -64,6 +65,15 @@ def _taken(context: AllocationContext, wanted: Specific, stored: Block) -> Netpl
     if allocation.is_cooling:
         return AddressCooling(wanted.address, block.prefix, context.settings.cooldown_s)
     return AddressTaken(wanted.address, block.prefix, allocation.attribute.handle)
+
+
+def _overlapped(context: AllocationContext, wanted: Specific, prefix: Prefix) -> NetplugError | NeedMore | None:
+    """Why the block of an address cannot be created; None if it can."""
+    overlap = find_overlap(context.snapshot, prefix)
+    if overlap is None or isinstance(overlap, NeedMore):
+        return overlap
+    entry = BlockTrace(block=prefix, outcome=BlockOutcome.OVERLAPPED, detail=str(overlap))
+    return BlockUnusable(wanted.address, entry)
 
 
 def _pool(

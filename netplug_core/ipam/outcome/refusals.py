@@ -68,12 +68,13 @@ class PoolRefused(AllocationError):
         return f"the given pool ({excerpt(self.entry)}) cannot be used: {self.seen}"
 
 
-_NOT_ENABLED = (PoolOutcome.DISABLED, PoolOutcome.TERMINATING, PoolOutcome.NOT_ALLOCATABLE)
+_NOT_ENABLED = (PoolOutcome.DISABLED, PoolOutcome.TERMINATING, PoolOutcome.NOT_ALLOCATABLE, PoolOutcome.OVERLAPS)
 _REASONS = {
     PoolOutcome.DISABLED: ErrorCode.POOL_DISABLED,
     PoolOutcome.WRONG_FAMILY: ErrorCode.POOL_WRONG_FAMILY,
     PoolOutcome.TERMINATING: ErrorCode.POOL_BEING_REMOVED,
     PoolOutcome.NOT_ALLOCATABLE: ErrorCode.POOL_NOT_ALLOCATABLE,
+    PoolOutcome.OVERLAPS: ErrorCode.POOL_NOT_ALLOCATABLE,
 }
 
 

@@ -27,7 +27,9 @@ def harness() -> IPAMHarness:
 
 def decision(harness: IPAMHarness, *cidrs: str, claimant: str = OURS) -> Decision[ClaimResult]:
     blocks = tuple(map(Prefix.parse, cidrs))
-    return decide_claim(harness.read(*claim_queries(claimant, blocks)), claimant, blocks, harness.clock.now_ns())
+    made = decide_claim(harness.read(*claim_queries(claimant, blocks)), claimant, blocks, harness.clock.now_ns())
+    assert isinstance(made, Decision)
+    return made
 
 
 def claim(harness: IPAMHarness, *cidrs: str, claimant: str = OURS) -> tuple[list[str], list[str]]:

@@ -29,7 +29,7 @@ from netplug_core.ipam.outcome.trace import PoolOutcome
 from netplug_core.records import Record, Revision
 from netplug_core.resources.ippool import AllowedUse, AssignmentMode, IPPool, IPPoolSpec, IPPoolStatus, PoolCondition
 from netplug_core.resources.ippool import ippool_key as key
-from tests.harness.ipam import ipv4, ipv6, make_pool, make_request, specific
+from tests.harness.ipam import IPAMHarness, ipv4, ipv6, make_pool, make_request, specific
 
 P1, P2 = make_pool("p1", "10.0.0.0/24"), make_pool("p2", "10.1.0.0/24")
 SIX = make_pool("six", "fd80:24e2:f998:72d6::/120")
@@ -371,11 +371,27 @@ def test_an_address_of_a_pool_that_is_not_enabled_is_of_none(pool_: IPPool) -> N
     assert str(refusal).endswith(" is not allocatable (CIDROverlap)") is (pool_ is NOT_ALLOCATABLE)
 
 
-def test_of_overlapping_pools_the_first_that_is_enabled_serves() -> None:
+def test_of_overlapping_pools_the_older_serves() -> None:
     wide = make_pool("p9", "10.0.0.0/16")
-    assert found((DISABLED, wide), "10.0.0.7") == "p9"
     assert found((P1, wide), "10.0.0.7") == "p1"
-    assert found((P1, wide), "10.0.0.7", "p9") == "p9"
+    refused = "IPPool p9 (10.0.0.0/16) overlaps an older pool and gives no addresses (p1)"
+    assert refused in str(found((P1, wide), "10.0.0.7", "p9"))
+    assert refused in str(found((DISABLED, wide), "10.0.0.7"))
+    assert refused in str(found((P1, wide), "10.0.9.9"))
+    later = evolve(P1, metadata=evolve(P1.metadata, creation_time_ns=2))
+    earlier = evolve(wide, metadata=evolve(wide.metadata, creation_time_ns=1))
+    assert found((later, earlier), "10.0.0.7") == "p9"
+
+
+def test_a_pool_that_overlaps_an_older_one_is_named_in_the_refusal() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("a", "10.0.0.0/24")
+    harness.add_pool("b", "10.0.0.0/16")
+    harness.disable_pool("a")
+    with pytest.raises(NoPoolServes, match=r"IPPool b \(10\.0\.0\.0/16\) overlaps an older pool .* \(a\)"):
+        harness.assign_or_refuse("h")
+    with pytest.raises(PoolRefused, match=r"the given pool \(b\) .* overlaps an older pool .* \(a\)"):
+        harness.assign_or_refuse("h", ipv4(1, "b"))
 
 
 def test_named_pools_confine_an_address() -> None:

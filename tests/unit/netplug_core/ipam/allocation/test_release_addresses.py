@@ -292,8 +292,8 @@ def test_only_blocks_of_the_family_of_the_address_are_searched(harness: IPAMHarn
 
 
 def test_of_two_pools_over_an_address_the_one_with_the_block_counts(harness: IPAMHarness) -> None:
-    harness.add_pool("early", "10.0.0.0/25", 28)
     harness.assign_or_refuse("h1", ipv4(1, "main"))
+    harness.add_pool("early", "10.0.0.0/25", 28)
     assert texts(release_addresses_of(harness, release_item("10.0.0.0")).released) == ["10.0.0.0"]
 
 

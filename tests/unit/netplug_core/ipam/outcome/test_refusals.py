@@ -61,6 +61,12 @@ def unknown() -> NetplugError:
     return refused(cluster(), make_request("h", ipv4(1, "spare")))
 
 
+def address_under_a_leftover_block() -> NetplugError:
+    harness = cluster()
+    harness.put_block("10.0.0.0/30", OTHER_NODE)
+    return refused(harness, make_request("h", specific("10.0.0.9")))
+
+
 def disabled() -> NetplugError:
     harness = cluster()
     harness.disable_pool("main")
@@ -198,6 +204,7 @@ EXAMPLES: tuple[tuple[int, str, Callable[[], NetplugError]], ...] = (
     (103, "pool-wrong-family", of_the_other_family),
     (104, "no-pool-selected", not_selected),
     (105, "pools-exhausted", exhausted),
+    (105, "pools-exhausted", address_under_a_leftover_block),
     (106, "block-limit-reached", limited),
     (107, "pool-being-removed", removed),
     (108, "pool-not-allocatable", not_allocatable),

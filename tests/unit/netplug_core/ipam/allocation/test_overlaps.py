@@ -1,0 +1,127 @@
+"""Blocks of different sizes: none is created over a stored one, by an assignment, by name, or by a claim."""
+
+import pytest
+
+from netplug_core.addressing import Prefix
+from netplug_core.errors import AllocationError
+from netplug_core.ipam.allocation.claim import claim_queries, decide_claim
+from netplug_core.ipam.allocation.overlaps import find_overlap, overlap_queries
+from netplug_core.ipam.model.affinity import AffinityState, host_owner
+from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
+from netplug_core.ipam.outcome.refusals import BlockUnusable
+from netplug_core.records import PAGE_SIZE, Decision, List, NeedMore
+from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.damage import DamagedDatastore
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, make_request, specific
+
+
+def assert_disjoint(harness: IPAMHarness) -> None:
+    stored = [record.value.prefix for record in harness.records(BLOCK)]
+    assert [(a, b) for a in stored for b in stored if a < b and a.overlaps(b)] == []
+
+
+def recreate(harness: IPAMHarness, cidr: str, length: int) -> None:
+    """Delete the pool and create it with another block size, as ``kubectl`` does while its pods live."""
+    harness.remove(ippool_key("main"))
+    harness.add_pool("main", cidr, length)
+
+
+@pytest.mark.parametrize("before", [26, 28, 30, 32, 24, 20])
+@pytest.mark.parametrize("after", [26, 28, 30, 32, 24, 20])
+@pytest.mark.parametrize("node", [NODE, OTHER_NODE])
+def test_a_pool_with_another_block_size_gives_no_address_twice(before: int, after: int, node: str) -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/19", before)
+    held = harness.assign_or_refuse("h0", ipv4(3))
+    recreate(harness, "10.0.0.0/19", after)
+    for number in range(1, 4):
+        held += harness.assign_or_refuse(f"h{number}", ipv4(3), node=node)
+    assert len(set(held)) == 12
+    assert_disjoint(harness)
+
+
+def test_what_a_leftover_block_covers_is_passed_over_and_named_in_the_trace() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 30)
+    harness.assign_or_refuse("h0")
+    recreate(harness, "10.0.0.0/24", 26)
+    trace = [str(entry) for entry in harness.decision(make_request("h")).trace]
+    overlap = "block 10.0.0.0/26 cannot be created: it overlaps a stored block of another size (10.0.0.0/30)"
+    assert overlap in trace
+    harness.take_call_counts()
+    assert harness.assign_or_refuse("h") == ["10.0.0.64"]
+    assert harness.take_call_counts() == (4, 1), "one read more, for the second block that was tried"
+
+
+def test_a_leftover_block_larger_than_the_pool_leaves_nothing_of_it() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/20", 20)
+    harness.assign_or_refuse("h0")
+    recreate(harness, "10.0.0.0/27", 30)
+    with pytest.raises(AllocationError):
+        harness.assign_or_refuse("h")
+    assert_disjoint(harness)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.0", "10.0.0.3", "10.0.0.63"])
+def test_an_address_by_name_is_not_served_over_a_leftover_block(address: str) -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 30)
+    harness.assign_or_refuse("h0")
+    recreate(harness, "10.0.0.0/24", 26)
+    with pytest.raises(BlockUnusable, match=r"block 10\.0\.0\.0/26 cannot be created.*\(10\.0\.0\.0/30\)"):
+        harness.assign_or_refuse("h", specific(address))
+    assert harness.assign_or_refuse("h", specific("10.0.0.70")) == ["10.0.0.70"]
+    assert_disjoint(harness)
+
+
+def test_a_claim_leaves_leftover_blocks_alone() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 30)
+    harness.assign_or_refuse("h0")
+    recreate(harness, "10.0.0.0/24", 26)
+    blocks = tuple(map(Prefix.parse, ("10.0.0.0/26", "10.0.0.64/26")))
+    owner = host_owner(NODE)
+    made = decide_claim(harness.read(*claim_queries(owner, blocks)), owner, blocks, 0)
+    assert isinstance(made, Decision)
+    assert not isinstance(made.result, Exception)
+    assert (made.result.failed, made.result.claimed) == (blocks[:1], blocks[1:])
+
+
+def test_a_claim_reads_all_pages_of_blocks_first() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/16", 26)
+    for number in range(PAGE_SIZE + 1):
+        harness.put_block(f"10.9.{number // 256}.{number % 256}/32")
+    blocks, owner = (Prefix.parse("10.0.0.0/26"),), host_owner(NODE)
+    needed = decide_claim(harness.read(*claim_queries(owner, blocks)), owner, blocks, 0)
+    assert isinstance(needed, NeedMore)
+    assert isinstance(needed.queries[0], List)
+
+
+def test_a_pending_affinity_does_not_make_its_block_over_another() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 26)
+    harness.put_affinity("10.0.0.0/26", AffinityState.PENDING)
+    harness.put_block("10.0.0.32/30", OTHER_NODE)
+    assert harness.assign_or_refuse("h") == ["10.0.0.64"]
+    assert_disjoint(harness)
+
+
+def test_a_damaged_block_of_another_size_counts_too() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 26)
+    harness.put_block("10.0.0.32/30", OTHER_NODE)
+    key = block_key(Prefix.parse("10.0.0.32/30"))
+    harness.store = DamagedDatastore(harness.store, damage={key: b"{"})  # type: ignore[assignment]  # same calls
+    assert harness.assign_or_refuse("h") == ["10.0.0.64"]
+
+
+def test_blocks_of_up_to_64_addresses_are_compared_one_by_one_and_larger_ones_with_the_list() -> None:
+    assert len(overlap_queries(Prefix.parse("10.0.0.0/26"))) == 6 + 126
+    assert len(overlap_queries(Prefix.parse("fd00::/128"))) == 12
+    assert overlap_queries(Prefix.parse("10.0.0.0/25")) == (
+        List(BLOCK, blocks_path(Prefix.parse("10.0.0.0/25").family), limit=PAGE_SIZE),
+    )
+    snapshot = IPAMHarness.new().read()
+    assert isinstance(find_overlap(snapshot, Prefix.parse("10.0.0.0/25")), NeedMore)
