@@ -79,6 +79,8 @@ def decide_release(
             writes.append(cooldown.release(record, going))
         elif record is None:
             writes.extend(_creation(snapshot, request, prefix, now_ns))
+        elif len(ours) != count:  # the count is corrected to a block that may be cached, and older than the handle
+            conditions.append(Require(record.key, record.revision))
         is_short |= is_overcounted
         released.extend(held.address for held in going)
         left = left.with_count(prefix, len(ours) - len(going))

@@ -252,6 +252,19 @@ def test_the_commit_rests_on_the_configuration_for_it_says_how_long_addresses_re
     assert decision(harness, "h1").writes[1] == Require(stored.key, stored.revision)
 
 
+def test_a_count_is_corrected_only_to_the_block_that_is_stored(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h1", ipv4(2))
+    key = block_key(Prefix.parse(BLOCK_0))
+    counted_less = harness.get(handle_key("h1")).with_count(Prefix.parse(BLOCK_0), 1)
+    harness.put(handle_key("h1"), counted_less)
+    request = ReleaseRequest(handle="h1", sequence=99)
+    made = decide_without_commit(
+        harness, release_queries(request), lambda snapshot: decide_release(snapshot, request, harness.clock.now_ns())
+    )
+    assert [write.key for write in made.writes if isinstance(write, Update)] == [handle_key("h1")]
+    assert key in [write.key for write in made.writes if isinstance(write, Require)]
+
+
 def test_a_handle_that_counts_more_than_is_found_is_nothing_to_decide_from_memory(harness: IPAMHarness) -> None:
     """A block that is remembered may be older than the handle: only one that is read shows that nothing is held."""
     harness.assign_or_refuse("h1")
