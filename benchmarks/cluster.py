@@ -32,7 +32,7 @@ from netplug_core.ipam.allocation.acquire import PROBE_COUNT
 from netplug_core.ipam.allocation.block_order import block_order, hashed_start
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, ReleaseRequest
-from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model.block import BLOCK, Attribute, Block
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, NeedMore
@@ -122,7 +122,11 @@ class _AllocatorCluster:
         uncached_kinds = frozenset((HANDLE,))
         self.names.extend(f"node-{node}" for node in range(self.nodes))
         self.ipams.extend(
-            self.ipam(DatastoreCache.for_datastore(self.store, clock=_CLOCK, uncached_kinds=uncached_kinds))
+            self.ipam(
+                DatastoreCache.for_datastore(
+                    self.store, clock=_CLOCK, uncached_kinds=uncached_kinds, uncached_absent_kinds=frozenset((BLOCK,))
+                )
+            )
             for _node in range(self.nodes)
         )
 

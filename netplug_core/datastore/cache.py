@@ -75,8 +75,15 @@ class CachedState:
         missing = tuple([query for query in queries if query not in results])
         return Snapshot(results, known.snapshot.revisions), missing
 
-    def with_snapshot(self, read: Snapshot, *, uncached: AbstractSet[Kind[object]], now_s: float) -> CachedState:
-        """The state with what was read.
+    def with_snapshot(
+        self,
+        read: Snapshot,
+        *,
+        uncached: AbstractSet[Kind[object]],
+        uncached_absent: AbstractSet[Kind[object]],
+        now_s: float,
+    ) -> CachedState:
+        """The state with what was read: nothing of ``uncached``, of ``uncached_absent`` only records that exist.
 
         Pages are not kept: their other pages would be of another moment. Answers with malformed records are not kept
         either, so that a repair is seen by the next call.
@@ -89,6 +96,7 @@ class CachedState:
             and query.kind not in self.watched
             and not _is_page(query)
             and not result.malformed
+            and (result.records or query.kind not in uncached_absent or isinstance(query, List))
         }
         has_read = any(query.kind not in self.watched for query in old.results)
         return evolve(
@@ -196,23 +204,30 @@ class CachedState:
 class DatastoreCache:
     """The cache of one store: the smallest holder of a :class:`CachedState`, which is replaced whole.
 
-    ``uncached_kinds`` are not kept, because there is a record for every workload. Every change goes through
-    ``guard``: a process with threads gives a lock, so that no change is lost.
+    ``uncached_kinds`` are not kept, because there is a record for every workload. Of ``uncached_absent_kinds`` only
+    records that exist are kept: who creates a block looks for all those that it would overlap. Every change goes
+    through ``guard``: a process with threads gives a lock, so that no change is lost.
     """
 
     clock: Clock
     uncached_kinds: frozenset[Kind[object]]
     max_age_s: float | None = None
+    uncached_absent_kinds: frozenset[Kind[object]] = frozenset()
     guard: AbstractContextManager[object] = field(factory=nullcontext)
     state: CachedState = field(factory=CachedState, init=False)
 
     @classmethod
     def for_datastore(
-        cls, datastore: Datastore, *, clock: Clock, uncached_kinds: frozenset[Kind[object]]
+        cls,
+        datastore: Datastore,
+        *,
+        clock: Clock,
+        uncached_kinds: frozenset[Kind[object]],
+        uncached_absent_kinds: frozenset[Kind[object]] = frozenset(),
     ) -> DatastoreCache:
         """An empty cache for a store, with the age limit that the store needs."""
         is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
-        return cls(clock, uncached_kinds, None if is_atomic else ORDERED_MAX_AGE_S)
+        return cls(clock, uncached_kinds, None if is_atomic else ORDERED_MAX_AGE_S, uncached_absent_kinds)
 
     def lookup(
         self, queries: Sequence[Query], assume_absent: Sequence[Query] = ()
@@ -234,7 +249,10 @@ class DatastoreCache:
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Keep what was read."""
         now_s = self.clock.monotonic()
-        self.change(lambda state: state.with_snapshot(snapshot, uncached=self.uncached_kinds, now_s=now_s))
+        uncached, uncached_absent = self.uncached_kinds, self.uncached_absent_kinds
+        self.change(
+            lambda state: state.with_snapshot(snapshot, uncached=uncached, uncached_absent=uncached_absent, now_s=now_s)
+        )
 
     def apply_writes(
         self, writes: Sequence[Write], revisions: Sequence[Revision], *, began: CachedState | None = None

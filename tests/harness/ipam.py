@@ -123,7 +123,10 @@ class IPAMHarness:
     def enable_cache(self, *uncached: Kind[object]) -> None:
         """From now on allocators remember what they saw, as those of a resident process do."""
         self.cache = DatastoreCache.for_datastore(
-            self.store, clock=self.clock, uncached_kinds=frozenset({HANDLE, *uncached})
+            self.store,
+            clock=self.clock,
+            uncached_kinds=frozenset({HANDLE, *uncached}),
+            uncached_absent_kinds=frozenset({BLOCK}),
         )
 
     @property

@@ -14,10 +14,9 @@ from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import AllocationError, ConfigurationError
-from netplug_core.ipam.allocation.block_listing import all_blocks
+from netplug_core.ipam.allocation.block_listing import all_blocks, find_overlap, overlap_queries
 from netplug_core.ipam.allocation.block_order import block_order, block_positions
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation, OwnAffinity, RelinquishedBlock
-from netplug_core.ipam.allocation.overlaps import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
 from netplug_core.ipam.allocation.pools import Pools, find_pool_of_block, is_enabled, is_selected
 from netplug_core.ipam.allocation.request import Automatic

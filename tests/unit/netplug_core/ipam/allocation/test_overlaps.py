@@ -4,8 +4,8 @@ import pytest
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import AllocationError
+from netplug_core.ipam.allocation.block_listing import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.claim import claim_queries, decide_claim
-from netplug_core.ipam.allocation.overlaps import find_overlap, overlap_queries
 from netplug_core.ipam.model.affinity import AffinityState, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
 from netplug_core.ipam.outcome.refusals import BlockUnusable
