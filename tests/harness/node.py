@@ -12,6 +12,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from ipaddress import IPv6Interface
 
 from attrs import define, field, frozen
 
@@ -32,7 +33,7 @@ from netplug_core.resources.clusterinformation import (
 from netplug_core.resources.ippool import AllowedUse, IPPool, IPPoolSpec, ippool_key
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
-from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in
+from tests.harness.waiting import EMERGENCY_STOP_S, deadline_in, wait_until
 
 __all__ = [
     "DEBIAN_PLUGINS",
@@ -327,6 +328,18 @@ class NetnsNode:
         """Everything that workloads could leave on the node."""
         return self.run("sh", "-c", _LEFTOVERS_SCRIPT).splitlines()
 
+    def has_local_routes(self) -> bool:
+        """Whether each interface has its IPv6 addresses and their routes, which a worker of the kernel adds later.
+
+        Tests that compare ``leftovers`` before and after wait for this first.
+        """
+        lines = self.run("ip", "-6", "-o", "addr").splitlines()
+        addresses = [(line.split()[1], IPv6Interface(line.split()[3])) for line in lines]
+        routes = self.run("ip", "-6", "route", "show", "table", "local")
+        expected = [f"local {address.ip} dev {name} " for name, address in addresses]
+        expected += [f"anycast {address.network[0]} dev {name} " for name, address in addresses if name != "lo"]
+        return set(self.links()) == {name for name, _ in addresses} and all(route in routes for route in expected)
+
     def can_ping(self, target: str, *, inside: str = "") -> bool:
         """Whether an address answers."""
         return self.run_unchecked("ping", "-n", "-c", "1", "-W", "2", target, inside=inside).returncode == 0
@@ -355,6 +368,7 @@ def open_node(folder: str) -> Iterator[NetnsNode]:
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n", "the node could not be set up"
+        wait_until(node.has_local_routes, "the uplink has its addresses")
         yield node
     finally:
         node.close()

@@ -14,7 +14,7 @@ import pytest
 from netplug_core.names import container_mac, host_interface_name
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
-from tests.harness.waiting import is_eventually
+from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -300,6 +300,7 @@ def test_a_late_del_of_a_restarted_pod(node: NetnsNode, runtime: CNIRuntime) -> 
 def test_a_second_add_is_refused_and_harms_nothing(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """The interface is there: an error that names it; the first attachment still has its address and works."""
     first = runtime.add(dual(runtime), pod)
+    wait_until(node.has_local_routes, "the host interface has its link-local address")
     before, held = node.leftovers(), node.store.held()
     reply = runtime.call("ADD", dual(runtime), pod)
 

@@ -21,7 +21,7 @@ from attrs import frozen
 from netplug_core.datastore.protocol import Atomicity
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
-from tests.harness.waiting import is_eventually
+from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -142,6 +142,7 @@ def scene(
         cniVersion="1.1.0", ipam={"type": "netplug-ipam", "assign_ipv6": "true"}, **plugin_datastore.netconf_keys
     )
     addresses = runtime.add(both, survivor, CNI_ARGS=plugin_datastore.make_cni_args(survivor.name)).addresses
+    wait_until(node.has_local_routes, "the survivor's host interface has its link-local address")
     conf = (
         both
         if request.param == "dual-stack"
