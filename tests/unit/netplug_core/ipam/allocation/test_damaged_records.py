@@ -17,7 +17,7 @@ from netplug_core.resources.ippool import IPPOOL, ippool_key
 from netplug_core.resources.ipreservation import ipreservation_key
 from netplug_core.resources.node import node_key
 from netplug_core.testing.damage import DamagedDatastore
-from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, make_request
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 
 BLOCK_0, BLOCK_1, BLOCK_2 = "10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30"
 
@@ -53,6 +53,18 @@ def test_a_damaged_block_of_the_node_is_passed_over_and_counts_as_its_own(harnes
     harness.assign_or_refuse("more", *make_request().wanted)
     decision = harness.decision(make_request("again"))
     assert "block 10.0.0.0/30 is passed over: its record cannot be read" in map(str, decision.trace)
+
+
+def test_a_damaged_block_of_the_node_does_not_count_for_the_other_family(harness: IPAMHarness) -> None:
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=1)
+    harness.add_pool("six", "fd00::/120", 126)
+    harness.put_owned_block(BLOCK_0)
+    damage(harness, key_of(BLOCK_0))
+    assert harness.assign_or_refuse("six", ipv6(1)) == ["fd00::"]
+    decision = harness.decision(make_request("both", ipv4(1), ipv6(1)))
+    assert [str(entry) for entry in decision.trace].count(
+        "block 10.0.0.0/30 is passed over: its record cannot be read"
+    ) == 1
 
 
 @pytest.mark.parametrize("probes", [True, False])

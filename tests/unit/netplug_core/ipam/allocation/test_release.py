@@ -319,6 +319,16 @@ def test_a_block_that_may_still_be_created_is_created_empty_under_its_pending_af
     assert harness.affinities() == {(NODE, BLOCK_0): "confirmed"}
 
 
+def test_a_block_that_may_still_be_created_is_created_beside_one_that_is_stored(harness: IPAMHarness) -> None:
+    harness.assign_or_refuse("h1")
+    harness.put_affinity(BLOCK_1, AffinityState.PENDING)
+    harness.put_handle("h1", b0=1, b1=1)
+    assert release_on_node(harness, "h1", NODE) == ["10.0.0.0"]
+    assert harness.blocks() == {BLOCK_0: f"host:{NODE}", BLOCK_1: f"host:{NODE}"}
+    assert harness.held() == {}
+    assert harness.handles() == []
+
+
 @pytest.mark.parametrize("node", ["", OTHER_NODE])
 def test_no_block_is_created_for_a_node_that_was_not_about_to_create_it(harness: IPAMHarness, node: str) -> None:
     harness.put_affinity(BLOCK_0, AffinityState.PENDING)
