@@ -30,8 +30,8 @@ from tests.harness.schedules import CallScheduler, Choose, ScheduledDatastore, e
 GRACE_S = 60.0
 BLOCK = "10.0.0.0/26"
 REQUEST = evolve(make_request("h"), owner=(("namespace", "default"), ("pod", "web")))
-FREE_STEPS = 7 if IS_DEEP else 5
-"""The steps of an operation that others may come between: its first attempt, and the reads and writes of the second.
+FREE_STEPS = 7 if IS_DEEP else 4
+"""The steps of an operation that others may come between: its first attempt, in a deep run also most of the second.
 
 Without an end to it, two operations could make each other start again for ever.
 """
@@ -106,6 +106,12 @@ OPERATIONS: Mapping[str, Callable[[Cluster, Datastore], object]] = {
 STARTS: Mapping[str, Callable[[Cluster], None]] = {
     "nothing": nothing, "a leftover handle": leftover_handle, "a held address": held_address,
 }  # fmt: skip
+STORES_AND_STARTS = tuple(
+    (mode, start) for mode in MemoryMode for start in STARTS
+    if IS_DEEP or mode is not MemoryMode.ORDERED or start != "a leftover handle"
+)  # fmt: skip
+"""What is wrong on the ordered store is wrong on the kube-like one, so the costliest start is tried there only."""
+
 PAIRS = (("ADD", "ADD"), ("ADD", "DEL"), ("DEL", "DEL"), ("ADD", "the collector"), ("DEL", "the collector"))
 
 
@@ -181,13 +187,12 @@ class Case:
         assert cluster.harness.handles() == ["neighbour"]
 
 
-@pytest.mark.parametrize("mode", MemoryMode)
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("mode, start", STORES_AND_STARTS)
 @pytest.mark.parametrize("names", PAIRS, ids=" and ".join)
 def test_two_operations_on_one_handle_leave_nothing(names: tuple[str, str], start: str, mode: MemoryMode) -> None:
     ran = 0
-    for victim in range(2):
-        for dies_at in range(FREE_STEPS + 1):
+    for victim in range(len(set(names))):  # of two that do the same, it does not matter which one dies
+        for dies_at in range(victim, FREE_STEPS + 1):  # without a death there is no victim
             case = Case(mode=mode, names=names, start=start, victim=victim, dies_at=dies_at)
             deaths = 0
             for _schedule in every_schedule(case.run):
