@@ -297,8 +297,13 @@ def is_free(held: Allocation | None, configuration: ClusterConfiguration, now_ns
 
 def _may_serve(configuration: ClusterConfiguration, request: AssignRequest, pool: IPPool, address: Address) -> bool:
     prefix = pool.spec.prefix
-    is_edge = address in (prefix.first, prefix.nth(1 % prefix.size), prefix.last)
-    return not configuration.is_reserved(address) and not (request.link_layer is LinkLayer.L2 and is_edge)
+    return not configuration.is_reserved(address) and not _is_link_edge(request, prefix, address)
+
+
+def _is_link_edge(request: AssignRequest, pool: Prefix, address: Address) -> bool:
+    """Whether an address is the network's, the gateway's or the broadcast address on a shared link."""
+    edges = (pool.first, pool.nth(1 % pool.size), pool.last)
+    return request.link_layer is LinkLayer.L2 and address in edges
 
 
 def _may_assign_specific(state: StoredState, request: AssignRequest, wanted: Specific, now_ns: int) -> bool:
@@ -313,7 +318,7 @@ def _may_assign_specific(state: StoredState, request: AssignRequest, wanted: Spe
     if request.use is not None and request.use not in pool.spec.allowed_uses:
         return False
     spec = pool.spec
-    if request.link_layer is LinkLayer.L2 and address in (spec.prefix.first, spec.prefix.last):
+    if _is_link_edge(request, spec.prefix, address):
         return False
     prefix = Prefix.at(address, spec.block_length)
     block = state.blocks.get(prefix)
