@@ -54,6 +54,7 @@ __all__ = ["MAX_TXN_OPERATIONS", "EtcdDatastore"]
 MAX_TXN_OPERATIONS = 128
 """How many comparisons, and how many writes, etcd accepts in one transaction by default."""
 
+_MAX_SINGLE_READS = 16  # of neighbouring blocks that a read asks for one by one
 _COMMIT_ATTEMPTS = 4  # of a commit that replaces records which are marked as deleted
 
 
@@ -75,20 +76,24 @@ class EtcdDatastore:
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries at one revision; see :class:`~netplug_core.datastore.protocol.Datastore`."""
-        answers: dict[Query, ReadResult] = {}
-        revisions: dict[Kind[object], Revision] = {}
-        pending = [(query, self._range(query)) for query in dict.fromkeys(queries)]
+        ranges = self._ranges(tuple(dict.fromkeys(queries)))
+        results: dict[RangeRead, tuple[RangeResult, int]] = {}
+        pending = [(each, each) for each in dict.fromkeys(ranges.values())]
         now = 0
         while pending:
             batch, pending = pending[:MAX_TXN_OPERATIONS], pending[MAX_TXN_OPERATIONS:]
             reply = self._client.read([range_ for _, range_ in batch], deadline=deadline)
             now = now or reply.revision
-            for (query, range_), found in zip(batch, reply.results, strict=True):
-                kind, at = query.kind, range_.revision or now
-                answers[query] = self._answer(query, found, at)
-                revisions[kind] = Revision(str(min(at, int(revisions.get(kind, at)))))
+            for (wanted, range_), result in zip(batch, reply.results, strict=True):
+                results[wanted] = (result, range_.revision or now)
             # etcd limits one transaction; the remaining ranges are read at the revision of the first batch.
-            pending = [(query, each if each.revision else evolve(each, revision=now)) for query, each in pending]
+            pending = [(wanted, each if each.revision else evolve(each, revision=now)) for wanted, each in pending]
+        answers: dict[Query, ReadResult] = {}
+        revisions: dict[Kind[object], Revision] = {}
+        for query, wanted in ranges.items():
+            kind, (found, at) = query.kind, results[wanted]
+            answers[query] = self._answer(query, found, at)
+            revisions[kind] = Revision(str(min(at, int(revisions.get(kind, at)))))
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
@@ -122,6 +127,20 @@ class EtcdDatastore:
         return watcher.watch(start, deadline=deadline)
 
     # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _ranges(self, queries: Sequence[Query]) -> dict[Query, RangeRead]:
+        """The range of each query; one that many neighbouring blocks share, so that a read stays one transaction."""
+        ranges = {query: self._range(query) for query in queries}
+        neighbours: dict[KeyRange, list[Query]] = {}
+        for query, range_ in ranges.items():
+            if isinstance(query, Get) and range_.key_range is not NO_RECORDS:
+                shared = self._layout.neighbour_range(query.key)
+                if shared is not None:
+                    neighbours.setdefault(shared, []).append(query)
+        for shared, gets in neighbours.items():
+            if len(gets) > _MAX_SINGLE_READS:
+                ranges.update(dict.fromkeys(gets, RangeRead(key_range=shared)))
+        return ranges
 
     def _range(self, query: Query) -> RangeRead:
         try:
