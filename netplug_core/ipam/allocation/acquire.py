@@ -185,8 +185,8 @@ def _probe(allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Reco
     in_order = ((pool, prefix) for pool in pools for prefix in _blocks_in_order(context, pool) if prefix not in own)
     probed = tuple(islice(in_order, PROBE_COUNT))
     queries: list[Query] = [Get(block_key(prefix)) for _, prefix in probed]
-    if probed and not all(map(context.snapshot.has, queries)):
-        queries.extend(overlap_queries(probed[0][1]))  # mostly the first is free, and needs no other read then
+    if not all(map(context.snapshot.has, queries)):
+        queries.extend(_overlap_queries((prefix for _, prefix in probed), allocation.missing))
     needed = tuple(query for query in queries if not context.snapshot.has(query))
     if needed:
         return NeedMore(needed)
@@ -197,6 +197,14 @@ def _probe(allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Reco
     )
     free = (candidate for candidate in found if candidate and candidate.acquisition is not Acquisition.TAKEN_OVER)
     return _acquire_each(allocation, free)
+
+
+def _overlap_queries(probed: Iterable[Prefix], missing: int) -> Iterator[Query]:
+    """What the first blocks, as many as have room for what is missing, would overlap: mostly no other read follows."""
+    for prefix in probed:
+        yield from overlap_queries(prefix)
+        if (missing := missing - prefix.size) <= 0:
+            return
 
 
 def _blocks_in_order(context: AllocationContext, pool: Record[IPPool]) -> Iterator[Prefix]:
