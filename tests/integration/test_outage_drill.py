@@ -20,8 +20,7 @@ from datetime import datetime
 import pytest
 from attrs import frozen
 
-from netplug_core.flows.cni.call import RELEASE_S
-from netplug_core.flows.cni.delete import REMOVE_S
+from netplug_core.flows.cni.call import RELEASE_S, REMOVE_S
 from netplug_core.flows.locks import DEL_LOCK_S
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace

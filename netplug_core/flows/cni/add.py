@@ -6,7 +6,7 @@ until the interface stands, a DEL of the same attachment is kept away. Called by
 
 ``netplug-ipam`` assigns addresses for other main plugins (``ptp``, ``bridge``), which put the address on a shared link.
 So its result has the pool's prefix length, the address after the network address as gateway and a default route, and
-the first and last address of a pool are never assigned. No endpoint is stored.
+the first two addresses of a pool and its last are never assigned. No endpoint is stored.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from netplug_core.flows.cni.call import (
     node_of,
     open_call,
     release_after_failure,
+    remove_interface,
     require_nodename_file,
     require_supported,
     workload_of,
@@ -102,7 +103,7 @@ def _attach(
         # No inverse here: the dataplane has its own in place before it makes anything.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
         if not is_exclusive:
-            undo.callback(_remove_interface, world, link)
+            undo.callback(remove_interface, world, link)
             _require_still_held(world, call, assignment)
         undo.pop_all()
     return _result(call, attachment, assignment)
@@ -116,10 +117,6 @@ def _require_still_held(world: CNIWorld, call: AttachmentCall, assignment: Assig
     held = world.ipam.held(call.workload.handle, deadline=Deadline.after(world.clock, RELEASE_S)).addresses
     if not {assigned.address for assigned in assignment.addresses} <= set(held):
         raise DeletedMeanwhile(call.workload.container_id, call.workload.interface)
-
-
-def _remove_interface(world: CNIWorld, link: Link) -> None:
-    world.dataplane.remove(link, deadline=Deadline.after(world.clock, DATAPLANE_S))
 
 
 def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:

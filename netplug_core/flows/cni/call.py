@@ -30,9 +30,9 @@ from netplug_core.resources.ippool import AllowedUse
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "ASSIGN_S", "RELEASE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of", "link_between",
-    "link_of", "mtu_of", "node_of", "node_of_delete", "open_call", "release", "release_after_failure",
-    "require_nodename_file", "require_supported", "wanted_of", "workload_of",
+    "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of",
+    "link_between", "link_of", "mtu_of", "node_of", "node_of_delete", "open_call", "release", "release_after_failure",
+    "remove_interface", "require_nodename_file", "require_supported", "wanted_of", "workload_of",
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
@@ -40,6 +40,9 @@ ASSIGN_S = 60.0
 
 RELEASE_S = 10.0
 """The most time that a release takes."""
+
+REMOVE_S = 20.0
+"""The most time that the removal of an interface may take; some kernels hang on it."""
 
 _UNSET_MACHINE_NAMES = ("localhost", "(none)")  # what the kernel and installers call a machine without a name
 
@@ -266,6 +269,11 @@ def assign(world: CNIWorld, request: AssignRequest, endpoint: EndpointWrites) ->
 def release(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites) -> Released:
     """Release what a handle holds and delete the endpoint."""
     return world.ipam.release(request, endpoint, deadline=Deadline.after(world.clock, RELEASE_S))
+
+
+def remove_interface(world: CNIWorld, link: Link) -> None:
+    """Remove an attachment's interface, if its alias says that it is this attachment's."""
+    world.dataplane.remove(link, deadline=Deadline.after(world.clock, REMOVE_S))
 
 
 def release_after_failure(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites) -> None:

@@ -8,10 +8,9 @@ meanwhile.
 
 from __future__ import annotations
 
-from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NamespaceError, quote
-from netplug_core.flows.cni.call import AttachmentCall, node_of_delete, open_call, release, workload_of
+from netplug_core.flows.cni.call import node_of_delete, open_call, release, remove_interface, workload_of
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
@@ -20,10 +19,7 @@ from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.workload.endpoint import endpoint_delete
 
-__all__ = ["REMOVE_S", "delete", "release_addresses"]
-
-REMOVE_S = 20.0
-"""The most time that the removal of an interface may take; some kernels hang on it."""
+__all__ = ["delete", "release_addresses"]
 
 
 def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
@@ -43,16 +39,12 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     attachment = (request.network, request.container_id, request.ifname)
     wanted = ReleaseRequest(handle=call.workload.handle, node=call.workload.node)
     with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S) as is_exclusive:
-        _remove_interface(world, call)
+        remove_interface(world, call.link)
         released = release(world, wanted, endpoint)
         if not is_exclusive:
-            _remove_interface(world, call)  # an ADD may have made it after its addresses were released
+            remove_interface(world, call.link)  # an ADD may have made it after its addresses were released
     addresses = ",".join(str(address) for address in released.addresses)
     world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)
-
-
-def _remove_interface(world: CNIWorld, call: AttachmentCall) -> None:
-    world.dataplane.remove(call.link, deadline=Deadline.after(world.clock, REMOVE_S))
 
 
 def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:

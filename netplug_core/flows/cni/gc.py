@@ -14,8 +14,7 @@ from collections.abc import Callable
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.cni.call import link_between, node_of, release
-from netplug_core.flows.cni.delete import REMOVE_S
+from netplug_core.flows.cni.call import link_between, node_of, release, remove_interface
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
@@ -51,7 +50,7 @@ def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
             pod_namespace=leaked.namespace,
         )
         # The namespace is not known; the name and the alias of the host end are.
-        world.dataplane.remove(link_between(workload, ""), deadline=Deadline.after(world.clock, REMOVE_S))
+        remove_interface(world, link_between(workload, ""))
         return endpoint_delete(workload, world.datastore.description.endpoints)
 
     _collect(world, netconf, (node, request.network), detach)

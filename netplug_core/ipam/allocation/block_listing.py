@@ -56,7 +56,8 @@ def _blocks_over(prefix: Prefix) -> tuple[Get[Block], ...]:
 def find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
     """A stored block of another size that overlaps a new one; None without one, or what to read first.
 
-    A block whose record cannot be understood counts too.
+    A block that is read by its key counts also if its record cannot be understood; in a list of all blocks such records
+    have no prefix.
     """
     if prefix.family.width - prefix.length <= _MAX_BITS_READ_SINGLY:
         queries = _blocks_over(prefix)
