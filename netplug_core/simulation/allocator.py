@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from attrs import define, field
 
 from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.errors import AllocationError
+from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Automatic, ReleaseRequest, Shortfall
 from netplug_core.ipam.model.affinity import host_owner
-from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, Update, Write
 from netplug_core.resources.ippool import AllowedUse
@@ -91,12 +90,7 @@ class SimulatedAllocator:
         if ipam is None:
             cache = None
             if self.scenario.process_model is ProcessModel.RESIDENT:
-                cache = DatastoreCache.for_datastore(
-                    self.store,
-                    clock=self.clock,
-                    uncached_kinds=frozenset((HANDLE,)),
-                    uncached_absent_kinds=frozenset((BLOCK,)),
-                )
+                cache = make_ipam_cache(self.store, clock=self.clock)
             ipam = BlockIPAM(datastore=self.store, clock=self.clock, chance=self.chance, cache=cache)
             self.ipams[node] = ipam
         return ipam

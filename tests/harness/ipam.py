@@ -12,6 +12,7 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder
@@ -122,12 +123,7 @@ class IPAMHarness:
 
     def enable_cache(self, *uncached: Kind[object]) -> None:
         """From now on allocators remember what they saw, as those of a resident process do."""
-        self.cache = DatastoreCache.for_datastore(
-            self.store,
-            clock=self.clock,
-            uncached_kinds=frozenset({HANDLE, *uncached}),
-            uncached_absent_kinds=frozenset({BLOCK}),
-        )
+        self.cache = make_ipam_cache(self.store, clock=self.clock, further_uncached_kinds=frozenset(uncached))
 
     @property
     def deadline(self) -> Deadline:

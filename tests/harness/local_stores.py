@@ -14,12 +14,10 @@ from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
+from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.ipam.model.handle import HANDLE
-from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.medium import OpenStore
 
 __all__ = [
@@ -68,8 +66,7 @@ def open_standalone_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
 
 def open_resident_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     """An allocator as a process has it that stays and remembers what it read."""
-    uncached = frozenset((HANDLE, WORKLOAD_ENDPOINT))
-    cache = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=uncached)
+    cache = make_ipam_cache(store, clock=clock)
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5, cache=cache)
 
 

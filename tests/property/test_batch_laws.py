@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 from netplug_backends.memory.datastore import MemoryMode
 from netplug_core.clock import Deadline
 from netplug_core.datastore.batch import RequestQueue
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.errors import NetplugError
+from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, Released, ReleaseRequest
-from netplug_core.ipam.model.handle import HANDLE
-from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.testing.allocator.invariants import SETTLED_STATE_INVARIANTS, STATE_INVARIANTS
 from netplug_core.testing.allocator.operations import endpoint_part
 from netplug_core.testing.allocator.state import StoredState, read_state
@@ -38,7 +36,6 @@ from netplug_core.testing.faults import (
 from tests.harness.ipam import NODE, IPAMHarness, ipv4, ipv6, make_request
 
 HANDLES = tuple("abcdefgh")
-UNCACHED = frozenset({HANDLE, WORKLOAD_ENDPOINT})
 
 
 @define
@@ -57,7 +54,7 @@ class BatchHarness:
         harness.add_pool("four", "10.0.0.0/28", 30)
         harness.add_pool("six", "fd00::/124", 126)
         store = FaultyDatastore(harness.store, {4: fault} if fault else {})
-        cache = DatastoreCache.for_datastore(store, clock=harness.clock, uncached_kinds=UNCACHED)
+        cache = make_ipam_cache(store, clock=harness.clock)
         queue = RequestQueue(store=store, cache=cache if is_cached else None)
         ipam = evolve(harness.ipam(), datastore=store, cache=queue.cache, queue=queue)
         batch = cls(harness, ipam)

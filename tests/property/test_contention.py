@@ -25,13 +25,12 @@ from hypothesis import strategies as st
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, Shortfall
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import AllowedUse, IPPool
@@ -160,7 +159,7 @@ def run_contention(
         store = HookedStore(
             run.store, before_read=lambda: clock.sleep(LATENCY_S), before_commit=lambda: clock.sleep(LATENCY_S)
         )
-        warm = DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset({HANDLE})) if is_warm else None
+        warm = make_ipam_cache(store, clock=clock) if is_warm else None
         ipam = BlockIPAM(datastore=store, clock=clock, chance=lambda: next(chance), order=order, cache=warm)
         turns.begin(who)
         try:

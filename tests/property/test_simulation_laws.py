@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
-from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.errors import AllocationError
+from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.request import Assignment, AssignRequest, Released
 from netplug_core.ipam.model.affinity import AFFINITY
@@ -94,10 +94,7 @@ def made_again(scenario: Scenario, calls: list[SimulatedCall]) -> tuple[list[obj
     store = MemoryDatastore(clock=clock)
     nobody = PodLoad(pods_per_node=1, arrivals_per_s=1e-9)  # so that the resources are created, and no more
     simulate(evolve(scenario, steps=1, load=nobody), store, SimulatedClock())
-    memories = {
-        node.metadata.name: DatastoreCache.for_datastore(store, clock=clock, uncached_kinds=frozenset((HANDLE,)))
-        for node in scenario.nodes
-    }
+    memories = {node.metadata.name: make_ipam_cache(store, clock=clock) for node in scenario.nodes}
     nodes: dict[str | None, str] = {}
     results: list[object] = []
     for call in calls:
