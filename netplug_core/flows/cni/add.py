@@ -27,6 +27,7 @@ from netplug_core.flows.cni.call import (
     AttachmentCall,
     assign,
     assign_request_of,
+    attachment_lock,
     link_of,
     node_of,
     open_call,
@@ -78,8 +79,7 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     call = open_call(request, netconf, node_of(world, netconf))
     link, assign_request = link_of(world, call), assign_request_of(request, netconf, call.workload)
     previous = find_previous_result(request)
-    attachment = (request.network, request.container_id, request.ifname)
-    with world.locks.attachment_lock(*attachment, wait_s=ADD_LOCK_S) as is_exclusive:
+    with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
         result = _attach(world, call, link, assign_request, is_exclusive=is_exclusive)
     world.log(Level.INFO, "container attached", **call.fields)
     return result if previous is None else previous.chained_with(result)
@@ -126,8 +126,7 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
     workload = workload_of(request, node_of(world, netconf))
     link_layer = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2
     assign_request = assign_request_of(request, netconf, workload, link_layer)
-    attachment = (workload.network, workload.container_id, workload.interface)
-    with world.locks.attachment_lock(*attachment, wait_s=ADD_LOCK_S):
+    with attachment_lock(world, workload, wait_s=ADD_LOCK_S):
         assignment = assign(world, assign_request, NO_ENDPOINT)
     world.log(Level.INFO, "addresses assigned", container=workload.container_id, network=workload.network)
     return CNIResult(ips=_ips(assignment, link_layer), routes=_routes(assignment))

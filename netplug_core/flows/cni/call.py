@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Address, Family
@@ -31,8 +33,9 @@ from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
     "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of",
-    "link_between", "link_of", "mtu_of", "node_of", "node_of_delete", "open_call", "release", "release_after_failure",
-    "remove_interface", "require_nodename_file", "require_supported", "wanted_of", "workload_of",
+    "attachment_lock", "link_between", "link_of", "mtu_of", "node_of", "node_of_delete", "open_call", "release",
+    "release_after_failure", "remove_interface", "require_nodename_file", "require_supported", "wanted_of",
+    "workload_of",
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
@@ -111,6 +114,15 @@ def workload_of(request: CNIRequest, node: str) -> WorkloadIdentity:
         pod_namespace=request.args.pod_namespace if is_pod else "",
         pod_uid=request.args.pod_uid if is_pod else "",
     )
+
+
+def attachment_lock(world: CNIWorld, workload: WorkloadIdentity, *, wait_s: float) -> AbstractContextManager[bool]:
+    """Keep other calls from the attachment of a workload; false if nothing can be locked on this machine.
+
+    Raises:
+        AttachmentBusy: another call has held the lock all the time.
+    """
+    return world.locks.attachment_lock(workload.network, workload.container_id, workload.interface, wait_s=wait_s)
 
 
 def node_of(world: CNIWorld, netconf: NetConf) -> str:

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NamespaceError, quote
-from netplug_core.flows.cni.call import node_of_delete, open_call, release, remove_interface, workload_of
+from netplug_core.flows.cni.call import (
+    attachment_lock,
+    node_of_delete,
+    open_call,
+    release,
+    remove_interface,
+    workload_of,
+)
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
@@ -36,9 +43,8 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
             f"CNI_NETNS {quote(request.netns)} is the plugin's own network namespace; nothing is removed"
         )
     endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
-    attachment = (request.network, request.container_id, request.ifname)
     wanted = ReleaseRequest(handle=call.workload.handle, node=call.workload.node)
-    with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S) as is_exclusive:
+    with attachment_lock(world, call.workload, wait_s=DEL_LOCK_S) as is_exclusive:
         remove_interface(world, call.link)
         released = release(world, wanted, endpoint)
         if not is_exclusive:
@@ -50,6 +56,5 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
 def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """DEL of ``netplug-ipam``: release whatever the attachment holds; nothing held is success."""
     workload = workload_of(request, node_of_delete(world, netconf))
-    attachment = (workload.network, workload.container_id, workload.interface)
-    with world.locks.attachment_lock(*attachment, wait_s=DEL_LOCK_S):
+    with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
         release(world, ReleaseRequest(handle=workload.handle, node=workload.node), NO_ENDPOINT)
