@@ -1,1 +1,1 @@
-"""The block IPAM (``service``) and what it remembers (``cache``), bulk changes of addresses and affinities, and the collector (``collect``)."""
+"""The block IPAM (``service``), what it remembers (``cache``), bulk changes, and the collector (``collect``)."""
