@@ -14,7 +14,7 @@ from attrs import Factory, define, evolve, field, frozen
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import AllocationError, ConfigurationError
-from netplug_core.ipam.allocation.block_listing import all_blocks, find_overlap, overlap_queries
+from netplug_core.ipam.allocation.block_listing import all_blocks, find_overlap, is_sound, overlap_queries
 from netplug_core.ipam.allocation.block_order import block_order, block_positions
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation, OwnAffinity, RelinquishedBlock
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, Purpose
@@ -144,33 +144,20 @@ def _acquire_each(
             return None
         if candidate.block.prefix in allocation.seen:
             continue
-        is_sound = not has_malformed or _is_sound(allocation.context, candidate)
-        if isinstance(is_sound, NeedMore):
-            return is_sound
+        sound = not has_malformed or is_sound(allocation.context, candidate.block.prefix)
+        if isinstance(sound, NeedMore):
+            return sound
         is_new = candidate.acquisition is Acquisition.NEW
-        overlap = find_other(allocation.context.snapshot, candidate.block.prefix) if is_sound and is_new else None
+        overlap = find_other(allocation.context.snapshot, candidate.block.prefix) if sound and is_new else None
         if isinstance(overlap, NeedMore):
             return overlap
-        if is_sound and overlap is None:
+        if sound and overlap is None:
             allocation.acquire(candidate)
             continue
         allocation.seen.add(candidate.block.prefix)
         outcome = BlockOutcome.UNREADABLE if overlap is None else BlockOutcome.OVERLAPPED
         allocation.note(candidate.block.prefix, outcome, str(overlap or ""))
     return None
-
-
-def _is_sound(context: AllocationContext, candidate: BlockCandidate) -> bool | NeedMore:
-    """Whether neither a block that looks free nor the affinity to it is stored in a form that cannot be read.
-
-    A list that has damaged records does not say where they are stored, so both are read by themselves.
-    """
-    prefix = candidate.block.prefix
-    queries = (Get(block_key(prefix)), Get(affinity_key(context.claimant.owner, prefix)))
-    needed = tuple(query for query in queries if not context.snapshot.has(query))
-    if needed:
-        return NeedMore(needed)
-    return not any(context.snapshot.malformed(query) for query in queries)
 
 
 # --- a few blocks, one by one ---------------------------------------------------------------------------------------
@@ -186,7 +173,7 @@ def _probe(allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Reco
     probed = tuple(islice(in_order, PROBE_COUNT))
     queries: list[Query] = [Get(block_key(prefix)) for _, prefix in probed]
     if not all(map(context.snapshot.has, queries)):
-        queries.extend(_overlap_queries((prefix for _, prefix in probed), allocation.missing))
+        queries.extend(overlap_queries((prefix for _, prefix in probed), allocation.missing))
     needed = tuple(query for query in queries if not context.snapshot.has(query))
     if needed:
         return NeedMore(needed)
@@ -197,14 +184,6 @@ def _probe(allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Reco
     )
     free = (candidate for candidate in found if candidate and candidate.acquisition is not Acquisition.TAKEN_OVER)
     return _acquire_each(allocation, free)
-
-
-def _overlap_queries(probed: Iterable[Prefix], missing: int) -> Iterator[Query]:
-    """What the first blocks, as many as have room for what is missing, would overlap: mostly no other read follows."""
-    for prefix in probed:
-        yield from overlap_queries(prefix)
-        if (missing := missing - prefix.size) <= 0:
-            return
 
 
 def _blocks_in_order(context: AllocationContext, pool: Record[IPPool]) -> Iterator[Prefix]:

@@ -7,14 +7,16 @@ from a pool that was deleted, or belong to another pool. Pools that overlap are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.model.block import BLOCK, Block, block_query, blocks_path
+from netplug_core.ipam.allocation.context import AllocationContext
+from netplug_core.ipam.model.affinity import affinity_key
+from netplug_core.ipam.model.block import BLOCK, Block, block_key, block_query, blocks_path
 from netplug_core.records import PAGE_SIZE, Get, List, NeedMore, Query, Record, Snapshot
 
-__all__ = ["all_blocks", "find_overlap", "overlap_queries"]
+__all__ = ["all_blocks", "find_overlap", "is_sound", "overlap_queries"]
 
 _LARGEST_BLOCK_BITS = 12  # of 4,096 addresses, the largest that a pool may have
 _MAX_BITS_READ_SINGLY = 6  # a block of 64 addresses can have 126 smaller ones; of larger ones the list is shorter
@@ -34,11 +36,19 @@ def all_blocks(snapshot: Snapshot, family: Family) -> Mapping[Prefix, Record[Blo
             return blocks
 
 
-def overlap_queries(prefix: Prefix) -> tuple[Query, ...]:
-    """What to read first: every block that would overlap a new one; for a large one, the first page of all blocks."""
-    if prefix.family.width - prefix.length > _MAX_BITS_READ_SINGLY:
-        return (List(BLOCK, blocks_path(prefix.family), limit=PAGE_SIZE),)
-    return _blocks_over(prefix)
+def overlap_queries(new: Iterable[Prefix], wanted: int = 1) -> Iterator[Query]:
+    """What to read before blocks are created: every block that would overlap the first ones, which have enough room.
+
+    For a large block that is the first page of all blocks. Mostly no other read follows.
+    """
+    for prefix in new:
+        if prefix.family.width - prefix.length > _MAX_BITS_READ_SINGLY:
+            yield List(BLOCK, blocks_path(prefix.family), limit=PAGE_SIZE)
+        else:
+            yield from _blocks_over(prefix)
+        wanted -= prefix.size
+        if wanted <= 0:
+            return
 
 
 @lru_cache(maxsize=8)  # a claim asks for them when it reads and when it decides, and they are many
@@ -70,3 +80,15 @@ def find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None
     if isinstance(blocks, NeedMore):
         return blocks
     return next((other for other in blocks if other != prefix and other.overlaps(prefix)), None)
+
+
+def is_sound(context: AllocationContext, prefix: Prefix) -> bool | NeedMore:
+    """Whether neither a block that looks free nor the affinity to it is stored in a form that cannot be read.
+
+    A list that has damaged records does not say where they are stored, so both are read by themselves.
+    """
+    queries = (Get(block_key(prefix)), Get(affinity_key(context.claimant.owner, prefix)))
+    needed = tuple(query for query in queries if not context.snapshot.has(query))
+    if needed:
+        return NeedMore(needed)
+    return not any(context.snapshot.malformed(query) for query in queries)

@@ -37,7 +37,7 @@ def allocate_specific(context: AllocationContext, wanted: Specific) -> FamilyOut
     snapshot, prefix = context.snapshot, Prefix.at(wanted.address, pool.value.spec.block_length)
     needed = (Get(block_key(prefix)), Get(affinity_key(context.claimant.owner, prefix)))
     if not all(snapshot.has(query) for query in needed):
-        return NeedMore((*needed, *overlap_queries(prefix)))
+        return NeedMore((*needed, *overlap_queries((prefix,))))
     record = snapshot.find(block_key(prefix))
     refusal = _taken(context, wanted, record.value) if record else _overlapped(context, wanted, prefix)
     if refusal is not None:
