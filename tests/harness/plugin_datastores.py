@@ -111,6 +111,11 @@ def _etcd(node: NetnsNode) -> Iterator[PluginDatastore]:
         )
 
 
+def _is_attached_pod(endpoint: WorkloadEndpoint) -> bool:
+    """Without addresses it is a pod that merely exists; other tests on the server have other namespaces."""
+    return endpoint.metadata.namespace == _NAMESPACE and bool(endpoint.spec.addresses)
+
+
 @contextmanager
 def _kubernetes(node: NetnsNode, server: ApiServer) -> Iterator[PluginDatastore]:
     """An API server; each container is a pod there of the same name, and the plugin has the shipped rights."""
@@ -140,7 +145,7 @@ def _kubernetes(node: NetnsNode, server: ApiServer) -> Iterator[PluginDatastore]
             },
             make_cni_args=lambda container: f"IgnoreUnknown=1;K8S_POD_NAMESPACE={_NAMESPACE};K8S_POD_NAME={container}",
             register_pods=register,
-            is_attached=lambda endpoint: bool(endpoint.spec.addresses),  # without them it is a pod that merely exists
+            is_attached=_is_attached_pod,
             outage=forward.outage,
         )
     server.delete_collection(pods)

@@ -26,6 +26,15 @@ from tests.harness.waiting import is_eventually, wait_until
 pytestmark = pytest.mark.netns
 
 T = TypeVar("T")
+AT_ONCE = 3
+STORE_WRITES = {
+    "SqliteDatastore.commit",
+    "SqliteDatastore._commit_transaction",
+    "EtcdClient.write",
+    "ApiConnection.send",
+    "ApiClient.send",
+}
+"""The effects that a call has again if it loses a race for a record."""
 KILLER_SCRIPT = os.path.join(os.path.dirname(__file__), "..", "harness", "processes", "plugin_killer.py")
 
 
@@ -64,14 +73,18 @@ class KillScene:
         assert status == 0
         return effects
 
-    def kill(self, command: str, effects: list[str], victims: dict[int, PodNamespace]) -> tuple[PodNamespace, ...]:
+    def kill(
+        self, command: str, effects: list[str], victims: dict[int, PodNamespace], *, at_once: int = AT_ONCE
+    ) -> tuple[PodNamespace, ...]:
         """Let each victim's call die after the effect of that number; the victims."""
 
         def die(numbered: tuple[int, PodNamespace]) -> None:
             number, pod = numbered
-            assert self.run(command, pod, kill_at=number) == (-signal.SIGKILL, effects[:number])
+            status, had = self.run(command, pod, kill_at=number)
+            assert status == -signal.SIGKILL
+            assert had == effects[:number] or has_lost_a_race(had, effects[:number]), (number, had, effects)
 
-        run_in_parallel(die, victims.items())
+        run_in_parallel(die, victims.items(), at_once)
         return tuple(victims.values())
 
     def variables(self, container: str) -> dict[str, str]:
@@ -114,10 +127,19 @@ class KillScene:
         assert all(self.node.can_ping(address, inside=self.bystander.name) for address in ("192.0.2.2", "2001:db8::2"))
 
 
-def run_in_parallel(call: Callable[[T], object], items: Iterable[T]) -> None:
+def run_in_parallel(call: Callable[[T], object], items: Iterable[T], at_once: int = AT_ONCE) -> None:
     """Call for every item, a few at a time; the first failure is raised."""
-    with ThreadPoolExecutor(3) as runtime:
+    with ThreadPoolExecutor(at_once) as runtime:
         list(runtime.map(call, items))
+
+
+def has_lost_a_race(had: list[str], expected: list[str]) -> bool:
+    """Whether a call wrote again because another changed the block in between: it died some effects earlier.
+
+    The other may be a victim that is dead already, whose last request the server was still at.
+    """
+    steps, expected_steps = ([name for name in some if name not in STORE_WRITES] for some in (had, expected))
+    return len(had) == len(expected) and len(steps) < len(expected_steps) and steps == expected_steps[: len(steps)]
 
 
 def all_numbers(effects: list[str]) -> list[int]:
@@ -248,7 +270,7 @@ def test_del_killed_anywhere_then_del(scene: KillScene) -> None:
     assert {"NetlinkSocket.send", scene.plugin_datastore.commit_function} <= set(effects)
     numbered = scene.victims(all_numbers(effects))
     run_in_parallel(scene.add, numbered.values())
-    victims = scene.kill("DEL", effects, numbered)
+    victims = scene.kill("DEL", effects, numbered, at_once=1)  # they share a block, and no lock makes them take turns
     run_in_parallel(scene.delete, victims)
 
     assert [effects[n] for n, pod in enumerate(victims) if scene.has_interface_left(pod)] == []

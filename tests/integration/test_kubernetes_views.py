@@ -55,9 +55,11 @@ def store(api_server: ApiServer) -> Iterator[KubernetesDatastore]:
 
 
 @pytest.fixture
-def namespace(api_server: ApiServer) -> str:
-    """A namespace of the test's own."""
-    return make_namespace(api_server, f"shop-{next(_NUMBERS)}", labels={"team": "a"}, annotations={"n": "v"})
+def namespace(api_server: ApiServer) -> Iterator[str]:
+    """A namespace of the test's own, without pods at the end."""
+    name = make_namespace(api_server, f"shop-{next(_NUMBERS)}", labels={"team": "a"}, annotations={"n": "v"})
+    yield name
+    api_server.delete_collection(f"/api/v1/namespaces/{name}/pods")
 
 
 def endpoint_key(namespace: str, pod: str, *, node: str = "node-1", interface: str = "eth0") -> Key[WorkloadEndpoint]:
