@@ -39,7 +39,7 @@ def allocate_specific(context: AllocationContext, wanted: Specific) -> FamilyOut
     if not all(snapshot.has(query) for query in needed):
         return NeedMore((*needed, *overlap_queries((prefix,))))
     record = snapshot.find(block_key(prefix))
-    refusal = _taken(context, wanted, record.value) if record else _overlapped(context, wanted, prefix)
+    refusal = _taken(context, wanted, record.value) if record else _not_in_new_block(context, wanted, prefix)
     if refusal is not None:
         return refusal if isinstance(refusal, NeedMore) else FamilyOutcome(refusal=refusal)
     purpose = Purpose.SPECIFIC_STRICT if context.settings.is_affinity_strict else Purpose.SPECIFIC
@@ -55,7 +55,7 @@ def allocate_specific(context: AllocationContext, wanted: Specific) -> FamilyOut
 
 
 def _taken(context: AllocationContext, wanted: Specific, stored: Block) -> NetplugError | None:
-    """Why an address of a stored block is not free; None if it is."""
+    """Why an address of a block is not free; None if it is."""
     block = context.claimant.cooldown.expire(stored)
     allocation = block.find(wanted.address)
     if allocation is None:
@@ -67,10 +67,12 @@ def _taken(context: AllocationContext, wanted: Specific, stored: Block) -> Netpl
     return AddressTaken(wanted.address, block.prefix, allocation.attribute.handle)
 
 
-def _overlapped(context: AllocationContext, wanted: Specific, prefix: Prefix) -> NetplugError | NeedMore | None:
-    """Why the block of an address cannot be created; None if it can."""
+def _not_in_new_block(context: AllocationContext, wanted: Specific, prefix: Prefix) -> NetplugError | NeedMore | None:
+    """Why the block of an address cannot be created, or why its host reserves the address; None if neither is so."""
     overlap = find_overlap(context.snapshot, prefix)
-    if overlap is None or isinstance(overlap, NeedMore):
+    if overlap is None:
+        return _taken(context, wanted, context.claimant.new_block(prefix))
+    if isinstance(overlap, NeedMore):
         return overlap
     entry = BlockTrace(block=prefix, outcome=BlockOutcome.OVERLAPPED, detail=str(overlap))
     return BlockUnusable(wanted.address, entry)

@@ -281,3 +281,12 @@ def test_the_trace_says_how_the_block_serves(harness: IPAMHarness) -> None:
     (entry,) = decision.trace
     assert isinstance(entry, BlockTrace)
     assert entry.outcome is BlockOutcome.CLAIMED
+
+
+def test_an_address_that_the_host_reserves_in_each_new_block_is_refused(harness: IPAMHarness) -> None:
+    for last in ("10.0.0.64", "10.0.0.65", "10.0.0.127"):
+        request = evolve(make_request("h", specific(last)), host_reserved=(2, 1))
+        with pytest.raises(AddressTaken):
+            harness.assign(request)
+    assert harness.blocks() == {}
+    assert harness.assign(evolve(make_request("h", specific("10.0.0.66")), host_reserved=(2, 1))) == ["10.0.0.66"]
