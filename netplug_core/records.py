@@ -7,7 +7,7 @@ applies writes under their conditions. Each kind is declared beside its value; a
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from attrs import evolve, field, frozen
@@ -19,7 +19,7 @@ __all__ = [
     "ABSENT", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
     "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown", "Query", "ReadResult",
     "Record", "Require", "RequireUnchanged", "Revision", "Snapshot", "TraceEntry", "Update", "WatchEvent",
-    "WatchExpired", "Write", "Written",
+    "WatchExpired", "Write", "WriteGate", "Written",
 ]  # fmt: skip
 
 V = TypeVar("V")
@@ -367,6 +367,18 @@ class NeedMore:
     """A rule cannot decide before these queries are read too."""
 
     queries: tuple[Query, ...]
+
+
+@frozen
+class WriteGate:
+    """A record that may forbid all writes, such as the ready flag of a cluster.
+
+    ``query`` reads the record. ``check`` returns the error to raise, or, while writing is allowed, the write that makes
+    a commit fail if the record has changed since the snapshot.
+    """
+
+    query: Query
+    check: Callable[[Snapshot], NetplugError | Write]
 
 
 def _shift_written(writes: tuple[Write, ...], by: int) -> tuple[Write, ...]:

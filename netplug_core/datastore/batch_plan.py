@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from attrs import Factory, define, evolve, frozen
 
-from netplug_core.datastore.transaction import Transaction
+from netplug_core.datastore.transaction import Transaction, decide_behind
 from netplug_core.datastore.write_set import apply_writes
 from netplug_core.errors import NetplugError
 from netplug_core.records import (
@@ -132,11 +132,10 @@ class _Planner:
 
 def _decide(request: BatchRequest, snapshot: Snapshot) -> Decision[object] | NeedMore | None:
     """The request's decision; None if it has to run alone, to raise its error or because its time is over."""
-    gate = request.transaction.gate
     if request.transaction.pace.deadline.has_passed:
         return None
     try:
-        return request.decide(snapshot) if gate is None else gate.decide(snapshot, request.decide)
+        return decide_behind(request.transaction.gate, snapshot, request.decide)
     except NetplugError:
         return None
 

@@ -10,17 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from attrs import define, frozen
+from attrs import define
 
 from netplug_core.clock import Clock, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.errors import ContentionExhausted, NetplugError, Unavailable
-from netplug_core.records import CommitError, Create, Decision, Get, NeedMore, OutcomeUnknown, Query, Snapshot, Write
+from netplug_core.records import (
+    CommitError,
+    Create,
+    Decision,
+    Get,
+    NeedMore,
+    OutcomeUnknown,
+    Query,
+    Snapshot,
+    Write,
+    WriteGate,
+)
 
 if TYPE_CHECKING:
     from netplug_core.datastore.cache import DatastoreCache
 
-__all__ = ["CALL_TIMEOUT_S", "CommitObserver", "Transaction", "Transactor", "WriteGate", "is_too_old"]
+__all__ = ["CALL_TIMEOUT_S", "CommitObserver", "Transaction", "Transactor", "decide_behind", "is_too_old"]
 
 R = TypeVar("R")
 
@@ -28,28 +39,19 @@ CALL_TIMEOUT_S = 5.0
 """The longest time that one call to a store may take."""
 
 
-@frozen
-class WriteGate:
-    """A record that may forbid all writes, such as the ready flag of a cluster.
-
-    ``query`` reads the record. ``check`` returns the error to raise, or, while writing is allowed, the write that makes
-    a commit fail if the record has changed since the snapshot.
-    """
-
-    query: Query
-    check: Callable[[Snapshot], NetplugError | Write]
-
-    def decide(
-        self, snapshot: Snapshot, decide: Callable[[Snapshot], Decision[R] | NeedMore]
-    ) -> Decision[R] | NeedMore:
-        """The decision of a rule behind this gate: a refusal, or the rule's own with the gate's condition first."""
-        condition = self.check(snapshot)
-        if isinstance(condition, NetplugError):
-            return Decision((), condition)
-        decision = decide(snapshot)
-        if isinstance(decision, NeedMore) or not decision.writes:
-            return decision
-        return decision.with_writes((condition,))
+def decide_behind(
+    gate: WriteGate | None, snapshot: Snapshot, decide: Callable[[Snapshot], Decision[R] | NeedMore]
+) -> Decision[R] | NeedMore:
+    """The decision of a rule behind a gate: a refusal, or the rule's own with the gate's condition first."""
+    if gate is None:
+        return decide(snapshot)
+    condition = gate.check(snapshot)
+    if isinstance(condition, NetplugError):
+        return Decision((), condition)
+    decision = decide(snapshot)
+    if isinstance(decision, NeedMore) or not decision.writes:
+        return decision
+    return decision.with_writes((condition,))
 
 
 class Transactor(Protocol):
@@ -179,7 +181,7 @@ class _Attempt:
 
     def decide(self, queries: tuple[Query, ...], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """The rule's decision about the store, or about the cache; with as many reads as the rule needs."""
-        cache, gate = self.of.cache, self.of.gate
+        cache = self.of.cache
         snapshot, missing = Snapshot.empty(), queries
         self.read_at_s = self.of.pace.clock.monotonic()
         if cache is not None and self.may_use_cache:
@@ -189,7 +191,7 @@ class _Attempt:
         while True:
             if missing:
                 snapshot = snapshot.merged(self._read(missing))
-            decision = decide(snapshot) if gate is None else gate.decide(snapshot, decide)
+            decision = decide_behind(self.of.gate, snapshot, decide)
             if isinstance(decision, Decision):
                 return decision
             self.require_time()

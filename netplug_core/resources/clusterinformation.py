@@ -1,13 +1,22 @@
-"""The kind ClusterInformation: one object, ``default``, that says whether the datastore is ready."""
+"""The kind ClusterInformation: one object, ``default``, that says whether the datastore is ready.
+
+Flows hand :data:`READINESS_GATE` to a transaction that acts for a workload or for the collector: assign, release,
+ensure blocks, and everything that the collector frees. Operations of a person run without a gate on purpose: to claim
+and relinquish blocks, to free or reassign single addresses and to change resources must be possible in a locked
+cluster, because an upgrade or a repair locks it and then does exactly that. A read needs no gate.
+"""
 
 from __future__ import annotations
 
 from attrs import frozen
 
-from netplug_core.records import Key, Kind
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.records import Get, Key, Kind, Require, Snapshot, Write, WriteGate
 from netplug_core.resources.metadata import Metadata
 
-__all__ = ["CLUSTER_INFORMATION", "CLUSTER_INFORMATION_KEY", "ClusterInformation", "ClusterInformationSpec"]
+__all__ = [
+    "CLUSTER_INFORMATION", "CLUSTER_INFORMATION_KEY", "READINESS_GATE", "ClusterInformation", "ClusterInformationSpec",
+]  # fmt: skip
 
 
 @frozen(kw_only=True)
@@ -40,3 +49,16 @@ class ClusterInformation:
 
 CLUSTER_INFORMATION: Kind[ClusterInformation] = Kind("ClusterInformation", ("name",))
 CLUSTER_INFORMATION_KEY: Key[ClusterInformation] = CLUSTER_INFORMATION.key("default")
+
+_QUERY = Get(CLUSTER_INFORMATION_KEY)
+
+
+def _check_ready(snapshot: Snapshot) -> NetplugError | Write:
+    # Only a flag that can be read locks: a damaged record must not stop the whole cluster.
+    if any(record.value.is_locked for record in snapshot.readable(_QUERY)):
+        return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
+    return Require(CLUSTER_INFORMATION_KEY, snapshot.state(_QUERY))
+
+
+READINESS_GATE = WriteGate(_QUERY, _check_ready)
+"""Refuses while ``ClusterInformation`` says that the datastore is not ready; a missing record means ready."""

@@ -12,9 +12,9 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
+from netplug_core.datastore.transaction import decide_behind
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
-from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import (
@@ -47,6 +47,7 @@ from netplug_core.records import (
 )
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
+    READINESS_GATE,
     ClusterInformation,
     ClusterInformationSpec,
 )
@@ -164,7 +165,9 @@ class IPAMHarness:
         reads: list[tuple[Query, ...]] = [(READINESS_GATE.query, *queries(request))]
         snapshot = self.read(*reads[0])
         while True:
-            decided = READINESS_GATE.decide(snapshot, lambda seen: decide(seen, request, self.clock.now_ns(), order))
+            decided = decide_behind(
+                READINESS_GATE, snapshot, lambda seen: decide(seen, request, self.clock.now_ns(), order)
+            )
             if isinstance(decided, Decision):
                 return decided, reads
             reads.append(decided.queries)

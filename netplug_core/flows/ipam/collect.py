@@ -18,7 +18,6 @@ from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.commit_sizes import batches
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.gc.confirm import confirm, lookups_needed
@@ -54,7 +53,7 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Get, Malformed
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 

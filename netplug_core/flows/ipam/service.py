@@ -19,7 +19,6 @@ from netplug_core.clock import Clock, Deadline, Pace
 from netplug_core.datastore.protocol import Atomicity, Datastore
 from netplug_core.datastore.transaction import Transaction, Transactor
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
 from netplug_core.ipam.allocation.release import PartRelease, allocations, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import (
@@ -48,6 +47,7 @@ from netplug_core.records import (
     Update,
     Write,
 )
+from netplug_core.resources.clusterinformation import READINESS_GATE
 
 if TYPE_CHECKING:
     from netplug_core.datastore.batch import RequestQueue

@@ -26,7 +26,7 @@ from netplug_core.flows.world import CNIWorld
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.walk import Crossing, Walk, recorded
 
-MAX_MODULES = 42
+MAX_MODULES = 41
 REPLACED = (
     "netplug_cli.wiring.cni",
     "netplug_cli.wiring.backends",
@@ -54,7 +54,6 @@ CALLBACKS = {
     "netplug_core.flows.ipam.service.BlockIPAM.assign.<locals>.decided": "the transaction calls the rule",
     "netplug_core.flows.ipam.service._CommitRecord.note_read": "the transaction tells what it read",
     "netplug_core.flows.ipam.service._CommitRecord.note_commit": "the transaction tells what it committed",
-    "netplug_core.flows.readiness._check_ready": "the transaction asks the gate",
     "netplug_core.workload.endpoint.endpoint_upsert.<locals>.writes": "the endpoint's part of the rule",
 }
 RETURNS = {

@@ -12,7 +12,7 @@ from netplug_core.datastore.batch import BatchTransactor, RequestQueue, run_batc
 from netplug_core.datastore.batch_plan import BatchPlan, BatchRequest, plan_batch
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, WriteGate
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.records import (
     ABSENT,
@@ -33,6 +33,7 @@ from netplug_core.records import (
     Snapshot,
     Update,
     Write,
+    WriteGate,
     Written,
 )
 from netplug_core.testing.clock import ManualClock

@@ -8,7 +8,7 @@ from attrs import define
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.cache import DatastoreCache
-from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, WriteGate
+from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import ContentionExhausted, NetplugError, RequestError, Unauthorized, Unavailable
 from netplug_core.records import (
     ABSENT,
@@ -26,6 +26,7 @@ from netplug_core.records import (
     Snapshot,
     Update,
     Write,
+    WriteGate,
     Written,
 )
 from netplug_core.testing.clock import ManualClock

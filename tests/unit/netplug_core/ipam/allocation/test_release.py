@@ -3,8 +3,8 @@
 import pytest
 
 from netplug_core.addressing import Address, Prefix
+from netplug_core.datastore.transaction import decide_behind
 from netplug_core.errors import Unavailable
-from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.release import PartRelease, decide_release, held, release_queries
 from netplug_core.ipam.allocation.request import ReleaseItem, ReleaseRequest
@@ -13,7 +13,7 @@ from netplug_core.ipam.model.block import Attribute, Block, block_key
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Update
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.faults import ProcessDeath, ProcessDied
@@ -223,7 +223,7 @@ def decision(harness: IPAMHarness, handle: str) -> Decision[PartRelease]:
     return decide_without_commit(
         harness,
         (READINESS_GATE.query, *release_queries(request)),
-        lambda snapshot: READINESS_GATE.decide(snapshot, lambda seen: decide_release(seen, request, now_ns)),
+        lambda snapshot: decide_behind(READINESS_GATE, snapshot, lambda seen: decide_release(seen, request, now_ns)),
     )
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from netplug_core.errors import Unavailable
-from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.records import ABSENT, Get, Require, Snapshot
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
+    READINESS_GATE,
     ClusterInformation,
     ClusterInformationSpec,
 )
