@@ -14,14 +14,19 @@ from netplug_cli.ctl.session import Session
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create
+from netplug_core.records import Create, Key
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.damage import DamagedDatastore
 
 
 @define
 class ToolHarness:
-    """A person at a terminal. ``is_away`` takes the store out of reach; ``opened`` says which ones were asked for."""
+    """A person at a terminal.
+
+    ``is_unavailable`` takes the store out of reach. ``damage`` has what is read in place of some records.
+    ``opened_settings`` says which stores were asked for.
+    """
 
     folder: Path
     capsys: pytest.CaptureFixture[str]
@@ -31,6 +36,7 @@ class ToolHarness:
     out: str = ""
     err: str = ""
     environ: dict[str, str] = field(factory=dict)
+    damage: dict[Key[object], bytes] = field(factory=dict)
     opened_settings: list[DatastoreSettings] = field(factory=list)
     _number: Iterator[int] = field(factory=lambda: count(1))
 
@@ -39,7 +45,7 @@ class ToolHarness:
         self.opened_settings.append(settings)
         if self.is_unavailable:
             raise Unavailable(settings.sqlite_path, "unable to open the file")
-        yield self.store
+        yield DamagedDatastore(self.store, damage=self.damage) if self.damage else self.store
 
     def make_session(self) -> Session:
         """A run of the tool over the store in memory."""

@@ -94,7 +94,7 @@ class ResourceHarness:
 
     def replace(self, resource: Resource, revision: str = "", store: Datastore | None = None) -> Outcome:
         manifest = Manifest(resource=resource, revision=revision)
-        return replace(store or self.store, manifest, pace=self.pace)
+        return replace(store or self.store, manifest, pace=self.pace, new_uid=self.new_uid)
 
     def delete(self, name: str, revision: str = "", store: Datastore | None = None) -> Outcome:
         return delete(store or self.store, ippool_key(name), revision=revision, pace=self.pace)

@@ -238,7 +238,7 @@ def test_d6_a_users_change_keeps_uid_creation_time_finalizers_and_owners(store: 
     labelled = evolve(pool, metadata=evolve(pool.metadata, labels=(("c", "d"),), uid="another", finalizers=("z",)))
     apply(store, Manifest(resource=labelled), pace=pace, new_uid=lambda: "a-third")
     disabled = evolve(pool, spec=evolve(pool.spec, is_disabled=True))
-    replace(store, Manifest(resource=disabled), pace=pace)
+    replace(store, Manifest(resource=disabled), pace=pace, new_uid=lambda: "a-fourth")
     after = read(store, pool.key)
     assert after is not None
     assert after.value.spec.is_disabled

@@ -9,21 +9,25 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 from attrs import evolve
 
+from netplug_backends.etcdv3.operations import Put, Txn
+from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core import __version__
 from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.clock import Deadline
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.labels import Overwriting, set_label
 from netplug_core.ipam.model.block import Attribute, Block
-from netplug_core.records import Create, Delete, Get
+from netplug_core.records import ABSENT, Create, Delete, Get
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
-from tests.harness.servers.etcd import EtcdCluster, delete_all_entries
+from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, read_all_entries
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_node
 from tests.harness.tool_user import ToolUser, document, environment_without
@@ -369,3 +373,47 @@ def test_the_environment_leads_to_the_same_store(user: ToolUser) -> None:
     assert "main   10.68.0.0/16" in done.stdout
     assert done.stderr.startswith("netplugctl: datastore ")
     assert "netplugctl: read IPPool(*) in " in done.stderr
+
+
+# --- damaged records -------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_block_goes_and_a_damaged_pool_is_replaced(user: ToolUser, request: pytest.FixtureRequest) -> None:
+    """The block names an attribute that it does not have; the pool has no range (an API server does not store such)."""
+    user.run_command("create", "-f", "-", stdin=POOL)
+    block = Block.new(Prefix.parse("10.68.0.0/26"), owner="host:node-a", now_ns=1)
+    with user.store() as store:
+        store.commit([Create(block.key, block)], deadline=user.deadline)
+    etcd: EtcdCluster | None = request.getfixturevalue("etcd") if "etcdEndpoints" in user.spec else None
+    if etcd is not None:
+        damage_entry(etcd, b"/10.68.0.0", b'{"cidr": 7}')
+    else:
+        server: ApiServer = request.getfixturevalue("api_server")
+        path = f"/apis/{user.spec['netplugAPIGroup']}/ipamblocks/10-68-0-0-26"
+        damage = {"spec": {"allocations": [5, *[None] * 63]}}
+        server.request("PATCH", path, damage, content_type="application/merge-patch+json")
+    refused = user.run_command("ipam", "delete-block", "10.68.0.64/26")
+    assert (refused.status, refused.err) == (
+        1,
+        "netplugctl: resource does not exist: IPAMBlock(ipv4/10.68.0.64/26)\n",
+    )
+    deleted = user.run_command("ipam", "delete-block", "10.68.0.0/26")
+    assert deleted.status == 0, deleted
+    assert deleted.err.startswith("netplugctl: warning: IPAMBlock(ipv4/10.68.0.0/26): it was damaged: ")
+    with user.store() as store:
+        assert store.read([Get(block.key)], deadline=user.deadline).state(Get(block.key)) is ABSENT
+    if etcd is not None:
+        damage_entry(etcd, b"/ippools/main", b"no JSON")
+        assert user.run_command("get", "pool", "main").status == 1
+        assert user.run_command("replace", "-f", "-", stdin=POOL).out.startswith("IPPool(main) repaired\n")
+        damage_entry(etcd, b"/ippools/main", b"no JSON")
+        assert user.run_command("delete", "pool", "main").status == 0
+        assert "main" not in user.run_command("get", "pools").out
+
+
+def damage_entry(etcd: EtcdCluster, part: bytes, value: bytes) -> None:
+    """Put other bytes in the place of the one entry whose key has a part."""
+    (key,) = (entry.key for entry in read_all_entries(etcd) if part in entry.key)
+    clock = SystemClock()
+    with closing(make_client(etcd, clock=clock)) as client:
+        client.write(Txn(success=(Put(key, value),)), deadline=Deadline.after(clock, 10.0))

@@ -42,7 +42,7 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS, KindMapping, is_de
 from netplug_backends.kubernetes.names import CrdMode, path_segment
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Delete, Get, Key, Kind, List, Record, Revision, Update, WatchEvent
+from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed, Record, Revision, Update, WatchEvent
 
 __all__ = ["CustomObjectStore"]
 
@@ -179,7 +179,10 @@ class CustomObjectStore:
         return ", ".join(map(str, finalizers)) if isinstance(finalizers, list) else ""
 
     def _decode_for_key(self, key: Key[object], found: Json) -> Record[object]:
-        return require_key(key, self._decode(key.kind, found))
+        try:
+            return require_key(key, self._decode(key.kind, found))
+        except Malformed as error:
+            raise evolve(error, revision=revision_of(found)) from error
 
     def _precondition(self, key: Key[object], revision: Revision, deadline: Deadline) -> ObjectVersion:
         if not is_valid_path(self._path(KIND_MAPPINGS[key.kind.name], key)):

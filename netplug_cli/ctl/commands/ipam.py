@@ -7,11 +7,15 @@ from collections.abc import Iterable
 import click
 from attrs import evolve
 
+from netplug_cli.ctl.commands.options import FORCE
 from netplug_cli.ctl.ipam_tables import address_lines, borrowed_lines, configuration_lines, usage_lines
 from netplug_cli.ctl.session import Session, session_of
-from netplug_core.addressing import Address
+from netplug_cli.formatting import print_error
+from netplug_core.addressing import Address, Prefix
 from netplug_core.flows.resources.cluster import configure_ipam, find_ipam_configuration
+from netplug_core.flows.resources.damaged import Risk, delete_damaged_block
 from netplug_core.flows.resources.overview import find_address, read_utilization
+from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.reporting.utilization import borrowed
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
@@ -23,6 +27,13 @@ def _parse_address(text: str) -> Address:
         return Address.parse(text)
     except ValueError:
         raise click.BadParameter(f"invalid IP address: {text!r}") from None
+
+
+def _parse_block(text: str) -> Prefix:
+    try:
+        return Prefix.parse(text)
+    except ValueError:
+        raise click.BadParameter(f"invalid CIDR of a block: {text!r}") from None
 
 
 @click.group()
@@ -114,6 +125,26 @@ def configure(
     ):
         if value is not None:
             click.echo(f"Successfully set {name} to: {value}")
+    return 0
+
+
+@ipam.command("delete-block", short_help="Delete a damaged block.")
+@click.argument("block", type=_parse_block, metavar="CIDR")
+@FORCE
+@click.pass_context
+def delete_block(context: click.Context, *, block: Prefix, is_forced: bool) -> int:
+    """Delete the damaged block with that CIDR, whose addresses nobody can read.
+
+    It is refused while a handle or a workload endpoint says that an address of the block is in use. Afterwards
+    "ipam check --fix" repairs the handles and affinities that led to the block.
+    """
+    session = session_of(context)
+    risk = Risk.ACCEPTED if is_forced else Risk.REFUSED
+    with session.open_datastore() as store:
+        warnings = delete_damaged_block(store, block, risk, pace=session.pace())
+    click.echo(f"{block_key(block)} deleted")
+    for warning in warnings:
+        print_error(f"warning: {warning}")
     return 0
 
 

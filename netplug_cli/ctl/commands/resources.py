@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from netplug_cli.ctl.arguments import DEFAULT_NAMESPACE, parse_keys, parse_kind
-from netplug_cli.ctl.commands.options import FILES, KIND, NAMES
+from netplug_cli.ctl.commands.options import FILES, FORCE, KIND, NAMES
 from netplug_cli.ctl.documents import require_manifests
 from netplug_cli.ctl.report import ChangeReport, Verb
 from netplug_cli.ctl.session import Session, session_of
@@ -15,6 +15,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.resources.apply import apply as apply_resource
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.create import create as create_resource
+from netplug_core.flows.resources.damaged import Risk
 from netplug_core.flows.resources.delete import delete as delete_resource
 from netplug_core.flows.resources.outcome import Outcome
 from netplug_core.flows.resources.replace import replace as replace_resource
@@ -59,7 +60,7 @@ def replace(context: click.Context, files: tuple[str, ...]) -> int:
     session = session_of(context)
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
-        return replace_resource(store, manifest, pace=session.pace())
+        return replace_resource(store, manifest, pace=session.pace(), new_uid=session.new_uid)
 
     return _run_on_files(session, Verb.REPLACE, files, operation)
 
@@ -68,15 +69,23 @@ def replace(context: click.Context, files: tuple[str, ...]) -> int:
 @KIND
 @NAMES
 @FILES
+@FORCE
 @click.pass_context
-def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tuple[str, ...]) -> int:
-    """Delete resources: those of a KIND with some NAMEs, or those of some files."""
+def delete(
+    context: click.Context, *, kind: str, names: tuple[str, ...], files: tuple[str, ...], is_forced: bool
+) -> int:
+    """Delete resources: those of a KIND with some NAMEs, or those of some files.
+
+    A damaged resource of any kind can be deleted by its name. With --force also a damaged pool that may hold addresses.
+    """
     if bool(names) == bool(files) or bool(kind) == bool(files):
         raise click.UsageError("Give either a KIND and at least one NAME, or files.")
     session = session_of(context)
+    risk = Risk.ACCEPTED if is_forced else Risk.REFUSED
 
     def operation(store: Datastore, manifest: Manifest) -> Outcome:
-        return delete_resource(store, key_of(manifest.resource), revision=manifest.revision, pace=session.pace())
+        key = key_of(manifest.resource)
+        return delete_resource(store, key, revision=manifest.revision, risk=risk, pace=session.pace())
 
     if files:
         return _run_on_files(session, Verb.DELETE, files, operation)
@@ -85,7 +94,7 @@ def delete(context: click.Context, kind: str, names: tuple[str, ...], files: tup
     with session.open_datastore() as store:
         for key in keys:
             with report.collect_errors(key.kind.name):
-                report.add_success(delete_resource(store, key, pace=session.pace()))
+                report.add_success(delete_resource(store, key, risk=risk, pace=session.pace()))
     return report.print_summary()
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.flows.resources.change import ResourceChange, commit_change, decide_creation, decide_replacement
+from netplug_core.flows.resources.change import (
+    ResourceChange,
+    commit_change,
+    decide_creation,
+    decide_repair,
+    decide_replacement,
+)
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing
 from netplug_core.records import Decision, NeedMore, Snapshot
 from netplug_core.resources.manifest import Manifest
@@ -18,7 +24,7 @@ def apply(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callable
     """Store a new resource, or give the stored one the labels, the annotations and the spec of a manifest.
 
     Everything else of the stored resource stays: identity, times, finalizers, owners, status, and fields of a newer
-    release. If nothing differs, nothing is written.
+    release. If nothing differs, nothing is written. A damaged resource is replaced whole.
 
     Raises:
         InvalidResource: it breaks rules, alone, beside what is stored, or by changing what cannot be changed.
@@ -30,6 +36,9 @@ def apply(store: Datastore, manifest: Manifest, *, pace: Pace, new_uid: Callable
     change = ResourceChange.of(manifest, "Apply", pace, uid=new_uid())
 
     def decide(snapshot: Snapshot) -> Decision[Effect] | NeedMore:
+        repair = decide_repair(snapshot, change)
+        if repair is not None:
+            return repair
         stored = snapshot.find(change.key)
         if stored is None:
             missing = ResourceMissing.of(change.key)

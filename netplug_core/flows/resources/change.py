@@ -15,7 +15,7 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.outcome import Effect, KindNotWritable, Outcome, ResourceOutdated
-from netplug_core.records import Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update
+from netplug_core.records import Create, Decision, Get, Key, NeedMore, Query, Record, Snapshot, Update, Write
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION, IPAMConfiguration
 from netplug_core.resources.ippool import IPPOOL, IPPool, IPPoolSpec, IPPoolStatus
@@ -26,7 +26,10 @@ from netplug_core.resources.node import NODE, Node
 from netplug_core.resources.profile import DEFAULT_ALLOW_PROFILE, PROFILE, Profile
 from netplug_core.resources.validation import pool_warnings, validate_pool_update, validate_resource
 
-__all__ = ["ResourceChange", "Writable", "commit_change", "decide_creation", "decide_replacement", "require_writable"]
+__all__ = [
+    "ResourceChange", "Writable", "commit_change", "decide_creation", "decide_repair", "decide_replacement",
+    "require_writable",
+]  # fmt: skip
 
 Writable: TypeAlias = IPPool | IPReservation | IPAMConfiguration | Node | Profile
 """The resources that people may write."""
@@ -100,10 +103,10 @@ def commit_change(
     store: Datastore, change: ResourceChange, decide: Callable[[Snapshot], Decision[Effect] | NeedMore], pace: Pace
 ) -> Outcome:
     """Decide over the stored resource, or over all pools if it is a pool, and commit."""
-    queries: tuple[Query, ...] = (Get(change.key),)
+    queries: tuple[Query, ...] = (Get(change.key),)  # by itself, so that damage to others is not taken for its own
     warnings: tuple[str, ...] = ()
     if isinstance(change.created, IPPool):
-        queries = (pools.POOLS,)
+        queries = (*queries, pools.POOLS)
         warnings = pool_warnings(change.created)
         pools.prepare_creation(store, change.created, pace=pace)
     effect = cast("Effect", Transaction(store, pace).run(queries, decide).result)
@@ -121,6 +124,26 @@ def decide_creation(snapshot: Snapshot, change: ResourceChange) -> Decision[Effe
     if isinstance(conditions, NeedMore):
         return conditions
     return Decision((*conditions, create), Effect.CREATED, is_repeatable=change.has_own_uid)
+
+
+def decide_repair(snapshot: Snapshot, change: ResourceChange) -> Decision[Effect] | NeedMore | None:
+    """Store the resource in the place of a damaged record; None if the stored one is not damaged, or there is none.
+
+    Nothing of the damaged record is kept. A pool has to fit its neighbours and the stored blocks, as a new one has.
+    """
+    found = snapshot.malformed(Get(change.key))
+    if not found:
+        return None
+    damage = found[0]
+    if change.revision and change.revision != damage.revision:
+        return Decision((), ResourceOutdated(str(change.key), change.revision, damage.revision))
+    conditions: tuple[Write, ...] = ()
+    if isinstance(change.created, IPPool):
+        fitting = pools.conditions_of_creation(snapshot, change.created, damage)
+        if isinstance(fitting, NeedMore):
+            return fitting
+        conditions = fitting
+    return Decision((*conditions, Update(change.key, change.created, damage.revision)), Effect.REPAIRED)
 
 
 def decide_replacement(stored: Record[Resource], wanted: Writable, revision: str) -> Decision[Effect]:

@@ -1,4 +1,4 @@
-"""Deletes a stored resource, after its claims on blocks."""
+"""Deletes a stored resource, after its claims on blocks; of a damaged one, only the record."""
 
 from __future__ import annotations
 
@@ -8,29 +8,39 @@ from netplug_core.datastore.transaction import Transaction
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.flows.resources import pools
 from netplug_core.flows.resources.change import require_writable
+from netplug_core.flows.resources.damaged import Risk, delete_damaged, find_damage
 from netplug_core.flows.resources.outcome import Effect, Outcome, ResourceMissing, ResourceOutdated
 from netplug_core.flows.resources.read import find
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.records import Decision, Delete, Get, Key, Record, Snapshot
 from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource
-from netplug_core.resources.node import Node
+from netplug_core.resources.node import NODE, Node
 
 __all__ = ["delete"]
 
 
-def delete(store: Datastore, key: Key[Resource], *, revision: str = "", pace: Pace) -> Outcome:
+def delete(
+    store: Datastore, key: Key[Resource], *, revision: str = "", risk: Risk = Risk.REFUSED, pace: Pace
+) -> Outcome:
     """Delete a resource; of a pool and of a node, the claims on blocks are relinquished first.
 
     Workloads keep their addresses; a warning says how many they hold of a pool. ``revision`` is the resource version
-    that the resource must have; empty for any.
+    that the resource must have; empty for any. Of a damaged resource of any kind the record is deleted, and a warning
+    says what was wrong; ``risk`` concerns only those.
 
     Raises:
+        AddressesAtRisk: it is a damaged pool, and addresses in use may be of it.
         KindNotWritable: people do not write its kind.
         ResourceMissing: nothing is stored under the key.
         ResourceOutdated: it has another resource version.
         ContentionExhausted, Unavailable: not now.
     """
+    if find_damage(store, key, pace=pace) is not None:
+        if key.kind == NODE:
+            relinquish_node(store, key.name, Emptiness.NOT_REQUIRED, pace=pace)
+        warnings = delete_damaged(store, key, risk, revision=revision, pace=pace)
+        return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
     require_writable(key, "Delete")
     (first,) = find(store, [key], deadline=pace.deadline)
     if first is None:

@@ -20,6 +20,7 @@ class Effect(enum.Enum):
     UPDATED = "updated"
     UNCHANGED = "unchanged"
     DELETED = "deleted"
+    REPAIRED = "repaired"
     VALID = "valid"
 
 

@@ -15,7 +15,19 @@ from netplug_core.flows.resources.outcome import ResourceOutdated
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.model.block import BLOCK, Block, blocks_path
 from netplug_core.ipam.reporting.utilization import utilization
-from netplug_core.records import Decision, Delete, Get, List, NeedMore, Record, RequireUnchanged, Snapshot, Update
+from netplug_core.records import (
+    ABSENT,
+    Decision,
+    Delete,
+    Get,
+    List,
+    Malformed,
+    NeedMore,
+    Record,
+    RequireUnchanged,
+    Snapshot,
+    Update,
+)
 from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.validation import validate_pool_overlaps
 
@@ -33,16 +45,24 @@ Its commit begins at most one call's time after it read the pool, and takes at m
 """
 
 
-def conditions_of_creation(snapshot: Snapshot, pool: IPPool) -> tuple[RequireUnchanged[IPPool], ...] | NeedMore:
+def conditions_of_creation(
+    snapshot: Snapshot, pool: IPPool, damage: Malformed | None = None
+) -> tuple[RequireUnchanged[IPPool], ...] | NeedMore:
     """The conditions under which a new pool is stored. Blocks that an earlier pool left are checked too.
+
+    ``damage`` is what is wrong with the record in whose place it is stored; None if there is none.
 
     Raises:
         InvalidResource: another pool overlaps it, or its range has blocks of another size.
+        Malformed: another pool cannot be understood, so it is not known whether they overlap.
     """
     blocks = _blocks_of_family(pool)
     if not snapshot.has(blocks):
         return NeedMore((blocks,))
-    others = (record.value for record in snapshot.list(POOLS))
+    for other in snapshot.malformed(POOLS):
+        if damage is None or str(other) != str(damage):  # errors are compared by their texts: each read makes new ones
+            raise other
+    others = (record.value for record in snapshot.readable(POOLS))
     validate_pool_overlaps(pool, others, (record.value.prefix for record in snapshot.list(blocks)))
     # Two overlapping pools have different keys. This condition makes the second creation decide again.
     return (RequireUnchanged(IPPOOL, snapshot.revision(IPPOOL)),)
@@ -50,7 +70,8 @@ def conditions_of_creation(snapshot: Snapshot, pool: IPPool) -> tuple[RequireUnc
 
 def prepare_creation(store: Datastore, pool: IPPool, *, pace: Pace) -> None:
     """Delete what an earlier pool left in the range and is not used: blocks without an owner and without addresses."""
-    if store.read((Get(pool.key),), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).find(pool.key) is None:
+    query = Get(pool.key)
+    if store.read((query,), deadline=pace.deadline.capped(CALL_TIMEOUT_S)).state(query) is ABSENT:
         delete_unused_blocks(store, pool.spec.prefix, pace=pace)
 
 

@@ -28,4 +28,4 @@ def test_a_refusal_names_what_it_is_about(error: ConfigurationError, text: str) 
 
 
 def test_an_effect_is_a_word_for_a_line() -> None:
-    assert [effect.value for effect in Effect] == ["created", "updated", "unchanged", "deleted", "valid"]
+    assert [effect.value for effect in Effect] == ["created", "updated", "unchanged", "deleted", "repaired", "valid"]
