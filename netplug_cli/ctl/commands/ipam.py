@@ -133,10 +133,9 @@ def configure(
 @FORCE
 @click.pass_context
 def delete_block(context: click.Context, *, block: Prefix, is_forced: bool) -> int:
-    """Delete the damaged block with that CIDR, whose addresses nobody can read.
+    """Delete the damaged block with that CIDR.
 
-    It is refused while a handle or a workload endpoint says that an address of the block is in use. Afterwards
-    "ipam check --fix" repairs the handles and affinities that led to the block.
+    It is refused while a handle or a workload endpoint says that an address of the block is in use.
     """
     session = session_of(context)
     risk = Risk.ACCEPTED if is_forced else Risk.REFUSED

@@ -15,7 +15,7 @@ from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction
 from netplug_core.errors import ConfigurationError, excerpt
 from netplug_core.flows.resources.outcome import ResourceMissing, ResourceOutdated
 from netplug_core.ipam.model.block import block_key
-from netplug_core.ipam.reporting.damage import BLOCK_WITNESSES, POOL_WITNESSES, find_block_risks, find_pool_risks
+from netplug_core.ipam.reporting.damage import BLOCK_RISK_QUERIES, POOL_RISK_QUERIES, find_block_risks, find_pool_risks
 from netplug_core.records import Decision, Delete, Get, Key, Malformed, NotSupported, Query, Snapshot
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.kinds import Resource
@@ -74,7 +74,7 @@ def delete_damaged(
         risks = find_pool_risks(snapshot) if risk is Risk.REFUSED else ()
         return AddressesAtRisk(str(key), "; ".join(risks), advice) if risks else None
 
-    return _delete(store, key, POOL_WITNESSES, refuse, revision=revision, pace=pace)
+    return _delete(store, key, POOL_RISK_QUERIES, refuse, revision=revision, pace=pace)
 
 
 def delete_damaged_block(store: Datastore, block: Prefix, risk: Risk, *, pace: Pace) -> tuple[str, ...]:
@@ -97,13 +97,13 @@ def delete_damaged_block(store: Datastore, block: Prefix, risk: Risk, *, pace: P
         risks = find_block_risks(snapshot, block) if risk is Risk.REFUSED else ()
         return AddressesAtRisk(str(key), "; ".join(risks), advice) if risks else None
 
-    return _delete(store, key, BLOCK_WITNESSES, refuse, revision="", pace=pace)
+    return _delete(store, key, BLOCK_RISK_QUERIES, refuse, revision="", pace=pace)
 
 
 def _delete(
     store: Datastore,
     key: Key[object],
-    witnesses: tuple[Query, ...],
+    queries: tuple[Query, ...],
     refuse: Callable[[Snapshot], AddressesAtRisk | None],
     *,
     revision: str,
@@ -128,5 +128,5 @@ def _delete(
             return Decision((), refusal)
         return Decision((Delete(key, damage.revision),), (f"{key}: it was damaged: {excerpt(damage.problem)}",))
 
-    result = Transaction(store, pace).run([Get(key), *witnesses], decide).result
+    result = Transaction(store, pace).run([Get(key), *queries], decide).result
     return result if isinstance(result, tuple) else ()

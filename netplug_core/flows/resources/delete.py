@@ -37,10 +37,7 @@ def delete(
         ContentionExhausted, Unavailable: not now.
     """
     if find_damage(store, key, pace=pace) is not None:
-        if key.kind == NODE:
-            relinquish_node(store, key.name, Emptiness.NOT_REQUIRED, pace=pace)
-        warnings = delete_damaged(store, key, risk, revision=revision, pace=pace)
-        return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
+        return _delete_damaged(store, key, risk, revision, pace)
     require_writable(key, "Delete")
     (first,) = find(store, [key], deadline=pace.deadline)
     if first is None:
@@ -62,6 +59,13 @@ def delete(
         return Decision((Delete(key, stored.revision),), Effect.DELETED)
 
     Transaction(store, pace).run([Get(key)], decide)
+    return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
+
+
+def _delete_damaged(store: Datastore, key: Key[Resource], risk: Risk, revision: str, pace: Pace) -> Outcome:
+    if key.kind == NODE:
+        relinquish_node(store, key.name, Emptiness.NOT_REQUIRED, pace=pace)
+    warnings = delete_damaged(store, key, risk, revision=revision, pace=pace)
     return Outcome(key=key, effect=Effect.DELETED, warnings=warnings)
 
 

@@ -13,7 +13,7 @@ from netplug_core.records import List, Query, Snapshot
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
-__all__ = ["BLOCK_WITNESSES", "POOL_WITNESSES", "find_block_risks", "find_pool_risks"]
+__all__ = ["BLOCK_RISK_QUERIES", "POOL_RISK_QUERIES", "find_block_risks", "find_pool_risks"]
 
 _HANDLES = List(HANDLE)
 _ENDPOINTS = List(WORKLOAD_ENDPOINT)
@@ -21,10 +21,10 @@ _BLOCKS = List(BLOCK)
 _POOLS = List(IPPOOL)
 _MAX_NAMES = 5
 
-BLOCK_WITNESSES: tuple[Query, ...] = (_HANDLES, _ENDPOINTS)
+BLOCK_RISK_QUERIES: tuple[Query, ...] = (_HANDLES, _ENDPOINTS)
 """What to read before ``find_block_risks``."""
 
-POOL_WITNESSES: tuple[Query, ...] = (_POOLS, _BLOCKS)
+POOL_RISK_QUERIES: tuple[Query, ...] = (_POOLS, _BLOCKS)
 """What to read before ``find_pool_risks``."""
 
 

@@ -75,7 +75,9 @@ def test_a_block_that_nobody_names_holds_nothing() -> None:
         (damaged(WORKLOAD_ENDPOINT), "workload endpoints that cannot be read: 1"),
     ],
 )
-def test_each_witness_of_a_block_is_named(found: Record[object] | tuple[Kind[object], Malformed], risk: str) -> None:
+def test_each_record_that_names_a_block_is_named(
+    found: Record[object] | tuple[Kind[object], Malformed], risk: str
+) -> None:
     assert find_block_risks(snapshot_of(found), BLOCK_PREFIX) == (risk,)
 
 
