@@ -12,11 +12,10 @@ from attrs import frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.allocation.affinity_writes import claim_block
 from netplug_core.ipam.allocation.block_listing import all_blocks
 from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS
 from netplug_core.ipam.allocation.cooldown import Cooldown
-from netplug_core.ipam.allocation.ownership import Claimant, Purpose
+from netplug_core.ipam.allocation.ownership import Claimant, Purpose, claim_block
 from netplug_core.ipam.allocation.pools import is_enabled
 from netplug_core.ipam.model.affinity import affinity_key
 from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path

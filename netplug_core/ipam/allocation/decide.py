@@ -16,7 +16,6 @@ from attrs import evolve
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
 from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire, find_own_blocks
-from netplug_core.ipam.allocation.affinity_writes import claim_block, relinquish_block
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.context import (
@@ -28,7 +27,7 @@ from netplug_core.ipam.allocation.context import (
     FamilyOutcome,
     held_addresses,
 )
-from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate
+from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, claim_block, relinquish_block
 from netplug_core.ipam.allocation.pools import choose
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,

@@ -1,7 +1,7 @@
 """An affinity: a node's claim on a block, written before the block and removed after it.
 
 The block itself says who owns it. The affinity is the node's index of its blocks, and makes a crash between two writes
-recoverable. ``allocation.affinity_writes`` writes the transitions between the states below; no other module does.
+recoverable. ``allocation.ownership`` writes the transitions between the states below; no other module does.
 """
 
 from __future__ import annotations
