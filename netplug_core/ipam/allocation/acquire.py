@@ -324,7 +324,7 @@ class _PoolBlocks:
             pool=self.pool.key.name,
             prefix=spec.prefix,
             used=sum(block.used_count for block in blocks) - cooling,
-            reserved=context.reserved.count(spec.prefix),
+            reserved=context.reserved.count(spec.prefix) if context.reserved else 0,
             cooling=cooling,
             free_elsewhere=sum(
                 len(context.find_assignable(spec.prefix, block, block.prefix.size)) - taken.get(block.prefix, 0)

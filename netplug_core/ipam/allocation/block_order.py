@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 from netplug_core.addressing import Prefix
-from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
+from netplug_core.ipam.allocation.reservations import Reserved
 
 __all__ = ["BlockOrder", "block_order", "block_positions", "hashed_start"]
 
@@ -24,20 +24,23 @@ def hashed_start(node: str, pool: Prefix, count: int) -> int:
     return int.from_bytes(digest[:16], "big") % count
 
 
-def block_order(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[Prefix]:
+def block_order(start: int, pool: Prefix, length: int, reserved: Reserved | None = None) -> Iterator[Prefix]:
     """Every block of a pool once, from a position upwards and around, without those that are reserved as a whole."""
     return (pool.subprefix(position, length) for position in block_positions(start, pool, length, reserved))
 
 
-def block_positions(start: int, pool: Prefix, length: int, reserved: Reserved = NOTHING_RESERVED) -> Iterator[int]:
+def block_positions(start: int, pool: Prefix, length: int, reserved: Reserved | None = None) -> Iterator[int]:
     """The same as positions in the pool; a reserved range is skipped in one step, however long it is."""
     count = pool.subprefix_count(length)
+    if reserved is None:
+        yield from ((start + distance) % count for distance in range(count))
+        return
     shift = pool.family.width - length
     distance = 0
     while distance < count:
         position = (start + distance) % count
-        block = None if reserved.is_empty else pool.subprefix(position, length)
-        if block is None or not reserved.covers(block):
+        block = pool.subprefix(position, length)
+        if not reserved.covers(block):
             yield position
             distance += 1
         else:

@@ -20,7 +20,7 @@ from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, selects_some
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
-from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
+from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block, current_affinities_query
 from netplug_core.ipam.model.block import LARGE_BLOCK, Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
@@ -61,7 +61,7 @@ class AllocationContext:
 
     ``own_affinities`` are the claimant's, by family. ``handle_blocks`` are the blocks that the handle names, as far as
     they are stored. ``has_read_node``: the node is read only where a pool selects nodes by labels; ``node`` is None
-    where it was not read or is not registered.
+    where it was not read or is not registered. ``reserved`` is None where there are no reservations.
 
     A record that cannot be understood is passed over: only the claimant's handle, and its blocks, must be sound.
     ``unreadable`` are blocks that the claimant has affinities to and that are damaged.
@@ -73,7 +73,7 @@ class AllocationContext:
     order: BlockOrder
     pools: Pools
     configuration: Record[IPAMConfiguration] | None
-    reserved: Reserved
+    reserved: Reserved | None
     handle: Record[Handle] | None
     handle_blocks: tuple[Record[Block], ...]
     own_affinities: Mapping[Family, tuple[OwnAffinity, ...]]
@@ -180,10 +180,10 @@ class AllocationContext:
         """Whether an address of a block may be assigned; None where every one may."""
         reserved = self.reserved
         is_routed = self.request.link_layer is LinkLayer.L3
-        if is_routed and (reserved.is_empty or not reserved.overlaps(block)):
+        if is_routed and (reserved is None or not reserved.overlaps(block)):
             return None
         excluded = () if is_routed else link_reserved(pool)
-        return lambda address: address not in excluded and not reserved.contains(address)
+        return lambda address: address not in excluded and not (reserved and reserved.contains(address))
 
 
 def link_reserved(pool: Prefix) -> tuple[Address, ...]:
@@ -191,10 +191,10 @@ def link_reserved(pool: Prefix) -> tuple[Address, ...]:
     return (pool.first, pool.nth(1 % pool.size), pool.last)
 
 
-def _reserved(snapshot: Snapshot) -> Reserved:
+def _reserved(snapshot: Snapshot) -> Reserved | None:
     reservations = snapshot.readable(RESERVATIONS)
     if not reservations:
-        return NOTHING_RESERVED
+        return None
     return Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
 
 
@@ -248,7 +248,7 @@ class FamilyAllocation:
         prefix, pool = candidate.block.prefix, candidate.pool.value.spec.prefix
         reserved = self.context.reserved
         self.seen.add(prefix)
-        if not reserved.is_empty and reserved.covers(prefix):
+        if reserved is not None and reserved.covers(prefix):
             self.note(prefix, BlockOutcome.RESERVED)
             return
         ordinals = self.context.find_assignable(pool, candidate.block, self.missing)

@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 
-__all__ = ["NOTHING_RESERVED", "Reserved"]
+__all__ = ["Reserved"]
 
 # Both families lie on one line, IPv6 behind IPv4, so that one sorted list serves a mixed set.
 _FIRST_POSITION = {Family.IPV4: 0, Family.IPV6: 1 << Family.IPV4.width}
@@ -48,11 +48,6 @@ class Reserved:
             total += end - start
         return cls(tuple(starts), tuple(ends), tuple(before))
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is reserved."""
-        return not self.starts
-
     def contains(self, address: Address) -> bool:
         """Whether the address is reserved."""
         position = _FIRST_POSITION[address.family] + address.value
@@ -83,10 +78,6 @@ class Reserved:
         if run < 0:
             return 0
         return self.before[run] + min(position, self.ends[run]) - self.starts[run]
-
-
-NOTHING_RESERVED = Reserved()
-"""The set that holds no address."""
 
 
 def _start(prefix: Prefix) -> int:

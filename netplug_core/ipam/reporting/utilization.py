@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from attrs import frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.allocation.reservations import NOTHING_RESERVED, Reserved
+from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.affinity import host_owner
 from netplug_core.ipam.model.block import Allocation, Block
 from netplug_core.resources.ippool import IPPool
@@ -90,12 +90,13 @@ class BorrowedAddress:
 
 
 def utilization(
-    pools: Iterable[IPPool], blocks: Iterable[Block], reserved: Reserved = NOTHING_RESERVED
+    pools: Iterable[IPPool], blocks: Iterable[Block], reserved: Reserved | None = None
 ) -> tuple[PoolUsage, ...]:
     """The utilization of each pool, by name, and of the blocks in no pool, last, if there are any.
 
     A block counts for the first pool, by name, that covers it.
     """
+    reserved = reserved or Reserved()
     remaining = [_of_block(block, reserved) for block in sorted(blocks, key=lambda block: block.prefix)]
     usages = []
     for pool in sorted(pools, key=lambda pool: pool.metadata.name):
