@@ -5,12 +5,10 @@ from __future__ import annotations
 from attrs import frozen
 
 from netplug_core.addressing import Address
-from netplug_core.records import Key, Kind
+from netplug_core.records import Kind
 from netplug_core.resources.metadata import Metadata
 
-__all__ = [
-    "IPNAT", "WORKLOAD_ENDPOINT", "EndpointPort", "WorkloadEndpoint", "WorkloadEndpointSpec", "workload_endpoint_key",
-]  # fmt: skip
+__all__ = ["IPNAT", "WORKLOAD_ENDPOINT", "EndpointPort", "WorkloadEndpoint", "WorkloadEndpointSpec"]
 
 
 @frozen(kw_only=True)
@@ -69,8 +67,3 @@ class WorkloadEndpoint:
 
 
 WORKLOAD_ENDPOINT: Kind[WorkloadEndpoint] = Kind("WorkloadEndpoint", ("namespace", "name"))
-
-
-def workload_endpoint_key(namespace: str, name: str) -> Key[WorkloadEndpoint]:
-    """The key of the endpoint with that name in that namespace."""
-    return WORKLOAD_ENDPOINT.key(namespace, name)

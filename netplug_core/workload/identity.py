@@ -18,7 +18,7 @@ from netplug_core.names import (
     workload_endpoint_name,
 )
 from netplug_core.records import Key
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint, workload_endpoint_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
 __all__ = ["DEFAULT_NAMESPACE", "WorkloadIdentity"]
 
@@ -108,7 +108,7 @@ class WorkloadIdentity:
                 endpoint=self.interface,
             )
         )
-        return workload_endpoint_key(self.namespace, name)
+        return WORKLOAD_ENDPOINT.key(self.namespace, name)
 
     @property
     def allocation_attributes(self) -> Pairs:

@@ -44,7 +44,6 @@ from netplug_core.resources.workloadendpoint import (
     WORKLOAD_ENDPOINT,
     WorkloadEndpoint,
     WorkloadEndpointSpec,
-    workload_endpoint_key,
 )
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import (
@@ -64,7 +63,7 @@ _PREFIX = Prefix.parse("10.0.0.0/26")
 _ONE = Handle(blocks=((_PREFIX, 1),))
 _KEY = handle_key("h")
 _SEEN = Revision("u/7")
-_POD = workload_endpoint_key("shop", "n-k8s-web-eth0")
+_POD = WORKLOAD_ENDPOINT.key("shop", "n-k8s-web-eth0")
 _ENDPOINT = WorkloadEndpoint(
     metadata=Metadata(name=_POD.name, namespace="shop"),
     spec=WorkloadEndpointSpec(orchestrator="k8s", node="n", pod="web", endpoint="eth0"),
@@ -424,8 +423,8 @@ def _keys(name: str) -> Iterator[Key[object]]:
     yield node_key(name)
     yield PROFILE.key(f"kns.{name}")
     yield PROFILE.key(f"ksa.shop.{name}")
-    yield workload_endpoint_key(name, "n-k8s-web-eth0")
-    yield workload_endpoint_key("shop", f"n-k8s-{name}-eth0")
+    yield WORKLOAD_ENDPOINT.key(name, "n-k8s-web-eth0")
+    yield WORKLOAD_ENDPOINT.key("shop", f"n-k8s-{name}-eth0")
 
 
 @pytest.mark.parametrize(

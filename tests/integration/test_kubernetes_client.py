@@ -48,7 +48,7 @@ from netplug_core.resources.ippool import IPPOOL
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
 from netplug_core.resources.profile import PROFILE
-from netplug_core.resources.workloadendpoint import workload_endpoint_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.settings.model import KubernetesAccess
 from tests.harness.servers.http_stub import (
     CloseConnection,
@@ -551,7 +551,7 @@ def test_a_node_that_changes_between_reading_and_writing_is_a_lost_race() -> Non
 
 def test_paths_that_nobody_serves_are_no_missing_pods_or_nodes() -> None:
     nobody = SendReply(404, "404 page not found\n")
-    for key in (node_key("n"), workload_endpoint_key("shop", "n-k8s-web-eth0")):
+    for key in (node_key("n"), WORKLOAD_ENDPOINT.key("shop", "n-k8s-web-eth0")):
         with store_on(lambda _: nobody) as (store, _), pytest.raises(Unavailable):
             store.read([Get(key)], deadline=soon())
     with open_http_stub(lambda _: nobody) as server:
@@ -567,7 +567,7 @@ def test_a_pod_that_is_not_listed_by_its_node_and_name_is_nobodys_endpoint() -> 
     empty = SendReply(200, {"metadata": {"resourceVersion": "7"}, "items": []})
     names = {"a-b-c-d-e-f": 0, "n-cni-c0ffee-eth0": 0, "n" * 200 + "-0123456789abcdef": 1}
     for name, calls in names.items():
-        key = workload_endpoint_key("shop", name)
+        key = WORKLOAD_ENDPOINT.key("shop", name)
         with store_on(lambda _: empty) as (store, server):
             assert store.read([Get(key)], deadline=soon()).find(key) is None
             assert len(server.calls) == calls
@@ -576,7 +576,7 @@ def test_a_pod_that_is_not_listed_by_its_node_and_name_is_nobodys_endpoint() -> 
 def test_a_long_name_that_was_not_cut_is_asked_for_by_itself() -> None:
     """The plugin's account may not list pods: where the pod is gone, DEL would fail for ever."""
     pod = "p" * 180
-    key = workload_endpoint_key("shop", f"{'n' * 63}-k8s-{pod}-eth0")
+    key = WORKLOAD_ENDPOINT.key("shop", f"{'n' * 63}-k8s-{pod}-eth0")
     gone = status(404, "NotFound", name=pod)
     with store_on(lambda _: gone) as (store, server):
         assert store.read([Get(key)], deadline=soon()).find(key) is None

@@ -30,7 +30,7 @@ from netplug_core.records import (
     Update,
 )
 from netplug_core.resources.node import NODE, Node, node_key
-from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, workload_endpoint_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
     make_namespace,
@@ -64,7 +64,7 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
 
 def endpoint_key(namespace: str, pod: str, *, node: str = "node-1", interface: str = "eth0") -> Key[WorkloadEndpoint]:
     identity = WorkloadEndpointIdentifiers(node=node, orchestrator="k8s", pod=pod, endpoint=interface)
-    return workload_endpoint_key(namespace, workload_endpoint_name(identity))
+    return WORKLOAD_ENDPOINT.key(namespace, workload_endpoint_name(identity))
 
 
 def read(store: KubernetesDatastore, key: Key[WorkloadEndpoint]) -> Record[WorkloadEndpoint]:

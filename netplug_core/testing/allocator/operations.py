@@ -36,9 +36,9 @@ from netplug_core.resources.kinds import Resource
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import (
+    WORKLOAD_ENDPOINT,
     WorkloadEndpoint,
     WorkloadEndpointSpec,
-    workload_endpoint_key,
 )
 
 __all__ = [
@@ -253,7 +253,7 @@ class DeletePod:
 
     def perform(self, context: OperationContext) -> object:
         """Delete the endpoint, as the orchestrator does."""
-        return _store_value(context, workload_endpoint_key(NAMESPACE, self.handle), None)
+        return _store_value(context, WORKLOAD_ENDPOINT.key(NAMESPACE, self.handle), None)
 
 
 @frozen(kw_only=True)
@@ -295,7 +295,7 @@ def endpoint_part(handle: str | None, node: str) -> EndpointWrites:
     """The endpoint writes of a call: the endpoint lists the addresses of its handle, and is deleted on release."""
     if handle is None:
         return NO_ENDPOINT
-    key = workload_endpoint_key(NAMESPACE, handle)
+    key = WORKLOAD_ENDPOINT.key(NAMESPACE, handle)
 
     def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...]:
         if assignment is None:

@@ -2,7 +2,7 @@
 
 from attrs import evolve
 
-from netplug_core.resources.workloadendpoint import workload_endpoint_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 from netplug_core.workload.identity import DEFAULT_NAMESPACE, WorkloadIdentity
 
 POD = WorkloadIdentity(
@@ -13,7 +13,7 @@ BARE = evolve(POD, pod="", pod_namespace="")
 
 def test_a_pod_is_who_the_orchestrator_says() -> None:
     assert (POD.orchestrator, POD.namespace) == ("k8s", "prod")
-    assert POD.endpoint_key == workload_endpoint_key("prod", "node--a-k8s-web--0-eth0")
+    assert POD.endpoint_key == WORKLOAD_ENDPOINT.key("prod", "node--a-k8s-web--0-eth0")
     assert POD.allocation_attributes == (
         ("container", "4f2a"),
         ("interface", "eth0"),
@@ -25,7 +25,7 @@ def test_a_pod_is_who_the_orchestrator_says() -> None:
 
 def test_a_container_that_nobody_named_goes_by_its_id() -> None:
     assert (BARE.orchestrator, BARE.namespace) == ("cni", DEFAULT_NAMESPACE)
-    assert BARE.endpoint_key == workload_endpoint_key("default", "node--a-cni-4f2a-eth0")
+    assert BARE.endpoint_key == WORKLOAD_ENDPOINT.key("default", "node--a-cni-4f2a-eth0")
     assert BARE.allocation_attributes == (("container", "4f2a"), ("interface", "eth0"), ("network", "k8s-pod-network"))
 
 

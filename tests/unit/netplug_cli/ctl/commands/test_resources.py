@@ -11,7 +11,7 @@ from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.records import Create
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.node import Node, node_key
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec, workload_endpoint_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.ctl import ToolHarness
 
 TWO = (("a", "10.0.0.0/16"), ("b", "fd00::/48"))
@@ -22,7 +22,7 @@ def endpoint(namespace: str, name: str) -> Create[object]:
         orchestrator="cni", node="node-a", endpoint="eth0", container_id="4f2a", addresses=(Address.parse("10.0.0.1"),)
     )
     value = WorkloadEndpoint(metadata=Metadata(name=name, namespace=namespace), spec=spec)
-    return Create(workload_endpoint_key(namespace, name), value)
+    return Create(WORKLOAD_ENDPOINT.key(namespace, name), value)
 
 
 # --- create, apply -------------------------------------------------------------------------------------------------

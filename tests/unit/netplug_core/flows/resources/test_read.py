@@ -10,7 +10,7 @@ from netplug_core.resources.profile import (
     Profile,
     profile_key,
 )
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec, workload_endpoint_key
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint, WorkloadEndpointSpec
 from tests.harness.resources import ResourceHarness, make_pool
 
 
@@ -18,7 +18,7 @@ def test_lists_are_sorted_by_name_and_kept_to_a_namespace(harness: ResourceHarne
     spec = WorkloadEndpointSpec(orchestrator="cni", node="a", endpoint="eth0")
     for namespace, name in (("b", "1"), ("a", "2"), ("a", "1")):
         endpoint = WorkloadEndpoint(metadata=Metadata(name=name, namespace=namespace), spec=spec)
-        harness.put(Create(workload_endpoint_key(namespace, name), endpoint))
+        harness.put(Create(WORKLOAD_ENDPOINT.key(namespace, name), endpoint))
     row = get_kind("wep")
     everywhere = list_all(harness.store, row, deadline=harness.deadline)
     assert [record.key.path for record in everywhere] == [("a", "1"), ("a", "2"), ("b", "1")]

@@ -14,7 +14,6 @@ from netplug_core.resources.workloadendpoint import (
     WORKLOAD_ENDPOINT,
     WorkloadEndpoint,
     WorkloadEndpointSpec,
-    workload_endpoint_key,
 )
 
 BLOCK_PREFIX = Prefix.parse("10.0.0.0/30")
@@ -42,7 +41,7 @@ def endpoint(name: str, *addresses: str) -> Record[object]:
         orchestrator="cni", node="a", endpoint="eth0", addresses=tuple(map(Address.parse, addresses))
     )
     value = WorkloadEndpoint(metadata=Metadata(name=name, namespace="default"), spec=spec)
-    return Record(workload_endpoint_key("default", name), value, Revision("1"))
+    return Record(WORKLOAD_ENDPOINT.key("default", name), value, Revision("1"))
 
 
 def block(prefix: Prefix, held: int) -> Record[object]:
