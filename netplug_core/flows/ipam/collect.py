@@ -46,6 +46,7 @@ from netplug_core.ipam.gc.reclaim import (
     REPAIR_HANDLES,
     Reclaimer,
     ReclaimResult,
+    parts_to_free,
 )
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
@@ -153,7 +154,8 @@ class _Tick:
             self.in_use.extend(confirmed.in_use)
             self.cleared.extend(confirmed.cleared)
             self.failures.extend(confirmed.undetermined)
-            self._attempt(confirmed.leaks, FREE_HANDLES)
+            for part in parts_to_free(confirmed.leaks):
+                self._attempt(part, FREE_HANDLES)
 
     def reclaim(self, actions: tuple[A, ...], rule: Reclaimer[A]) -> None:
         """Carry out actions that need no live lookup."""
@@ -208,8 +210,6 @@ class _Tick:
         self.postponed += len(actions) - started
 
     def _attempt(self, batch: Sequence[A], rule: Reclaimer[A]) -> None:
-        if not batch:
-            return
         try:
             result = self._commit(tuple(batch), rule)
         except NetplugError as error:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 __all__ = [
-    "ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_PER_COMMIT", "RELEASES_PER_DECISION", "batches",
+    "ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_FREED_PER_COMMIT", "BLOCKS_PER_COMMIT",
+    "RELEASES_PER_DECISION", "batches",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -24,6 +25,9 @@ BLOCKS_PER_COMMIT = 16
 ACTIONS_PER_COMMIT = 16
 """Actions of the garbage collector in one commit. Freeing a handle writes the handle and each block that it names."""
 
+
+BLOCKS_FREED_PER_COMMIT = 32
+"""Blocks in which one commit of the garbage collector frees addresses. Each is a write, beside those of the handles."""
 
 RELEASES_PER_DECISION = 20
 """Affinities that an assignment gives up beside its own work, and blocks of a handle that one commit releases. Each may

@@ -1,9 +1,9 @@
 """The decision of a release by address: for ``netplugctl``, the collector, and addresses without a handle.
 
-The pool leads to the block of an address, also a disabled pool. If no pool contains the address, all blocks are
-searched. An item may name the handle and the sequence number of its address; if one does not match, nothing in that
-block is released. An address that is already free counts as done, whatever the item names: a release that is repeated
-after a lost reply finds its addresses free.
+The pool leads to the block of an address, also a disabled pool. If there is no such block, all blocks are searched: the
+pool of the address may be gone, or may have been created again with another block size. An item may name the handle and
+the sequence number of its address; if one does not match, nothing in that block is released. An address that is already
+free counts as done, whatever the item names: a release that is repeated after a lost reply finds its addresses free.
 """
 
 from __future__ import annotations
@@ -126,23 +126,21 @@ def blocks_of(snapshot: Snapshot, addresses: Sequence[Address]) -> Mapping[Addre
     """The block of each address, None if there is none; or what has to be read first."""
     pools = [record.value.spec for record in snapshot.readable(_POOLS)]
     found: dict[Address, Record[Block] | None] = {}
-    covered: set[Address] = set()
     needed: list[Query] = []
     for address in dict.fromkeys(addresses):
         possible = [Prefix.at(address, pool.block_length) for pool in pools if pool.prefix.contains(address)]
         unread = [query for query in (Get(block_key(prefix)) for prefix in possible) if not snapshot.has(query)]
         needed.extend(unread)
-        covered.update([address] if possible else [])
         if not unread:
             records = (snapshot.find(block_key(prefix)) for prefix in possible)
             found[address] = next((record for record in records if record is not None), None)
     if needed:
         return NeedMore(tuple(dict.fromkeys(needed)))
     for family in Family:
-        outside = [address for address in found if address.family is family and address not in covered]
-        everything = all_blocks(snapshot, family) if outside else {}
+        left = [address for address, record in found.items() if address.family is family and record is None]
+        everything = all_blocks(snapshot, family) if left else {}
         if isinstance(everything, NeedMore):
             return everything
-        for address in outside:
+        for address in left:
             found[address] = next((block for prefix, block in everything.items() if prefix.contains(address)), None)
     return found

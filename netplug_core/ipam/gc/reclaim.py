@@ -7,12 +7,14 @@ makes it safe to decide again after a lost reply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Generic, TypeAlias, TypeVar, assert_never, cast
 
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
+from netplug_core.ipam.allocation.commit_sizes import BLOCKS_FREED_PER_COMMIT, batches
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.allocation.release_addresses import decide_release_addresses, release_addresses_queries
@@ -36,7 +38,7 @@ from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 
 __all__ = [
     "DELETE_BLOCKS", "EXPIRE_COOLDOWN", "FREE_HANDLES", "RELINQUISH_AFFINITIES", "REPAIR_HANDLES", "ReclaimResult",
-    "Reclaimer",
+    "Reclaimer", "parts_to_free",
 ]  # fmt: skip
 
 A = TypeVar("A", bound=GCAction)
@@ -112,6 +114,29 @@ def _item(action: FreeHandle, leak: Leak) -> ReleaseItem:
 
 FREE_HANDLES = Reclaimer(_free_queries, _free)
 """Free all addresses of some handles."""
+
+
+def parts_to_free(actions: Iterable[FreeHandle]) -> Iterator[tuple[FreeHandle, ...]]:
+    """The actions in parts of as many blocks as a commit takes; a handle over more blocks is freed in several."""
+    part: list[FreeHandle] = []
+    blocks: set[Prefix] = set()
+    for action in chain.from_iterable(map(_split, actions)):
+        named = {leak.owner.block for leak in action.leaks}
+        if part and len(blocks | named) > BLOCKS_FREED_PER_COMMIT:
+            yield tuple(part)
+            part, blocks = [], set()
+        part.append(action)
+        blocks |= named
+    if part:
+        yield tuple(part)
+
+
+def _split(action: FreeHandle) -> Iterator[FreeHandle]:
+    by_block: dict[Prefix, list[Leak]] = {}
+    for leak in action.leaks:
+        by_block.setdefault(leak.owner.block, []).append(leak)
+    for leaks in batches(list(by_block.values()), BLOCKS_FREED_PER_COMMIT):
+        yield evolve(action, leaks=tuple(chain.from_iterable(leaks)))
 
 
 # --- handles ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Prefix
+from netplug_core.ipam.allocation.commit_sizes import BLOCKS_FREED_PER_COMMIT
 from netplug_core.ipam.gc.candidates import UndeterminedReason
 from netplug_core.ipam.gc.model import CollectionReport, IdleReason, ScanHistory, StoreView
 from netplug_core.ipam.model.affinity import AFFINITY
@@ -24,6 +25,7 @@ from tests.harness.collector import (
     leave_block,
     leave_handle,
 )
+from tests.harness.stores import RecordingStore
 
 
 @pytest.fixture
@@ -149,6 +151,24 @@ def test_an_address_in_no_pool_is_freed_too(harness: CollectorHarness) -> None:
     harness.remove(ippool_key("four"))
     assert len(harness.tick_twice().freed) == 1
     assert harness.held() == {}
+
+
+def test_an_address_in_a_block_of_another_size_than_its_pool_has_now_is_freed(harness: CollectorHarness) -> None:
+    harness.assign_to_pod("10.0.0.1")
+    pool = harness.get(ippool_key("four"))
+    harness.put(pool.key, evolve(pool, spec=evolve(pool.spec, block_length=28)))
+    assert len(harness.tick_twice().freed) == 1
+    assert (harness.held(), harness.handles()) == ({}, [])
+
+
+def test_a_handle_over_many_blocks_is_freed_in_several_commits(harness: CollectorHarness) -> None:
+    for block in range(150):
+        harness.assign_to_pod(f"10.1.{block // 64}.{block % 64 * 4}")
+    harness.assign_to_pod("10.0.0.1", "db")
+    harness.store = recording = RecordingStore(harness.inner)
+    assert len(harness.tick_twice().freed) == 151
+    assert (harness.held(), harness.handles()) == ({}, [])
+    assert max(map(len, recording.commits)) <= 2 * BLOCKS_FREED_PER_COMMIT
 
 
 def test_an_undetermined_address_is_kept_and_reported(harness: CollectorHarness) -> None:

@@ -297,6 +297,19 @@ def test_of_two_pools_over_an_address_the_one_with_the_block_counts(harness: IPA
     assert texts(release_addresses_of(harness, release_item("10.0.0.0")).released) == ["10.0.0.0"]
 
 
+@pytest.mark.parametrize("block_length", [24, 25, 28, 32])
+def test_an_address_in_a_block_of_another_size_than_its_pool_has_now_is_released(
+    harness: IPAMHarness, block_length: int
+) -> None:
+    harness.assign_or_refuse("h1", ipv4(3))
+    harness.remove(ippool_key("main"))
+    harness.add_pool("main", "10.0.0.0/24", block_length)
+    answer = release_addresses_of(harness, release_item("10.0.0.0"), release_item("10.0.0.2", "h1"))
+    assert texts(answer.released) == ["10.0.0.0", "10.0.0.2"]
+    assert harness.held() == {"10.0.0.1": "h1"}
+    assert harness.handle_counts("h1") == {BLOCK_0: 1}
+
+
 # --- the commit -------------------------------------------------------------------------------------------------
 
 
