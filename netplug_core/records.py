@@ -16,11 +16,14 @@ from netplug_core.errors import DatastoreError, ErrorCode, InvariantBroken, Netp
 from netplug_core.keys import PAGE_SIZE, Get, Key, Kind, List, Query, Record, Revision
 
 __all__ = [
-    "ABSENT", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create", "Decision", "Delete", "Get",
-    "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported", "OutcomeUnknown", "Query", "ReadResult",
-    "Record", "Require", "RequireUnchanged", "Revision", "Snapshot", "TraceEntry", "Update", "WatchEvent",
-    "WatchExpired", "Write", "WriteGate", "Written",
+    "ABSENT", "MAX_COMMIT_WRITES", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create",
+    "Decision", "Delete", "Get", "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported",
+    "OutcomeUnknown", "Query", "ReadResult", "Record", "Require", "RequireUnchanged", "Revision", "Snapshot",
+    "TraceEntry", "Update", "WatchEvent", "WatchExpired", "Write", "WriteGate", "Written",
 ]  # fmt: skip
+
+MAX_COMMIT_WRITES = 128
+"""How many writes every store accepts in one commit, with a condition for each: what etcd accepts by default."""
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)  # a key of pools is a key of something: what carries keys only reads them

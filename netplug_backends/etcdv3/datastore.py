@@ -34,6 +34,7 @@ from netplug_core.encoding.stored_json import ValueCodec
 from netplug_core.errors import InvariantBroken, Unavailable
 from netplug_core.names import InvalidName
 from netplug_core.records import (
+    MAX_COMMIT_WRITES,
     Absent,
     CommitError,
     Get,
@@ -49,10 +50,7 @@ from netplug_core.records import (
     Write,
 )
 
-__all__ = ["MAX_TXN_OPERATIONS", "EtcdDatastore"]
-
-MAX_TXN_OPERATIONS = 128
-"""How many comparisons, and how many writes, etcd accepts in one transaction by default."""
+__all__ = ["EtcdDatastore"]
 
 _MAX_SINGLE_READS = 16  # of neighbouring blocks that a read asks for one by one
 _COMMIT_ATTEMPTS = 4  # of a commit that replaces records which are marked as deleted
@@ -81,7 +79,7 @@ class EtcdDatastore:
         pending = [(each, each) for each in dict.fromkeys(ranges.values())]
         now = 0
         while pending:
-            batch, pending = pending[:MAX_TXN_OPERATIONS], pending[MAX_TXN_OPERATIONS:]
+            batch, pending = pending[:MAX_COMMIT_WRITES], pending[MAX_COMMIT_WRITES:]
             reply = self._client.read([range_ for _, range_ in batch], deadline=deadline)
             now = now or reply.revision
             for (wanted, range_), result in zip(batch, reply.results, strict=True):
@@ -101,8 +99,8 @@ class EtcdDatastore:
         folded = fold_writes(writes)
         if not folded.conditions and not folded.mutations:
             return ()
-        if max(len(folded.conditions), len(folded.mutations)) > MAX_TXN_OPERATIONS:
-            raise InvariantBroken(f"etcd takes {MAX_TXN_OPERATIONS} writes in a commit, not {len(writes)}")
+        if max(len(folded.conditions), len(folded.mutations)) > MAX_COMMIT_WRITES:
+            raise InvariantBroken(f"etcd takes {MAX_COMMIT_WRITES} writes in a commit, not {len(writes)}")
         legacy = _legacy_keys(folded.conditions)
         operations = tuple(self._operation(effect, is_legacy=effect.key in legacy) for effect in folded.mutations)
         compares = tuple(map(self._condition, folded.conditions))

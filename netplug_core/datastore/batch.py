@@ -15,12 +15,20 @@ from typing import TypeAlias, TypeVar, cast
 from attrs import define, evolve, field, frozen
 
 from netplug_core.clock import Deadline
-from netplug_core.datastore.batch_plan import MAX_WRITES, BatchPlan, BatchRequest, plan_batch
+from netplug_core.datastore.batch_plan import BatchPlan, BatchRequest, plan_batch
 from netplug_core.datastore.cache import DatastoreCache
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import CALL_TIMEOUT_S, Transaction, is_too_old
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.records import CommitError, Decision, NeedMore, OutcomeUnknown, Query, Snapshot
+from netplug_core.records import (
+    MAX_COMMIT_WRITES,
+    CommitError,
+    Decision,
+    NeedMore,
+    OutcomeUnknown,
+    Query,
+    Snapshot,
+)
 
 __all__ = ["BatchTransactor", "RequestQueue", "run_batch"]
 
@@ -35,7 +43,7 @@ def run_batch(
     requests: Sequence[BatchRequest],
     *,
     cache: DatastoreCache | None = None,
-    max_writes: int = MAX_WRITES,
+    max_writes: int = MAX_COMMIT_WRITES,
 ) -> list[Outcome]:
     """Run requests, as many as possible in one commit; one outcome for each, in their order."""
     outcomes: dict[int, Outcome] = {}
@@ -184,7 +192,7 @@ class RequestQueue:
     store: Datastore
     cache: DatastoreCache | None = None
     turn: Callable[[], AbstractContextManager[object]] = nullcontext
-    max_writes: int = MAX_WRITES
+    max_writes: int = MAX_COMMIT_WRITES
     _waiting: list[_Ticket] = field(factory=list, init=False)
 
     def run(self, request: BatchRequest) -> Decision[object]:

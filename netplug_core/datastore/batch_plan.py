@@ -18,6 +18,7 @@ from netplug_core.datastore.write_set import apply_writes
 from netplug_core.errors import NetplugError
 from netplug_core.records import (
     ABSENT,
+    MAX_COMMIT_WRITES,
     Create,
     Decision,
     Delete,
@@ -33,10 +34,7 @@ from netplug_core.records import (
     Written,
 )
 
-__all__ = ["MAX_WRITES", "BatchPlan", "BatchRequest", "plan_batch"]
-
-MAX_WRITES = 100
-"""Writes and conditions of one commit; etcd takes 128 unless it is configured otherwise."""
+__all__ = ["BatchPlan", "BatchRequest", "plan_batch"]
 
 _ChangeWrite: TypeAlias = Create[object] | Update[object] | Delete[object]
 
@@ -70,7 +68,11 @@ class BatchPlan:
 
 
 def plan_batch(
-    requests: Sequence[BatchRequest], snapshot: Snapshot, *, is_from_cache: bool = False, max_writes: int = MAX_WRITES
+    requests: Sequence[BatchRequest],
+    snapshot: Snapshot,
+    *,
+    is_from_cache: bool = False,
+    max_writes: int = MAX_COMMIT_WRITES,
 ) -> BatchPlan:
     """Decide requests in their order, each on the writes of those before it, and make one commit of the decisions.
 

@@ -79,6 +79,8 @@ class Datastore(Protocol):
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes, in order; the answer has one revision for each.
 
+        Every store accepts ``MAX_COMMIT_WRITES`` writes; one that takes no more refuses a larger commit whole.
+
         All conditions are judged on the state before the commit, except that ``Written(i)`` stands for the revision
         that write *i* makes; several writes to one key are folded into one. The revision of a ``Require`` is the one
         it named (the key's, or an empty text for ``ABSENT``), that of a ``RequireUnchanged`` likewise. An update that

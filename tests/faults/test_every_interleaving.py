@@ -50,7 +50,7 @@ SETUP: tuple[Operation, ...] = (
     make_assignment("w1", 1),
     make_assignment("w3", 2, 1),
 )
-MAX_TXN_OPERATIONS: Mapping[str, StoreOperation | RunCollector] = {
+OPERATIONS: Mapping[str, StoreOperation | RunCollector] = {
     "assign on a": make_assignment("w0", 1, 1),
     "assign on a again": make_assignment("w4", 1),  # another node, and the same request as its neighbour's
     "assign on b": make_assignment("w2", 3),
@@ -93,13 +93,13 @@ def run_concurrently(operations: Sequence[StoreOperation | RunCollector], mode: 
 
 
 def pairs() -> list[tuple[str, str]]:
-    every = combinations_with_replacement(MAX_TXN_OPERATIONS, 2)
+    every = combinations_with_replacement(OPERATIONS, 2)
     return [pair for pair in every if pair[0] != pair[1]] if IS_DEEP else list(PAIRS)
 
 
 @pytest.mark.parametrize("mode", FAULT_MODES)
 @pytest.mark.parametrize("names", pairs(), ids=" and ".join)
 def test_in_whatever_order_two_clients_call_nothing_is_lost(names: tuple[str, str], mode: MemoryMode) -> None:
-    acts = [MAX_TXN_OPERATIONS[name] for name in names]
+    acts = [OPERATIONS[name] for name in names]
     ran = list(every_schedule(partial(run_concurrently, acts, mode)))
     assert len(set(ran)) == len(ran) > 1

@@ -16,14 +16,24 @@ import grpc
 import pytest
 
 from netplug_backends.etcdv3.client import ClientClosed, EtcdClient
-from netplug_backends.etcdv3.datastore import MAX_TXN_OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.endpoints import EtcdEndpoint, RandomBelow, StaticMembers, parse_endpoints
 from netplug_backends.etcdv3.messages import CLASSES
 from netplug_backends.etcdv3.tls import Credentials
 from netplug_backends.host.machine import SystemClock
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Get, Key, Kind, OutcomeUnknown, Revision, WatchEvent, WatchExpired
+from netplug_core.records import (
+    MAX_COMMIT_WRITES,
+    Create,
+    Get,
+    Key,
+    Kind,
+    OutcomeUnknown,
+    Revision,
+    WatchEvent,
+    WatchExpired,
+)
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
@@ -451,7 +461,7 @@ def test_closing_a_store_ends_a_watch_that_outlived_a_rotation(other: EtcdStub, 
 def test_the_parts_of_a_large_read_are_pinned_to_the_moment_of_the_first(other: EtcdStub) -> None:
     """Whatever is written in between is not seen."""
     with closing(store_at(other.url)) as store:
-        snapshot = store.read([Get(POOLS.key(f"p-{n}")) for n in range(MAX_TXN_OPERATIONS + 1)], deadline=within(5))
+        snapshot = store.read([Get(POOLS.key(f"p-{n}")) for n in range(MAX_COMMIT_WRITES + 1)], deadline=within(5))
     first, second = other.txns
     assert {each.request_range.revision for each in first.success} == {0}
     assert [each.request_range.revision for each in second.success] == [other.revision]

@@ -10,7 +10,7 @@ from threading import Barrier, Thread
 import pytest
 
 from netplug_backends.etcdv3.client import NoSpaceLeft
-from netplug_backends.etcdv3.datastore import MAX_TXN_OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.factory import datastore_from_settings
 from netplug_backends.etcdv3.layout import LAYOUT
 from netplug_backends.host.machine import SystemClock
@@ -24,6 +24,7 @@ from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.names import InvalidName
 from netplug_core.records import (
     ABSENT,
+    MAX_COMMIT_WRITES,
     AlreadyExists,
     Conflict,
     Create,
@@ -89,8 +90,8 @@ def pools(count: int) -> list[Key[object]]:
 
 def made(store: EtcdDatastore, keys: list[Key[object]]) -> None:
     """Create records, as many at a time as a commit takes."""
-    for begin in range(0, len(keys), MAX_TXN_OPERATIONS):
-        store.commit([Create(key, str(key)) for key in keys[begin : begin + MAX_TXN_OPERATIONS]], deadline=soon())
+    for begin in range(0, len(keys), MAX_COMMIT_WRITES):
+        store.commit([Create(key, str(key)) for key in keys[begin : begin + MAX_COMMIT_WRITES]], deadline=soon())
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def test_a_kind_that_changed_is_named_in_the_same_call(etcd: EtcdCluster, store:
 
 
 def test_more_queries_than_a_call_takes_still_show_one_moment(etcd: EtcdCluster, store: EtcdDatastore) -> None:
-    keys = pools(2 * MAX_TXN_OPERATIONS + 1)
+    keys = pools(2 * MAX_COMMIT_WRITES + 1)
     made(store, keys)
     before = calls_served(etcd)["Txn"]
     snapshot = store.read([Get(key) for key in keys], deadline=soon())
@@ -132,7 +133,7 @@ def test_more_queries_than_a_call_takes_still_show_one_moment(etcd: EtcdCluster,
 
 
 def test_a_commit_may_have_as_many_writes_and_conditions_as_the_server_takes(store: EtcdDatastore) -> None:
-    keys = pools(MAX_TXN_OPERATIONS)
+    keys = pools(MAX_COMMIT_WRITES)
     made(store, keys)
     snapshot = store.read([Get(key) for key in keys], deadline=soon())
     records = [record for key in keys if (record := snapshot.find(key)) is not None]

@@ -1,7 +1,7 @@
 """How much of a bulk change goes into one commit.
 
-Every store has to accept the commit. The smallest limit is that of etcd: by default 128 operations in a transaction
-(``--max-txn-ops``), with a condition for each write.
+Every store has to accept the commit, so all that an item may need, and what the commit has besides, stays below
+``records.MAX_COMMIT_WRITES``.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ from contextlib import closing
 
 import pytest
 
-from netplug_backends.etcdv3.datastore import MAX_TXN_OPERATIONS, EtcdDatastore
+from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.etcdv3.factory import client_from_settings, datastore_from_settings
 from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.errors import ConfigurationError, InvariantBroken, Unavailable
-from netplug_core.records import Create, Delete, Get, Revision, WatchExpired
+from netplug_core.records import MAX_COMMIT_WRITES, Create, Delete, Get, Revision, WatchExpired
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.clock import ManualClock
@@ -71,7 +71,7 @@ def test_s4_an_invalid_revision_is_refused_before_a_call() -> None:
 
 
 def test_too_many_writes_are_refused_before_a_call() -> None:
-    writes = [Create(IPPOOL.key(f"pool-{number}"), "") for number in range(MAX_TXN_OPERATIONS + 1)]
+    writes = [Create(IPPOOL.key(f"pool-{number}"), "") for number in range(MAX_COMMIT_WRITES + 1)]
     with (
         closing(EtcdDatastore(client_from_settings(SETTINGS, clock=CLOCK), codec=SAMPLE_CODEC)) as store,
         pytest.raises(InvariantBroken, match="etcd takes 128 writes in a commit, not 129"),
