@@ -19,7 +19,7 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
-    "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "HostInterfaceAlias", "InvalidName",
+    "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias", "InvalidName",
     "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_name",
     "endpoint_name_prefix", "endpoint_status_file_name", "former_host_interface_name", "handle_id",
     "host_interface_alias", "host_interface_name", "is_dns_subdomain", "is_resource_name", "label_value",
@@ -52,6 +52,9 @@ DEFAULT_INTERFACE = "eth0"
 
 KUBERNETES_ORCHESTRATOR = "k8s"
 """The orchestrator of a pod, in the names and records of endpoints."""
+
+STORED_ANNOTATIONS = ("podIP", "podIPs", "containerID")
+"""The annotations in which a pod's endpoint is stored, without their prefix. They request nothing."""
 
 NO_ORCHESTRATOR = "cni"
 """What stands in its place for a container that no orchestrator named."""

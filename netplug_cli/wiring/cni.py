@@ -34,6 +34,7 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     Raises:
         ConfigurationError: no backend has the configured name, or a backend cannot use its settings.
     """
+    from functools import partial
     from random import random
 
     from netplug_backends.host.machine import HostMachine, SystemClock
@@ -52,7 +53,18 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
         )
         ipam = stack.enter_context(registry.open_ipam("netplug-ipam", context))
         dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
-        yield CNIWorld(datastore=store, ipam=ipam, dataplane=dataplane, host=host, locks=locks, clock=clock, log=log)
+        yield CNIWorld(
+            datastore=store,
+            ipam=ipam,
+            dataplane=dataplane,
+            host=host,
+            locks=locks,
+            clock=clock,
+            log=log,
+            open_orchestrator=partial(registry.open_orchestrator, "kubernetes", settings, clock)
+            if netconf.has_orchestrator
+            else None,
+        )
 
 
 def _is_own_namespace(path: str) -> bool:

@@ -102,11 +102,14 @@ _FAMILY_TRAITS = {
 # What protects the host and other workloads, whatever families the workload has addresses of: it can send any packet.
 # - route_localnet: 1 would let it reach what listens on the host's 127.0.0.1. portmap sets 1 where a port is mapped.
 # - rp_filter: it must not use an address that is not its own. Loose (2) is as strict on an interface without an IPv4
-#   address; systemd writes it to new interfaces. Allowed source prefixes of a workload are to relax it here.
+#   address; systemd writes it to new interfaces. 0 for a workload with allowed source prefixes: the kernel has no
+#   list of them, so they are left to packet filters.
 # - accept_redirects, accept_ra: it must not move the host's routes.
+_RP_FILTER = Sysctl(path="net/ipv4/conf/{}/rp_filter", value="1", also_accepted=("2",))
+_NO_RP_FILTER = evolve(_RP_FILTER, value="0", also_accepted=("1", "2"))
 _PROTECTION = (
     Sysctl(path="net/ipv4/conf/{}/route_localnet", value="0", requirement=SysctlRequirement.INITIAL),
-    Sysctl(path="net/ipv4/conf/{}/rp_filter", value="1", also_accepted=("2",)),
+    _RP_FILTER,
     Sysctl(path="net/ipv4/conf/{}/accept_redirects", value="0"),
     Sysctl(path="net/ipv6/conf/{}/accept_redirects", value="0", requirement=SysctlRequirement.OPTIONAL),
     Sysctl(path="net/ipv6/conf/{}/accept_ra", value="0", requirement=SysctlRequirement.OPTIONAL),
@@ -144,7 +147,9 @@ def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:
         host=InterfacePlan(
             name=link.host_name,
             mac=HOST_MAC,
-            sysctls=_sysctls_of_interface(link.host_name, _host_sysctls(families)),
+            sysctls=_sysctls_of_interface(
+                link.host_name, _host_sysctls(families, may_spoof=bool(endpoint.spec.allowed_source_prefixes))
+            ),
             routes=tuple(_host_route(address) for address in addresses),
             addresses=tuple(
                 InterfaceAddress(next_hop(family), _LINK_LOCAL.length)
@@ -163,8 +168,9 @@ def _container_sysctls(families: tuple[Family, ...], forwarding: Forwarding) -> 
         yield Sysctl(path=_FAMILY_TRAITS[family].forwarding, value=value)
 
 
-def _host_sysctls(families: tuple[Family, ...]) -> Iterator[Sysctl]:
-    yield from _PROTECTION
+def _host_sysctls(families: tuple[Family, ...], *, may_spoof: bool) -> Iterator[Sysctl]:
+    for sysctl in _PROTECTION:
+        yield _NO_RP_FILTER if may_spoof and sysctl is _RP_FILTER else sysctl
     for family in families:
         yield from _FAMILY_TRAITS[family].host_sysctls
 

@@ -6,7 +6,9 @@ needs a datastore and a pace only, and takes those.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
@@ -17,6 +19,9 @@ from netplug_core.flows.locks import CallLocks
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.locks import LockHost
 from netplug_core.log import Log
+
+if TYPE_CHECKING:
+    from netplug_core.orchestrator.protocol import Orchestrator
 
 __all__ = ["CNIWorld", "Host"]
 
@@ -43,7 +48,10 @@ class Host(LockHost, Protocol):
 
 @frozen(kw_only=True)
 class CNIWorld:
-    """The interfaces of a CNI command."""
+    """The interfaces of a CNI command.
+
+    ``open_orchestrator`` opens the orchestrator; None if the configuration does not say how to reach one.
+    """
 
     datastore: Datastore
     ipam: IPAM
@@ -52,3 +60,4 @@ class CNIWorld:
     locks: CallLocks
     clock: Clock
     log: Log
+    open_orchestrator: Callable[[], AbstractContextManager[Orchestrator]] | None = None

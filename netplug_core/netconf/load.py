@@ -17,12 +17,23 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.decoding.codecs import BOOLEAN, INTEGER, NONEMPTY_STRING, OBJECT, STRING, Codec, Refused, checked
+from netplug_core.decoding.codecs import (
+    BOOLEAN,
+    INTEGER,
+    NONEMPTY_STRING,
+    OBJECT,
+    STRING,
+    STRING_MAP,
+    Codec,
+    Refused,
+    checked,
+)
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of, find_member
 from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, redact_url_credentials
 from netplug_core.log import Level
 from netplug_core.netconf.model import (
+    BLOCK_IPAM,
     MAX_MTU,
     MAX_QUEUES,
     ContainerSettings,
@@ -37,8 +48,8 @@ from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, Da
 __all__ = ["LoadPurpose", "load"]
 
 _WHERE = "network configuration"
-_IPAM_TYPE: Final = "netplug-ipam"
 _DEFAULTS: Final = NetConf()
+_ANNOTATIONS_CAPABILITY: Final = "io.kubernetes.cri.pod-annotations"
 _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING,
            "INFO": Level.INFO, "DEBUG": Level.DEBUG}  # fmt: skip
 _COMMON_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
@@ -81,7 +92,7 @@ def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = L
         if attachments is None
         else frozenset((one.container, one.ifname) for one in attachments),
         own_keys=own,
-        unsupported=_find_unsupported(netconf, own),
+        unsupported=_find_unsupported(netconf, own, plugin),
         ignored_keys=_ignored_keys(netconf, own),
     )
 
@@ -132,8 +143,6 @@ _UNSUPPORTED_SETTINGS: Final = {
     "log_file_max_count": "log.max_count",
     "readiness_gates": "readiness_gates",
     "policy.type": "policy_type",
-    "feature_control.ip_addrs_no_ipam": "feature_control.ip_addrs_no_ipam",
-    "feature_control.floating_ips": "feature_control.floating_ips",
     "include_default_routes": "include_default_routes",
     "policy_setup_timeout_seconds": "policy_setup_timeout_s",
     "endpoint_status_dir": "endpoint_status_dir",
@@ -141,43 +150,48 @@ _UNSUPPORTED_SETTINGS: Final = {
 }
 _HOST_LOCAL_KEYS: Final = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
 _MESOS: Final = "org.apache.mesos"
-# The Kubernetes API is used by its own datastore only.
 _POLICY_KEYS: Final = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
                        "k8s_certificate_authority")  # fmt: skip
 
 
-def _find_unsupported(netconf: NetConf, own: Mapping[str, object]) -> ConfigurationError | None:
+def _find_unsupported(netconf: NetConf, own: Mapping[str, object], plugin: Plugin) -> ConfigurationError | None:
     if netconf.dataplane_type:
         accepted = "invalid dataplane type: leave it out for linux"
         return ConfigurationError(f"{_WHERE}.dataplane_options.type", netconf.dataplane_type, accepted)
-    for where, value, accepted in _unsupported_settings(netconf, own):
+    for where, value, accepted in (*_unsupported_settings(netconf, own), *_unused_access_keys(netconf, own, plugin)):
         return NotYetSupported(f"{_WHERE}.{where}", redact_url_credentials(value), accepted)
     return None
 
 
 def _unsupported_settings(netconf: NetConf, own: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
     """Every setting that does not work yet: its key, its value, and what is accepted."""
-    if netconf.ipam.type != _IPAM_TYPE:
-        yield "ipam.type", netconf.ipam.type, f"{_IPAM_TYPE!r} is"
+    if netconf.ipam.type != BLOCK_IPAM:
+        yield "ipam.type", netconf.ipam.type, f"{BLOCK_IPAM!r} is"
     for key, attribute in _UNSUPPORTED_SETTINGS.items():
         value = attrgetter(attribute)(netconf)
         if value != attrgetter(attribute)(_DEFAULTS):
             yield key, list(value) if isinstance(value, tuple) else value, "leave it out"
-    yield from _unsupported_keys(own, is_kubernetes=netconf.datastore.type == KUBERNETES_DATASTORE)
-
-
-def _unsupported_keys(own: Mapping[str, object], *, is_kubernetes: bool) -> Iterator[tuple[str, object, str]]:
-    for key in () if is_kubernetes else KUBERNETES_NETCONF_KEYS:
-        if value := own.get(key):
-            yield key, REDACTED if isinstance(value, dict) else value, "leave it out"
     for key in _HOST_LOCAL_KEYS:
         if value := find_member(own, "ipam", key):
             yield f"ipam.{key}", value, "it belongs to host-local"
     if find_member(own, "args", _MESOS):
         yield f"args[{_MESOS!r}]", REDACTED, "leave it out"
-    for key in () if is_kubernetes else _POLICY_KEYS:
-        if find_member(own, "policy", key):
-            yield f"policy.{key}", REDACTED, "leave it out"
+
+
+def _unused_access_keys(
+    netconf: NetConf, own: Mapping[str, object], plugin: Plugin
+) -> Iterator[tuple[str, object, str]]:
+    """The keys about the Kubernetes API that nothing reads.
+
+    Its own datastore reads all of them. The main plugin asks the API about pods beside every other datastore, if it is
+    said where the API is.
+    """
+    given = [(key, own.get(key)) for key in KUBERNETES_NETCONF_KEYS]
+    given += [(f"policy.{key}", find_member(own, "policy", key)) for key in _POLICY_KEYS]
+    for key, value in given if netconf.datastore.type != KUBERNETES_DATASTORE else ():
+        if value and not (key != "netplug_api_group" and plugin is Plugin.MAIN and netconf.has_orchestrator):
+            is_shown = key in KUBERNETES_NETCONF_KEYS and not isinstance(value, dict)
+            yield key, value if is_shown else REDACTED, "leave it out"
 
 
 def _ignored_keys(netconf: NetConf, own: Mapping[str, object]) -> tuple[str, ...]:
@@ -224,11 +238,6 @@ def _is_url(text: str) -> bool:
     host = authority.rpartition("@")[2]
     has_host = bool(host) and not host.startswith(":")
     return scheme.lower() in ("http", "https") and has_host and not any(map(str.isspace, text))
-
-
-def _finish_ipam(values: dict[str, object], _: object) -> dict[str, object]:
-    # Pools of a family that is off are ignored, so they are not judged either (spec 2.2).
-    return values if values.get("assign_ipv6") else {**values, "ipv6_pools": ()}
 
 
 _STRING_BOOLEAN: Final = Codec(_read_string_boolean)
@@ -278,7 +287,7 @@ def _ipam_table(*, is_strict: bool) -> Table[IPAMConfig]:
         **fields_of(_STRING_BOOLEAN, assign_ipv4="assign_ipv4", assign_ipv6="assign_ipv6"),
         **fields_of(ListOf(STRING), ipv4_pools="ipv4_pools", ipv6_pools="ipv6_pools"),
     }
-    return Table(cls=IPAMConfig, fields=fields, finish=_finish_ipam)
+    return Table(cls=IPAMConfig, fields=fields)
 
 
 _TABLES: Final[tuple[Table[object], ...]] = (
@@ -320,6 +329,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "ipam_lock_file": _text("ipam_lock_file"),
             "device_type": Field("device_type", _DEVICE_TYPE, is_unset_if_empty=True),
             "dataplane_type": Field(("dataplane_options", "type"), STRING),
+            "pod_annotations": Field(("runtimeConfig", _ANNOTATIONS_CAPABILITY), STRING_MAP),
         },
     ),
     Table(
@@ -334,6 +344,12 @@ _TABLES: Final[tuple[Table[object], ...]] = (
     ),
     Table(cls=ContainerSettings, fields={"allow_ip_forwarding": Field("allow_ip_forwarding", BOOLEAN)}),
     Table(
-        cls=FeatureControl, fields=fields_of(BOOLEAN, ip_addrs_no_ipam="ip_addrs_no_ipam", floating_ips="floating_ips")
+        cls=FeatureControl,
+        fields=fields_of(
+            BOOLEAN,
+            ip_addrs_no_ipam="ip_addrs_no_ipam",
+            floating_ips="floating_ips",
+            allowed_source_prefixes="allowed_source_prefixes",
+        ),
     ),
 )

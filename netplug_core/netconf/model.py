@@ -15,8 +15,12 @@ from netplug_core.log import Level
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "MAX_MTU", "MAX_QUEUES", "ContainerSettings", "FeatureControl", "IPAMConfig", "LogSettings", "NetConf",
+    "BLOCK_IPAM", "MAX_MTU", "MAX_QUEUES", "ContainerSettings", "FeatureControl", "IPAMConfig", "LogSettings",
+    "NetConf",
 ]  # fmt: skip
+
+BLOCK_IPAM = "netplug-ipam"
+"""The type of netplug's own IPAM."""
 
 MAX_MTU = 0xFFFF
 MAX_QUEUES = 4096  # the kernel refuses more for any link
@@ -53,10 +57,11 @@ class ContainerSettings:
 
 @frozen(kw_only=True)
 class FeatureControl:
-    """Features that are off unless asked for."""
+    """Features that are off unless asked for: annotations by which a pod can reach what is not its own (spec 2.4)."""
 
     ip_addrs_no_ipam: bool = False
     floating_ips: bool = False
+    allowed_source_prefixes: bool = False
 
 
 @frozen(kw_only=True)
@@ -66,6 +71,8 @@ class NetConf:
     ``valid_attachments`` is GC's list of container and interface; None if the runtime sent none. ``own_keys`` has every
     key for this plugin as it came, also keys that no field holds; it is never shown. ``unsupported`` is the error about
     the first setting that does not work yet. ``ignored_keys`` are those of a datastore that is not the configured one.
+    ``pod_annotations`` are those that the runtime sent by its capability; None if the plugin's configuration does not
+    declare that capability, or the runtime does not have it.
     """
 
     type: str = ""
@@ -90,7 +97,13 @@ class NetConf:
     ipam_lock_file: str = "/var/run/netplug/ipam.lock"
     device_type: str = "veth"
     dataplane_type: str = ""
+    pod_annotations: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
     valid_attachments: frozenset[tuple[str, str]] | None = None
     own_keys: Mapping[str, object] = field(factory=dict, repr=False, eq=False)
     unsupported: ConfigurationError | None = field(default=None, repr=False, eq=False)
     ignored_keys: tuple[str, ...] = field(default=(), eq=False)
+
+    @property
+    def has_orchestrator(self) -> bool:
+        """Whether the orchestrator's API can be asked: it is the datastore, or the configuration says where it is."""
+        return self.datastore.is_kubernetes or self.datastore.kubernetes.is_configured

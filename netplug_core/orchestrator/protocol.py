@@ -1,7 +1,7 @@
 """The interface to the orchestrator: one lookup for each kind of object. Read only.
 
 ``registry`` opens an orchestrator by name (``netplug_core.hookspecs``, ``netplug_open_orchestrator``). Its backend
-returns the values of ``model``. No flow uses it yet.
+returns the values of ``model``. An ADD looks up its pod and namespace, for their annotations.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.selectors.grammar import Everything, SelectorError, leaf_terms, parse
 
 __all__ = [
-    "FieldError", "InvalidResource", "pool_warnings", "validate_pool_overlaps", "validate_pool_update",
-    "validate_resource",
+    "FieldError", "InvalidResource", "pool_warnings", "unusable_ranges", "validate_pool_overlaps",
+    "validate_pool_update", "validate_resource",
 ]  # fmt: skip
 
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
@@ -259,9 +259,13 @@ def _validate_block_size(pool: IPPool) -> Iterator[FieldError]:
 
 
 def _validate_cidr_range(pool: IPPool) -> Iterator[FieldError]:
-    for word, reserved in _UNUSABLE:
-        if reserved.overlaps(pool.spec.prefix):
-            yield FieldError("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the {word} range {reserved}")
+    for word, reserved in unusable_ranges(pool.spec.prefix):
+        yield FieldError("spec.cidr", pool.spec.prefix, f"IPPool CIDR overlaps with the {word} range {reserved}")
+
+
+def unusable_ranges(prefix: Prefix) -> Iterator[tuple[str, Prefix]]:
+    """The ranges without addresses of workloads that a prefix overlaps, each with the kind of its addresses."""
+    return ((word, reserved) for word, reserved in _UNUSABLE if reserved.overlaps(prefix))
 
 
 def _validate_encapsulation(pool: IPPool) -> Iterator[FieldError]:

@@ -67,6 +67,11 @@ class KubernetesAccess:
     skips_tls_verification: bool = False
     uses_pod_cidr: bool = False
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether it says where the API is."""
+        return bool(self.kubeconfig or self.kubeconfig_inline or self.api_root)
+
 
 @frozen(kw_only=True)
 class DatastoreSettings:

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attrs import evolve, frozen
 
+from netplug_core.addressing import Address
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import NetplugError, RequestError
 from netplug_core.ipam.allocation.request import Assignment
@@ -16,11 +19,12 @@ from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.names import DEFAULT_INTERFACE, RESOURCE_DOMAIN, label_value
 from netplug_core.records import Create, Delete, Get, NeedMore, Snapshot, Update, Write
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "NewObjectMetadata", "PodReplaced", "build_endpoint", "endpoint_delete", "endpoint_upsert", "has_endpoint",
+    "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodReplaced", "build_endpoint", "endpoint_delete",
+    "endpoint_upsert", "find_replaced", "has_endpoint",
 ]  # fmt: skip
 
 
@@ -32,8 +36,36 @@ class NewObjectMetadata:
     creation_time_ns: int
 
 
+@frozen(kw_only=True)
+class EndpointOptions:
+    """What a pod's annotations say about its endpoint.
+
+    ``mac`` replaces the one that follows from the handle. ``unmanaged`` addresses are held by no IPAM. ``floating_ips``
+    stand for the endpoint's first address of their family. ``allowed_source_prefixes`` are those that it may send from.
+    """
+
+    mac: str = ""
+    unmanaged: tuple[Address, ...] = ()
+    floating_ips: tuple[Address, ...] = ()
+    allowed_source_prefixes: tuple[str, ...] = ()
+
+
+NO_OPTIONS = EndpointOptions()
+"""Those of a workload without annotations."""
+
+
 class PodReplaced(RequestError):
     """The pod that the runtime names was deleted, and another pod has its name now (code 4)."""
+
+
+def find_replaced(workload: WorkloadIdentity, uid: str) -> PodReplaced | None:
+    """The error if the pod with that uid is not the one that the runtime names; None if it names no uid."""
+    if workload.pod_uid in ("", uid):
+        return None
+    return PodReplaced(
+        f"pod {workload.namespace}/{workload.pod} has the uid {uid}, and K8S_POD_UID of CNI_ARGS names "
+        f"{workload.pod_uid}: the pod to attach was deleted, and another one has its name"
+    )
 
 
 def has_endpoint(workload: WorkloadIdentity, storage: EndpointStorage) -> bool:
@@ -42,12 +74,16 @@ def has_endpoint(workload: WorkloadIdentity, storage: EndpointStorage) -> bool:
 
 
 def build_endpoint(
-    workload: WorkloadIdentity, assignment: Assignment, new_metadata: NewObjectMetadata
+    workload: WorkloadIdentity,
+    assignment: Assignment,
+    new_metadata: NewObjectMetadata,
+    options: EndpointOptions = NO_OPTIONS,
 ) -> WorkloadEndpoint:
     """The endpoint of a workload that holds these addresses.
 
     Without a policy type it has one profile, named like its network.
     """
+    addresses = (*(assigned.address for assigned in assignment.addresses), *options.unmanaged)
     return WorkloadEndpoint(
         metadata=Metadata(
             name=workload.endpoint_key.name,
@@ -66,18 +102,27 @@ def build_endpoint(
             container_id=workload.container_id,
             pod=workload.pod if workload.is_pod else "",
             endpoint=workload.interface,
-            addresses=tuple(assigned.address for assigned in assignment.addresses),
+            addresses=addresses,
+            ip_nats=tuple(_floating(options.floating_ips, addresses)) if options.floating_ips else (),
             profiles=(workload.network,),
             interface_name=workload.host_interface,
-            mac=workload.mac,
+            mac=options.mac or workload.mac,
+            allowed_source_prefixes=options.allowed_source_prefixes,
         ),
     )
+
+
+def _floating(floating_ips: tuple[Address, ...], addresses: tuple[Address, ...]) -> Iterator[IPNAT]:
+    for external in floating_ips:
+        own = [address for address in addresses if address.family is external.family]
+        yield from (IPNAT(internal=internal, external=external) for internal in own[:1])
 
 
 def endpoint_upsert(
     workload: WorkloadIdentity,
     new_metadata: NewObjectMetadata,
     storage: EndpointStorage = EndpointStorage.RECORDS,
+    options: EndpointOptions = NO_OPTIONS,
 ) -> EndpointWrites:
     """The endpoint's writes in an ADD: it is created, or updated to this container and its addresses.
 
@@ -92,16 +137,12 @@ def endpoint_upsert(
     def writes(snapshot: Snapshot, assignment: Assignment | None) -> tuple[Write, ...] | NeedMore | NetplugError:
         if assignment is None:
             return gone.writes(snapshot, None)
-        wanted = build_endpoint(workload, assignment, new_metadata)
+        wanted = build_endpoint(workload, assignment, new_metadata, options)
         stored = snapshot.find(key)
         if stored is None:
             return (Create(key, wanted),)
-        stored_uid = stored.value.metadata.uid
-        if storage is EndpointStorage.PODS and workload.pod_uid not in ("", stored_uid):
-            return PodReplaced(
-                f"pod {workload.namespace}/{workload.pod} has the uid {stored_uid}, and K8S_POD_UID of CNI_ARGS names "
-                f"{workload.pod_uid}: the pod to attach was deleted, and another one has its name"
-            )
+        if storage is EndpointStorage.PODS and (replaced := find_replaced(workload, stored.value.metadata.uid)):
+            return replaced
         # The pod was restarted, or this call is a repetition. The uid and the labels that others added stay.
         metadata = evolve(
             stored.value.metadata, labels=_merge_labels(stored.value.metadata.labels, wanted.metadata.labels)

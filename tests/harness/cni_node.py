@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 
 from attrs import Factory, define, field, frozen
@@ -32,6 +33,7 @@ from netplug_core.locks import HeldLock
 from netplug_core.log import Level
 from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import NetConf
+from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.records import Create, Get, Kind, List, Record, Update, Write
 from netplug_core.resources.clusterinformation import (
     CLUSTER_INFORMATION_KEY,
@@ -153,6 +155,7 @@ class CNINodeHarness:
     host: FakeHost = field(factory=FakeHost)
     log: RecordingLog = field(factory=RecordingLog)
     config: dict[str, object] = Factory(_default_config)
+    orchestrator: Orchestrator | None = None
 
     @property
     def world(self) -> CNIWorld:
@@ -170,7 +173,13 @@ class CNINodeHarness:
             locks=locks,
             clock=self.clock,
             log=self.log,
+            open_orchestrator=None if self.orchestrator is None else self._opened_orchestrator,
         )
+
+    @contextmanager
+    def _opened_orchestrator(self) -> Iterator[Orchestrator]:
+        assert self.orchestrator is not None
+        yield self.orchestrator
 
     # --- calls -----------------------------------------------------------------------------------------------------
 

@@ -224,7 +224,7 @@ def test_a_cold_process_asks_the_server_no_more_than_it_must(
     before = len(cluster.audited_requests("netplug/"))
     runtime.add(given, first, CNI_ARGS=named(names[first]))  # the node has a block of its own now
     assert affinity_lists(cluster, before) == [True, False], "a claim reads the list again, without a cache"
-    for command, reads in (("ADD", 8), ("DEL", 5)):
+    for command, reads in (("ADD", 10), ("DEL", 5)):
         before = len(cluster.audited_requests("netplug/"))
         assert runtime.call(command, given, second, CNI_ARGS=named(names[second])).status == 0
         verbs = [verb for verb, _ in cluster.audited_requests("netplug/")[before:]]

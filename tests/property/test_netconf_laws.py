@@ -109,7 +109,6 @@ def test_whatever_it_is_it_is_read_or_refused(config: dict[str, object], role: P
     assert netconf.num_queues >= 1
     assert 0 <= netconf.mtu <= 65535
     assert netconf.policy_setup_timeout_s >= 0
-    assert netconf.ipam.assign_ipv6 or netconf.ipam.ipv6_pools == ()
     assert netconf.policy_type in ("", "k8s")
 
 

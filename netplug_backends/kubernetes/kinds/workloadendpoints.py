@@ -45,6 +45,7 @@ from netplug_core.errors import ConfigurationError, RequestError
 from netplug_core.names import (
     DEFAULT_INTERFACE,
     KUBERNETES_ORCHESTRATOR,
+    STORED_ANNOTATIONS,
     InvalidName,
     WorkloadEndpointIdentifiers,
     host_interface_name,
@@ -73,7 +74,7 @@ from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 __all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
 
 # The names of annotations, after their prefix.
-_POD_IP, _POD_IPS, _CONTAINER = "podIP", "podIPs", "containerID"
+_POD_IP, _POD_IPS, _CONTAINER = STORED_ANNOTATIONS
 _FLOATING, _ALLOWED_SOURCES = "floatingIPs", "allowedSourcePrefixes"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _INVALID = 422

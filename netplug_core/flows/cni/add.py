@@ -21,9 +21,10 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
 from netplug_core.dataplane.plan import AttachmentPlan, plan
 from netplug_core.dataplane.protocol import InterfacePresence, Link, LinkExists
-from netplug_core.errors import ErrorCode, NamespaceNotFound, NetplugError, quote
+from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NamespaceNotFound, NetplugError, quote
 from netplug_core.flows.cni.call import (
     RELEASE_S,
+    AddressRequest,
     AttachmentCall,
     assign,
     assign_request_of,
@@ -39,8 +40,8 @@ from netplug_core.flows.cni.call import (
 )
 from netplug_core.flows.locks import ADD_LOCK_S
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, AssignRequest, LinkLayer, ReleaseRequest
-from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, LinkLayer, ReleaseRequest
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
 from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, endpoint_delete, endpoint_upsert
@@ -77,36 +78,69 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     require_supported(world, netconf)
     require_nodename_file(world, netconf)
     call = open_call(request, netconf, node_of(world, netconf))
-    link, assign_request = link_of(world, call), assign_request_of(request, netconf, call.workload)
+    link, wanted = link_of(world, call), _address_request(world, request, call)
     previous = find_previous_result(request)
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
-        result = _attach(world, call, link, assign_request, is_exclusive=is_exclusive)
+        result = _attach(world, call, link, wanted, is_exclusive=is_exclusive)
     world.log(Level.INFO, "container attached", **call.fields)
     return result if previous is None else previous.chained_with(result)
 
 
+def _address_request(world: CNIWorld, request: CNIRequest, call: AttachmentCall) -> AddressRequest:
+    """What the call asks for. Annotations are looked at if there is a pod, and a way to its annotations.
+
+    Raises:
+        ConfigurationError: the configuration is for pods, and the container belongs to none.
+    """
+    netconf = call.netconf
+    if netconf.feature_control.ip_addrs_no_ipam and not call.workload.is_pod:
+        feature = "network configuration.feature_control.ip_addrs_no_ipam"
+        accepted = "requested feature is not supported for this runtime: ip_addrs_no_ipam; CNI_ARGS must name a pod"
+        raise ConfigurationError(feature, value=True, accepted=accepted)
+    if not call.workload.is_pod or (world.open_orchestrator is None and netconf.pod_annotations is None):
+        return AddressRequest(assign=assign_request_of(request, netconf, call.workload))
+    from netplug_core.flows.cni.pods import address_request_of_pod  # a plain container does without
+
+    return address_request_of_pod(world, request, call)
+
+
 def _attach(
-    world: CNIWorld, call: AttachmentCall, link: Link, assign_request: AssignRequest, *, is_exclusive: bool
+    world: CNIWorld, call: AttachmentCall, link: Link, wanted: AddressRequest, *, is_exclusive: bool
 ) -> CNIResult:
     """Assign, commit and program, while no other call works on the attachment if ``is_exclusive``."""
     workload = call.workload
     _refuse_present(world, call)
     storage = world.datastore.description.endpoints
     metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
-    upsert, deletion = endpoint_upsert(workload, metadata, storage), endpoint_delete(workload, storage)
+    upsert = endpoint_upsert(workload, metadata, storage, wanted.options)
+    deletion = endpoint_delete(workload, storage)
     with ExitStack() as undo:
         # An assignment that fails releases by itself what it has written.
-        assignment = assign(world, assign_request, upsert)
+        assignment = _assign(world, call, wanted, upsert)
         undo.callback(release_after_failure, world, ReleaseRequest(handle=workload.handle), deletion)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
-        attachment = plan(build_endpoint(workload, assignment, metadata), link)
+        attachment = plan(build_endpoint(workload, assignment, metadata, wanted.options), link)
         # No inverse here: the dataplane has its own in place before it makes anything.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
         if not is_exclusive:
             undo.callback(remove_interface, world, link)
             _require_still_held(world, call, assignment)
         undo.pop_all()
-    return _result(call, attachment, assignment)
+    return _result(attachment)
+
+
+def _assign(world: CNIWorld, call: AttachmentCall, wanted: AddressRequest, upsert: EndpointWrites) -> Assignment:
+    """Assign the addresses. Those that an annotation names go from a former container of the pod to the new one."""
+    try:
+        return assign(world, wanted.assign, upsert)
+    except AllocationError as error:
+        if not wanted.names_addresses or error.error_code is not ErrorCode.ADDRESS_TAKEN:
+            raise
+        from netplug_core.flows.cni.annotated import release_former_containers  # most calls do without
+
+        if not release_former_containers(world, call):
+            raise
+    return assign(world, wanted.assign, upsert)
 
 
 def _require_still_held(world: CNIWorld, call: AttachmentCall, assignment: Assignment) -> None:
@@ -145,17 +179,16 @@ def _format_addresses(assignment: Assignment) -> str:
     return ",".join(str(assigned.address) for assigned in assignment.addresses)
 
 
-def _result(call: AttachmentCall, attachment: AttachmentPlan, assignment: Assignment) -> CNIResult:
+def _result(attachment: AttachmentPlan) -> CNIResult:
     """The result of this plugin alone."""
-    link = attachment.link
+    link, container = attachment.link, attachment.container
     return CNIResult(
         interfaces=(
             CNIInterface(name=link.host_name),
-            CNIInterface(name=link.name, mac=call.workload.mac, mtu=link.mtu, sandbox=link.namespace),
+            CNIInterface(name=link.name, mac=container.mac, mtu=link.mtu, sandbox=link.namespace),
         ),
         ips=tuple(
-            IPConfig(address=assigned.address, length=assigned.address.family.width, interface=1)
-            for assigned in assignment.addresses
+            IPConfig(address=planned.address, length=planned.length, interface=1) for planned in container.addresses
         ),
         routes=tuple(
             CNIRoute(destination=route.destination, gateway=route.gateway) for route in attachment.container_routes

@@ -29,13 +29,15 @@ from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
 from netplug_core.netconf.model import MAX_MTU, NetConf
 from netplug_core.resources.ippool import AllowedUse
+from netplug_core.resources.metadata import Labels
+from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AttachmentCall", "NoAddressWanted", "assign", "assign_request_of",
-    "attachment_lock", "link_between", "link_of", "mtu_of", "node_of", "node_of_delete", "open_call", "release",
-    "release_after_failure", "remove_interface", "require_nodename_file", "require_supported", "wanted_of",
-    "workload_of",
+    "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AddressRequest", "AttachmentCall", "FoundPod", "NoAddressWanted",
+    "assign", "assign_request_of", "attachment_lock", "link_between", "link_of", "mtu_of", "node_of",
+    "node_of_delete", "open_call", "release", "release_after_failure", "remove_interface",
+    "require_nodename_file", "require_supported", "wanted_of", "workload_of",
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
@@ -58,6 +60,27 @@ class NoAddressWanted(AllocationError, error_code=ErrorCode.NO_ADDRESS_WANTED):
             'the configuration asks for no address: ipam.assign_ipv4 and ipam.assign_ipv6 are both "false"; '
             'set at least one to "true"'
         )
+
+
+@frozen(kw_only=True)
+class AddressRequest:
+    """What an ADD asks for: the addresses to assign, and what the pod's annotations say about its endpoint.
+
+    ``names_addresses``: an annotation of the pod names the addresses to assign.
+    """
+
+    assign: AssignRequest
+    options: EndpointOptions = NO_OPTIONS
+    names_addresses: bool = False
+
+
+@frozen(kw_only=True)
+class FoundPod:
+    """All annotations of a pod and of its namespace, and the namespace's labels."""
+
+    annotations: Labels
+    namespace_annotations: Labels = ()
+    namespace_labels: Labels = ()
 
 
 @frozen(kw_only=True)
@@ -236,13 +259,17 @@ def mtu_of(world: CNIWorld, netconf: NetConf) -> int:
 
 
 def assign_request_of(
-    request: CNIRequest, netconf: NetConf, workload: WorkloadIdentity, link_layer: LinkLayer = LinkLayer.L3
+    request: CNIRequest,
+    netconf: NetConf,
+    workload: WorkloadIdentity,
+    link_layer: LinkLayer = LinkLayer.L3,
+    wanted: tuple[Wanted, ...] | None = None,
 ) -> AssignRequest:
-    """The addresses that an ADD asks for, all or none; errors as for ``wanted_of``."""
+    """The addresses that an ADD asks for, all or none; None: those of ``wanted_of``, with its errors."""
     return AssignRequest(
         handle=workload.handle,
         node=workload.node,
-        wanted=wanted_of(netconf, request.args.address),
+        wanted=wanted_of(netconf, request.args.address) if wanted is None else wanted,
         owner=workload.allocation_attributes,
         link_layer=link_layer,
         use=AllowedUse.WORKLOAD,

@@ -19,7 +19,7 @@ from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import Get
-from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, has_endpoint
+from netplug_core.workload.endpoint import EndpointOptions, NewObjectMetadata, build_endpoint, has_endpoint
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["CHECK_S", "AddressesNotHeld", "AttachmentDiffers", "EndpointDiffers", "check", "check_addresses"]
@@ -70,12 +70,13 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     call = open_call(request, netconf, node_of(world, netconf))
     previous = require_previous_result(request)
     assignment = _assignment(previous, call)
-    recorded = build_endpoint(call.workload, assignment, NewObjectMetadata(uid="", creation_time_ns=0))
+    options = EndpointOptions(mac=_mac(previous, call), allowed_source_prefixes=_allowed_sources(world, call))
+    recorded = build_endpoint(call.workload, assignment, NewObjectMetadata(uid="", creation_time_ns=0), options)
     differences = world.dataplane.verify(plan(recorded, _link(previous, call)), deadline=_deadline(world))
     if differences:
         raise AttachmentDiffers(differences)
-    _require_held(world, call.workload.handle, assignment)
-    if has_endpoint(call.workload, world.datastore.description.endpoints):
+    _require_held(world, call, assignment)
+    if _has_endpoint(world, call):
         _require_endpoint(world, call.workload, assignment)
 
 
@@ -136,11 +137,35 @@ def _link(previous: CNIResult, call: AttachmentCall) -> Link:
     return evolve(call.link, mtu=mtu)
 
 
-def _require_held(world: CNIWorld, handle: str, assignment: Assignment) -> None:
-    held = world.ipam.held(handle, deadline=_deadline(world)).addresses
+def _mac(previous: CNIResult, call: AttachmentCall) -> str:
+    """The MAC of our interface in the result: the pod's annotation may have changed since."""
+    return next((item.mac.lower() for item in previous.interfaces if item.name == call.link.name and item.sandbox), "")
+
+
+def _allowed_sources(world: CNIWorld, call: AttachmentCall) -> tuple[str, ...]:
+    """The prefixes that the stored endpoint may send from; none where the feature is off."""
+    if not call.netconf.feature_control.allowed_source_prefixes or not _has_endpoint(world, call):
+        return ()
+    key = call.workload.endpoint_key
+    stored = world.datastore.read([Get(key)], deadline=_deadline(world)).find(key)
+    return () if stored is None else stored.value.spec.allowed_source_prefixes
+
+
+def _require_held(world: CNIWorld, call: AttachmentCall, assignment: Assignment) -> None:
+    """Require that the handle holds the addresses.
+
+    Addresses that no IPAM assigned are in the endpoint only, and then the handle holds none at all.
+    """
+    held = world.ipam.held(call.workload.handle, deadline=_deadline(world)).addresses
+    if not held and call.netconf.feature_control.ip_addrs_no_ipam and _has_endpoint(world, call):
+        return
     missing = tuple(str(assigned.address) for assigned in assignment.addresses if assigned.address not in held)
     if missing:
-        raise AddressesNotHeld(handle, missing)
+        raise AddressesNotHeld(call.workload.handle, missing)
+
+
+def _has_endpoint(world: CNIWorld, call: AttachmentCall) -> bool:
+    return has_endpoint(call.workload, world.datastore.description.endpoints)
 
 
 def _require_endpoint(world: CNIWorld, workload: WorkloadIdentity, assignment: Assignment) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_cli.wiring.cni import open_cni_world
@@ -14,7 +15,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.settings.model import DatastoreSettings
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
 
 
 def ignore_line(level: Level, message: str, /, **fields: object) -> None:
@@ -51,6 +52,18 @@ def test_check_24_an_unknown_datastore_is_refused() -> None:
         open_cni_world(netconf, ignore_line),
     ):
         raise AssertionError("it was opened")
+
+
+def test_the_orchestrator_is_opened_where_the_configuration_says_how_to_reach_it() -> None:
+    """A call opens it when it asks for a pod; nothing is sent before that."""
+    with open_cni_world(NetConf(datastore=DatastoreSettings(type="memory")), ignore_line) as world:
+        assert world.open_orchestrator is None
+    access = KubernetesAccess(api_root="http://127.0.0.1:1")
+    settings = DatastoreSettings(type="memory", kubernetes=access)
+    with open_cni_world(NetConf(datastore=settings), ignore_line) as world:
+        assert world.open_orchestrator is not None
+        with world.open_orchestrator() as orchestrator:
+            assert isinstance(orchestrator, KubernetesOrchestrator)
 
 
 OPEN_WORLD = """

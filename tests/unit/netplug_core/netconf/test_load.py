@@ -147,8 +147,9 @@ def test_check_35_levels_are_read_in_any_case(text: str, level: Level) -> None:
     assert load(with_keys(log_level=text), Plugin.MAIN).log.level is level
 
 
-def test_check_19_pools_of_a_family_that_is_off_are_not_read() -> None:
-    assert load(with_ipam(ipv6_pools=["nowhere"]), Plugin.MAIN).ipam.ipv6_pools == ()
+def test_pools_of_a_family_that_is_off_are_kept_for_pods_whose_annotation_switches_it_on() -> None:
+    netconf = load(with_ipam(ipv6_pools=["later"]), Plugin.MAIN)
+    assert (netconf.ipam.assign_ipv6, netconf.ipam.ipv6_pools) == (False, ("later",))
     assert load(with_ipam(ipv6_pools=["p"], assign_ipv6="true"), Plugin.MAIN).ipam.ipv6_pools == ("p",)
 
 
@@ -493,6 +494,9 @@ def unsupported(plugin: Plugin, **keys: object) -> str:
         {"ipam": {"type": "netplug-ipam", "routes": [], "subnet": ""}, "args": None},
         {"datastore_type": "kubernetes", "kubernetes": {"kubeconfig": "/k"}, "qps": 7},
         {"datastore_type": "kubernetes", "policy": {"k8s_api_root": "https://a"}},
+        {"kubernetes": {"kubeconfig": "/k"}, "qps": 7, "burst": 9, "policy": {"k8s_auth_token": "t"}},
+        {"datastore_type": "sqlite", "kubernetes": {"k8s_api_root": "https://a"}},
+        {"feature_control": {"ip_addrs_no_ipam": True, "floating_ips": True, "allowed_source_prefixes": True}},
         {"nodename": "n", "mtu": 1450, "num_queues": 4, "container_settings": {"allow_ip_forwarding": True}},
     ],
 )
@@ -511,14 +515,6 @@ def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
         ({"readiness_gates": ["http://a"]}, "readiness_gates: ['http://a'] is not yet supported; leave it out"),
         ({"readiness_gates": ["http://u:s3cr3t@a"]}, "readiness_gates: '…' is not yet supported; leave it out"),
         ({"policy": {"type": "k8s"}}, "policy.type: 'k8s' is not yet supported; leave it out"),
-        (
-            {"feature_control": {"ip_addrs_no_ipam": True}},
-            "feature_control.ip_addrs_no_ipam: True is not yet supported; leave it out",
-        ),
-        (
-            {"feature_control": {"floating_ips": True}},
-            "feature_control.floating_ips: True is not yet supported; leave it out",
-        ),
         ({"include_default_routes": True}, "include_default_routes: True is not yet supported; leave it out"),
         (
             {"policy_setup_timeout_seconds": 3},
@@ -526,7 +522,11 @@ def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
         ),
         ({"endpoint_status_dir": "/s"}, "endpoint_status_dir: '/s' is not yet supported; leave it out"),
         ({"device_type": "netkit"}, "device_type: 'netkit' is not yet supported; leave it out"),
-        ({"kubernetes": {"kubeconfig": "/k", "x": "t0ken"}}, "kubernetes: '…' is not yet supported; leave it out"),
+        ({"kubernetes": {"node_name": "n", "x": "t0ken"}}, "kubernetes: '…' is not yet supported; leave it out"),
+        (
+            {"kubernetes": {"kubeconfig": "/k"}, "netplug_api_group": "projectnetplug.org"},
+            "netplug_api_group: 'projectnetplug.org' is not yet supported; leave it out",
+        ),
         ({"policy": {"k8s_auth_token": "t0ken"}}, "policy.k8s_auth_token: '…' is not yet supported; leave it out"),
         ({"qps": 7}, "qps: 7 is not yet supported; leave it out"),
         ({"ipam": {"type": "host-local"}}, "ipam.type: 'host-local' is not yet supported; 'netplug-ipam' is"),
@@ -554,6 +554,34 @@ def test_check_31_a_dataplane_that_nobody_offers_is_invalid() -> None:
         "network configuration.dataplane_options.type: 'invalid' is not accepted; "
         "invalid dataplane type: leave it out for linux"
     )
+
+
+@pytest.mark.parametrize(
+    "keys,has_orchestrator",
+    [
+        ({}, False),
+        ({"kubernetes": {"node_name": "n"}}, False),
+        ({"kubernetes": {"kubeconfig": "/k"}}, True),
+        ({"policy": {"k8s_api_root": "https://a"}}, True),
+        ({"datastore_type": "kubernetes"}, True),
+    ],
+)
+def test_the_orchestrator_can_be_asked_where_the_configuration_says_how(
+    keys: dict[str, object],
+    has_orchestrator: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    assert load(with_keys(**keys), Plugin.MAIN).has_orchestrator is has_orchestrator
+
+
+def test_annotations_of_the_runtimes_capability() -> None:
+    """The runtime sends them if the plugin's configuration declares the capability."""
+    name = "io.kubernetes.cri.pod-annotations"
+    assert load(with_keys(), Plugin.MAIN).pod_annotations is None
+    sent = with_keys(runtimeConfig={name: {"a/b": "c"}, "portMappings": []})
+    assert load(sent, Plugin.MAIN).pod_annotations == {"a/b": "c"}
+    assert load(sent, Plugin.MAIN, LoadPurpose.TEARDOWN).pod_annotations is None
+    with pytest.raises(DecodeError, match=r"pod-annotations\['a/b'\]: must be a string"):
+        load(with_keys(runtimeConfig={name: {"a/b": 1}}), Plugin.MAIN)
 
 
 def test_under_another_main_plugin_only_our_keys_are_judged() -> None:

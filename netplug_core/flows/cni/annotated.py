@@ -1,0 +1,141 @@
+"""What an ADD asks for where a pod or its namespace has annotations of ours, and what is logged about them.
+
+``pods`` calls it before anything is assigned, so that a refused annotation leaves nothing.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from netplug_core.addressing import Address, Family
+from netplug_core.clock import Deadline
+from netplug_core.cni.request import CNIRequest
+from netplug_core.flows.cni.call import AddressRequest, AttachmentCall, FoundPod, assign_request_of, release, wanted_of
+from netplug_core.flows.world import CNIWorld
+from netplug_core.ipam.allocation.request import ReleaseRequest, Wanted
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.log import Level
+from netplug_core.names import DEFAULT_INTERFACE
+from netplug_core.netconf.annotations import (
+    FLOATING_IPS,
+    OF_NAMESPACES,
+    AnnotatedPod,
+    PodAnnotations,
+    parse_annotations,
+)
+from netplug_core.netconf.precedence import require_allowed, resolve_addresses
+from netplug_core.orchestrator.model import PodName
+from netplug_core.workload.endpoint import EndpointOptions
+
+__all__ = ["ATTACHMENTS_S", "annotated_address_request", "release_former_containers"]
+
+ATTACHMENTS_S = 20.0
+"""The most time that a look through all blocks may take."""
+
+_RP_FILTER_OF_ALL = "/proc/sys/net/ipv4/conf/all/rp_filter"
+
+
+def annotated_address_request(
+    world: CNIWorld, request: CNIRequest, call: AttachmentCall, found: FoundPod
+) -> AddressRequest:
+    """What an ADD asks for with the annotations of its pod.
+
+    Raises:
+        ConfigurationError: an annotation is not accepted.
+    """
+    pod = AnnotatedPod(
+        name=PodName(call.workload.pod_namespace, call.workload.pod),
+        prefix=call.netconf.datastore.annotation_prefix,
+        annotations=found.annotations,
+        namespace_annotations=found.namespace_annotations,
+    )
+    annotations = parse_annotations(pod)
+    require_allowed(pod, annotations, call.netconf)
+    if annotations.unused:
+        _warn(world, call, "annotations of the namespace are not used: only a pod can have them", annotations.unused)
+    annotations = _for_interface(world, call, annotations)
+    wanted, unmanaged = _wanted(world, request, call, pod, annotations)
+    options = EndpointOptions(
+        mac=annotations.mac,
+        unmanaged=unmanaged,
+        floating_ips=annotations.floating_ips,
+        allowed_source_prefixes=tuple(map(str, annotations.allowed_source_prefixes)),
+    )
+    _require_families(pod, annotations, {one.family for one in (*wanted, *unmanaged)})
+    _log_limits(world, call, options)
+    assign_request = evolve(
+        assign_request_of(request, call.netconf, call.workload, wanted=wanted), namespace_labels=found.namespace_labels
+    )
+    return AddressRequest(assign=assign_request, options=options, names_addresses=bool(annotations.addresses))
+
+
+def release_former_containers(world: CNIWorld, call: AttachmentCall) -> bool:
+    """Release what former containers of the same pod hold on this node; return whether there was anything.
+
+    A pod has one container with a network at a time. If the DEL of the former one has not come yet, it still holds the
+    addresses that the pod's annotation names.
+    """
+    own = call.workload
+    found = world.ipam.attachments(
+        node=own.node, network=own.network, deadline=Deadline.after(world.clock, ATTACHMENTS_S)
+    )
+    former = [
+        attachment
+        for attachment in found
+        if (attachment.namespace, attachment.pod, attachment.interface) == (own.pod_namespace, own.pod, own.interface)
+        and attachment.container_id != own.container_id
+    ]
+    for attachment in former:
+        text = "a former container of the pod still held addresses; they are released"
+        world.log(Level.WARNING, text, **call.fields, former=attachment.container_id)
+        release(world, ReleaseRequest(handle=attachment.handle, node=own.node), NO_ENDPOINT)
+    return bool(former)
+
+
+def _for_interface(world: CNIWorld, call: AttachmentCall, annotations: PodAnnotations) -> PodAnnotations:
+    """The annotations that concern the call's interface: all for the first one, pools and families for the others."""
+    if call.link.name == DEFAULT_INTERFACE:
+        return annotations
+    others = tuple(name for name, _text in annotations.texts if name not in OF_NAMESPACES)
+    if others:
+        _warn(world, call, f"annotations of the pod are not used: they concern {DEFAULT_INTERFACE}", others)
+    return PodAnnotations(pools=annotations.pools, families=annotations.families, texts=annotations.texts)
+
+
+def _wanted(
+    world: CNIWorld, request: CNIRequest, call: AttachmentCall, pod: AnnotatedPod, annotations: PodAnnotations
+) -> tuple[tuple[Wanted, ...], tuple[Address, ...]]:
+    """The addresses to assign, and those that no IPAM assigns."""
+    resolved = resolve_addresses(pod, annotations, call.netconf.ipam, request.args.address)
+    if resolved.unmanaged or resolved.specific:
+        return resolved.specific, resolved.unmanaged
+    wanted = wanted_of(evolve(call.netconf, ipam=resolved.ipam))
+    families = {one.family for one in wanted}
+    unused = tuple(f"{family} pools" for family, _pools in annotations.pools if family not in families)
+    if unused:
+        _warn(world, call, "pools of the annotations are not used: their address family is off", unused)
+    return wanted, ()
+
+
+def _require_families(pod: AnnotatedPod, annotations: PodAnnotations, families: set[Family]) -> None:
+    """Require that the pod gets an address of the family of each floating IP."""
+    for floating in annotations.floating_ips:
+        if floating.family not in families:
+            accepted = f"{floating} has no {floating.family} address of the pod to stand for; leave it out"
+            raise pod.refusal(FLOATING_IPS, annotations.find_text(FLOATING_IPS), accepted)
+
+
+def _log_limits(world: CNIWorld, call: AttachmentCall, options: EndpointOptions) -> None:
+    """Log what the annotations ask for and this release does not do, or not alone."""
+    if options.floating_ips:
+        _warn(world, call, "floating IPs are stored, but not programmed by this release", options.floating_ips)
+    if options.allowed_source_prefixes:
+        text = "the pod may send from any IPv4 address: packet filters for its prefixes are not programmed yet"
+        _warn(world, call, text, options.allowed_source_prefixes)
+        if (world.host.find_text(_RP_FILTER_OF_ALL) or "0").strip() != "0":
+            text = "net.ipv4.conf.all.rp_filter is not 0: the kernel drops what the pod sends from other addresses"
+            world.log(Level.WARNING, text, **call.fields)
+
+
+def _warn(world: CNIWorld, call: AttachmentCall, text: str, items: tuple[object, ...]) -> None:
+    world.log(Level.WARNING, text, **call.fields, about=", ".join(map(str, items)))
