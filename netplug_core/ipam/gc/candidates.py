@@ -109,11 +109,13 @@ def _judge_by_pod(owner: AllocationOwner, pod: PodFacts | None) -> LeakReason | 
         return LeakReason.POD_MISSING
     if pod.is_terminated:
         return LeakReason.POD_FINISHED
+    if owner.address in pod.addresses:
+        return None  # also under another node name: the node may have been renamed since the ADD
     if pod.node and owner.node and pod.node != owner.node:
         return LeakReason.POD_ELSEWHERE
     # A pod without addresses is starting, and this may be the address that it will report.
     is_reported = owner.interface in ("", DEFAULT_INTERFACE) and bool(pod.addresses)
-    return LeakReason.POD_DIFFERS if is_reported and owner.address not in pod.addresses else None
+    return LeakReason.POD_DIFFERS if is_reported else None
 
 
 def _allocation_owner(allocation: Allocation, block: Prefix, block_node: str) -> AllocationOwner:
