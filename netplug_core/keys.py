@@ -92,8 +92,9 @@ PAGE_SIZE = 1000  # records of one page of a long list
 class List(Generic[V_co]):
     """Ask for every record of a kind whose path begins with ``within``, in path order.
 
-    A page is a list with a ``limit`` (0: no limit) and, but for the first page, the opaque ``after`` that the page
-    before ended with. The pages of one list show one revision. ``may_be_cached``: the store may show an older state.
+    ``name_prefix``: only the records whose name, the one segment after ``within``, begins with this text. A page is a
+    list with a ``limit`` (0: no limit) and, but for the first page, the opaque ``after`` that the page before ended
+    with. The pages of one list show one revision. ``may_be_cached``: the store may show an older state.
     """
 
     kind: Kind[V_co]
@@ -101,13 +102,22 @@ class List(Generic[V_co]):
     limit: int = 0
     after: str = ""
     may_be_cached: bool = False
+    name_prefix: str = ""
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """No path of the list comes before this one."""
+        return (*self.within, self.name_prefix) if self.name_prefix else self.within
 
     def covers(self, key: Key[object]) -> bool:
         """Whether a record with this key belongs to the list."""
-        return self.kind.name == key.kind.name and key.path[: len(self.within)] == self.within
+        path, depth = key.path, len(self.within)
+        if self.kind.name != key.kind.name or path[:depth] != self.within:
+            return False
+        return not self.name_prefix or (len(path) == depth + 1 and path[depth].startswith(self.name_prefix))
 
     def __hash__(self) -> int:
-        return hash((self.kind.name, self.within, self.after))
+        return hash((self.kind.name, self.within, self.after, self.name_prefix))
 
 
 Query: TypeAlias = Get[object] | List[object]

@@ -144,7 +144,7 @@ class EtcdDatastore:
         try:
             if isinstance(query, Get):
                 return RangeRead(key_range=self._layout.read_range(query.key))
-            key_range = self._layout.list_range(query.kind, query.within)
+            key_range = self._layout.list_range(query.kind, query.within, query.name_prefix)
         except InvalidName:
             return RangeRead(key_range=NO_RECORDS)  # no record can have such a name
         if not query.after:
@@ -165,7 +165,7 @@ class EtcdDatastore:
             record = self._find_record(query.kind, entry)
             if isinstance(record, Malformed):
                 malformed.append(record)
-            elif record is not None:
+            elif record is not None and (isinstance(query, Get) or query.covers(record.key)):
                 records.setdefault(record.key, record)  # a legacy key comes after the key itself, which wins
         after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
         return ReadResult(tuple(sorted(records.values(), key=_path)), after, tuple(malformed))

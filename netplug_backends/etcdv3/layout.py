@@ -31,6 +31,7 @@ _RESOURCES = "/netplug/resources/v3/projectnetplug.org"
 _IPAM = "/netplug/ipam/v2"
 
 _LEGACY_SUFFIX = b"@"
+_AFTER_UTF8 = b"\xff"  # no character has this byte
 
 NO_RECORDS: Final = KeyRange(b"/netplug/")
 """A range that no record is in."""
@@ -47,6 +48,10 @@ class KindKeys(Protocol):
 
     def bounds(self, within: _Path) -> tuple[str, str]:
         """The first key and the end of the range of records whose paths begin so; ``within`` is not a whole path."""
+        ...
+
+    def named_from(self, within: _Path, name_prefix: str) -> str:
+        """What the keys begin with of records whose names begin so; other keys may begin so too."""
         ...
 
     def find_path(self, key: str) -> _Path | None:
@@ -102,9 +107,12 @@ class Layout:
         """Whether a key is a legacy key of the kind."""
         return raw.endswith(_LEGACY_SUFFIX) and kind.name in self.legacy_kinds
 
-    def list_range(self, kind: Kind[object], within: _Path = ()) -> KeyRange:
-        """The range of the records whose paths begin so; errors as for ``key``."""
+    def list_range(self, kind: Kind[object], within: _Path = (), name_prefix: str = "") -> KeyRange:
+        """The range of the records whose paths, and names after that, begin so; errors as for ``key``."""
         keys = self._kind_keys(kind)
+        if name_prefix:
+            first = _encode_key(keys.named_from(within, name_prefix))
+            return KeyRange(first, first + _AFTER_UTF8)
         if len(within) == len(kind.segments):
             return KeyRange(_encode_key(keys.key_of(within)))
         start, end = keys.bounds(within)
@@ -145,6 +153,10 @@ class ResourceKeys:
         """The first key and the end of the range."""
         return _prefix_bounds(self.key_of(within))
 
+    def named_from(self, within: _Path, name_prefix: str) -> str:
+        """What the keys begin with of records whose names begin so."""
+        return f"{self.key_of(within)}/{name_prefix}"
+
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
         path = tuple(key.removeprefix(f"{self.root}/").split("/"))
@@ -168,6 +180,11 @@ class HandleKeys:
         del within  # a path has one segment, so this is always empty
         return _prefix_bounds(self.root)
 
+    def named_from(self, within: _Path, name_prefix: str) -> str:
+        """What the keys begin with of records whose names begin so."""
+        del within
+        return f"{self.root}/{name_prefix}"
+
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
         return (key.removeprefix(f"{self.root}/"),)
@@ -187,6 +204,10 @@ class BlockKeys:
     def bounds(self, within: _Path) -> tuple[str, str]:
         """The first key and the end of the range."""
         return _prefix_bounds(f"{self.root}/{_segment(within[0])}/block" if within else self.root)
+
+    def named_from(self, within: _Path, name_prefix: str) -> str:
+        """What the keys begin with of records whose names begin so."""
+        return f"{self.bounds(within)[0]}{name_prefix.replace('/', '-')}"
 
     def find_path(self, key: str) -> _Path:
         """The path of a record."""
@@ -225,6 +246,10 @@ class AffinityKeys:
         block = ("block",) if len(within) == owner_and_family else ()
         return _prefix_bounds("/".join((self.root, *map(_segment, within), *block)))
 
+    def named_from(self, within: _Path, name_prefix: str) -> str:
+        """What the keys begin with of records whose names begin so."""
+        return f"{self.bounds(within)[0]}{name_prefix.replace('/', '-')}"
+
     def find_path(self, key: str) -> _Path | None:
         """The path of a record."""
         parts = key.removeprefix(f"{self.root}/").split("/")
@@ -250,6 +275,11 @@ class IPAMConfigurationKeys:
         """The first key and the end of the range."""
         del within  # a path has one segment, so this is always empty
         return self.default_key, f"{self.default_key}\0"
+
+    def named_from(self, within: _Path, name_prefix: str) -> str:
+        """What the keys begin with of records whose names begin so."""
+        del within, name_prefix  # the range has one key
+        return self.default_key
 
     def find_path(self, key: str) -> _Path:
         """The path of a record."""

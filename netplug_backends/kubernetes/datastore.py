@@ -98,25 +98,29 @@ class KubernetesDatastore:
         """Answer all queries, one after the other; see :class:`~netplug_core.datastore.protocol.Datastore`.
 
         A list is answered in one page, whatever its limit: the server's pages are not in path order. Many keys of
-        a kind are answered from one list. If only a few keys of a kind are read and none exists, the kind's revision is
-        empty and no watch can start from it.
+        a kind are answered from one list, and so are those beside a list by the beginning of a name. If only a few
+        keys of a kind are read and none exists, the kind's revision is empty and no watch can start from it.
         """
         answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
-        counts = Counter(query.kind for query in dict.fromkeys(queries) if isinstance(query, Get))
-        for kind in [kind for kind, count in counts.items() if count > _MAX_SINGLE_READS]:
-            listed = self._answer(List(kind), deadline)
-            revisions[kind] = listed.revision
-            if not listed.malformed:  # a list does not say under which key a damaged record is stored
-                by_key = {record.key: record for record in listed.records}
-                gets = (query for query in queries if isinstance(query, Get) and query.kind == kind)
-                answers.update((get, ReadResult((by_key[get.key],) if get.key in by_key else ())) for get in gets)
+        for source in _sources(queries):
+            listed = self._answer(source, deadline)
+            revisions.setdefault(source.kind, listed.revision)
+            by_key = {record.key: record for record in listed.records}
+            for query in queries:
+                if isinstance(query, List):
+                    if query.name_prefix and _is_within(query, source):
+                        found = tuple(record for record in listed.records if query.covers(record.key))
+                        answers[query] = ReadResult(found, malformed=listed.malformed)
+                elif source.covers(query.key) and not listed.malformed:
+                    # A list does not say under which key a damaged record is stored.
+                    answers[query] = ReadResult((by_key[query.key],) if query.key in by_key else ())
         # Lists first: a list has the kind's revision, and no record read before it may be newer than that.
         unanswered = (query for query in dict.fromkeys(queries) if query not in answers)
         for query in sorted(unanswered, key=lambda query: isinstance(query, Get)):
-            found = self._answer(query, deadline)
-            answers[query] = ReadResult(found.records, malformed=found.malformed, is_cached=found.is_cached)
-            revisions.setdefault(query.kind, found.revision)
+            result = self._answer(query, deadline)
+            answers[query] = ReadResult(result.records, malformed=result.malformed, is_cached=result.is_cached)
+            revisions.setdefault(query.kind, result.revision)
         return Snapshot(answers, revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
@@ -242,3 +246,16 @@ class KubernetesDatastore:
             if mode is not None:  # while no definitions are installed, the next call looks again
                 self._custom_objects = custom
         return custom
+
+
+def _sources(queries: Sequence[Query]) -> tuple[List[object], ...]:
+    """The lists that answer several queries: many keys of a kind, and names that begin alike with the keys beside."""
+    counts = Counter(query.kind for query in dict.fromkeys(queries) if isinstance(query, Get))
+    many = [List(kind) for kind, count in counts.items() if count > _MAX_SINGLE_READS]
+    parts = [query for query in queries if isinstance(query, List) and query.name_prefix]
+    others = [List(part.kind, part.within) for part in parts if not any(_is_within(part, whole) for whole in many)]
+    return tuple(dict.fromkeys([*many, *others]))
+
+
+def _is_within(part: List[object], whole: List[object]) -> bool:
+    return part.kind == whole.kind and part.within[: len(whole.within)] == whole.within

@@ -214,7 +214,7 @@ class MemoryDatastore:
 
     def _records_after(self, query: List[object], last: tuple[str, ...]) -> Iterator[Record[object]]:
         paths = self._paths[query.kind.name].sorted_paths()
-        first = bisect_right(paths, last) if last else bisect_left(paths, query.within)
+        first = bisect_right(paths, last) if last else bisect_left(paths, query.start)
         for position in range(first, len(paths)):
             key = Key(query.kind, paths[position])
             if not query.covers(key):

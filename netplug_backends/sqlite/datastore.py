@@ -241,11 +241,15 @@ def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
     # A list is one page, whatever its limit: everything is read in one transaction.
     columns = "SELECT path, revision, value FROM record WHERE kind = ?"
     try:
-        prefix = _encode_path(query.key.path if isinstance(query, Get) else query.within)
+        prefix = _encode_path(query.key.path if isinstance(query, Get) else query.start)
     except InvalidName:
         return []  # no record can have such a name
     if isinstance(query, Get):
         found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, prefix))
+    elif query.name_prefix:
+        # No character of UTF-8 has the byte 0xff, so every path that begins so sorts below.
+        named = f"{columns} AND path >= ? AND path < CAST(? AS TEXT) ORDER BY path"
+        found = connection.execute(named, (query.kind.name, prefix, prefix.encode() + b"\xff"))
     elif not query.within:
         found = connection.execute(f"{columns} ORDER BY path", (query.kind.name,))
     else:

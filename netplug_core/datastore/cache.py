@@ -85,7 +85,8 @@ class CachedState:
     ) -> CachedState:
         """The state with what was read: nothing of ``uncached``, of ``uncached_absent`` only records that exist.
 
-        Pages are not kept: their other pages would be of another moment. Answers with malformed records are not kept
+        Pages are not kept: their other pages would be of another moment. Lists by the beginning of a name are not kept:
+        who creates a record beside others has to see those of this moment. Answers with malformed records are not kept
         either, so that a repair is seen by the next call.
         """
         old = self.snapshot
@@ -94,7 +95,7 @@ class CachedState:
             for query, result in read.results.items()
             if query.kind not in uncached
             and query.kind not in self.watched
-            and not _is_page(query)
+            and not _is_part(query)
             and not result.malformed
             and (result.records or query.kind not in uncached_absent or isinstance(query, List))
         }
@@ -178,7 +179,7 @@ class CachedState:
             return None
         records = self.snapshot.results[List(query.kind)].records
         wanted = List(query.kind, query.key.path) if isinstance(query, Get) else query
-        first = last = bisect_left(records, wanted.within, key=_path)
+        first = last = bisect_left(records, wanted.start, key=_path)
         while last < len(records) and wanted.covers(records[last].key):
             last += 1
         return ReadResult(records[first:last])
@@ -274,6 +275,10 @@ class DatastoreCache:
 
 def _is_page(query: Query) -> bool:
     return isinstance(query, List) and query.limit > 0
+
+
+def _is_part(query: Query) -> bool:
+    return isinstance(query, List) and (query.limit > 0 or query.name_prefix != "")
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ class _Machine(RuleBasedStateMachine):
         found: list[Record[object]] = []
         after = ""
         while True:
-            page = List(whole.kind, whole.within, limit, after)
+            page = evolve(whole, limit=limit, after=after)
             snapshot = self.harness.read(page)
             found += snapshot.list(page)
             after = snapshot.after(page)
@@ -228,7 +228,7 @@ class _Machine(RuleBasedStateMachine):
 
     def _expected(self, query: List[object]) -> list[Record[object]]:
         keys = (key for key in self.samples.keys if key.kind == query.kind)
-        inside = (key for key in keys if key.path[: len(query.within)] == query.within)
+        inside = (key for key in keys if query.covers(key))
         return [
             Record(key, self.model.values[key], self.model.revisions[key] or Revision(""))
             for key in inside

@@ -21,15 +21,13 @@ _GRACE_S = 3.0
 
 
 def a_list_is_in_path_order(harness: DatastoreHarness) -> None:
-    """Lists show their kind, or the part of it that a path begins with, in the order of the paths."""
+    """Lists show their kind, or the part of it that a path, and then a name, begins with, in the order of the paths."""
     samples = harness.samples
     for key in reversed(samples.keys):
         harness.create(key)
     snapshot = harness.read(*samples.prefixes)
     for query in samples.prefixes:
-        expected = [
-            key for key in samples.keys if key.kind == query.kind and key.path[: len(query.within)] == query.within
-        ]
+        expected = [key for key in samples.keys if query.covers(key)]
         expect_same(
             [record.key for record in snapshot.list(query)], expected, f"the keys of {describe(query)}, in path order"
         )

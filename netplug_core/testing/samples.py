@@ -54,10 +54,16 @@ class Samples:
 
     @property
     def prefixes(self) -> tuple[List[object], ...]:
-        """A list of each kind, and one of each part of it that the paths of the keys begin with."""
+        """A list of each kind, one of each part of it that the paths of the keys begin with, and some by names.
+
+        Of each name there is a list of those that begin with its first character, and of those that begin with all.
+        """
         wholes = (List(kind) for kind in self.kinds)
         parts = (List(key.kind, key.path[:length]) for key in self.keys for length in range(1, len(key.path) + 1))
-        return tuple(dict.fromkeys((*wholes, *parts)))
+        named = (
+            List(key.kind, key.path[:-1], name_prefix=text) for key in self.keys for text in (key.name[:1], key.name)
+        )
+        return tuple(dict.fromkeys((*wholes, *parts, *named)))
 
 
 # "green" begins the name of another shelf, and "-" sorts below the letters but above any separator.

@@ -73,6 +73,9 @@ class SampleKeyLayout:
             else (f"{self._root}/", f"{self._root}0")
         )
 
+    def named_from(self, within: tuple[str, ...], name_prefix: str) -> str:
+        return self.key_of((*within, name_prefix))
+
     def find_path(self, key: str) -> tuple[str, ...]:
         return tuple(key.removeprefix(f"{self._root}/").split("\x1f"))
 

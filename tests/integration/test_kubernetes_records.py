@@ -16,6 +16,7 @@ from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode, host_hash_label
 from netplug_core.addressing import Family, Prefix
+from netplug_core.ipam.model import block as blocks
 from netplug_core.ipam.model.affinity import (
     AFFINITY,
     Affinity,
@@ -191,6 +192,22 @@ def test_a_list_that_may_be_cached_is_asked_of_the_cache_and_its_further_pages_a
             assert not store.read([current], deadline=deadline_in()).results[current].is_cached
     assert ["resourceVersion=0" in call for call in server.calls] == [True, False, False]
     assert "continue=token" in server.calls[1]
+
+
+def test_blocks_beside_each_other_and_single_ones_are_read_with_one_request() -> None:
+    """A request for each would take longer, and the server can select neither by the beginning of a name."""
+    clock = SystemClock()
+    empty_list = SendReply(200, {"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})
+    with open_http_stub(lambda _received: empty_list) as server:
+        access = AccessSource(KubernetesAccess(api_root=server.url), {})
+        client = ApiClient(access, clock=clock, rate_limiter=RateLimiter(clock=clock))
+        with closing(KubernetesDatastore(client, mode=CrdMode.V1)) as store:
+            beside = [List(blocks.BLOCK, ("ipv4",), name_prefix=text) for text in ("10.0.1.", "10.0.2.")]
+            single = Get(blocks.BLOCK.key("ipv4", "10.0.0.0/20"))
+            snapshot = store.read([*beside, single], deadline=deadline_in())
+            assert [snapshot.list(query) for query in beside] == [(), ()]
+            assert snapshot.find(single) is None
+    assert len(server.calls) == 1
 
 
 def test_a_cached_list_shows_what_was_stored_a_while_ago(cluster: KubernetesStoreFixture) -> None:

@@ -136,7 +136,7 @@ def list_result(query: List[object], found: Iterable[Record[object] | Malformed]
     """The result of a list: the records whose paths begin as the query says, in path order."""
     found = tuple(found)
     records = (each for each in found if isinstance(each, Record))
-    matching = (record for record in records if record.key.path[: len(query.within)] == query.within)
+    matching = (record for record in records if query.covers(record.key))
     in_order = tuple(sorted(matching, key=lambda record: record.key.path))
     return QueryResult(in_order, Revision(revision), tuple(each for each in found if isinstance(each, Malformed)))
 

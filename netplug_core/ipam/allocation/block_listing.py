@@ -7,8 +7,10 @@ from a pool that was deleted, or belong to another pool. Pools that overlap are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
+from typing import TypeAlias
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.ipam.allocation.context import AllocationContext
@@ -19,7 +21,13 @@ from netplug_core.records import PAGE_SIZE, Get, List, NeedMore, Query, Record, 
 __all__ = ["all_blocks", "find_overlap", "is_sound", "overlap_queries"]
 
 _LARGEST_BLOCK_BITS = 12  # of 4,096 addresses, the largest that a pool may have
+_FEW_BITS = 2  # a block of 4 addresses overlaps 16 blocks of other sizes
+_NEIGHBOUR_BITS = 8  # 256 addresses: their texts differ in the last number only,
+_NEIGHBOUR_DIGITS = 2  # or in its last two hexadecimal digits
 _MAX_BITS_READ_SINGLY = 6  # a block of 64 addresses can have 126 smaller ones; of larger ones the list is shorter
+
+
+_BlockQuery: TypeAlias = Get[Block] | List[Block]
 
 
 def all_blocks(snapshot: Snapshot, family: Family) -> Mapping[Prefix, Record[Block]] | NeedMore:
@@ -37,49 +45,96 @@ def all_blocks(snapshot: Snapshot, family: Family) -> Mapping[Prefix, Record[Blo
 
 
 def overlap_queries(new: Iterable[Prefix], wanted: int = 1) -> Iterator[Query]:
-    """What to read before blocks are created: every block that would overlap the first ones, which have enough room.
+    """What to read before blocks are created: what the first ones would overlap, as many as have room enough.
 
     For a large block that is the first page of all blocks. Mostly no other read follows.
     """
     for prefix in new:
-        if prefix.family.width - prefix.length > _MAX_BITS_READ_SINGLY:
-            yield List(BLOCK, blocks_path(prefix.family), limit=PAGE_SIZE)
-        else:
-            yield from _blocks_over(prefix)
+        yield from _queries_near(prefix) or _queries_over(prefix) or (_first_page(prefix.family),)
         wanted -= prefix.size
         if wanted <= 0:
             return
 
 
-@lru_cache(maxsize=8)  # a claim asks for them when it reads and when it decides, and they are many
-def _blocks_over(prefix: Prefix) -> tuple[Get[Block], ...]:
+def find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
+    """A stored block of another size that overlaps a new one; None without one, or what to read first.
+
+    A block that is read by its key counts also if its record cannot be understood. In a list such records have no
+    prefix: if the list of the neighbours has one, all blocks that a small new one would overlap are read by their keys.
+    """
+    near = _queries_near(prefix)
+    if near:
+        overlap = _find_among(snapshot, prefix, near)
+        if overlap is not None or not snapshot.malformed(near[0]):
+            return overlap
+    over = _queries_over(prefix)
+    if over:
+        return _find_among(snapshot, prefix, over)
+    blocks = all_blocks(snapshot, prefix.family)
+    return blocks if isinstance(blocks, NeedMore) else _first_overlap(prefix, blocks)
+
+
+def _find_among(snapshot: Snapshot, prefix: Prefix, queries: Sequence[_BlockQuery]) -> Prefix | NeedMore | None:
+    """The first overlapping block of some queries, of which the single ones ask for such blocks only."""
+    unread = tuple(query for query in queries if not snapshot.has(query))
+    if unread:
+        return NeedMore(unread)
+    return _first_overlap(prefix, chain.from_iterable(_stored(snapshot, query) for query in queries))
+
+
+def _stored(snapshot: Snapshot, query: _BlockQuery) -> Sequence[Prefix]:
+    """The blocks that a query found; a single one also if it cannot be understood."""
+    if isinstance(query, List):
+        return [record.value.prefix for record in snapshot.readable(query)]
+    return (Prefix.parse(query.key.name),) if snapshot.readable(query) or snapshot.malformed(query) else ()
+
+
+def _first_overlap(prefix: Prefix, stored: Iterable[Prefix]) -> Prefix | None:
+    return next((other for other in stored if other != prefix and other.overlaps(prefix)), None)
+
+
+def _first_page(family: Family) -> List[Block]:
+    return List(BLOCK, blocks_path(family), limit=PAGE_SIZE)
+
+
+@lru_cache(maxsize=8)  # a claim asks for them when it reads and when it decides
+def _queries_near(prefix: Prefix) -> tuple[_BlockQuery, ...]:
+    """The list of the blocks among the same 256 addresses, and the larger blocks around them.
+
+    Empty for a larger block, and for one so small that it overlaps fewer blocks than there may be neighbours. Empty
+    also where the texts of those addresses have no beginning of their own: the names of a whole pool may begin with
+    ``fd00::``, as that of ``fd00::40/122`` does.
+    """
+    if not _FEW_BITS < prefix.family.width - prefix.length <= _NEIGHBOUR_BITS:
+        return ()
+    address = str(prefix.first)
+    number = max(address.rfind("."), address.rfind(":")) + 1
+    if "." not in address:
+        if len(address) - number <= _NEIGHBOUR_DIGITS:
+            return ()
+        number = len(address) - _NEIGHBOUR_DIGITS
+    neighbours = List(BLOCK, blocks_path(prefix.family), name_prefix=address[:number])
+    return (neighbours, *_covering(prefix, prefix.family.width - _NEIGHBOUR_BITS))
+
+
+@lru_cache(maxsize=8)
+def _queries_over(prefix: Prefix) -> tuple[_BlockQuery, ...]:
+    """Every block of another size that overlaps a small one; empty for a larger one, which overlaps too many."""
     width = prefix.family.width
-    covering = (Prefix.at(prefix.first, length) for length in range(width - _LARGEST_BLOCK_BITS, prefix.length))
+    if width - prefix.length > _MAX_BITS_READ_SINGLY:
+        return ()
     inside = (
         prefix.subprefix(position, length)
         for length in range(prefix.length + 1, width + 1)
         for position in range(prefix.subprefix_count(length))
     )
-    return tuple(block_query(other) for other in (*covering, *inside))
+    return (*_covering(prefix, prefix.length), *map(block_query, inside))
 
 
-def find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
-    """A stored block of another size that overlaps a new one; None without one, or what to read first.
-
-    A block that is read by its key counts also if its record cannot be understood; in a list of all blocks such records
-    have no prefix.
-    """
-    if prefix.family.width - prefix.length <= _MAX_BITS_READ_SINGLY:
-        queries = _blocks_over(prefix)
-        unread = tuple(query for query in queries if not snapshot.has(query))
-        if unread:
-            return NeedMore(unread)
-        stored = (query for query in queries if snapshot.readable(query) or snapshot.malformed(query))
-        return next((Prefix.parse(query.key.name) for query in stored), None)
-    blocks = all_blocks(snapshot, prefix.family)
-    if isinstance(blocks, NeedMore):
-        return blocks
-    return next((other for other in blocks if other != prefix and other.overlaps(prefix)), None)
+def _covering(prefix: Prefix, end: int) -> Iterator[Get[Block]]:
+    """The blocks around a prefix whose lengths are less than ``end``."""
+    lengths = range(prefix.family.width - _LARGEST_BLOCK_BITS, end)
+    return (block_query(Prefix.at(prefix.first, length)) for length in lengths)
 
 
 def is_sound(context: AllocationContext, prefix: Prefix) -> bool | NeedMore:

@@ -55,6 +55,16 @@ def test_every_question_says_what_kind_it_asks_for() -> None:
     assert List(FRUIT, within=("green",)).kind is FRUIT
 
 
+def test_a_list_by_the_beginning_of_a_name_has_the_records_within_whose_names_begin_so() -> None:
+    listed = List(FRUIT, ("green",), name_prefix="ap")
+    names = ["ap", "apple", "apricot", "a", "pear"]
+    assert [name for name in names if listed.covers(FRUIT.key("green", name))] == ["ap", "apple", "apricot"]
+    assert not listed.covers(FRUIT.key("yellow", "apple"))
+    assert not List(FRUIT, name_prefix="gr").covers(APPLE), "the shelf is not the name"
+    assert (listed.start, List(FRUIT, ("green",)).start) == (("green", "ap"), ("green",))
+    assert listed != List(FRUIT, ("green",), name_prefix="pe")
+
+
 @pytest.mark.parametrize("path", [(), ("green",), ("green", "apple", "seed")])
 def test_a_path_has_the_segments_of_its_kind(path: tuple[str, ...]) -> None:
     with pytest.raises(InvariantBroken, match="a key of Fruit has 2 segments"):

@@ -85,6 +85,25 @@ def test_a_list_is_one_range(kind: Kind[object], within: tuple[str, ...], start:
     assert (span.start.decode(), span.end.decode()) == (start, end)
 
 
+@pytest.mark.parametrize(
+    "kind,within,name_prefix,start",
+    [
+        (BLOCK, ("ipv4",), "10.0.1.", "/netplug/ipam/v2/assignment/ipv4/block/10.0.1."),
+        (BLOCK, ("ipv6",), "fd00::12", "/netplug/ipam/v2/assignment/ipv6/block/fd00::12"),
+        (BLOCK, ("ipv4",), "10.0.0.0/2", "/netplug/ipam/v2/assignment/ipv4/block/10.0.0.0-2"),
+        (AFFINITY, ("host", "a", "ipv4"), "10.", "/netplug/ipam/v2/host/a/ipv4/block/10."),
+        (HANDLE, (), "a/b", "/netplug/ipam/v2/handle/a/b"),
+        (IPPOOL, (), "ma", "/netplug/resources/v3/projectnetplug.org/ippools/ma"),
+        (IPAM_CONFIGURATION, (), "def", "/netplug/ipam/v2/config"),
+    ],
+)
+def test_a_list_by_the_beginning_of_a_name_is_one_range(
+    kind: Kind[object], within: tuple[str, ...], name_prefix: str, start: str
+) -> None:
+    span = LAYOUT.list_range(kind, within, name_prefix)
+    assert (span.start, span.end) == (start.encode(), start.encode() + b"\xff")
+
+
 def test_d4_the_range_of_a_host_has_its_affinities_and_no_other_hosts() -> None:
     """Trap 9: ``node1`` begins the name ``node10``."""
     span = LAYOUT.list_range(AFFINITY, ("host", "node1"))

@@ -151,14 +151,26 @@ def test_paths_sort_like_tuples_for_all_names(store: SqliteDatastore, deadline: 
     assert [record.key.path for record in snapshot.list(within)] == [("a", ""), ("a", "z")]
 
 
+@pytest.mark.parametrize("beginning", ["a", "é", "\ud7ff", "\uffff", "\U0010ffff"])
+def test_a_list_by_the_beginning_of_a_name_is_one_range_whatever_the_last_character(
+    store: SqliteDatastore, deadline: Deadline, beginning: str
+) -> None:
+    inside = [("a", beginning), ("a", f"{beginning}\U0010ffff"), ("a", f"{beginning}z")]
+    others = [("a", "\u0020"), ("a", "Z"), (f"a{beginning}", "x"), ("b", beginning)]
+    store.commit([Create(FRUIT.key(*path), "x") for path in (*inside, *others)], deadline=deadline)
+    listed = List(FRUIT, ("a",), name_prefix=beginning)
+    found = store.read((listed,), deadline=deadline).list(listed)
+    assert [record.key.path for record in found] == sorted(inside)
+
+
 @pytest.mark.parametrize("name", ["a\x1fb", "a\x00", "\n", "\ud800"])
 def test_a_name_that_no_record_can_have_is_not_found_and_not_accepted(
     store: SqliteDatastore, deadline: Deadline, name: str
 ) -> None:
     """It may come from a configuration, so it is no mistake of ours (code 999)."""
-    key, within = FRUIT.key("green", name), List(FRUIT, (name,))
-    snapshot = store.read((Get(key), within), deadline=deadline)
-    assert (snapshot.find(key), snapshot.list(within)) == (None, ())
+    key, within, named = FRUIT.key("green", name), List(FRUIT, (name,)), List(FRUIT, ("green",), name_prefix=name)
+    snapshot = store.read((Get(key), within, named), deadline=deadline)
+    assert (snapshot.find(key), snapshot.list(within), snapshot.list(named)) == (None, (), ())
     with pytest.raises(InvalidName, match="UTF-8 without control characters is expected") as refusal:
         store.commit((Create(key, "a"),), deadline=deadline)
     assert refusal.value.code == 7

@@ -125,6 +125,14 @@ def test_a_page_is_not_kept_for_its_other_pages_would_be_of_another_moment(libra
     assert not library.is_known(page)
 
 
+def test_a_list_by_the_beginning_of_a_name_is_not_kept_for_it_shows_what_is_beside_a_record_now(
+    library: CacheHarness,
+) -> None:
+    beside = List(BOOK, ("upper",), name_prefix="a")
+    library.read(beside)
+    assert not library.is_known(beside)
+
+
 def test_the_revision_of_a_kind_is_the_oldest_at_which_it_was_read(library: CacheHarness) -> None:
     first = library.read(UPPER).revision(BOOK)
     library.commit(Create(BIBLE, "b"))

@@ -160,6 +160,14 @@ def test_a_page_follows_the_update_of_its_records_and_no_others() -> None:
     assert after.after(PAGE) == "more"
 
 
+def test_a_list_by_the_beginning_of_a_name_gains_and_loses_the_records_whose_names_begin_so() -> None:
+    listed = List(TOOL, name_prefix="s")
+    before = snapshot_of(listed, "saw", "spade")
+    writes: list[Write] = [Create(TOOL.key("scythe"), "new"), Delete(TOOL.key("saw"), Revision("1"))]
+    after = apply_writes(before, [*writes, Create(TOOL.key("axe"), "new")])
+    assert [record.key.name for record in after.list(listed)] == ["scythe", "spade"]
+
+
 def test_there_is_one_revision_for_each_write() -> None:
     with pytest.raises(ValueError, match="zip"):
         apply_writes(Snapshot.empty(), [Create(TOOL.key("a"), "new")], [Revision("1"), Revision("2")])

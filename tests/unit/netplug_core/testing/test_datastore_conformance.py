@@ -138,6 +138,11 @@ class ListsTwice(WrongStore):
         return found if isinstance(query, Get) else evolve(found, records=(*found.records[:1], *found.records))
 
 
+class IgnoresNames(WrongStore):
+    def _answer(self, query: Query) -> ReadResult:
+        return super()._answer(query if isinstance(query, Get) else evolve(query, name_prefix=""))
+
+
 class ShowsLaterPages(WrongStore):
     def _answer(self, query: Query) -> ReadResult:
         if isinstance(query, Get) or not query.after:
@@ -376,6 +381,7 @@ FAULTS: dict[str, tuple[OpenMedium, str]] = {
     "Written not honoured": (wrong(SkipsWritten), "the record that was created and updated: found"),
     "revision reused": (wrong(ReusesRevisions), "created again has the revision of the one that was deleted"),
     "list without order": (wrong(ListsInAnyOrder), r"the keys of List\(.*\(not in order at position 1\)"),
+    "names ignored": (wrong(IgnoresNames), r"the keys of List\(.*name_prefix='a'"),
     "key listed twice": (wrong(ListsTwice), r"the keys of List\(.*\(twice: Fruit\(green/apple\)\)"),
     "pages of later states": (wrong(ShowsLaterPages), "the pages of the list: found"),
     "watch repeats": (wrong(RepeatsEvents), "the events: found"),
