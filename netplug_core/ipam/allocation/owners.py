@@ -36,11 +36,6 @@ class AddressHolder:
     allocation: Allocation | None = None
 
     @property
-    def is_held(self) -> bool:
-        """Whether it is assigned; an address that is cooling down is not."""
-        return self.allocation is not None and not self.allocation.is_cooling
-
-    @property
     def is_cooling(self) -> bool:
         """Whether it was released, and its cooldown has not expired."""
         return self.allocation is not None and self.allocation.is_cooling

@@ -127,14 +127,13 @@ def test_the_holder_is_found_in_a_disabled_pool_and_a_locked_cluster(harness: IP
     harness.set_ready(is_ready=False)
     harness.disable_pool("main")
     holder = find_holder(harness.store, FIRST, pace=harness.pace)
-    assert holder.is_held
     assert holder.allocation is not None
     assert holder.allocation.attribute.owner_value("node") == NODE
 
 
 def test_finding_a_holder_writes_nothing(harness: IPAMHarness) -> None:
     harness.take_call_counts()
-    assert not find_holder(harness.store, FIRST, pace=harness.pace).is_held
+    assert find_holder(harness.store, FIRST, pace=harness.pace).allocation is None
     assert harness.take_call_counts()[1] == 0
 
 

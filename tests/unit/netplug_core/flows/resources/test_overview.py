@@ -82,7 +82,6 @@ def test_a_selected_pool_has_to_exist(harness: ResourceHarness, word: str) -> No
 @pytest.mark.parametrize("address", ["10.0.0.5", "172.16.0.3"])
 def test_an_address_is_found_in_a_pool_and_outside_of_pools(harness: ResourceHarness, address: str) -> None:
     state = find_state(harness, address)
-    assert state.holder.is_held
     assert state.holder.allocation is not None
     assert state.holder.allocation.attribute == MINE
     assert state.cooldown_ends_ns is None
