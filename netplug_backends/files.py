@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["FOLDER_MODE", "OPEN_FILE_MODE", "PRIVATE_FILE_MODE", "make_folder", "open_file", "write_file"]
+__all__ = [
+    "FOLDER_MODE",
+    "OPEN_FILE_MODE",
+    "PRIVATE_FILE_MODE",
+    "PRIVATE_FOLDER_MODE",
+    "make_folder",
+    "open_file",
+    "sync_folder",
+    "write_file",
+]
 
 FOLDER_MODE = 0o755
 """A folder: its owner writes, everybody may look."""
+
+PRIVATE_FOLDER_MODE = 0o700
+"""A folder that only its owner may look into."""
 
 OPEN_FILE_MODE = 0o644
 """A file without secrets."""
@@ -57,8 +69,10 @@ def open_file(path: str, flags: int, mode: int) -> int:
     return descriptor
 
 
-def write_file(path: str, text: str, mode: int) -> None:
+def write_file(path: str, text: str, mode: int, *, is_synced: bool = False) -> None:
     """Replace the content and the mode of a file, which is created if it does not exist.
+
+    ``is_synced``: the content is on the disk when this returns.
 
     Raises:
         OSError: it cannot be written.
@@ -67,3 +81,19 @@ def write_file(path: str, text: str, mode: int) -> None:
     with open(descriptor, "w", encoding="utf-8") as file:
         os.fchmod(descriptor, mode)
         file.write(text)
+        if is_synced:
+            file.flush()
+            os.fsync(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """Return when the names in a folder are on the disk.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

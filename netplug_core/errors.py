@@ -164,6 +164,11 @@ class ConfigurationError(NetplugError, error_code=ErrorCode.NOT_ACCEPTED):
 
 
 @frozen
+class UnusableFile(ConfigurationError):
+    """A file that the configuration names is missing, cannot be read, or is damaged (code 7); it may come back."""
+
+
+@frozen
 class InvalidArgument(ConfigurationError):
     """A program called the library with an argument of a wrong type or value; ``where`` names the argument."""
 

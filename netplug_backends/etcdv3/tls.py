@@ -14,7 +14,7 @@ from threading import Lock
 
 from attrs import field, frozen
 
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, UnusableFile
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["Credentials", "TlsMaterial", "find_system_roots"]
@@ -131,14 +131,14 @@ def _pem(where: str, path: str, inline: str, expected: re.Pattern[bytes]) -> byt
         with open(path, "rb") as file:
             text = file.read()
     except OSError as error:
-        raise ConfigurationError(where, path, f"it cannot be read: {error.strerror}") from error
+        raise UnusableFile(where, path, f"it cannot be read: {error.strerror}") from error
     except ValueError as error:  # a path with a zero byte
-        raise ConfigurationError(where, path, f"it cannot be read: {error}") from error
+        raise UnusableFile(where, path, f"it cannot be read: {error}") from error
     if _BEGIN not in text:
         problem = "it holds no PEM text" if text.strip() else "it is empty"
-        raise ConfigurationError(where, path, problem)
+        raise UnusableFile(where, path, problem)
     if not expected.search(text):  # for example, if the two files are swapped
-        raise ConfigurationError(where, path, f"it holds no {_PEM_NAMES[expected]}")
+        raise UnusableFile(where, path, f"it holds no {_PEM_NAMES[expected]}")
     return text
 
 

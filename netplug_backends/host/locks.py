@@ -13,12 +13,11 @@ import os
 import stat
 import struct
 
-from netplug_backends.files import PRIVATE_FILE_MODE, make_folder, open_file
+from netplug_backends.files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, open_file
 from netplug_core.locks import HeldLock
 
 __all__ = ["FileLocks"]
 
-_FOLDER_MODE = 0o700
 _FLOCK = struct.Struct("hhqqi0q")  # struct flock: type, whence, start, length, process (0), padded to whole words
 
 
@@ -58,7 +57,7 @@ def _open(path: str) -> int:
     try:
         descriptor = open_file(path, flags, PRIVATE_FILE_MODE)
     except FileNotFoundError:
-        make_folder(os.path.dirname(path), _FOLDER_MODE)
+        make_folder(os.path.dirname(path), PRIVATE_FOLDER_MODE)
         descriptor = open_file(path, flags, PRIVATE_FILE_MODE)
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) != PRIVATE_FILE_MODE:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
+from netplug_backends.files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, sync_folder, write_file
 from netplug_backends.host.locks import FileLocks
 
 __all__ = ["HostMachine", "SystemClock"]
@@ -47,6 +49,36 @@ class HostMachine(FileLocks):
                 return file.read()
         except FileNotFoundError:
             return None
+
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        """The names in a folder; none if it does not exist."""
+        try:
+            return tuple(os.listdir(path))
+        except FileNotFoundError:
+            return ()
+
+    def write_durably(self, path: str, text: str) -> None:
+        """Write a file that is whole and on the disk: it is synced, then renamed, then its folder is synced.
+
+        Raises:
+            OSError: it cannot be written; it is not there, or may not survive a crash of the machine.
+        """
+        folder, temporary = os.path.dirname(path), f"{path}.tmp"
+        make_folder(os.path.dirname(folder))
+        make_folder(folder, PRIVATE_FOLDER_MODE)
+        try:
+            write_file(temporary, text, PRIVATE_FILE_MODE, is_synced=True)
+            os.rename(temporary, path)
+        except OSError:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        sync_folder(folder)
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
     def new_uid(self) -> str:
         """A new random UUID (RFC 9562, version 4)."""

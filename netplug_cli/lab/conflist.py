@@ -83,6 +83,7 @@ def render_conflist(lab: Lab, folder: LabFolder) -> str:
         "log_file_path": folder.log_file,
         "mtu_file": folder.mtu_file,
         "ipam_lock_file": folder.ipam_lock_file,
+        "release_record_dir": folder.release_record_dir,
         "ipam": {"type": "netplug-ipam", "assign_ipv4": "true", "assign_ipv6": "true"},
     }
     return json.dumps({"cniVersion": CNI_VERSION, "name": lab.name, "plugins": [netplug]}, indent=2) + "\n"

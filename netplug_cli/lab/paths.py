@@ -71,6 +71,11 @@ class LabFolder:
         return self._path("run", "ipam.lock")
 
     @property
+    def release_record_dir(self) -> str:
+        """What DELs could not release while the datastore was away."""
+        return self._path("run", "release-records")
+
+    @property
     def processes_dir(self) -> str:
         """The ids of the lab's processes, a file each."""
         return self._path("run")

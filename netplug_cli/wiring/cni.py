@@ -31,6 +31,8 @@ def main() -> int:
 def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     """Open everything that a CNI command acts through, for as long as the context lasts.
 
+    A datastore with a file that is gone says so when it is used.
+
     Raises:
         ConfigurationError: no backend has the configured name, or a backend cannot use its settings.
     """
@@ -38,7 +40,8 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     from random import random
 
     from netplug_backends.host.machine import HostMachine, SystemClock
-    from netplug_cli.wiring.backends import open_registry
+    from netplug_cli.wiring.backends import UnopenedDatastore, open_registry
+    from netplug_core.errors import UnusableFile
     from netplug_core.flows.locks import CallLocks
     from netplug_core.flows.world import CNIWorld
     from netplug_core.hookspecs import IPAMContext
@@ -47,7 +50,11 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     locks = CallLocks(host=host, clock=clock, log=log, path=netconf.ipam_lock_file)
     with ExitStack() as stack:
         settings = netconf.datastore
-        store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
+        try:
+            store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
+        except UnusableFile as error:
+            # A DEL cleans the node even if a file of the configuration is gone; any other command fails at first use.
+            store = UnopenedDatastore(settings.type, error)
         context = IPAMContext(
             datastore=store, clock=clock, chance=random, lock=locks.host_lock, netconf=netconf.own_keys
         )

@@ -41,6 +41,32 @@ class Host(LockHost, Protocol):
         """
         ...
 
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        """The names in a folder, in no order; none if it does not exist.
+
+        Raises:
+            OSError: it exists and cannot be read.
+        """
+        ...
+
+    def write_durably(self, path: str, text: str) -> None:
+        """Write a small file whole or not at all; it is on the disk when this returns. The folder is made.
+
+        Another file of the folder may stay if the process is killed: the name with ``.tmp`` after it.
+
+        Raises:
+            OSError: it cannot be written; it is not there, or may not survive a crash of the machine.
+        """
+        ...
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file; one that does not exist is success.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        ...
+
     def new_uid(self) -> str:
         """A fresh random UUID."""
         ...

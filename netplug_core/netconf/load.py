@@ -54,7 +54,7 @@ _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING
            "INFO": Level.INFO, "DEBUG": Level.DEBUG}  # fmt: skip
 _COMMON_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
-                "ipam_lock_file", "hostname")  # fmt: skip
+                "ipam_lock_file", "release_record_dir", "hostname")  # fmt: skip
 _TEARDOWN_KEYS = (*_COMMON_KEYS, "cni.dev/valid-attachments", "cni.dev/attachments", "type")
 
 
@@ -327,6 +327,7 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "policy_setup_timeout_s": _size("policy_setup_timeout_seconds"),
             "endpoint_status_dir": _text("endpoint_status_dir"),
             "ipam_lock_file": _text("ipam_lock_file"),
+            "release_record_dir": _text("release_record_dir"),
             "device_type": Field("device_type", _DEVICE_TYPE, is_unset_if_empty=True),
             "dataplane_type": Field(("dataplane_options", "type"), STRING),
             "pod_annotations": Field(("runtimeConfig", _ANNOTATIONS_CAPABILITY), STRING_MAP),

@@ -95,6 +95,7 @@ class NetConf:
     policy_setup_timeout_s: int = 0
     endpoint_status_dir: str = "/var/run/netplug/endpoint-status"
     ipam_lock_file: str = "/var/run/netplug/ipam.lock"
+    release_record_dir: str = "/var/lib/netplug/release-records"
     device_type: str = "veth"
     dataplane_type: str = ""
     pod_annotations: Mapping[str, str] | None = field(default=None, repr=False, hash=False)

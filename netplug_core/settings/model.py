@@ -7,6 +7,7 @@ or from a file (``apiconfig``). An empty text or tuple means not set.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Mapping
 
 from attrs import field, frozen
@@ -25,6 +26,7 @@ DEFAULT_ETCD_AUTHORITY = "127.0.0.1:2379"
 DEFAULT_ETCD_ENDPOINT = f"http://{DEFAULT_ETCD_AUTHORITY}"
 DEFAULT_SQLITE_PATH = "/var/lib/netplug/netplug.db"
 MAX_REQUEST_RATE = 2**32 - 1
+_FINGERPRINT_DIGITS = 16
 
 ETCD_DATASTORE = "etcdv3"
 """The datastore if none is named (spec 2.1)."""
@@ -105,6 +107,18 @@ class DatastoreSettings:
     qps: int = 0
     burst: int = 0
     options: Mapping[str, str] = field(factory=dict, repr=False, hash=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what says which datastore this is, and not how to be let in: equal for the same datastore."""
+        locations = {
+            SQLITE_DATASTORE: (self.sqlite_path,),
+            ETCD_DATASTORE: (self.etcd_discovery_srv, *sorted(self.etcd_endpoints)),
+            KUBERNETES_DATASTORE: (self.kubernetes.kubeconfig, self.kubernetes.api_root, self.api_group),
+        }
+        options = tuple(f"{name}={self.options[name]}" for name in sorted(self.options))
+        text = "\0".join((self.type, *locations.get(self.type, options)))
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_FINGERPRINT_DIGITS]
 
     @property
     def is_kubernetes(self) -> bool:

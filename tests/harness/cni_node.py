@@ -73,12 +73,16 @@ _FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
 
 @define
 class FakeHost:
-    """A machine of texts and locks; a path may hold an error instead. ``before_lock`` is called before each attempt."""
+    """A machine of texts and locks; a path may hold an error instead. ``before_lock`` is called before each attempt.
+
+    In the folders of ``unwritable`` nothing can be written or removed.
+    """
 
     name: str = "Machine"
     texts: dict[str, str | OSError] = field(factory=dict)
     locks: MemoryLocks = field(factory=MemoryLocks)
     before_lock: Callable[[], None] = lambda: None
+    unwritable: set[str] = field(factory=set)
     _uids: Iterator[int] = field(factory=lambda: count(1))
 
     def host_name(self) -> str:
@@ -89,6 +93,22 @@ class FakeHost:
         if isinstance(found, OSError):
             raise found
         return found
+
+    def list_folder(self, path: str) -> tuple[str, ...]:
+        found = self.texts.get(path)
+        if isinstance(found, OSError):
+            raise found
+        return tuple(name.removeprefix(f"{path}/") for name in self.texts if name.startswith(f"{path}/"))
+
+    def write_durably(self, path: str, text: str) -> None:
+        if path.rsplit("/", 1)[0] in self.unwritable:
+            raise OSError(28, "No space left on device")
+        self.texts[path] = text
+
+    def remove_file(self, path: str) -> None:
+        if path.rsplit("/", 1)[0] in self.unwritable:
+            raise OSError(30, "Read-only file system")
+        self.texts.pop(path, None)
 
     def try_lock(self, path: str, offset: int) -> HeldLock | None:
         self.before_lock()
@@ -284,12 +304,17 @@ class CNINodeHarness:
         """The ids of all handles."""
         return [path[0] for path in self.values_of_kind(HANDLE)]
 
+    def release_records(self) -> list[str]:
+        """The names of the release records on the node, oldest first."""
+        return sorted(self.host.list_folder(NetConf().release_record_dir))
+
     def affinities(self) -> dict[tuple[str, ...], object]:
         """All claims of nodes."""
         return self.values_of_kind(AFFINITY)
 
     def assert_nothing_left(self) -> None:
-        """No address, handle, endpoint, interface or route of any container."""
+        """No release record, address, handle, endpoint, interface or route of any container."""
+        assert self.release_records() == []
         assert self.allocations() == {}
         assert self.handles() == []
         assert self.endpoints() == []

@@ -391,6 +391,7 @@ class CNIRuntime:
             "datastore_type": "sqlite",
             "sqlite_path": self.node.database,
             "ipam_lock_file": self.node.file("ipam.lock"),
+            "release_record_dir": self.node.file("release-records"),
             "nodename_file": self.node.file("nodename"),
             "mtu_file": self.node.file("mtu"),
             "ipam": {"type": "netplug-ipam"},

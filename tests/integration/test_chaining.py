@@ -136,6 +136,7 @@ def test_what_came_before_is_passed_on(node: NetnsNode, runtime: CNIRuntime, pod
 
 
 PTP: NetConfDict = {"type": "ptp", "ipMasq": False}
+OURS = ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file", "release_record_dir")
 BRIDGE: NetConfDict = {"type": "bridge", "bridge": "br0", "isGateway": True, "ipMasq": False}
 
 
@@ -150,7 +151,7 @@ def test_addresses_for_another_main_plugin(
     Those plugins put the address on a link, so the pool's first two addresses and its last are never given.
     """
     node.store.add_pool("shared", "10.66.0.0/29", block_length=29)
-    ours = {key: runtime.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
+    ours = {key: runtime.make_netconf()[key] for key in OURS}
     ipam = {"type": "netplug-ipam", "ipv4_pools": ["shared"]}
     conf: NetConfDict = {"cniVersion": "1.0.0", "name": "net1", **main}
     conf |= {"ipam": {**ipam, **ours}} if is_inside else {"ipam": ipam, **ours}
@@ -182,7 +183,7 @@ def test_addresses_for_another_main_plugin(
 
 def test_both_families_for_another_main_plugin(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """One address of each, both with a gateway, and both answer."""
-    ours = {key: runtime.make_netconf()[key] for key in ("nodename", "datastore_type", "sqlite_path", "ipam_lock_file")}
+    ours = {key: runtime.make_netconf()[key] for key in OURS}
     ipam = {"type": "netplug-ipam", "assign_ipv6": "true", **ours}
     conf: NetConfDict = {"cniVersion": "1.0.0", "name": "net1", **BRIDGE, "ipam": ipam}
     added = runtime.add(conf, pod, plugin="bridge")

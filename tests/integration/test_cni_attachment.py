@@ -411,9 +411,31 @@ def test_add_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime, pod: 
 
 
 def test_del_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """The node's side is cleaned all the same; code 11 brings the runtime back, and then the address is freed."""
+    """The node's side is cleaned, and a release record keeps the rest: the next call of any pod does it."""
     before = node.leftovers()
     conf = dual(runtime)
+    runtime.add(conf, pod)
+    os.rename(node.database, node.file("away"))
+    os.mkdir(node.database)
+    runtime.delete(conf, pod)
+
+    (name,) = os.listdir(str(conf["release_record_dir"]))
+    record = os.path.join(str(conf["release_record_dir"]), name)
+    assert os.stat(record).st_mode & 0o777 == 0o600
+    assert node.leftovers() == before
+    assert set(node.links(pod)) == {"lo"}
+    os.rmdir(node.database)
+    os.rename(node.file("away"), node.database)
+    assert set(node.store.held()) == {f"net1.{pod.name}"}
+    runtime.delete(conf, node.make_pod())
+    assert node.store.is_empty
+    assert not os.path.exists(record)
+
+
+def test_del_whose_record_cannot_be_written(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """The runtime repeats it: code 11, and the log says why there is no record."""
+    before = node.leftovers()
+    conf = runtime.make_netconf(release_record_dir=os.path.join(node.write_file("plain", ""), "records"))
     runtime.add(conf, pod)
     os.rename(node.database, node.file("away"))
     os.mkdir(node.database)
@@ -421,11 +443,10 @@ def test_del_while_the_store_is_away(node: NetnsNode, runtime: CNIRuntime, pod: 
 
     assert reply.code == 11
     assert node.database in reply.text
+    assert "the release record cannot be written" in reply.stderr
     assert node.leftovers() == before
-    assert set(node.links(pod)) == {"lo"}
     os.rmdir(node.database)
     os.rename(node.file("away"), node.database)
-    assert not node.store.is_empty
     runtime.delete(conf, pod)
     assert node.store.is_empty
 
@@ -437,18 +458,18 @@ def test_del_while_another_writer_holds_the_store(node: NetnsNode, runtime: CNIR
     runtime.add(conf, pod)
     with closing(sqlite3.connect(node.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        reply = runtime.call("DEL", conf, pod)
+        reply = runtime.delete(conf, pod)
         other.execute("ROLLBACK")
 
-    assert reply.code == 11
-    assert "locked" in reply.text
+    assert "locked" in reply.stderr
     assert node.leftovers() == before
+    assert not node.store.is_empty
     runtime.delete(conf, pod)
     assert node.store.is_empty
 
 
 def test_the_ready_flag(node: NetnsNode, runtime: CNIRuntime) -> None:
-    """Check 27: false stops ADD before anything is done; DEL cleans the node's side and is asked again later.
+    """Check 27: false stops ADD before anything is done; DEL cleans the node's side and leaves a release record.
 
     Unset, or no object at all, means ready.
     """
@@ -462,7 +483,7 @@ def test_the_ready_flag(node: NetnsNode, runtime: CNIRuntime) -> None:
     assert refused.code == 11
     assert "datastoreReady" in refused.text
     assert set(node.links(other)) == {"lo"}
-    assert runtime.call("DEL", runtime.make_netconf(), one).code == 11
+    runtime.delete(runtime.make_netconf(), one)
     assert set(node.links(one)) == {"lo"}
     assert node.leftovers() == before
     assert node.store.held() == held

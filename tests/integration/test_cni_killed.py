@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import pytest
@@ -21,6 +22,7 @@ from attrs import frozen
 from netplug_core.datastore.protocol import Atomicity
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
+from tests.harness.servers.port_forward import OutageMode
 from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
@@ -275,3 +277,71 @@ def test_del_killed_anywhere_then_del(scene: KillScene) -> None:
 
     assert [effects[n] for n, pod in enumerate(victims) if scene.has_interface_left(pod)] == []
     scene.assert_clean()
+
+
+@contextmanager
+def outage(scene: KillScene) -> Iterator[None]:
+    """The datastore is away: its server refuses connections, or its file cannot be opened."""
+    if scene.plugin_datastore.outage is not None:
+        with scene.plugin_datastore.outage(OutageMode.REFUSED):
+            yield
+        return
+    away = scene.node.file("away")
+    os.rename(scene.node.database, away)
+    os.mkdir(scene.node.database)
+    try:
+        yield
+    finally:
+        os.rmdir(scene.node.database)
+        os.rename(away, scene.node.database)
+
+
+def release_records(scene: KillScene) -> list[str]:
+    folder = str(scene.conf["release_record_dir"])
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+@pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
+def test_del_killed_anywhere_in_an_outage(scene: KillScene) -> None:
+    """The next DEL leaves the record, if the dead one did not; all records are done once the datastore is back."""
+    pod = scene.pod()
+    scene.add(pod)
+    with outage(scene):
+        effects = scene.run_to_end("DEL", pod)
+    assert {"NetlinkSocket.send", "write_file", "HostMachine.write_durably", "sync_folder"} <= set(effects)
+    numbered = scene.victims(all_numbers(effects))
+    run_in_parallel(scene.add, numbered.values())
+    with outage(scene):
+        victims = scene.kill("DEL", effects, numbered)
+        run_in_parallel(scene.delete, victims)
+        assert [pod for pod in victims if scene.has_interface_left(pod)] == []
+    assert len([name for name in release_records(scene) if name.endswith(".json")]) > len(victims)
+
+    valid = [{"containerID": scene.bystander.name, "ifname": "eth0"}]
+    gc = {**scene.conf, "cni.dev/valid-attachments": valid}
+    assert scene.runtime.call("GC", gc).is_success_without_output
+    assert [name for name in release_records(scene) if name.endswith(".json")] == []
+    scene.assert_clean()
+
+
+@pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
+def test_a_call_killed_anywhere_over_a_release_record(scene: KillScene) -> None:
+    """A later call finishes the record that the dead one was at. No address of another container is touched."""
+
+    def leave_record() -> PodNamespace:
+        pod = scene.pod()
+        scene.add(pod)
+        with outage(scene):
+            scene.delete(pod)
+        return pod
+
+    leave_record()
+    effects = scene.run_to_end("DEL", scene.pod())
+    assert effects.count("HostMachine.remove_file") == 1, effects
+    for number in all_numbers(effects):
+        old = leave_record()
+        status, had = scene.run("DEL", scene.pod(), kill_at=number)
+        assert (status, had) == (-signal.SIGKILL, effects[:number])
+        scene.delete(scene.pod())
+        assert release_records(scene) == [], old
+        scene.assert_clean()

@@ -115,16 +115,15 @@ def stopped_add(runtime: CNIRuntime, conf: NetConfDict, pod: PodNamespace) -> It
 def test_a_del_does_not_come_between_the_commit_and_the_interface_of_an_add(
     node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
 ) -> None:
-    """The DEL is to be repeated; the ADD ends with all that it reports, and the next DEL removes it."""
+    """The DEL leaves a release record; the ADD finds it before it answers, and undoes what it made."""
     before, conf = node.leftovers(), runtime.make_netconf()
     with stopped_add(runtime, conf, pod) as call:
         held = node.store.held()
         assert set(held) == {f"net1.{pod.name}"}
         assert set(node.links(pod)) == {"lo"}
 
-        refused = runtime.call("DEL", conf, pod)
-        assert refused.code == 11
-        assert "another call is at work on the interface 'eth0'" in refused.text
+        deleted = runtime.delete(conf, pod)
+        assert "another call is at work on the interface 'eth0'" in deleted.stderr
         assert node.store.held() == held
         other = node.make_pod()
         runtime.add(conf, other)
@@ -133,10 +132,11 @@ def test_a_del_does_not_come_between_the_commit_and_the_interface_of_an_add(
         call.send_signal(signal.SIGCONT)
         assert call.stdout is not None
         printed = call.stdout.read()
-    assert PluginReply(0, printed, "").addresses == held[f"net1.{pod.name}"]
-    assert node.can_ping(PluginReply(0, printed, "").addresses[0])
-    runtime.delete(conf, pod)
+    refused = PluginReply(1, printed, "")
+    assert (refused.code, "was deleted while it was made" in refused.text) == (11, True)
     assert node.store.is_empty
+    runtime.delete(conf, node.make_pod())
+    assert os.listdir(str(conf["release_record_dir"])) == []
     assert node.leftovers() == before
 
 

@@ -6,6 +6,7 @@ The etcd runs on the test's own node, at the address that is the default.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -156,13 +157,28 @@ def test_d14_on_a_full_store_add_and_del_end_at_once_and_say_what_to_do(runtime:
     there, new = node.make_pods(2)
     runtime.add(conf(runtime), there)
     assert "database space exceeded" in node.run(sys.executable, "-c", FILL)
-    for command, pod in (("ADD", new), ("DEL", there)):
+    for command, pod, code in (("ADD", new, 11), ("DEL", there, 0)):
         started = time.monotonic()
-        refused = runtime.call(command, conf(runtime), pod)
+        reply = runtime.call(command, conf(runtime), pod)
         assert time.monotonic() - started < 5.0 + MARGIN_S
-        assert refused.code == 11, refused
-        assert "database space exceeded; the store is full: compact and defragment it, then disarm" in refused.text
+        assert (reply.code if code else reply.status) == code, reply
+        said = reply.text if code else reply.stderr
+        assert "database space exceeded; the store is full: compact and defragment it, then disarm" in said
         assert "eth0" not in node.links(pod), "a pod that is gone keeps no interface for it"
+
+
+def test_a_del_without_the_files_of_its_configuration_leaves_a_record(runtime: CNIRuntime, node: NetnsNode) -> None:
+    """A certificate is gone, as when a node is being taken down. It is back for the next call."""
+    pod, before = node.make_pod(), node.leftovers()
+    runtime.add(conf(runtime), pod)
+    deleted = runtime.delete(conf(runtime, etcd_ca_cert_file=node.file("gone.pem")), pod)
+    assert "gone.pem" in deleted.stderr
+    assert set(node.links(pod)) == {"lo"}
+    records = str(conf(runtime)["release_record_dir"])
+    assert len(os.listdir(records)) == 1
+    runtime.delete(conf(runtime), node.make_pod())
+    assert os.listdir(records) == []
+    assert node.leftovers() == before
 
 
 @pytest.mark.parametrize("host", ["unix", "dns", "ipv4", "xds"])

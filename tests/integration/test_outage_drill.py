@@ -1,15 +1,16 @@
 """An outage: the store goes away under attached pods, comes back, and every call is made again once.
 
-While it is away, each DEL cleans the node's side and ends with code 11, and each ADD leaves nothing. They are made at
-once, and none waits for the time-outs of others. When the store is back, each DEL is repeated once, and nothing is
-left. A call has to end within its own deadline, from the first line of its own log to the last: the machine may start
-processes slowly.
+While it is away, each DEL cleans the node's side, leaves a release record and succeeds, and each ADD ends with code 11
+and leaves nothing. They are made at once, and none waits for the time-outs of others. When the store is back, the calls
+that come by do the records, and nothing is left. A call has to end within its own deadline, from the first line of its
+own log to the last: the machine may start processes slowly.
 
 ``make nightly`` attaches 110 pods, as many as a node may have.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import time
@@ -78,6 +79,11 @@ class Drill:
         """The host ends of pods."""
         return [name for name in self.node.links() if name.startswith("netp")]
 
+    def records(self) -> list[str]:
+        """The names of the release records."""
+        folder = str(self.conf["release_record_dir"])
+        return os.listdir(folder) if os.path.isdir(folder) else []
+
     def leftovers(self) -> list[str]:
         """What calls could leave on the node; not the empty table of packet filters that an outage leaves."""
         return [line for line in self.node.leftovers() if line != "COMMIT"]
@@ -125,12 +131,17 @@ def test_an_outage(
     with plugin_datastore.outage(mode):
         deleted = drill.call_all("DEL", attached, at_once=count)
         added = drill.call_all("ADD", late, at_once=count)
-    assert {reply.code for reply in (*deleted, *added)} == {11}
+    assert ({reply.status for reply in deleted}, {reply.code for reply in added}) == ({0}, {11})
     assert drill.host_interfaces() == []
+    assert len(drill.records()) == count
     assert plugin_datastore.store.held() == held
     assert max(map(duration_s, (*deleted, *added))) < LIMIT_S
 
-    assert {reply.status for reply in drill.call_all("DEL", (*attached, *late), at_once=AT_ONCE)} == {0}
+    # The runtime knows of no attachment that it would have to delete again; it repeats what failed.
+    assert {reply.status for reply in drill.call_all("DEL", late, at_once=AT_ONCE)} == {0}
+    gc = {**conf, "cni.dev/valid-attachments": []}
+    assert runtime.call("GC", gc, plugin="netplug").is_success_without_output
+    assert drill.records() == []
     assert plugin_datastore.store.held() == {}
     assert plugin_datastore.store.handles() == set()
     assert plugin_datastore.attached_containers() == []

@@ -33,7 +33,17 @@ GOOD: Mapping[str, st.SearchStrategy[object]] = {
     **dict.fromkeys(("nodename", "hostname", "nodename_file", "sqlite_path"), TEXTS),
     "datastore_type": st.sampled_from(("", "etcdv3", "sqlite", "kubernetes", "of-somebody")),
     **dict.fromkeys(("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme", "etcd_key_file"), TEXTS),
-    **dict.fromkeys(("log_file_path", "mtu_file", "endpoint_status_dir", "ipam_lock_file", "annotation_prefix"), TEXTS),
+    **dict.fromkeys(
+        (
+            "log_file_path",
+            "mtu_file",
+            "endpoint_status_dir",
+            "ipam_lock_file",
+            "release_record_dir",
+            "annotation_prefix",
+        ),
+        TEXTS,
+    ),
     "netplug_api_group": TEXTS,
     **dict.fromkeys(("nodename_file_optional", "require_mtu_file", "include_default_routes"), FLAGS),
     **dict.fromkeys(("log_file_max_size", "log_file_max_age", "log_file_max_count", "num_queues", "mtu"), NUMBERS),
@@ -114,7 +124,7 @@ def test_whatever_it_is_it_is_read_or_refused(config: dict[str, object], role: P
 
 def used(netconf: NetConf) -> tuple[object, ...]:
     names = (netconf.nodename, netconf.nodename_file, netconf.hostname, netconf.type, netconf.ipam.type)
-    return (*names, reached(netconf.datastore), netconf.log, netconf.ipam_lock_file)
+    return (*names, reached(netconf.datastore), netconf.log, netconf.ipam_lock_file, netconf.release_record_dir)
 
 
 def reached(settings: DatastoreSettings) -> tuple[object, ...]:

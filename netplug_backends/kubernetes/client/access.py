@@ -24,7 +24,7 @@ from netplug_backends.kubernetes.client.credentials import (
     parse_scheme,
 )
 from netplug_core.clock import Clock, Deadline
-from netplug_core.errors import ConfigurationError, Unavailable
+from netplug_core.errors import ConfigurationError, Unavailable, UnusableFile
 from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["AccessSource"]
@@ -116,9 +116,7 @@ class AccessSource:
         if access.fetch_credentials is not None:
             access = evolve(access.fetch_credentials(access, deadline), fetch_credentials=None)
         if not _is_header_text(access.token):
-            raise ConfigurationError(
-                f"the token of {self.origin}", "…", "one line of letters, digits and signs is expected"
-            )
+            raise UnusableFile(f"the token of {self.origin}", "…", "one line of letters, digits and signs is expected")
         return _LoadedAccess(access, read.stamps)
 
     def _configured_access(self, reader: FileReader) -> ApiAccess:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, UnusableFile
 
 __all__ = [
     "ApiAccess", "FileReader", "FileStamp", "Pem", "TlsVerification", "describe_file", "find_file_stamp", "is_host",
@@ -103,7 +103,7 @@ class FileReader:
         """A file's content; ``where`` is the setting, or the place in a kubeconfig, that names the file.
 
         Raises:
-            ConfigurationError: it cannot be read.
+            UnusableFile: it cannot be read.
         """
         self.record_stamp(path)  # before reading, so that the next call sees a change in between
         try:
@@ -111,7 +111,7 @@ class FileReader:
                 return file.read()
         except (OSError, ValueError) as error:  # ValueError: no file can have that name
             reason = getattr(error, "strerror", "") or str(error)
-            raise ConfigurationError(where or "file", path, f"it cannot be read: {reason}") from error
+            raise UnusableFile(where or "file", path, f"it cannot be read: {reason}") from error
 
     def read_text(self, path: str, where: str = "") -> str:
         """A file's text without surrounding white space; arguments and errors as for ``read_bytes``."""
@@ -119,13 +119,13 @@ class FileReader:
             return self.read_bytes(path, where).decode().strip()
         except UnicodeDecodeError:
             # Without the cause: its text contains the file's.
-            raise ConfigurationError(describe_file(where, path), "", "a text file is expected") from None
+            raise UnusableFile(describe_file(where, path), "", "a text file is expected") from None
 
     def read_token(self, path: str, where: str = "") -> str:
         """The token in a file; arguments and errors as for ``read_text``, and an empty file is refused."""
         token = self.read_text(path, where)
         if not token:  # it may be half written; without a token the server would take us for an anonymous user
-            raise ConfigurationError(describe_file(where, path), "", "a token is expected")
+            raise UnusableFile(describe_file(where, path), "", "a token is expected")
         return token
 
 

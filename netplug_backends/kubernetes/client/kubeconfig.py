@@ -17,7 +17,7 @@ from attrs import evolve
 from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, TlsVerification, is_host
 from netplug_backends.kubernetes.client.kubeconfig_entry import KubeconfigEntry, describe_type
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, UnusableFile
 
 __all__ = ["from_files", "from_text"]
 
@@ -49,9 +49,7 @@ def from_text(text: str, where: str, context: str, reader: FileReader) -> ApiAcc
 def _context_access(kubeconfigs: Sequence[KubeconfigEntry], context: str, reader: FileReader) -> ApiAccess:
     name = context or next(filter(None, (part.text("current-context") for part in kubeconfigs)), "")
     if not name:
-        raise ConfigurationError(
-            f"{_describe_files(kubeconfigs)} current-context", "", "the name of a context is expected"
-        )
+        raise UnusableFile(f"{_describe_files(kubeconfigs)} current-context", "", "the name of a context is expected")
     chosen = _get_named_entry(kubeconfigs, "contexts", name, "context")
     cluster = _get_named_entry(kubeconfigs, "clusters", chosen.text("cluster"), "cluster")
     cluster.refuse_unsupported("proxy-url")
@@ -92,7 +90,7 @@ def _get_named_entry(
                 if isinstance(inner, Mapping):
                     where = f"{part.where} {collection}[{name}]"
                     return KubeconfigEntry(where, cast("Mapping[str, object]", inner), part.folder)
-    raise ConfigurationError(f"{_describe_files(kubeconfigs)} {collection}", name, "an entry of that name is expected")
+    raise UnusableFile(f"{_describe_files(kubeconfigs)} {collection}", name, "an entry of that name is expected")
 
 
 def _describe_files(kubeconfigs: Sequence[KubeconfigEntry]) -> str:
@@ -137,11 +135,11 @@ def _parse(where: str, text: str) -> Mapping[str, object]:
     except ValueError:
         parsed = _parse_yaml(where, text)
     except RecursionError:
-        raise ConfigurationError(where, "…", "it is nested too deeply") from None
+        raise UnusableFile(where, "…", "it is nested too deeply") from None
     if parsed is None:  # an empty file counts as a missing one
         return {}
     if not isinstance(parsed, Mapping):
-        raise ConfigurationError(where, describe_type(parsed), "a kubeconfig is expected")
+        raise UnusableFile(where, describe_type(parsed), "a kubeconfig is expected")
     return parsed
 
 
@@ -164,7 +162,7 @@ def _parse_yaml(where: str, text: str) -> object:
         # The library's text quotes the line, which may contain a token.
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "…"
-        raise ConfigurationError(where, line, "YAML is expected") from None
+        raise UnusableFile(where, line, "YAML is expected") from None
 
 
 def _refuse_depth(text: str, events: Iterator[object]) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVerification, parse_scheme
 from netplug_backends.kubernetes.client.messages import RawReply
 from netplug_core.clock import Deadline
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import UnusableFile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -246,7 +246,7 @@ def _verifying_context(access: ApiAccess) -> ssl.SSLContext:
             # Data is read through a file too: as text it would have to be ASCII, and comments may not be.
             return ssl.create_default_context(cafile=authority.open_path(stack) or None)
         except (OSError, ValueError) as error:
-            raise ConfigurationError(authority.label, _reason(error), "certificates in PEM are expected") from error
+            raise UnusableFile(authority.label, _reason(error), "certificates in PEM are expected") from error
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: Pem, key: Pem) -> None:
@@ -255,7 +255,7 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: Pem, key: Pem
         try:
             context.load_cert_chain(certificate.open_path(stack), key.open_path(stack), password=_refuse_encrypted_key)
         except (OSError, ValueError) as error:
-            raise ConfigurationError(where, _reason(error), "a certificate and its key in PEM are expected") from error
+            raise UnusableFile(where, _reason(error), "a certificate and its key in PEM are expected") from error
 
 
 def _refuse_encrypted_key() -> str:

@@ -38,6 +38,7 @@ from netplug_core.flows.cni.call import (
     require_supported,
     workload_of,
 )
+from netplug_core.flows.cni.release_records import drain, finish_own, has_own
 from netplug_core.flows.locks import ADD_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, LinkLayer, ReleaseRequest
@@ -56,7 +57,7 @@ _MAIN_PLUGIN = "netplug"
 
 @frozen
 class DeletedMeanwhile(NetplugError, error_code=ErrorCode.TRY_AGAIN):
-    """The attachment was deleted while it was made, on a machine that cannot keep the two calls apart (code 11)."""
+    """The attachment was deleted while it was made, by a DEL that did not wait for it (code 11)."""
 
     container_id: str
     interface: str
@@ -64,7 +65,7 @@ class DeletedMeanwhile(NetplugError, error_code=ErrorCode.TRY_AGAIN):
     def __str__(self) -> str:
         return (
             f"the attachment of the interface {quote(self.interface)} of container {quote(self.container_id)} was"
-            " deleted while it was made, and is removed again; check that the lock file (ipam_lock_file) can be written"
+            " deleted while it was made, and is removed again"
         )
 
 
@@ -81,8 +82,10 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     link, wanted = link_of(world, call), _address_request(world, request, call)
     previous = find_previous_result(request)
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
+        finish_own(world, netconf, call.workload)
         result = _attach(world, call, link, wanted, is_exclusive=is_exclusive)
     world.log(Level.INFO, "container attached", **call.fields)
+    drain(world, netconf)
     return result if previous is None else previous.chained_with(result)
 
 
@@ -122,8 +125,10 @@ def _attach(
         attachment = plan(build_endpoint(workload, assignment, metadata, wanted.options), link)
         # No inverse here: the dataplane has its own in place before it makes anything.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
+        undo.callback(remove_interface, world, link)
+        if has_own(world, call.netconf, workload):
+            raise DeletedMeanwhile(workload.container_id, workload.interface)
         if not is_exclusive:
-            undo.callback(remove_interface, world, link)
             _require_still_held(world, call, assignment)
         undo.pop_all()
     return _result(attachment)
@@ -161,8 +166,13 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
     link_layer = LinkLayer.L3 if request.netconf_mapping.get("type") == _MAIN_PLUGIN else LinkLayer.L2
     assign_request = assign_request_of(request, netconf, workload, link_layer)
     with attachment_lock(world, workload, wait_s=ADD_LOCK_S):
+        finish_own(world, netconf, workload)
         assignment = assign(world, assign_request, NO_ENDPOINT)
+        if has_own(world, netconf, workload):
+            release_after_failure(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT)
+            raise DeletedMeanwhile(workload.container_id, workload.interface)
     world.log(Level.INFO, "addresses assigned", container=workload.container_id, network=workload.network)
+    drain(world, netconf)
     return CNIResult(ips=_ips(assignment, link_layer), routes=_routes(assignment))
 
 

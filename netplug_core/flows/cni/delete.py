@@ -1,5 +1,7 @@
 """DEL: removes the interface, then deletes the endpoint and releases the addresses in one commit.
 
+If the datastore is away, a release record on the node keeps what is left to do, and the DEL succeeds.
+
 An address must not return to its pool while the old interface still answers on it. The interface is this attachment's
 if the alias of its host end says so: CNI_NETNS may be empty, gone, or another container's by now. Whatever is gone
 already is success: interface, namespace, pool and node may be missing. An ADD of the same attachment is kept away
@@ -11,6 +13,7 @@ from __future__ import annotations
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NamespaceError, quote
 from netplug_core.flows.cni.call import (
+    AttachmentCall,
     attachment_lock,
     node_of_delete,
     open_call,
@@ -18,9 +21,10 @@ from netplug_core.flows.cni.call import (
     remove_interface,
     workload_of,
 )
+from netplug_core.flows.cni.release_records import POSTPONED, discard_own, drain, postpone
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.allocation.request import Released, ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -34,14 +38,25 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
 
     Raises:
         DataplaneError: the interface cannot be removed; its addresses stay held.
-        Unavailable: the interface is removed, but the datastore does not answer or is locked; the runtime repeats DEL.
-        AttachmentBusy: another call is at work on the attachment; nothing is changed.
+        Unavailable, AttachmentBusy: something is left to do, and the release record cannot be written.
     """
     call = open_call(request, netconf, node_of_delete(world, netconf))
     if request.netns and world.dataplane.is_own_namespace(request.netns) and not request.has_netns_override:
         raise NamespaceError(
             f"CNI_NETNS {quote(request.netns)} is the plugin's own network namespace; nothing is removed"
         )
+    try:
+        released = _detach(world, call)
+    except POSTPONED as error:
+        postpone(world, netconf, call.workload, error, has_interface=True)
+        return
+    addresses = ",".join(str(address) for address in released.addresses)
+    world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)
+    drain(world, netconf)
+
+
+def _detach(world: CNIWorld, call: AttachmentCall) -> Released:
+    """Remove the interface, then release the addresses, while no other call works on the attachment if possible."""
     endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
     wanted = ReleaseRequest(handle=call.workload.handle, node=call.workload.node)
     with attachment_lock(world, call.workload, wait_s=DEL_LOCK_S) as is_exclusive:
@@ -49,12 +64,18 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         released = release(world, wanted, endpoint)
         if not is_exclusive:
             remove_interface(world, call.link)  # an ADD may have made it after its addresses were released
-    addresses = ",".join(str(address) for address in released.addresses)
-    world.log(Level.INFO, "container detached", **call.fields, addresses=addresses)
+        discard_own(world, call.netconf, call.workload)
+    return released
 
 
 def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """DEL of ``netplug-ipam``: release whatever the attachment holds; nothing held is success."""
     workload = workload_of(request, node_of_delete(world, netconf))
-    with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
-        release(world, ReleaseRequest(handle=workload.handle, node=workload.node), NO_ENDPOINT)
+    try:
+        with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
+            release(world, ReleaseRequest(handle=workload.handle, node=workload.node), NO_ENDPOINT)
+            discard_own(world, netconf, workload)
+    except POSTPONED as error:
+        postpone(world, netconf, workload, error, has_interface=False)
+        return
+    drain(world, netconf)

@@ -15,6 +15,7 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.cni.call import link_between, node_of, release, remove_interface
+from netplug_core.flows.cni.release_records import drain
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
@@ -68,6 +69,7 @@ def _collect(world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str
         return
     node, network = node_and_network
     deadline = Deadline.after(world.clock, GC_S)
+    drain(world, netconf, seconds=GC_S)
     attachments = world.ipam.attachments(node=node, network=network, deadline=deadline)
     problems: list[str] = []
     valid = netconf.valid_attachments

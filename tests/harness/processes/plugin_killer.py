@@ -16,6 +16,9 @@ from types import FrameType
 
 FIRST_MODULE = "netplug_core.flows.cni.call"
 EFFECTS = {
+    "fsync": {"write_file", "sync_folder"},
+    "rename": {"HostMachine.write_durably"},
+    "unlink": {"HostMachine.remove_file"},
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "fcntl": {"FileLocks.try_lock"},
     "send": {"NetlinkSocket.send"},

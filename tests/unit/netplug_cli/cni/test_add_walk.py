@@ -26,7 +26,7 @@ from netplug_core.flows.world import CNIWorld
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.walk import Crossing, Walk, recorded
 
-MAX_MODULES = 38
+MAX_MODULES = 39
 REPLACED = (
     "netplug_cli.wiring.cni",
     "netplug_cli.wiring.backends",

@@ -66,6 +66,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
         "sqlite_path": str(tmp_path / "netplug.db"),
         "mtu_file": str(tmp_path / "mtu"),
         "ipam_lock_file": str(tmp_path / "ipam.lock"),
+        "release_record_dir": str(tmp_path / "release-records"),
         "ipam": {"type": "netplug-ipam"},
     }
     return InProcessRuntime(monkeypatch, capfd, config)

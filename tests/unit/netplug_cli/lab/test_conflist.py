@@ -25,6 +25,7 @@ def test_the_plugin_accepts_it_and_touches_the_lab_folder_only() -> None:
         netconf.nodename_file,
         netconf.mtu_file,
         netconf.ipam_lock_file,
+        netconf.release_record_dir,
         netconf.datastore.sqlite_path,
         netconf.log.file_path,
     )

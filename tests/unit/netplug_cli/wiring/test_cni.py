@@ -11,7 +11,8 @@ from netplug_backends.kubernetes.orchestrator import KubernetesOrchestrator
 from netplug_backends.linux.dataplane import LinuxDataplane
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_cli.wiring.cni import open_cni_world
-from netplug_core.errors import ConfigurationError
+from netplug_core.clock import Deadline
+from netplug_core.errors import ConfigurationError, UnusableFile
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -86,3 +87,18 @@ def test_a_call_reads_no_entry_points(tmp_path: Path) -> None:
     command = [sys.executable, "-IS", "-c", OPEN_WORLD, str(root), str(packages), str(tmp_path / "netplug.db")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("sqlite False\n", "")
+
+
+def test_a_world_is_opened_although_a_file_of_the_datastore_is_gone() -> None:
+    """A DEL cleans the node; whatever needs the datastore is told which file it is."""
+    netconf = NetConf(datastore=DatastoreSettings(etcd_ca_cert_file="/nowhere.pem"))
+    with open_cni_world(netconf, ignore_line) as world:
+        deadline = Deadline.after(world.clock, 1)
+        assert world.datastore.description.name == "etcdv3"
+        for use in (
+            lambda: world.datastore.read([], deadline=deadline),
+            lambda: world.datastore.commit([], deadline=deadline),
+            lambda: world.datastore.watch({}, deadline=deadline),
+        ):
+            with pytest.raises(UnusableFile, match=r"/nowhere\.pem"):
+                use()

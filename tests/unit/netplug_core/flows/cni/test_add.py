@@ -539,8 +539,8 @@ def test_without_a_lock_an_add_that_was_deleted_meanwhile_takes_itself_back(harn
     assert (refusal.value.code, str(refusal.value)) == (
         11,
         (
-            "the attachment of the interface 'eth0' of container 'c1' was deleted while it was made, and is removed"
-            " again; check that the lock file (ipam_lock_file) can be written"
+            "the attachment of the interface 'eth0' of container 'c1' was deleted while it was made, and is"
+            " removed again"
         ),
     )
     harness.assert_nothing_left()

@@ -1,0 +1,260 @@
+"""Release records: what a DEL could not do because the datastore was away, kept on the node until it is done.
+
+A DEL always cleans the node. If it cannot release the addresses, it writes a record, one file of a folder, and
+succeeds. A later call that reaches the datastore does the whole DEL again from the record, oldest record first, and
+then removes it. So a record may be done twice, by a process that is killed or by two processes, and the second time
+finds nothing. It releases what the handle of its attachment holds; by then another container may have the address, and
+keeps it.
+
+Only the next ADD of the same attachment has the same handle. It does the record first, under the attachment's lock. It
+looks once more before it answers: a DEL that could not wait for it has left a record, and then it undoes what it made.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+from attrs import field, frozen
+
+from netplug_core.clock import Deadline
+from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING
+from netplug_core.decoding.errors import document_error
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, Table, fields_of
+from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, UnusableFile
+from netplug_core.flows.cni.call import RELEASE_S, REMOVE_S, attachment_lock, link_between
+from netplug_core.flows.locks import AttachmentBusy
+from netplug_core.flows.world import CNIWorld
+from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.log import Level
+from netplug_core.netconf.model import NetConf
+from netplug_core.workload.endpoint import endpoint_delete
+from netplug_core.workload.identity import WorkloadIdentity
+
+__all__ = [
+    "DRAIN_S", "POSTPONED", "ReleaseRecord", "discard_own", "drain", "finish_own", "has_own", "postpone",
+]  # fmt: skip
+
+DRAIN_S = 0.2
+"""The most time that a call spends on the records of others, after its own work."""
+
+POSTPONED = (Unavailable, ContentionExhausted, AttachmentBusy, UnusableFile)
+"""Why a DEL leaves a record: the datastore is away, locked or refuses us, a file of its configuration is gone, or an
+ADD of the attachment does not end."""
+
+_SUFFIX, _TEMPORARY = ".json", ".tmp"
+_ABANDONED_NS = 60 * 10**9  # a file is renamed within milliseconds after it is made; its writer is dead
+_DIGITS = 20  # of a time in nanoseconds: so the order of the names is that of the times
+
+
+@frozen(kw_only=True)
+class ReleaseRecord:
+    """A DEL that is not finished. ``datastore`` is the fingerprint of the datastore that it could not use.
+
+    ``has_interface``: whether an interface and an endpoint are netplug's too; a DEL of ``netplug-ipam`` has addresses
+    only. Texts are those of the workload. ``unknown_json`` are members that another version of netplug has written.
+    """
+
+    datastore: str
+    has_interface: bool
+    created_ns: int
+    network: str
+    container_id: str
+    interface: str
+    node: str
+    pod: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = ""
+    unknown_json: str = ""
+    workload: WorkloadIdentity = field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        workload = WorkloadIdentity(
+            node=self.node,
+            network=self.network,
+            container_id=self.container_id,
+            interface=self.interface,
+            pod=self.pod,
+            pod_namespace=self.pod_namespace,
+            pod_uid=self.pod_uid,
+        )
+        object.__setattr__(self, "workload", workload)
+
+    @property
+    def name(self) -> str:
+        """The name of its file: the time, and whose it is."""
+        return f"{self.created_ns:0{_DIGITS}}{_own_suffix(self.workload)}"
+
+
+def postpone(
+    world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, cause: NetplugError, *, has_interface: bool
+) -> None:
+    """Write the record of a DEL that could not be finished.
+
+    Raises:
+        NetplugError: the cause itself, because the record cannot be written. The runtime repeats the DEL.
+    """
+    record = ReleaseRecord(
+        datastore=netconf.datastore.fingerprint,
+        has_interface=has_interface,
+        created_ns=world.clock.now_ns(),
+        network=workload.network,
+        container_id=workload.container_id,
+        interface=workload.interface,
+        node=workload.node,
+        pod=workload.pod,
+        pod_namespace=workload.pod_namespace,
+        pod_uid=workload.pod_uid,
+    )
+    path = f"{netconf.release_record_dir}/{record.name}"
+    try:
+        world.host.write_durably(path, json.dumps(_decoder().encode(record)) + "\n")
+    except OSError as error:
+        world.log(Level.ERROR, "the release record cannot be written", path=path, cause=str(error))
+        raise cause from error
+    world.log(Level.WARNING, "addresses are released later: a record keeps them", path=path, cause=str(cause))
+
+
+def has_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> bool:
+    """Whether this attachment has a record in this datastore."""
+    return bool(_own(world, netconf, workload))
+
+
+def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> None:
+    """Do the records of an attachment whose lock is held, so that its ADD begins with nothing.
+
+    Raises:
+        NetplugError: a record cannot be done.
+    """
+    for path, record in _own(world, netconf, workload).items():
+        _release(world, record, Deadline.after(world.clock, RELEASE_S))
+        _remove(world, path)
+
+
+def discard_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> None:
+    """Remove the records of an attachment whose DEL is done."""
+    for path in _own(world, netconf, workload):
+        _remove(world, path)
+
+
+def drain(world: CNIWorld, netconf: NetConf, *, seconds: float = DRAIN_S) -> None:
+    """Do the records of this datastore, oldest first, for a time; what goes wrong is logged and stays for later."""
+    deadline = Deadline.after(world.clock, seconds)
+    for name in _names(world, netconf):
+        if deadline.has_passed:
+            return
+        path = f"{netconf.release_record_dir}/{name}"
+        try:
+            _drain_one(world, netconf, path, deadline)
+        except AttachmentBusy:
+            continue  # a call of the attachment does it
+        except (Unavailable, ContentionExhausted) as error:
+            world.log(Level.INFO, "release records stay for a later call", path=path, cause=str(error))
+            return
+        except NetplugError as error:
+            world.log(Level.WARNING, "a release record cannot be done", path=path, cause=str(error))
+
+
+def _drain_one(world: CNIWorld, netconf: NetConf, path: str, deadline: Deadline) -> None:
+    record = _find(world, path)
+    if record is None or record.datastore != netconf.datastore.fingerprint:
+        return
+    with attachment_lock(world, record.workload, wait_s=0):
+        # Another call may have done it, and an ADD may have begun anew since.
+        if _find(world, path) is None:
+            return
+        _release(world, record, deadline)
+        _remove(world, path)
+    workload = record.workload
+    world.log(Level.INFO, "release record done", container=workload.container_id, network=workload.network)
+
+
+def _release(world: CNIWorld, record: ReleaseRecord, deadline: Deadline) -> None:
+    """The DEL of a record. Its network namespace is not known any more; the name and alias of the host end are."""
+    workload, endpoint = record.workload, NO_ENDPOINT
+    if record.has_interface:
+        world.dataplane.remove(link_between(workload, ""), deadline=Deadline.after(world.clock, REMOVE_S))
+        endpoint = endpoint_delete(workload, world.datastore.description.endpoints)
+    world.ipam.release(ReleaseRequest(handle=workload.handle, node=workload.node), endpoint, deadline=deadline)
+
+
+def _names(world: CNIWorld, netconf: NetConf) -> list[str]:
+    """The names of all records, oldest first. Files whose writer was killed are removed."""
+    folder = netconf.release_record_dir
+    try:
+        found = world.host.list_folder(folder)
+    except OSError as error:
+        world.log(Level.WARNING, "release records cannot be listed", path=folder, cause=str(error))
+        return []
+    for name in found:
+        if name.endswith(_TEMPORARY) and _is_abandoned(name, world.clock.now_ns()):
+            _remove(world, f"{folder}/{name}")
+    return sorted(name for name in found if name.endswith(_SUFFIX))
+
+
+def _own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> dict[str, ReleaseRecord]:
+    """The records of an attachment in this datastore, by path."""
+    suffix, found = _own_suffix(workload), {}
+    for name in _names(world, netconf):
+        if name.endswith(suffix):
+            path = f"{netconf.release_record_dir}/{name}"
+            record = _find(world, path)
+            if record is not None and record.datastore == netconf.datastore.fingerprint:
+                found[path] = record
+    return found
+
+
+def _remove(world: CNIWorld, path: str) -> None:
+    """Remove a file that is not needed any more. One that stays is done again, and nothing is found."""
+    try:
+        world.host.remove_file(path)
+    except OSError as error:
+        world.log(Level.WARNING, "a release record cannot be removed", path=path, cause=str(error))
+
+
+def _own_suffix(workload: WorkloadIdentity) -> str:
+    return f"-{workload.host_interface_alias.attachment}{_SUFFIX}"
+
+
+def _is_abandoned(name: str, now_ns: int) -> bool:
+    digits = name[:_DIGITS]
+    return not (digits.isascii() and digits.isdigit()) or int(digits) + _ABANDONED_NS < now_ns
+
+
+def _find(world: CNIWorld, path: str) -> ReleaseRecord | None:
+    """The record in a file; None if it is done.
+
+    Raises:
+        ConfigurationError: the file is damaged, or cannot be read.
+    """
+    try:
+        text = world.host.find_text(path)
+        if text is None:
+            return None
+        value = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            path, str(error), "a release record is expected; if it is damaged, remove it"
+        ) from None
+    return _decoder().decode(value, ReleaseRecord, path)
+
+
+@cache
+def _decoder() -> Decoder:
+    fields = {
+        "datastore": Field("datastore", NONEMPTY_STRING, is_required=True),
+        "has_interface": Field("hasInterface", BOOLEAN, is_required=True, is_always_written=True),
+        "created_ns": Field("created", NONNEGATIVE_INTEGER, is_required=True),
+        **{
+            attribute: Field(key, NONEMPTY_STRING, is_required=True)
+            for attribute, key in (
+                ("network", "network"),
+                ("container_id", "containerID"),
+                ("interface", "ifname"),
+                ("node", "node"),
+            )
+        },
+        **fields_of(STRING, pod="pod", pod_namespace="podNamespace", pod_uid="podUID"),
+    }
+    return Decoder((Table(cls=ReleaseRecord, fields=fields),), document_error, DocumentOrigin.DATASTORE)
