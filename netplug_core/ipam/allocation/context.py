@@ -18,7 +18,7 @@ from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
-from netplug_core.ipam.allocation.pools import Pools, selects_some
+from netplug_core.ipam.allocation.pools import Pools, older_overlaps, selects_some
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
 from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block, current_affinities_query
@@ -314,6 +314,11 @@ def held_addresses(context: AllocationContext, family: Family) -> tuple[Assigned
 
 
 def _range(pools: Pools, block: Prefix) -> Prefix:
-    """The prefix of the pool that covers a block; the block's own where the pool is gone."""
-    pool = next((pool for pool in pools if pool.value.spec.prefix.covers(block)), None)
-    return pool.value.spec.prefix if pool else block
+    """The prefix of the pool that covers a block; the block's own where the pool is gone.
+
+    Of pools that overlap, the oldest gives the addresses.
+    """
+    overlaps = older_overlaps(pools)
+    covering = [pool for pool in pools if pool.value.spec.prefix.covers(block)]
+    covering.sort(key=lambda pool: pool.key.name in overlaps)
+    return covering[0].value.spec.prefix if covering else block

@@ -1,6 +1,7 @@
 """Blocks of different sizes: none is created over a stored one, by an assignment, by name, or by a claim."""
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,10 +12,11 @@ from netplug_core.ipam.allocation.claim import claim_queries, decide_claim
 from netplug_core.ipam.model.affinity import AffinityState, host_owner
 from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
 from netplug_core.ipam.outcome.refusals import BlockUnusable
+from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import PAGE_SIZE, Decision, List, NeedMore
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.damage import DamagedDatastore
-from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, make_request, specific
+from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, make_pool, make_request, specific
 
 
 def assert_disjoint(harness: IPAMHarness) -> None:
@@ -182,3 +184,16 @@ def test_a_damaged_block_beside_a_large_new_one_is_passed_over() -> None:
     new = Prefix.parse("10.0.0.0/24")
     pages = List(BLOCK, blocks_path(new.family), limit=PAGE_SIZE)
     assert find_overlap(harness.read(*overlap_queries([new]), pages), new) is None
+    snapshot = IPAMHarness.new().read()
+    assert isinstance(find_overlap(snapshot, Prefix.parse("10.0.0.0/25")), NeedMore)
+
+
+def test_a_repeated_assignment_names_the_pool_that_gave_the_address() -> None:
+    harness = IPAMHarness.new()
+    for created_ns, pool in enumerate((make_pool("older", "10.0.0.0/24"), make_pool("later", "10.0.0.0/25"))):
+        harness.put(pool.key, evolve(pool, metadata=evolve(pool.metadata, creation_time_ns=created_ns)))
+    first, again = (
+        harness.ipam().assign(make_request("h"), NO_ENDPOINT, deadline=harness.deadline) for _call in range(2)
+    )
+    assert [str(given.prefix) for given in first.addresses] == ["10.0.0.0/24"]
+    assert again == first
