@@ -265,12 +265,13 @@ class Malformed(DatastoreError, error_code=ErrorCode.MALFORMED_RECORD):
     """A stored record cannot be understood; nothing is guessed from it (code 140).
 
     ``problem`` names the field and its value. ``revision`` is that of the record, as far as the store knows it, so that
-    a commit can require that it stays so.
+    a commit can require that it stays so. ``subject`` is the key as a value; None if that cannot be understood either.
     """
 
     key: str
     problem: str
     revision: Revision = field(default=Revision(""), eq=False)
+    subject: Key[object] | None = field(default=None, eq=False)
 
     def __str__(self) -> str:
         return f"the stored record {self.key} is malformed: {self.problem}"

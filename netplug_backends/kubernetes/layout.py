@@ -160,12 +160,14 @@ class _IpamKindMapping:
     def decode(self, mode: CrdMode, kind: Kind[object], found: Json) -> tuple[Key[object], object]:
         del mode
         spec = _object_member(found, "spec")
+        key: Key[object] | None = None
         try:
             path, mapping = self.decode_spec(dict(spec))
-            return kind.key(*path), ipam.from_mapping(kind, mapping)
+            key = kind.key(*path)
+            return key, ipam.from_mapping(kind, mapping)
         except (ValueError, KeyError, RecursionError) as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise Malformed(f"{kind} {_object_name(found)}", problem) from error
+            raise Malformed(f"{kind} {_object_name(found)}", problem, subject=key) from error
 
 
 _BLOCK_FIELD_NAMES = {"affinity_claim_time": "affinityClaimTime"}

@@ -8,17 +8,44 @@ from collections.abc import Iterable, Iterator, Sequence
 from netplug_cli.formatting import format_bool, format_columns, format_count
 from netplug_core.addressing import Family
 from netplug_core.clock import format_time
+from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
 from netplug_core.flows.resources.overview import AddressState
 from netplug_core.ipam.model.block import Allocation, Attribute, Pairs
+from netplug_core.ipam.reporting.check import CheckReport
 from netplug_core.ipam.reporting.utilization import BlockUsage, BorrowedAddress, PoolUsage
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
 
 __all__ = [
-    "address_lines", "allocation_line", "block_lines", "borrowed_lines", "configuration_lines", "pool_lines",
-    "usage_lines",
+    "address_lines", "allocation_line", "attempt_line", "block_lines", "borrowed_lines", "check_lines",
+    "configuration_lines", "pool_lines", "usage_lines",
 ]  # fmt: skip
 
 _COUNTS = ("IPS IN USE", "IPS COOLING", "IPS RESERVED", "IPS FREE")
+
+
+def check_lines(report: CheckReport, *, shows_repairs: bool) -> Iterator[str]:
+    """What a check found; with ``shows_repairs`` a line for each problem that can be repaired."""
+    yield (
+        f"Checked {report.blocks} blocks with {report.addresses} addresses in use, {report.handles} handles, "
+        f"{report.affinities} affinities."
+    )
+    if shows_repairs:
+        yield from (f"--fix would {repair}" for repair in report.repairs)
+    yield from (f"not repairable: {problem}" for problem in report.unrepairable)
+    count = "no problems" if not report.problems else f"{report.problems} problems"
+    repairable = f"; --fix can repair {len(report.repairs)} of them" if report.problems else ""
+    yield f"Check complete; found {count}{repairable}."
+
+
+def attempt_line(attempt: RepairAttempt) -> str:
+    """What became of one repair."""
+    match attempt.result:
+        case RepairResult.DONE:
+            return f"repaired: {attempt.repair}"
+        case RepairResult.CHANGED:
+            return f"left alone: {attempt.repair} ({attempt.result.value}; check again)"
+        case RepairResult.FAILED:
+            return f"failed: {attempt.repair} ({attempt.cause})"
 
 
 def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[str]:

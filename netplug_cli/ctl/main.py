@@ -27,7 +27,7 @@ _COMMANDS = {
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
     "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
     "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine."),
-    "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show and configure IP address management."),
+    "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show, check and configure IP address management."),
     "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
     "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),

@@ -80,13 +80,13 @@ class JsonCodec:
         try:
             mapping = json.loads(data)
             if not isinstance(mapping, dict):
-                raise Malformed(str(key), f"not a JSON object but {type(mapping).__name__}")
+                raise Malformed(str(key), f"not a JSON object but {type(mapping).__name__}", subject=key)
             if codec.is_deleted(mapping):
                 return None
             return _checked(key, mapping, codec.from_mapping(key.kind, mapping))
         # ValueError covers what json and UTF-8 refuse too; nesting past the interpreter's depth is no record of ours.
         except (ValueError, ConfigurationError, RecursionError) as error:
-            raise Malformed(str(key), str(error)) from error
+            raise Malformed(str(key), str(error), subject=key) from error
 
     def _find(self, kind: Kind[object]) -> KindCodec:
         codec = self.kinds.get(kind.name)

@@ -5,6 +5,8 @@
 3. Where the damaged record itself is needed, the error names it, with the code of malformed records.
 4. GC goes on.
 5. An attribute that no ordinal uses stops nobody, and the next write removes it.
+6. Handles and affinities that are damaged, gone or wrong are repaired from the blocks: no address changes, and then
+   every workload is deleted and leaves nothing.
 
 The flows are those of the plugin. Stores are atomic, ordered and like an API server.
 """
@@ -24,10 +26,11 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import ErrorCode, Unavailable
+from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK, Block
-from netplug_core.ipam.model.handle import HANDLE
-from netplug_core.records import Create, Key, Kind, List, Malformed, Record
+from netplug_core.ipam.model.handle import HANDLE, Handle
+from netplug_core.records import Create, Delete, Key, Kind, List, Malformed, Record, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.resources.ipamconfiguration import (
     IPAM_CONFIGURATION,
@@ -204,3 +207,42 @@ def test_an_attribute_that_no_ordinal_uses_stops_nobody_and_goes_with_the_next_w
         cluster.run("DEL", each, Plugin.MAIN, nodename=each.id.rpartition("-")[0])
     assert cluster.store.damage == {}
     assert cluster.handles() == []
+
+
+@pytest.mark.parametrize("mode", MemoryMode)
+@given(data=st.data())
+def test_handles_and_affinities_are_repaired_from_the_blocks(mode: MemoryMode, data: st.DataObject) -> None:
+    cluster = make_cluster(mode)
+    assert isinstance(cluster.store, DamagedDatastore)
+    before = cluster.allocations()
+    records = [*stored(cluster, HANDLE), *stored(cluster, AFFINITY)]
+    for record in data.draw(st.lists(st.sampled_from(records), min_size=1, unique_by=lambda each: each.key)):
+        damage_record(cluster, record, data)
+    deadline = Deadline.after(cluster.clock, 600)
+    report = check_ipam(cluster.store, clock=cluster.clock, deadline=deadline)
+    attempts = tuple(repair(cluster.store, report, chance=lambda: 0.5, deadline=deadline))
+    assert {attempt.result for attempt in attempts} <= {RepairResult.DONE}
+    assert check_ipam(cluster.store, clock=cluster.clock, deadline=deadline).problems == 0
+    assert cluster.store.damage == {}
+    assert cluster.allocations() == before
+    for each in PODS:
+        cluster.run("DEL", each, Plugin.MAIN, nodename=each.id.rpartition("-")[0])
+    cooling = set(cluster.allocations().values())
+    assert (cooling, cluster.handles()) == ({None}, [])
+
+
+def damage_record(cluster: CNINodeHarness, record: Record[object], data: st.DataObject) -> None:
+    """Other bytes for a handle or an affinity, a wrong count, or nothing at all in its place."""
+    assert isinstance(cluster.store, DamagedDatastore)
+    way = data.draw(st.sampled_from(("damaged", "gone", "wrong")))
+    if way == "damaged":
+        cluster.store.damage[record.key] = data.draw(damaged(record), label="damage")
+    elif way == "gone":
+        cluster.memory.commit([Delete(record.key, record.revision)], deadline=Deadline.after(cluster.clock, 5))
+    elif isinstance(record.value, Handle):
+        blocks = st.sampled_from(
+            [each.value.prefix for each in stored(cluster, BLOCK) if isinstance(each.value, Block)]
+        )
+        counts = data.draw(st.dictionaries(blocks, st.integers(1, 5)), label="counts")
+        wrong = Handle(blocks=tuple(sorted(counts.items())))
+        cluster.memory.commit([Update(record.key, wrong, record.revision)], deadline=Deadline.after(cluster.clock, 5))

@@ -1,0 +1,164 @@
+"""Checks whether blocks, handles and affinities fit together, and repairs what is safe to repair.
+
+A repair is committed under the condition that its records are as they were judged, so nodes may go on adding and
+deleting pods meanwhile. On an ordered store an ADD writes its records one after the other, and what is between two of
+these writes looks like damage. There a repair waits until every ADD that was running has ended, and checks once more.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar, cast
+
+from attrs import evolve, frozen
+
+from netplug_core.clock import Clock, Deadline, Pace
+from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.transaction import Transaction
+from netplug_core.errors import NetplugError, Unavailable
+from netplug_core.ipam.gc.model import DeleteBlock, GCAction, RelinquishAffinity, RepairHandle, ScanTime, StoreView
+from netplug_core.ipam.gc.reclaim import DELETE_BLOCKS, RELINQUISH_AFFINITIES, REPAIR_HANDLES, Reclaimer, ReclaimResult
+from netplug_core.ipam.model.affinity import AFFINITY
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.reporting.check import CheckReport, DamagedRecord, Repair, check
+from netplug_core.ipam.reporting.restore import DeleteDamaged, RestoreAffinity, RestoreHandle
+from netplug_core.records import Decision, Kind, Malformed, Query, Record, Snapshot
+from netplug_core.resources.kinds import KINDS
+
+__all__ = ["SETTLE_S", "RepairAttempt", "RepairResult", "check_ipam", "repair", "settle_s"]
+
+A = TypeVar("A", bound=GCAction)
+V = TypeVar("V")
+
+SETTLE_S = 90.0
+"""How long a repair waits on an ordered store: longer than the longest assignment, and its last request, take."""
+
+_REPAIR_TIMEOUT_S = 10.0
+
+
+class RepairResult(enum.Enum):
+    """What became of a repair."""
+
+    DONE = "done"
+    CHANGED = "its records have changed since they were checked"
+    FAILED = "failed"
+
+
+@frozen(kw_only=True)
+class RepairAttempt:
+    """A repair and its result; ``cause`` is why it failed."""
+
+    repair: Repair
+    result: RepairResult
+    cause: str = ""
+
+
+def check_ipam(store: Datastore, *, clock: Clock, deadline: Deadline) -> CheckReport:
+    """Check whether all records fit together.
+
+    They are read page by page, so a pod that comes or goes meanwhile looks like damage. So what a first look finds is
+    reported only if a second one finds it too.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    first = _check(store, clock, deadline)
+    if not first.repairs:
+        return first
+    second = _check(store, clock, deadline)
+    found = frozenset(first.repairs)
+    return evolve(second, repairs=tuple(each for each in second.repairs if each in found))
+
+
+def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:
+    damaged: list[DamagedRecord] = []
+    view = StoreView(
+        blocks=_read_all(store, BLOCK, damaged, deadline),
+        handles=_read_all(store, HANDLE, damaged, deadline),
+        affinities=_read_all(store, AFFINITY, damaged, deadline),
+    )
+    for row in KINDS:
+        _read_all(store, row.kind, damaged, deadline)
+    return check(view, damaged, ScanTime(wall_ns=clock.now_ns(), elapsed_ms=round(clock.monotonic() * 1000)))
+
+
+def settle_s(store: Datastore) -> float:
+    """How long ``repair`` waits before it changes anything on this store, in seconds."""
+    return SETTLE_S if store.description.atomicity is Atomicity.ORDERED else 0.0
+
+
+def repair(
+    store: Datastore, report: CheckReport, *, chance: Callable[[], float], deadline: Deadline
+) -> Iterator[RepairAttempt]:
+    """Repair what a check found and a second one still finds, each problem in a commit of its own.
+
+    Raises:
+        Unavailable: the store does not answer; what was not tried stays as it is.
+    """
+    clock, repairs = deadline.clock, report.repairs
+    if repairs and settle_s(store):
+        clock.sleep(settle_s(store))
+        again = check_ipam(store, clock=clock, deadline=deadline)
+        still = frozenset(again.repairs)
+        for gone in (each for each in repairs if each not in still):
+            yield RepairAttempt(repair=gone, result=RepairResult.CHANGED)
+        repairs = tuple(each for each in repairs if each in still)
+    for each in repairs:
+        pace = Pace(clock=clock, deadline=deadline.capped(_REPAIR_TIMEOUT_S), chance=chance)
+        yield _attempt(store, each, pace)
+
+
+def _attempt(store: Datastore, wanted: Repair, pace: Pace) -> RepairAttempt:
+    queries, decide = _rule(wanted, pace.clock.now_ns)
+    try:
+        result = cast("RepairResult", Transaction(store, pace).run(queries, decide).result)
+    except Unavailable:
+        raise
+    except NetplugError as error:  # a record that it needs is damaged; the other repairs go on
+        return RepairAttempt(repair=wanted, result=RepairResult.FAILED, cause=str(error))
+    return RepairAttempt(repair=wanted, result=result)
+
+
+def _rule(
+    wanted: Repair, now_ns: Callable[[], int]
+) -> tuple[tuple[Query, ...], Callable[[Snapshot], Decision[RepairResult]]]:
+    """What a repair reads, and its decision."""
+    match wanted:
+        case RepairHandle():
+            return REPAIR_HANDLES.queries((wanted,)), partial(_decide_action, REPAIR_HANDLES, wanted, now_ns)
+        case RelinquishAffinity():
+            queries = RELINQUISH_AFFINITIES.queries((wanted,))
+            return queries, partial(_decide_action, RELINQUISH_AFFINITIES, wanted, now_ns)
+        case DeleteBlock():
+            return DELETE_BLOCKS.queries((wanted,)), partial(_decide_action, DELETE_BLOCKS, wanted, now_ns)
+        case _:
+            return wanted.queries, partial(_decide_restore, wanted)
+
+
+def _decide_action(
+    rule: Reclaimer[A], action: A, now_ns: Callable[[], int], snapshot: Snapshot
+) -> Decision[RepairResult]:
+    # Never NeedMore: these three rules read everything first.
+    decision = cast("Decision[ReclaimResult]", rule.decide(snapshot, (action,), now_ns()))
+    is_done = not cast("ReclaimResult", decision.result).skipped
+    return Decision(decision.writes, RepairResult.DONE if is_done else RepairResult.CHANGED)
+
+
+def _decide_restore(
+    wanted: RestoreHandle | RestoreAffinity | DeleteDamaged, snapshot: Snapshot
+) -> Decision[RepairResult]:
+    writes = wanted.writes(snapshot)
+    return Decision((), RepairResult.CHANGED) if writes is None else Decision(writes, RepairResult.DONE)
+
+
+def _read_all(
+    store: Datastore, kind: Kind[V], damaged: list[DamagedRecord], deadline: Deadline
+) -> tuple[Record[V], ...]:
+    malformed: list[Malformed] = []
+    found = tuple(read_pages(store, kind, deadline=deadline, malformed=malformed))
+    damaged.extend(DamagedRecord(kind=kind, error=error) for error in malformed)
+    return found

@@ -1,0 +1,101 @@
+"""``ipam check``: what it prints, and how it exits."""
+
+import pytest
+
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_cli.ctl.ipam_tables import attempt_line
+from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.flows.ipam.check import RepairAttempt, RepairResult
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
+from netplug_core.ipam.model.block import Attribute, Block, block_key
+from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.ipam.reporting.restore import DeleteDamaged
+from netplug_core.records import Create, Revision
+from tests.harness.ctl import ToolHarness
+
+PREFIX = Prefix.parse("10.0.0.0/26")
+CHECKED = "Checked 1 blocks with 1 addresses in use, 2 handles, 0 affinities.\n"
+
+
+@pytest.fixture
+def broken(harness: ToolHarness) -> ToolHarness:
+    """One pod, whose block has lost its affinity, and a handle that leads nowhere."""
+    block = Block.new(PREFIX, owner="host:a", now_ns=1)
+    block = block.assign((Ordinal(0),), Attribute(handle="net.a", owner=(("node", "a"),)))
+    harness.store_records(
+        Create(block.key, block),
+        Create(handle_key("net.a"), Handle(blocks=((PREFIX, 1),))),
+        Create(handle_key("net.z"), Handle(blocks=((PREFIX, 1),))),
+    )
+    return harness
+
+
+@pytest.mark.parametrize("options", [(), ("--fix", "--dry-run")])
+def test_a_check_says_what_fix_would_do_and_changes_nothing(broken: ToolHarness, options: tuple[str, ...]) -> None:
+    for _time in range(2):
+        assert broken.run_command("ipam", "check", *options) == 1
+        assert broken.out == (
+            f"{CHECKED}"
+            "--fix would repair handle net.z: its counts differ from its blocks\n"
+            "--fix would restore the affinity of host:a for block 10.0.0.0/26: it is missing or damaged\n"
+            "Check complete; found 2 problems; --fix can repair 2 of them.\n"
+        )
+        assert broken.err == ""
+
+
+def test_fix_repairs_and_then_nothing_is_found(broken: ToolHarness) -> None:
+    assert broken.run_command("ipam", "check", "--fix") == 0
+    assert broken.out == (
+        f"{CHECKED}"
+        "Check complete; found 2 problems; --fix can repair 2 of them.\n"
+        "repaired: repair handle net.z: its counts differ from its blocks\n"
+        "repaired: restore the affinity of host:a for block 10.0.0.0/26: it is missing or damaged\n"
+    )
+    assert broken.run_command("ipam", "check") == 0
+    assert broken.out == (
+        "Checked 1 blocks with 1 addresses in use, 1 handles, 1 affinities.\nCheck complete; found no problems.\n"
+    )
+    assert broken.run_command("ipam", "check", "--fix") == 0
+
+
+def test_a_store_that_writes_one_record_at_a_time_is_given_time(broken: ToolHarness) -> None:
+    ordered = MemoryDatastore(MemoryMode.ORDERED, clock=broken.clock)
+    affinity = affinity_key("host:a", PREFIX)
+    broken.store = ordered
+    broken.store_records(Create(affinity, Affinity(state=AffinityState.PENDING)))
+    began = broken.clock.monotonic()
+    assert broken.run_command("ipam", "check", "--fix") == 0
+    assert broken.err == "netplugctl: waiting 90 s, so that no running ADD is taken for damage\n"
+    assert broken.clock.monotonic() - began == 90
+    assert "repaired: relinquish the affinity of host:a for block 10.0.0.0/26: there is no such block\n" in broken.out
+
+
+def test_what_cannot_be_repaired_is_named_and_the_status_is_1(broken: ToolHarness) -> None:
+    broken.damage = {block_key(PREFIX): b"no JSON"}
+    assert broken.run_command("ipam", "check", "--fix") == 1
+    reason = "not while a block is damaged, which it may lead to"
+    assert broken.out == (
+        "Checked 0 blocks with 0 addresses in use, 2 handles, 0 affinities.\n"
+        "not repairable: the stored record IPAMBlock(ipv4/10.0.0.0/26) is malformed: "
+        "Expecting value: line 1 column 1 (char 0)\n"
+        f"not repairable: repair handle net.a: its counts differ from its blocks: {reason}\n"
+        f"not repairable: repair handle net.z: its counts differ from its blocks: {reason}\n"
+        "Check complete; found 3 problems; --fix can repair 0 of them.\n"
+    )
+
+
+def test_a_dry_run_without_fix_is_a_usage_error(harness: ToolHarness) -> None:
+    assert harness.run_command("ipam", "check", "--dry-run") == 2
+    assert "--dry-run is for --fix." in harness.err
+
+
+@pytest.mark.parametrize(
+    "result, cause, line",
+    [
+        (RepairResult.CHANGED, "", "left alone: {} (its records have changed since they were checked; check again)"),
+        (RepairResult.FAILED, "it is rotten", "failed: {} (it is rotten)"),
+    ],
+)
+def test_a_repair_that_was_not_made_says_why(result: RepairResult, cause: str, line: str) -> None:
+    repair = DeleteDamaged(key=handle_key("net.a"), revision=Revision("1"))
+    assert attempt_line(RepairAttempt(repair=repair, result=result, cause=cause)) == line.format(repair)
