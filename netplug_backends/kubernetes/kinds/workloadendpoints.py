@@ -317,7 +317,7 @@ def _addresses(pod_annotations: _AnnotatedPod) -> Iterator[Address]:
 
 
 def _mappings(pod_annotations: _AnnotatedPod, addresses: tuple[Address, ...]) -> Iterator[IPNAT]:
-    for text in pod_annotations.array(_FLOATING):
+    for text in dict.fromkeys(pod_annotations.array(_FLOATING)):
         try:
             external = Address.parse(text)
         except ValueError:

@@ -135,6 +135,6 @@ def test_no_annotation_of_a_tenant_makes_a_pod_unreadable(name: str, text: str) 
 
 
 def test_a_floating_address_maps_to_the_pods_address_of_the_same_family() -> None:
-    pod = annotated(POD, podIPs="10.0.0.1/32", floatingIPs='["192.0.2.9", "2001:db8::9", "nowhere"]')
+    pod = annotated(POD, podIPs="10.0.0.1/32", floatingIPs='["192.0.2.9", "2001:db8::9", "nowhere", "192.0.2.9"]')
     mapping = IPNAT(internal=Address.parse("10.0.0.1"), external=Address.parse("192.0.2.9"))
     assert endpoint(pod).spec.ip_nats == (mapping,)
