@@ -1,0 +1,272 @@
+"""Annotations of pods and namespaces in a real API server, on a real kernel, with every datastore.
+
+The numbers are those of the black-box checks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from attrs import define
+
+from tests.harness.node import GATEWAY_ADDRESS, CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
+from tests.harness.plugin_datastores import PluginDatastore
+from tests.harness.servers.kube_apiserver import ApiServer
+from tests.harness.servers.kube_objects import install_role, make_namespace, make_pod
+from tests.harness.servers.port_forward import forward_port
+
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+
+NAMESPACE = "annotated"
+PREFIX = "cni.projectnetplug.org"
+FEATURES = {"ip_addrs_no_ipam": True, "floating_ips": True, "allowed_source_prefixes": True}
+CAPABILITY = "io.kubernetes.cri.pod-annotations"
+MERGE_PATCH = "application/merge-patch+json"
+
+on_every_datastore = pytest.mark.parametrize(
+    "plugin_datastore",
+    ["sqlite", pytest.param("etcdv3", marks=pytest.mark.etcd), "kubernetes"],
+    indirect=True,
+)
+
+
+def prefixed(texts: dict[str, str]) -> dict[str, str]:
+    return {f"{PREFIX}/{name}": text for name, text in texts.items()}
+
+
+@define
+class AnnotatedCluster:
+    """A node whose plugin reads annotations of an API server, wherever it stores addresses."""
+
+    node: NetnsNode
+    runtime: CNIRuntime
+    server: ApiServer
+    datastore: PluginDatastore
+    kubeconfig: str
+
+    def conf(self, **changes: object) -> NetConfDict:
+        access = {"kubernetes": {"kubeconfig": self.kubeconfig}}
+        return self.runtime.make_netconf(**{**self.datastore.netconf_keys, **access, **changes})
+
+    def make_pod(self, **texts: str) -> PodNamespace:
+        """A pod with these annotations."""
+        pod = self.node.make_pod()
+        make_pod(self.server, NAMESPACE, pod.name, node="node-1", annotations=prefixed(texts))
+        return pod
+
+    def annotate(self, path: str, **texts: str) -> None:
+        """Change annotations of an object."""
+        body = {"metadata": {"annotations": prefixed(texts)}}
+        self.server.request("PATCH", path, body, content_type=MERGE_PATCH)
+
+    def annotate_namespace(self, **texts: str) -> None:
+        self.annotate(f"/api/v1/namespaces/{NAMESPACE}", **texts)
+
+    def add(self, pod: PodNamespace, **changes: object) -> PluginReply:
+        return self.runtime.add(self.conf(**changes), pod, CNI_ARGS=cni_args(pod))
+
+    def delete(self, pod: PodNamespace) -> None:
+        self.runtime.delete(self.conf(), pod, CNI_ARGS=cni_args(pod))
+
+    def refusal(self, pod: PodNamespace, **changes: object) -> PluginReply:
+        """An ADD that is refused and leaves nothing."""
+        reply = self.runtime.call("ADD", self.conf(**changes), pod, CNI_ARGS=cni_args(pod))
+        assert reply.status == 1
+        self.assert_nothing_left()
+        return reply
+
+    def assert_nothing_left(self) -> None:
+        assert self.datastore.store.held() == {}
+        assert self.datastore.store.handles() == set()
+        assert set(self.node.links()) == {"lo", "up0"}
+
+
+def cni_args(pod: PodNamespace) -> str:
+    return f"IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={pod.name}"
+
+
+@pytest.fixture
+def cluster(
+    node: NetnsNode, runtime: CNIRuntime, api_server: ApiServer, plugin_datastore: PluginDatastore
+) -> Iterator[AnnotatedCluster]:
+    make_namespace(api_server, NAMESPACE)
+    api_server.delete_collection(f"/api/v1/namespaces/{NAMESPACE}/pods")
+    kubeconfig = api_server.write_kubeconfig(install_role(api_server), name="annotated")
+    with ExitStack() as stack:
+        if plugin_datastore.name != "kubernetes":
+            stack.enter_context(forward_port(node, api_server.port))
+        found = AnnotatedCluster(node, runtime, api_server, plugin_datastore, kubeconfig)
+        yield found
+        found.annotate_namespace(ipv4pools="")
+
+
+def host_end(node: NetnsNode) -> str:
+    (name,) = [name for name in node.links() if name.startswith("netp")]
+    return name
+
+
+def addresses_of(node: NetnsNode, pod: PodNamespace) -> set[str]:
+    """The addresses of the pod's interface, as the kernel has them."""
+    found = node.links(pod)["eth0"]["addr_info"]
+    assert isinstance(found, list)
+    return {address["local"] for address in found}
+
+
+@on_every_datastore
+def test_a_pod_has_the_addresses_that_it_names_and_keeps_them(cluster: AnnotatedCluster) -> None:
+    """Checks 80, 81 and 87; no later change of an annotation alters a running pod (spec 2.4, rule 9)."""
+    texts = {"ipAddrs": '["fd65::9", "10.65.0.111"]', "hwAddr": "CA-FE-CA-FE-CA-FE", "ipv4pools": '["v6"]'}
+    pod = cluster.make_pod(**texts)
+    added = cluster.add(pod)
+    assert list(added.addresses) == ["fd65::9", "10.65.0.111"]
+    assert '"mac": "ca:fe:ca:fe:ca:fe"' in added.stdout
+    expected = {"fd65::9", "10.65.0.111", "fe80::c8fe:caff:fefe:cafe"}
+    assert addresses_of(cluster.node, pod) == expected
+    assert cluster.node.links(pod)["eth0"]["address"] == "ca:fe:ca:fe:ca:fe"
+    assert all(cluster.node.can_ping(address) for address in added.addresses)
+    assert [sorted(held) for held in cluster.datastore.store.held().values()] == [["10.65.0.111", "fd65::9"]]
+
+    cluster.annotate(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod.name}", ipAddrs='["10.65.0.7"]', hwAddr="x")
+    cluster.annotate_namespace(ipv4pools='["nowhere"]')
+    checked = cluster.runtime.check(cluster.conf(), pod, added, CNI_ARGS=cni_args(pod))
+    assert checked.is_success_without_output, checked
+    assert addresses_of(cluster.node, pod) == expected
+    cluster.delete(pod)
+    cluster.assert_nothing_left()
+
+
+@on_every_datastore
+def test_pools_of_the_namespace_and_of_the_pod(cluster: AnnotatedCluster) -> None:
+    """Checks 76, 77 and 79."""
+    cluster.datastore.store.add_pool("blue", "10.77.0.0/28")
+    cluster.annotate_namespace(ipv4pools='["10.77.0.0/28"]')
+    plain, own = cluster.make_pod(), cluster.make_pod(ipv4pools='["v4"]')
+    added = cluster.add(plain)
+    assert added.addresses[0].startswith("10.77.0.")
+    assert cluster.add(own, ipam={"type": "netplug-ipam", "ipv4_pools": ["nowhere"]}).addresses[0].startswith("10.65.")
+    cluster.annotate_namespace(ipv4pools='["missing"]')
+    other = cluster.node.make_pod()
+    make_pod(cluster.server, NAMESPACE, other.name, node="node-1")
+    reply = cluster.runtime.call("ADD", cluster.conf(), other, CNI_ARGS=cni_args(other))
+    assert (reply.code, "missing" in reply.text) == (101, True)
+    for pod in (plain, own):
+        cluster.delete(pod)
+    cluster.assert_nothing_left()
+
+
+@on_every_datastore
+def test_addresses_without_address_assignment(cluster: AnnotatedCluster) -> None:
+    """Check 84: the pod has them, the node has the routes, and no block knows of them."""
+    pod = cluster.make_pod(ipAddrsNoIpam='["203.0.113.9"]')
+    refused = cluster.refusal(pod)
+    assert (refused.code, "requested feature is not enabled: ip_addrs_no_ipam" in refused.text) == (7, True)
+    conf = {"feature_control": FEATURES}
+    added = cluster.add(pod, **conf)
+    assert list(added.addresses) == ["203.0.113.9"]
+    assert cluster.node.can_ping("203.0.113.9")
+    assert (cluster.datastore.store.held(), cluster.datastore.store.handles()) == ({}, set())
+    checked = cluster.runtime.check(cluster.conf(**conf), pod, added, CNI_ARGS=cni_args(pod))
+    assert checked.is_success_without_output, checked
+    cluster.delete(pod)
+    cluster.assert_nothing_left()
+    assert [route for route in cluster.node.routes() if route["dst"] == "203.0.113.9"] == []
+
+
+@on_every_datastore
+def test_floating_ips_are_stored_and_logged_once(cluster: AnnotatedCluster) -> None:
+    """Check 85."""
+    pod = cluster.make_pod(floatingIPs='["198.51.100.1", "198.51.100.1"]')
+    added = cluster.add(pod, feature_control=FEATURES)
+    assert added.stderr.count("floating IPs are stored, but not programmed by this release") == 1
+    stored = [one for one in cluster.datastore.store.endpoints().values() if one.spec.container_id == pod.name]
+    assert [[(str(nat.internal), str(nat.external)) for nat in one.spec.ip_nats] for one in stored] == [
+        [(added.addresses[0], "198.51.100.1")]
+    ]
+    cluster.delete(pod)
+    cluster.assert_nothing_left()
+
+
+def filtered_packets(node: NetnsNode) -> int:
+    """How many packets the node's kernel has dropped because of their source."""
+    names, counts = [
+        line.split() for line in node.run("cat", "/proc/net/netstat").splitlines() if line.startswith("TcpExt:")
+    ]
+    return int(counts[names.index("IPReversePathFilter")])
+
+
+@pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
+def test_other_source_addresses(cluster: AnnotatedCluster) -> None:
+    """Check 86: only the pod with the annotation may send from another address than its own."""
+    node = cluster.node
+    node.set_setting("ipv4/conf/all/rp_filter", "0")
+    for texts, is_filtered in (({}, True), ({"allowedSourcePrefixes": '["198.51.100.7/32"]'}, False)):
+        pod = cluster.make_pod(**texts)
+        added = cluster.add(pod, feature_control=FEATURES)
+        assert node.setting(f"ipv4/conf/{host_end(node)}/rp_filter") == ("1" if is_filtered else "0")
+        node.run("ip", "addr", "add", "198.51.100.7/32", "dev", "eth0", inside=pod.name)
+        before = filtered_packets(node)
+        node.run_unchecked("ping", "-n", "-c", "1", "-W", "1", "-I", "198.51.100.7", GATEWAY_ADDRESS, inside=pod.name)
+        assert (filtered_packets(node) > before) is is_filtered
+        node.run("ip", "addr", "del", "198.51.100.7/32", "dev", "eth0", inside=pod.name)
+        conf = cluster.conf(feature_control=FEATURES)
+        checked = cluster.runtime.check(conf, pod, added, CNI_ARGS=cni_args(pod))
+        assert checked.is_success_without_output, checked
+        cluster.delete(pod)
+    cluster.assert_nothing_left()
+
+
+REFUSED: tuple[tuple[dict[str, str], int, str], ...] = (
+    ({"ipAddrs": "10.65.0.9"}, 7, "failed to parse as JSON"),
+    ({"ipAddrs": "[]"}, 7, "specified but empty"),
+    ({"ipAddrs": '["10.65.0.8","10.65.0.9"]'}, 7, "cannot have more than one IPv4 address"),
+    ({"ipAddrs": '["fd65::1","fd65::2"]'}, 7, "cannot have more than one IPv6 address"),
+    ({"ipAddrs": '["10.65.0.9/32"]'}, 7, "invalid IP format: '10.65.0.9/32'"),
+    ({"ipAddrs": '["10.65.0.9"]', "ipAddrsNoIpam": '["10.65.0.9"]'}, 7, "can't have both annotations"),
+    ({"ipAddrs": '["192.0.2.77"]'}, 111, "192.0.2.77"),
+    ({"ipv4pools": '["10.65.0.0/25"]'}, 101, "10.65.0.0/25"),
+    ({"ipFamilies": '["IPv5"]'}, 7, "error parsing ipFamilies"),
+    ({"floatingIPs": '["198.51.100.1"]'}, 7, "requested feature is not enabled: floating_ips"),
+    ({"allowedSourcePrefixes": '["8.8.8.8"]'}, 7, "failed to parse as a CIDR: '8.8.8.8'"),
+    ({"hwAddr": "invalid MAC address"}, 7, "failed to parse MAC address"),
+    ({"ipv4Pools": '["v4"]'}, 7, "there is no such annotation"),
+)
+
+
+@pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
+def test_checks_82_to_87_what_is_refused_leaves_nothing(cluster: AnnotatedCluster) -> None:
+    for texts, code, text in REFUSED:
+        reply = cluster.refusal(cluster.make_pod(**texts))
+        assert (reply.code, text in reply.text) == (code, True), reply
+
+
+@pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
+def test_checks_65_what_cannot_be_looked_up(cluster: AnnotatedCluster) -> None:
+    gone = cluster.node.make_pod()
+    reply = cluster.refusal(gone)
+    assert (reply.code, f"pod {NAMESPACE}/{gone.name}" in reply.text) == (4, True)
+    token = install_role(cluster.server, without=("namespaces", "get"))
+    blind = cluster.server.write_kubeconfig(token, name="blind")
+    reply = cluster.refusal(cluster.make_pod(), kubernetes={"kubeconfig": blind})
+    install_role(cluster.server)
+    assert (reply.code, "namespaces" in reply.text) == (11, True)
+    away = {"k8s_api_root": "https://127.0.0.1:1"}
+    assert cluster.refusal(cluster.make_pod(), kubernetes=away).code == 11
+
+
+def test_annotations_from_the_runtime(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """Containerd sends them if the configuration declares the capability; nothing is asked of an API server."""
+    sent = {CAPABILITY: prefixed({"ipAddrs": '["10.65.0.77"]', "hwAddr": "02:00:00:00:00:77"})}
+    conf = runtime.make_netconf(capabilities={CAPABILITY: True}, runtimeConfig=sent)
+    added = runtime.add(conf, pod, CNI_ARGS=cni_args(pod))
+    assert list(added.addresses) == ["10.65.0.77"]
+    assert node.links(pod)["eth0"]["address"] == "02:00:00:00:00:77"
+    assert runtime.check(conf, pod, added, CNI_ARGS=cni_args(pod)).is_success_without_output
+    runtime.delete(conf, pod, CNI_ARGS=cni_args(pod))
+    assert node.store.is_empty
+    broken = json.loads(json.dumps(conf).replace("10.65.0.77", "10.65.0.77/8"))
+    reply = runtime.call("ADD", broken, pod, CNI_ARGS=cni_args(pod))
+    assert (reply.code, "ipAddrs" in reply.text) == (7, True)
+    assert node.store.is_empty
