@@ -175,6 +175,18 @@ def test_every_block_that_a_new_one_would_overlap_is_read_first(data: st.DataObj
     )
 
 
+def test_all_pages_are_read_before_a_large_block_is_created_for_an_address() -> None:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/19", 20)
+    for number in range(PAGE_SIZE):
+        harness.put_block(f"10.{1 + number // 256}.{number % 256}.0/30", OTHER_NODE)
+    assert harness.assign_or_refuse("h", specific("10.0.0.7")) == ["10.0.0.7"]
+    pages = [query for query in harness.decision_and_reads(make_request("h2", specific("10.0.16.7")))[1] if query]
+    after = [query.after for read in pages for query in read if isinstance(query, List) and query.kind is BLOCK]
+    assert after[0] == ""
+    assert len(after) == 2
+
+
 def test_a_damaged_block_beside_a_large_new_one_is_passed_over() -> None:
     harness = IPAMHarness.new()
     harness.add_pool("main", "10.0.0.0/24", 24)
