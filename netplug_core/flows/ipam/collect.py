@@ -54,7 +54,7 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.log import Level, Log
 from netplug_core.orchestrator.model import ClusterView, PodFacts, PodName
 from netplug_core.records import Get, Malformed
-from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, READINESS_GATE
+from netplug_core.resources.clusterinformation import READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import IPPOOL
 
@@ -87,10 +87,8 @@ def read_view(store: Datastore, cluster: ClusterView | None, *, now_ns: int, dea
     Raises:
         Unavailable: the store does not answer.
     """
-    snapshot = store.read(
-        (Get(CLUSTER_INFORMATION_KEY), Get(IPAM_CONFIGURATION_KEY)), deadline=deadline.capped(CALL_TIMEOUT_S)
-    )
-    is_locked = any(record.value.is_locked for record in snapshot.readable(Get(CLUSTER_INFORMATION_KEY)))
+    snapshot = store.read((READINESS_GATE.query, Get(IPAM_CONFIGURATION_KEY)), deadline=deadline.capped(CALL_TIMEOUT_S))
+    is_locked = isinstance(READINESS_GATE.check(snapshot), NetplugError)
     unreadable: list[Malformed] = []
     read_all = partial(read_pages, store, deadline=deadline, malformed=unreadable)
     return StoreView(
