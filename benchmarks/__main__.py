@@ -13,6 +13,7 @@ from importlib import import_module
 BENCHMARKS = {
     "blocks": "the JSON of blocks, their changes and their memory beside plain JSON",
     "cluster": "assignments at 500, 2,000 and 5,000 nodes beside plain JSON, and searches for blocks",
+    "full_cluster": "an address for a full node in a full cluster beside one from a block with room",
     "attach": "ADD and DEL beside the well-known plugins",
 }
 

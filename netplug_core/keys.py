@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, NewType, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
 from netplug_core.errors import InvariantBroken
 
-__all__ = ["PAGE_SIZE", "Get", "Key", "Kind", "List", "Query", "Record", "Revision"]
+__all__ = ["PAGE_SIZE", "Get", "Key", "Kind", "List", "Query", "Record", "Revision", "ValueCondition"]
 
 V_co = TypeVar("V_co", covariant=True)  # a key of pools is a key of something: what carries keys only reads them
 
@@ -89,12 +90,24 @@ PAGE_SIZE = 1000  # records of one page of a long list
 
 
 @frozen
+class ValueCondition:
+    """A condition on stored values that a store can judge before it decodes them.
+
+    ``holds`` judges a decoded value. A store that keeps another form judges that one, by the condition's name.
+    """
+
+    name: str
+    holds: Callable[[object], bool] = field(eq=False)
+
+
+@frozen
 class List(Generic[V_co]):
     """Ask for every record of a kind whose path begins with ``within``, in path order.
 
     ``name_prefix``: only the records whose name, the one segment after ``within``, begins with this text. A page is a
     list with a ``limit`` (0: no limit) and, but for the first page, the opaque ``after`` that the page before ended
     with. The pages of one list show one revision. ``may_be_cached``: the store may show an older state.
+    ``keys_only_if``: of values for which this certainly holds the store may answer with the keys alone.
     """
 
     kind: Kind[V_co]
@@ -103,6 +116,7 @@ class List(Generic[V_co]):
     after: str = ""
     may_be_cached: bool = False
     name_prefix: str = ""
+    keys_only_if: ValueCondition | None = None
 
     @property
     def start(self) -> tuple[str, ...]:

@@ -13,13 +13,13 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast
 from attrs import evolve, field, frozen
 
 from netplug_core.errors import DatastoreError, ErrorCode, InvariantBroken, NetplugError, Unavailable
-from netplug_core.keys import PAGE_SIZE, Get, Key, Kind, List, Query, Record, Revision
+from netplug_core.keys import PAGE_SIZE, Get, Key, Kind, List, Query, Record, Revision, ValueCondition
 
 __all__ = [
     "ABSENT", "MAX_COMMIT_WRITES", "PAGE_SIZE", "Absent", "AlreadyExists", "CommitError", "Conflict", "Create",
     "Decision", "Delete", "Get", "Key", "Kind", "List", "Malformed", "NeedMore", "NotFound", "NotSupported",
     "OutcomeUnknown", "Query", "ReadResult", "Record", "Require", "RequireUnchanged", "Revision", "Snapshot",
-    "TraceEntry", "Update", "WatchEvent", "WatchExpired", "Write", "WriteGate", "Written",
+    "TraceEntry", "Update", "ValueCondition", "WatchEvent", "WatchExpired", "Write", "WriteGate", "Written",
 ]  # fmt: skip
 
 MAX_COMMIT_WRITES = 128
@@ -36,19 +36,22 @@ class ReadResult:
 
     ``after`` continues a page; empty when nothing follows. ``malformed`` has an error for each record that is stored
     and cannot be understood. ``is_cached``: a cache of the store answered, so the latest changes may be missing.
+    ``keys`` are those of records that a list answers by their keys alone (``List.keys_only_if``).
     """
 
     records: tuple[Record[object], ...]
     after: str = ""
     malformed: tuple[Malformed, ...] = ()
     is_cached: bool = False
+    keys: tuple[Key[object], ...] = ()
 
     @classmethod
-    def of(cls, found: Iterable[Record[object] | Malformed], after: str = "") -> ReadResult:
+    def of(cls, found: Iterable[Record[object] | Malformed | Key[object]], after: str = "") -> ReadResult:
         """The answer with what was found, in this order."""
         found = tuple(found)
         malformed = tuple(each for each in found if isinstance(each, Malformed))
-        return cls(tuple(each for each in found if isinstance(each, Record)), after, malformed)
+        keys = tuple(each for each in found if isinstance(each, Key))
+        return cls(tuple(each for each in found if isinstance(each, Record)), after, malformed, keys=keys)
 
 
 @frozen(eq=False)
@@ -56,7 +59,6 @@ class Snapshot:
     """The answers to some queries, read at one moment (or, after ``merged``, at a few).
 
     ``revisions``: one for each kind asked for, the oldest; ``RequireUnchanged`` and a watch start from it.
-
     ``find`` and ``list`` raise for a record that cannot be understood. A rule that can do without it asks
     ``malformed`` first, and reads the rest of a list with ``readable``.
     """
@@ -108,7 +110,7 @@ class Snapshot:
                 for record in listed.records:
                     if record.key == key:
                         return cast("Record[V]", record)
-                if not query.limit:
+                if not (query.limit or listed.keys):
                     _raise_first(listed.malformed)  # one of them may be it
                     return None
         raise InvariantBroken(f"{key} was not read")
@@ -121,8 +123,7 @@ class Snapshot:
             Malformed: one of them cannot be understood.
         """
         answer = self._get_result(query)
-        if answer.malformed:
-            _raise_first(answer.malformed)
+        _raise_first(answer.malformed)
         return cast("tuple[Record[V], ...]", answer.records)
 
     def readable(self, query: Get[V] | List[V]) -> tuple[Record[V], ...]:
@@ -132,6 +133,10 @@ class Snapshot:
             InvariantBroken: it was not read.
         """
         return cast("tuple[Record[V], ...]", self._get_result(query).records)
+
+    def keys(self, query: List[V]) -> tuple[Key[V], ...]:
+        """The keys of the records that a list, which was read, answered by their keys alone."""
+        return cast("tuple[Key[V], ...]", self._get_result(query).keys)
 
     def malformed(self, query: Get[V] | List[V]) -> tuple[Malformed, ...]:
         """What is wrong with the records that a query found and that cannot be understood.
@@ -144,9 +149,8 @@ class Snapshot:
     def state(self, query: Get[V]) -> Revision | Absent:
         """The revision of a record that was read by itself, understood or not; ``ABSENT`` if nothing is there."""
         answer = self._get_result(query)
-        if answer.records:
-            return answer.records[0].revision
-        return answer.malformed[0].revision if answer.malformed else ABSENT
+        stored: tuple[Record[object] | Malformed, ...] = (*answer.records, *answer.malformed)
+        return stored[0].revision if stored else ABSENT
 
     def after(self, query: List[V]) -> str:
         """What the next page continues from; empty when this one was the last."""

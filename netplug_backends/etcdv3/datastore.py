@@ -40,6 +40,7 @@ from netplug_core.records import (
     Get,
     Key,
     Kind,
+    List,
     Malformed,
     Query,
     ReadResult,
@@ -161,14 +162,32 @@ class EtcdDatastore:
             entries = tuple(entry for entry in entries if entry.key in keys)
         records: dict[Key[object], Record[object]] = {}
         malformed: list[Malformed] = []
+        left_out: list[Key[object]] = []
         for entry in entries:
+            key = self._find_left_out(query, entry)
+            if key is not None:
+                left_out.append(key)
+                continue
             record = self._find_record(query.kind, entry)
             if isinstance(record, Malformed):
                 malformed.append(record)
             elif record is not None and (isinstance(query, Get) or query.covers(record.key)):
                 records.setdefault(record.key, record)  # a legacy key comes after the key itself, which wins
         after = f"{revision} {entries[-1].key.decode()}" if found.has_more else ""
-        return ReadResult(tuple(sorted(records.values(), key=_path)), after, tuple(malformed))
+        in_order = tuple(sorted(records.values(), key=_path))
+        return ReadResult(in_order, after, tuple(malformed), keys=tuple(left_out))
+
+    def _find_left_out(self, query: Query, entry: KeyValue) -> Key[object] | None:
+        """The key of an entry that a list answers by its key alone; it is not decoded."""
+        if not isinstance(query, List) or query.keys_only_if is None or self._layout.is_legacy(query.kind, entry.key):
+            return None
+        if not self._codec.holds(query.keys_only_if, entry.value):
+            return None
+        try:
+            key = self._layout.find_key(query.kind, entry.key)
+        except Malformed:
+            return None
+        return key if key is not None and query.covers(key) else None
 
     def _find_record(self, kind: Kind[object], key_value: KeyValue) -> Record[object] | Malformed | None:
         """The record of an etcd key, or what is wrong with it; None without one, or if it is marked as deleted."""

@@ -43,6 +43,7 @@ from netplug_core.records import (
     Revision,
     Snapshot,
     Update,
+    ValueCondition,
     WatchEvent,
     WatchExpired,
     Write,
@@ -111,15 +112,18 @@ class KubernetesDatastore:
                 if isinstance(query, List):
                     if query.name_prefix and _is_within(query, source):
                         found = tuple(record for record in listed.records if query.covers(record.key))
-                        answers[query] = ReadResult(found, malformed=listed.malformed)
-                elif source.covers(query.key) and not listed.malformed:
+                        keys = tuple(key for key in listed.keys if query.covers(key))
+                        answers[query] = ReadResult(found, malformed=listed.malformed, keys=keys)
+                elif source.covers(query.key) and not listed.malformed and query.key not in listed.keys:
                     # A list does not say under which key a damaged record is stored.
                     answers[query] = ReadResult((by_key[query.key],) if query.key in by_key else ())
         # Lists first: a list has the kind's revision, and no record read before it may be newer than that.
         unanswered = (query for query in dict.fromkeys(queries) if query not in answers)
         for query in sorted(unanswered, key=lambda query: isinstance(query, Get)):
             result = self._answer(query, deadline)
-            answers[query] = ReadResult(result.records, malformed=result.malformed, is_cached=result.is_cached)
+            answers[query] = ReadResult(
+                result.records, malformed=result.malformed, is_cached=result.is_cached, keys=result.keys
+            )
             revisions.setdefault(query.kind, result.revision)
         return Snapshot(answers, revisions)
 
@@ -251,10 +255,23 @@ class KubernetesDatastore:
 def _sources(queries: Sequence[Query]) -> tuple[List[object], ...]:
     """The lists that answer several queries: many keys of a kind, and names that begin alike with the keys beside."""
     counts = Counter(query.kind for query in dict.fromkeys(queries) if isinstance(query, Get))
-    many = [List(kind) for kind, count in counts.items() if count > _MAX_SINGLE_READS]
     parts = [query for query in queries if isinstance(query, List) and query.name_prefix]
-    others = [List(part.kind, part.within) for part in parts if not any(_is_within(part, whole) for whole in many)]
+    conditions = {part.kind: part.keys_only_if for part in parts}
+    conditions = {kind: condition for kind, condition in conditions.items() if _agree(kind, condition, parts)}
+    many = [
+        List(kind, keys_only_if=conditions.get(kind)) for kind, count in counts.items() if count > _MAX_SINGLE_READS
+    ]
+    others = [
+        List(part.kind, part.within, keys_only_if=conditions.get(part.kind))
+        for part in parts
+        if not any(_is_within(part, whole) for whole in many)
+    ]
     return tuple(dict.fromkeys([*many, *others]))
+
+
+def _agree(kind: Kind[object], condition: ValueCondition | None, parts: Sequence[List[object]]) -> bool:
+    """Whether all lists of a kind may leave out the same values."""
+    return all(part.keys_only_if == condition for part in parts if part.kind == kind)
 
 
 def _is_within(part: List[object], whole: List[object]) -> bool:

@@ -25,7 +25,7 @@ from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.encoding import ipam
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION
-from netplug_core.records import Key, Kind, Malformed
+from netplug_core.records import Key, Kind, Malformed, ValueCondition
 from netplug_core.resources import codec
 
 if TYPE_CHECKING:
@@ -79,6 +79,10 @@ class KindMapping(Protocol):
         Raises:
             Malformed: the object holds no record.
         """
+        ...
+
+    def find_key(self, kind: Kind[object], found: Json, condition: ValueCondition) -> Key[object] | None:
+        """The key in an object, if a condition certainly holds for the value; the value is not decoded."""
         ...
 
 
@@ -168,6 +172,15 @@ class _IpamKindMapping:
         except (ValueError, KeyError, RecursionError) as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise Malformed(f"{kind} {_object_name(found)}", problem, subject=key) from error
+
+    def find_key(self, kind: Kind[object], found: Json, condition: ValueCondition) -> Key[object] | None:
+        spec = _object_member(found, "spec")
+        if not ipam.holds(condition, spec):
+            return None
+        try:
+            return kind.key(*self.decode_spec(dict(spec))[0])
+        except (ValueError, KeyError):
+            return None
 
 
 _BLOCK_FIELD_NAMES = {"affinity_claim_time": "affinityClaimTime"}
@@ -273,6 +286,10 @@ class _ResourceKindMapping:
             pool = cast("IPPool", value)  # every kind has metadata; a pool stands for them all
             value = evolve(pool, metadata=evolve(pool.metadata, attempt=attempt))
         return kind.key(_object_name(found)), value
+
+    def find_key(self, kind: Kind[object], found: Json, condition: ValueCondition) -> Key[object] | None:
+        del kind, found, condition
+        return None  # no condition on them is known
 
 
 def _object_member(found: Json, name: str) -> Json:

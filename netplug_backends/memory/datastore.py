@@ -15,7 +15,7 @@ from heapq import merge
 from itertools import islice
 from threading import Lock
 
-from attrs import define
+from attrs import define, evolve
 
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
@@ -204,9 +204,9 @@ class MemoryDatastore:
         in_order = merge(still, sorted(then, key=_path), key=_path)
         found = tuple(islice(in_order, query.limit + 1 if query.limit else None))
         if not query.limit or len(found) <= query.limit:
-            return ReadResult(found, is_cached=is_cached)
+            return evolve(_result(query, found), is_cached=is_cached)
         page = found[: query.limit]
-        return ReadResult(page, json.dumps([number, *page[-1].key.path]))
+        return _result(query, page, json.dumps([number, *page[-1].key.path]))
 
     def _count_uncached_changes(self) -> int:
         oldest_s = self._clock.monotonic() - _CACHE_LAG_S
@@ -289,6 +289,13 @@ class MemoryDatastore:
         # A revision that this store never gave counts as older than everything, so it proves nothing.
         number = revision.rpartition("/")[2] if self.mode is MemoryMode.KUBE_LIKE else revision
         return int(number) if number.isascii() and number.isdigit() else -1
+
+
+def _result(query: List[object], records: Sequence[Record[object]], after: str = "") -> ReadResult:
+    condition = query.keys_only_if
+    if condition is None:
+        return ReadResult(tuple(records), after)
+    return ReadResult.of((record.key if condition.holds(record.value) else record for record in records), after)
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

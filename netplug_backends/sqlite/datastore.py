@@ -25,6 +25,7 @@ from netplug_core.records import (
     Get,
     Key,
     Kind,
+    List,
     Malformed,
     OutcomeUnknown,
     Query,
@@ -97,9 +98,9 @@ class SqliteDatastore:
         with self._locked_connection(deadline) as connection:
             connection.execute("BEGIN")
             now = Revision(str(_newest(connection)))
-            found = [(query, _find(connection, query)) for query in queries]
+            # Decoded row by row, so that a long list is not held in both forms.
+            answers = {query: self._result(query, _select(connection, query)) for query in queries}
             connection.execute("COMMIT")
-        answers = {query: self._result(query.kind, rows) for query, rows in found}
         return Snapshot(answers, {query.kind: now for query in queries})
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
@@ -208,17 +209,24 @@ class SqliteDatastore:
             rows = _find(connection, Get(condition.key))
             holds = condition.expected == (Revision(str(rows[0][1])) if rows else ABSENT)
             if rows and not holds:
-                found = self._result(condition.key.kind, rows)
+                found = self._result(Get(condition.key), rows)
                 current = next(iter(found.records), None)
                 # A record that is marked as deleted counts as absent, and is replaced.
                 holds = condition.expected is ABSENT and not (found.records or found.malformed)
         if not holds:
             raise condition_error(write, condition.index, current)
 
-    def _result(self, kind: Kind[object], rows: Iterable[_Row]) -> ReadResult:
+    def _result(self, query: Query, rows: Iterable[_Row]) -> ReadResult:
         """The records in some rows, without those that are marked as deleted."""
-        found = (self._decode(_key(kind, path), stored, Revision(str(at))) for path, at, stored in rows)
-        return ReadResult.of(record for record in found if record is not None)
+        condition = query.keys_only_if if isinstance(query, List) else None
+        found: list[Record[object] | Malformed | Key[object]] = []
+        for path, revision, stored in rows:
+            key = _key(query.kind, path)
+            if condition is not None and self._codec.holds(condition, stored):
+                found.append(key)
+            elif (record := self._decode(key, stored, Revision(str(revision)))) is not None:
+                found.append(record)
+        return ReadResult.of(found)
 
     def _decode(self, key: Key[object], stored: bytes, revision: Revision) -> Record[object] | Malformed | None:
         try:
@@ -238,12 +246,16 @@ def _newest(connection: sqlite3.Connection) -> int:
 
 
 def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
+    return list(_select(connection, query))
+
+
+def _select(connection: sqlite3.Connection, query: Query) -> Iterable[_Row]:
     # A list is one page, whatever its limit: everything is read in one transaction.
     columns = "SELECT path, revision, value FROM record WHERE kind = ?"
     try:
         prefix = _encode_path(query.key.path if isinstance(query, Get) else query.start)
     except InvalidName:
-        return []  # no record can have such a name
+        return ()  # no record can have such a name
     if isinstance(query, Get):
         found = connection.execute(f"{columns} AND path = ?", (query.key.kind.name, prefix))
     elif query.name_prefix:
@@ -256,7 +268,7 @@ def _find(connection: sqlite3.Connection, query: Query) -> list[_Row]:
         # Only longer paths sort between a path with the separator and one with the character after it.
         bounds = (query.kind.name, prefix, prefix + _AFTER_SEPARATOR)
         found = connection.execute(f"{columns} AND path >= ? AND path < ? ORDER BY path", bounds)
-    return found.fetchall()
+    return found
 
 
 def _has_newer(connection: sqlite3.Connection, kind: Kind[object], since: int) -> bool:

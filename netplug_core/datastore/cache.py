@@ -278,7 +278,8 @@ def _is_page(query: Query) -> bool:
 
 
 def _is_part(query: Query) -> bool:
-    return isinstance(query, List) and (query.limit > 0 or query.name_prefix != "")
+    """Whether the answer may leave records of the list out, or must be of this moment."""
+    return isinstance(query, List) and (query.limit > 0 or query.name_prefix != "" or query.keys_only_if is not None)
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

@@ -179,7 +179,8 @@ def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequenc
 
     ``revisions`` are those that the commit returns, one for each write; without them, written records have an empty
     revision. Written keys are known afterwards, also those that the snapshot had not read. The revisions of kinds
-    stay the same. A page is left out if its list gains or loses a record, because it may then end elsewhere.
+    stay the same. A page is left out if its list gains or loses a record, because it may then end elsewhere, and a list
+    if it has only the key of a record that changes.
     """
     created: set[Key[object]] = set()
     changes: dict[Key[object], Record[object] | None] = {}
@@ -194,7 +195,8 @@ def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequenc
     for query in [query for query in results if isinstance(query, List) and query.kind.name in kinds]:
         result = results[query]
         in_list = {key: record for key, record in changes.items() if query.covers(key)}
-        if query.limit and any((key in created) is (record is not None) for key, record in in_list.items()):
+        has_other_end = any((key in created) is (record is not None) for key, record in in_list.items())
+        if (query.limit and has_other_end) or not in_list.keys().isdisjoint(result.keys):
             del results[query]
         elif in_list:
             results[query] = _change_list(result, in_list, is_page=query.limit > 0)
@@ -213,7 +215,7 @@ def _change_list(
         kept.extend(record for key, record in changes.items() if key not in present)
     records = [record for record in kept if record is not None]
     in_order = tuple(records if is_page else sorted(records, key=_path))
-    return ReadResult(in_order, result.after, result.malformed, result.is_cached)
+    return ReadResult(in_order, result.after, result.malformed, result.is_cached, result.keys)
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

@@ -18,11 +18,11 @@ from netplug_core.clock import format_time, parse_time
 from netplug_core.errors import quote
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs, Row, row
-from netplug_core.ipam.model.block import BLOCK, Block
+from netplug_core.ipam.model.block import BLOCK, FULL, RESERVED_HANDLE, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle
-from netplug_core.records import Kind
+from netplug_core.records import Kind, ValueCondition
 
-__all__ = ["from_mapping", "is_marked_deleted", "to_mapping"]
+__all__ = ["from_mapping", "holds", "holds_stored", "is_marked_deleted", "to_mapping"]
 
 T = TypeVar("T")
 Json = Mapping[str, object]
@@ -36,6 +36,8 @@ _ATTRIBUTE_KEYS = frozenset(("handle_id", "secondary", "alternateOwnerAttrs", "r
 _PLAIN_KEYS = frozenset(("handle_id", "secondary"))
 _HANDLE_KEYS = frozenset(("block", "deleted"))
 _AFFINITY_KEYS = frozenset(("state", "deleted"))
+_NO_FREE_ADDRESS = b'],"unallocated":[],"attributes":[{'
+_NOT_ALL_HELD = (b'"releasedAt"', RESERVED_HANDLE.encode(), b'"deleted"')
 _LONGEST_ORDINAL = len("4095")
 
 
@@ -65,6 +67,24 @@ def is_marked_deleted(mapping: Json) -> bool:
     A program that deletes in two steps has made the first one. The members of users' resources have no such mark.
     """
     return mapping.get("deleted") in (True, "true")
+
+
+def holds(condition: ValueCondition, mapping: Json) -> bool:
+    """Whether a condition certainly holds for the value that a JSON object stands for; it is not checked otherwise."""
+    if condition != FULL or mapping.get("unallocated") != []:
+        return False
+    attributes = mapping.get("attributes")
+    if not isinstance(attributes, list) or not attributes or not all(isinstance(entry, dict) for entry in attributes):
+        return False
+    return not any("releasedAt" in entry or entry.get("handle_id") == RESERVED_HANDLE for entry in attributes)
+
+
+def holds_stored(condition: ValueCondition, data: bytes) -> bool:
+    """The same for stored JSON, which is not parsed. Only compact JSON, as it is written here, is recognized.
+
+    No text can contain what is searched for: a quotation mark in a text is escaped.
+    """
+    return condition == FULL and _NO_FREE_ADDRESS in data and not any(map(data.__contains__, _NOT_ALL_HELD))
 
 
 def _block_out(block: Block) -> dict[str, object]:

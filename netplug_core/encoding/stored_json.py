@@ -18,7 +18,7 @@ from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE
-from netplug_core.records import Key, Kind, Malformed, NotSupported
+from netplug_core.records import Key, Kind, Malformed, NotSupported, ValueCondition
 from netplug_core.resources.codec import from_mapping, to_mapping
 from netplug_core.resources.kinds import KINDS, Resource
 
@@ -43,6 +43,10 @@ class ValueCodec(Protocol):
             Malformed: the bytes mean no value of this kind.
             NotSupported: nothing of this kind can be stored.
         """
+        ...
+
+    def holds(self, condition: ValueCondition, data: bytes) -> bool:
+        """Whether a condition certainly holds for the value that is stored so; the bytes are not decoded."""
         ...
 
 
@@ -87,6 +91,10 @@ class JsonCodec:
         # ValueError covers what json and UTF-8 refuse too; nesting past the interpreter's depth is no record of ours.
         except (ValueError, ConfigurationError, RecursionError) as error:
             raise Malformed(str(key), str(error), subject=key) from error
+
+    def holds(self, condition: ValueCondition, data: bytes) -> bool:
+        """Whether a condition certainly holds; see :class:`ValueCodec`."""
+        return ipam.holds_stored(condition, data)
 
     def _find(self, kind: Kind[object]) -> KindCodec:
         codec = self.kinds.get(kind.name)

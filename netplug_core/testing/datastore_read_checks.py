@@ -7,8 +7,22 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from attrs import evolve
+
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Delete, Get, Key, List, Revision, Update, WatchEvent, WatchExpired
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Key,
+    List,
+    Record,
+    Revision,
+    Update,
+    ValueCondition,
+    WatchEvent,
+    WatchExpired,
+)
 from netplug_core.testing.assertions import describe, expect, expect_refused, expect_same
 from netplug_core.testing.concurrency import run_in_thread
 from netplug_core.testing.datastore_harness import DatastoreHarness
@@ -50,6 +64,36 @@ def pages_show_one_revision(harness: DatastoreHarness) -> None:
         snapshot = harness.read(page)
         found += snapshot.list(page)
     expect_same(found, list(expected), "the pages of the list")
+
+
+def a_list_leaves_out_only_values_that_meet_its_condition(harness: DatastoreHarness) -> None:
+    """Of these it may have the keys alone; each record is there once, as a record or by its key."""
+    kind = harness.samples.kinds[0]
+    keys = [key for key in harness.samples.keys if key.kind == kind]
+    for key in keys:
+        harness.create(key)
+    everything = List(kind)
+    expected = {record.key: record for record in harness.read(everything).list(everything)}
+    chosen = [expected[key].value for key in keys[::2]]
+    condition = ValueCondition("one of every two", lambda value: value in chosen)
+    for limit in (0, 1):
+        page = List(kind, limit=limit, keys_only_if=condition)
+        found: dict[Key[object], Record[object] | None] = {}
+        after = ""
+        while True:
+            page = evolve(page, after=after)
+            snapshot = harness.read(page)
+            seen = [*snapshot.keys(page), *(record.key for record in snapshot.list(page))]
+            expect(found.keys().isdisjoint(seen), f"{describe(page)} has a key twice")
+            found.update(dict.fromkeys(snapshot.keys(page)))
+            found.update((record.key, record) for record in snapshot.list(page))
+            after = snapshot.after(page)
+            if not after:
+                break
+        expect_same(set(found), set(expected), f"the keys of {describe(page)}")
+        for key, record in found.items():
+            is_allowed = record == expected[key] if record else condition.holds(expected[key].value)
+            expect(is_allowed, f"{describe(page)} leaves out {key}, for which its condition does not hold")
 
 
 def a_snapshot_has_a_revision_for_each_kind(harness: DatastoreHarness) -> None:
@@ -160,6 +204,7 @@ READ_CHECKS: Final[tuple[Callable[[DatastoreHarness], None], ...]] = (
     a_call_past_its_deadline_does_nothing,
     a_list_is_in_path_order,
     pages_show_one_revision,
+    a_list_leaves_out_only_values_that_meet_its_condition,
     a_snapshot_has_a_revision_for_each_kind,
     a_watch_ends_by_its_deadline,
     a_watch_yields_changes_after_a_read,

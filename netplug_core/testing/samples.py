@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from netplug_core.records import Key, Kind, List, Malformed
+from netplug_core.records import Key, Kind, List, Malformed, ValueCondition
 
 __all__ = ["FRUIT", "FRUIT_AND_TOOLS", "SAMPLE_CODEC", "TOOL", "Samples", "TextCodec"]
 
@@ -32,6 +32,10 @@ class TextCodec:
         if not isinstance(value, str):
             raise Malformed(str(key), "not a JSON string")
         return value
+
+    def holds(self, condition: ValueCondition, data: bytes) -> bool:
+        """Whether a condition holds for the value that is stored so."""
+        return condition.holds(json.loads(data))
 
 
 SAMPLE_CODEC = TextCodec()

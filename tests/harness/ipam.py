@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from attrs import define, evolve, field
@@ -16,6 +16,7 @@ from netplug_core.datastore.transaction import decide_behind
 from netplug_core.flows.ipam.cache import make_ipam_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.ipam.allocation.block_order import BlockOrder
+from netplug_core.ipam.allocation.context import first_drawn
 from netplug_core.ipam.allocation.decide import decide, queries
 from netplug_core.ipam.allocation.request import (
     Assignment,
@@ -159,14 +160,14 @@ class IPAMHarness:
         return self.decision_and_reads(request, order)[0]
 
     def decision_and_reads(
-        self, request: AssignRequest, order: BlockOrder = first_block_first
+        self, request: AssignRequest, order: BlockOrder = first_block_first, draw: Callable[[], float] = first_drawn
     ) -> tuple[Decision[Assignment], list[tuple[Query, ...]]]:
         """The same, and what was read for it, read by read."""
         reads: list[tuple[Query, ...]] = [(READINESS_GATE.query, *queries(request))]
         snapshot = self.read(*reads[0])
         while True:
             decided = decide_behind(
-                READINESS_GATE, snapshot, lambda seen: decide(seen, request, self.clock.now_ns(), order)
+                READINESS_GATE, snapshot, lambda seen: decide(seen, request, self.clock.now_ns(), order, draw)
             )
             if isinstance(decided, Decision):
                 return decided, reads

@@ -226,7 +226,7 @@ def test_how_often_the_store_is_asked() -> None:
             run = run_contention(0, mode, order)
             check_run(run)
             run.print_summary(f"{NODES} nodes, {BLOCKS} blocks, {mode.value} store, {order.__name__}")
-            assert sum(run.calls.values()) <= 20 * NODES
+            assert sum(run.calls.values()) <= 24 * NODES  # 8 on an atomic store whose nodes start apart
 
 
 def test_the_same_seed_is_the_same_run() -> None:

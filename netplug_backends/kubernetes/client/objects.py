@@ -5,7 +5,8 @@ The kind stores, the watch and the orchestrator call it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from attrs import frozen
 
@@ -18,10 +19,12 @@ from netplug_core.names import is_resource_name
 from netplug_core.records import Revision
 
 __all__ = [
-    "ANY_VERSION", "ObjectVersion", "RejectedByServer", "collections_revision", "error_of_reply", "event_object",
-    "find_crd_mode", "find_object", "find_precondition", "get_object", "is_valid_path", "list_objects", "metadata_of",
-    "parse_revision", "revision_of",
+    "ANY_VERSION", "ObjectVersion", "RejectedByServer", "collections_revision", "convert_objects", "error_of_reply",
+    "event_object", "find_crd_mode", "find_object", "find_precondition", "get_object", "is_valid_path", "list_objects",
+    "metadata_of", "parse_revision", "revision_of",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 ANY_VERSION = "0"
 """The resourceVersion of a list that the server may answer from its cache, however old."""
@@ -87,11 +90,18 @@ def is_valid_path(path: str) -> bool:
 
 
 def list_objects(client: ApiClient, request: ApiRequest, *, deadline: Deadline) -> tuple[list[Json], str]:
-    """All objects of a collection and its resourceVersion, read in pages that show one state.
+    """All objects of a collection and its resourceVersion, read in pages that show one state."""
+    return convert_objects(client, request, lambda item: item, deadline=deadline)
+
+
+def convert_objects(
+    client: ApiClient, request: ApiRequest, convert: Callable[[Json], T], *, deadline: Deadline
+) -> tuple[list[T], str]:
+    """The same, each object converted when its page is read: a long list is not held in both forms.
 
     The server forgets a state after some minutes; then the list is read again from its first page.
     """
-    items: list[Json] = []
+    items: list[T] = []
     query = dict(request.query) | {"limit": _PAGE_SIZE}
     while True:
         reply = client.send(ApiRequest(request.method, request.path, query), deadline=deadline)
@@ -101,7 +111,7 @@ def list_objects(client: ApiClient, request: ApiRequest, *, deadline: Deadline) 
             continue
         if not reply.is_success:
             raise error_of_reply(client, request, reply)
-        items += _items(client, request, reply)
+        items += map(convert, _items(client, request, reply))
         metadata = metadata_of(reply.object)
         continue_token = metadata.get("continue")
         if not continue_token:

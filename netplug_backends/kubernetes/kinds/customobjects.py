@@ -17,12 +17,12 @@ from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Js
 from netplug_backends.kubernetes.client.objects import (
     ANY_VERSION,
     ObjectVersion,
+    convert_objects,
     error_of_reply,
     event_object,
     find_object,
     get_object,
     is_valid_path,
-    list_objects,
     metadata_of,
     parse_revision,
     revision_of,
@@ -73,11 +73,22 @@ class CustomObjectStore:
         if query.may_be_cached:
             parameters["resourceVersion"] = ANY_VERSION
         request = ApiRequest("GET", self._path(mapping), parameters)
-        items, resource_version = list_objects(self._client, request, deadline=deadline)
-        present = (item for item in items if not is_deleted(mapping, item))
+        found, resource_version = convert_objects(
+            self._client, request, lambda item: self._convert(query, mapping, item), deadline=deadline
+        )
         # Another program may have set the labels, and the hashes of two hosts may be equal.
-        records = decode_each(present, lambda item: self._decode(query.kind, item))
-        return evolve(list_result(query, records, resource_version), is_cached=query.may_be_cached)
+        present = (each for each in found if each is not None)
+        return evolve(list_result(query, present, resource_version), is_cached=query.may_be_cached)
+
+    def _convert(
+        self, query: List[object], mapping: KindMapping, item: Json
+    ) -> Record[object] | Malformed | Key[object] | None:
+        """What a list shows of an object: its record, what is wrong with it, or the key alone."""
+        if is_deleted(mapping, item):
+            return None
+        condition = query.keys_only_if
+        key = None if condition is None else mapping.find_key(query.kind, item, condition)
+        return key or next(decode_each((item,), lambda item: self._decode(query.kind, item)), None)
 
     def create(self, write: Create[object], *, deadline: Deadline) -> Revision:
         """Store a value under a key that has none."""

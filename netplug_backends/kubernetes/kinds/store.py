@@ -46,13 +46,14 @@ class QueryResult:
     """The records that a query found, and the revision of the kind from which a watch can start.
 
     ``malformed`` has what is wrong with objects that hold no record. ``is_cached``: the server answered from its cache,
-    which may be behind.
+    which may be behind. ``keys`` are those of records that a list answers by their keys alone.
     """
 
     records: tuple[Record[object], ...]
     revision: Revision = UNKNOWN_REVISION
     malformed: tuple[Malformed, ...] = ()
     is_cached: bool = False
+    keys: tuple[Key[object], ...] = ()
 
 
 @frozen
@@ -132,13 +133,16 @@ def record_result(record: Record[object] | None) -> QueryResult:
     return QueryResult((record,), record.revision) if record else QueryResult(())
 
 
-def list_result(query: List[object], found: Iterable[Record[object] | Malformed], revision: str) -> QueryResult:
+def list_result(
+    query: List[object], found: Iterable[Record[object] | Malformed | Key[object]], revision: str
+) -> QueryResult:
     """The result of a list: the records whose paths begin as the query says, in path order."""
     found = tuple(found)
-    records = (each for each in found if isinstance(each, Record))
-    matching = (record for record in records if query.covers(record.key))
+    matching = (each for each in found if isinstance(each, Record) and query.covers(each.key))
     in_order = tuple(sorted(matching, key=lambda record: record.key.path))
-    return QueryResult(in_order, Revision(revision), tuple(each for each in found if isinstance(each, Malformed)))
+    keys = tuple(each for each in found if isinstance(each, Key) and query.covers(each))
+    malformed = tuple(each for each in found if isinstance(each, Malformed))
+    return QueryResult(in_order, Revision(revision), malformed, keys=keys)
 
 
 def event_of_record(event: Json, record: Record[object]) -> WatchEvent[object]:

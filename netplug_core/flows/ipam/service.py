@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, suppress
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -65,11 +66,11 @@ CLEANUP_TIMEOUT_S = 30.0
 class BlockIPAM:
     """``netplug-ipam``: an IPAM that stores blocks, affinities and handles in a datastore.
 
-    ``chance`` (0 to 1) jitters the waits between attempts. ``order`` says where a node starts in a pool. ``cache`` is
-    what a resident process knows of the store; a process that serves one call has none. With a ``queue`` (of the same
-    store and cache), assignments and releases of several callers share commits. ``lock`` is held while an assignment is
-    read, decided and committed, and no longer than the store answers: others of the machine must not wait for its
-    time-outs. A release takes no lock.
+    ``chance`` (0 to 1) jitters the waits between attempts, and chooses whose blocks to borrow from. ``order`` says
+    where a node starts in a pool. ``cache`` is what a resident process knows of the store; a process that serves one
+    call has none. With a ``queue`` (of the same store and cache), assignments and releases of several callers share
+    commits. ``lock`` is held while an assignment is read, decided and committed, and no longer than the store
+    answers: others of the machine must not wait for its time-outs. A release takes no lock.
     """
 
     datastore: Datastore
@@ -86,9 +87,10 @@ class BlockIPAM:
 
         handle = None if request.handle is None else handle_query(request.handle)
         record = _CommitRecord(self._is_ordered, handle)
+        draw = cache(self.chance)
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
-            decision = decide(snapshot, request, self.clock.now_ns(), self.order)
+            decision = decide(snapshot, request, self.clock.now_ns(), self.order, draw)
             if isinstance(decision, NeedMore) or isinstance(decision.result, NetplugError):
                 return decision
             # The endpoint comes last: an ordered store may apply a prefix, and an endpoint must not name addresses

@@ -8,22 +8,28 @@ from a pool that was deleted, or belong to another pool. Pools that overlap are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from typing import TypeAlias
 
+from attrs import evolve, frozen
+
 from netplug_core.addressing import Family, Prefix
 from netplug_core.ipam.allocation.context import AllocationContext
-from netplug_core.ipam.model.affinity import affinity_key
-from netplug_core.ipam.model.block import BLOCK, Block, block_key, block_query, blocks_path
-from netplug_core.records import PAGE_SIZE, Get, List, NeedMore, Query, Record, Snapshot
+from netplug_core.ipam.model.affinity import AFFINITY, affinity_key, claimed_block, claiming_owner
+from netplug_core.ipam.model.block import BLOCK, FULL, Block, block_key, block_query, blocks_path
+from netplug_core.records import PAGE_SIZE, Get, List, Malformed, NeedMore, Query, Record, Snapshot
 
-__all__ = ["all_blocks", "find_overlap", "is_sound", "overlap_queries"]
+__all__ = [
+    "ListedBlocks", "all_blocks", "find_overlap", "is_sound", "list_blocks", "list_claims", "overlap_queries",
+]  # fmt: skip
 
 _LARGEST_BLOCK_BITS = 12  # of 4,096 addresses, the largest that a pool may have
 _FEW_BITS = 2  # a block of 4 addresses overlaps 16 blocks of other sizes
 _NEIGHBOUR_BITS = 8  # 256 addresses: their texts differ in the last number only,
 _NEIGHBOUR_DIGITS = 2  # or in its last two hexadecimal digits
+_CLAIMS_PAGE_SIZE = 10 * PAGE_SIZE  # an affinity takes less than a hundredth of a block
 _MAX_BITS_READ_SINGLY = 6  # a block of 64 addresses can have 126 smaller ones; of larger ones the list is shorter
 
 
@@ -42,6 +48,58 @@ def all_blocks(snapshot: Snapshot, family: Family) -> Mapping[Prefix, Record[Blo
         after = snapshot.after(page)
         if not after:
             return blocks
+
+
+@frozen(kw_only=True)
+class ListedBlocks:
+    """Blocks of a family: ``records`` by prefix, and the prefixes of ``full`` ones, which are not decoded.
+
+    ``next_page`` asks for more; None if these are all.
+    """
+
+    records: Mapping[Prefix, Record[Block]]
+    full: tuple[Prefix, ...] = ()
+    next_page: Query | None = None
+
+
+def list_blocks(snapshot: Snapshot, family: Family) -> ListedBlocks:
+    """The blocks of the pages that were read, without those that cannot be understood."""
+    records: dict[Prefix, Record[Block]] = {}
+    full: list[Prefix] = []
+    page = List(BLOCK, blocks_path(family), limit=PAGE_SIZE, keys_only_if=FULL)
+    while snapshot.has(page):
+        records.update((record.value.prefix, record) for record in snapshot.readable(page))
+        full.extend(_parsed(key.name) for key in snapshot.keys(page))
+        after = snapshot.after(page)
+        if not after:
+            return ListedBlocks(records=records, full=tuple(full))
+        page = evolve(page, after=after)
+    return ListedBlocks(records=records, full=tuple(full), next_page=page)
+
+
+@lru_cache(maxsize=16_384)  # the same few thousand are listed again for every decision about another page
+def _parsed(name: str) -> Prefix:
+    return Prefix.parse(name)
+
+
+def list_claims(snapshot: Snapshot, family: Family) -> Mapping[Prefix, str] | NeedMore:
+    """The blocks that any affinity names, with the owner of an affinity; a request for what has to be read first.
+
+    They say where to look, so a cache of the store may answer.
+    """
+    claims: dict[Prefix, str] = {}
+    page = List(AFFINITY, limit=_CLAIMS_PAGE_SIZE, may_be_cached=True)
+    while snapshot.has(page):
+        for record in snapshot.readable(page):
+            with suppress(Malformed):
+                prefix = claimed_block(record.key)
+                if prefix.family is family:
+                    claims[prefix] = claiming_owner(record.key)
+        after = snapshot.after(page)
+        if not after:
+            return claims
+        page = evolve(page, after=after)
+    return NeedMore((page,))
 
 
 def overlap_queries(new: Iterable[Prefix], wanted: int = 1) -> Iterator[Query]:
@@ -85,7 +143,8 @@ def _find_among(snapshot: Snapshot, prefix: Prefix, queries: Sequence[_BlockQuer
 def _stored(snapshot: Snapshot, query: _BlockQuery) -> Sequence[Prefix]:
     """The blocks that a query found; a single one also if it cannot be understood."""
     if isinstance(query, List):
-        return [record.value.prefix for record in snapshot.readable(query)]
+        found = [record.value.prefix for record in snapshot.readable(query)]
+        return [*found, *(_parsed(key.name) for key in snapshot.keys(query))]
     return (Prefix.parse(query.key.name),) if snapshot.readable(query) or snapshot.malformed(query) else ()
 
 
@@ -113,7 +172,7 @@ def _queries_near(prefix: Prefix) -> tuple[_BlockQuery, ...]:
         if len(address) - number <= _NEIGHBOUR_DIGITS:
             return ()
         number = len(address) - _NEIGHBOUR_DIGITS
-    neighbours = List(BLOCK, blocks_path(prefix.family), name_prefix=address[:number])
+    neighbours = List(BLOCK, blocks_path(prefix.family), name_prefix=address[:number], keys_only_if=FULL)
     return (neighbours, *_covering(prefix, prefix.family.width - _NEIGHBOUR_BITS))
 
 

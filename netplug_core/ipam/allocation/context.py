@@ -10,6 +10,7 @@ an assignment makes a dozen of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from attrs import Factory, define, evolve, field
 
@@ -32,8 +33,8 @@ from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import Node, node_key
 
 __all__ = [
-    "CONFIGURATION", "DEFAULT_BLOCK_LIMIT", "POOLS", "RESERVATIONS", "AllocationContext", "FamilyAllocation",
-    "FamilyOutcome", "OwnAffinity", "RelinquishedBlock", "held_addresses", "link_reserved",
+    "CONFIGURATION", "DEFAULT_BLOCK_LIMIT", "POOLS", "RESERVATIONS", "AllocationContext", "Draw", "FamilyAllocation",
+    "FamilyOutcome", "OwnAffinity", "RelinquishedBlock", "first_drawn", "held_addresses", "link_reserved",
 ]  # fmt: skip
 
 DEFAULT_BLOCK_LIMIT = 20
@@ -55,6 +56,15 @@ class OwnAffinity:
     block: Record[Block] | None
 
 
+Draw: TypeAlias = Callable[[], float]
+"""Draws a random number from 0 to 1, the same in every decision of one call."""
+
+
+def first_drawn() -> float:
+    """The draw where nothing is random."""
+    return 0.0
+
+
 @define(kw_only=True)
 class AllocationContext:
     """What one decision knows.
@@ -64,7 +74,8 @@ class AllocationContext:
     where it was not read or is not registered. ``reserved`` is None where there are no reservations.
 
     A record that cannot be understood is passed over: only the claimant's handle, and its blocks, must be sound.
-    ``unreadable`` are blocks that the claimant has affinities to and that are damaged.
+    ``unreadable`` are blocks that the claimant has affinities to and that are damaged. ``draw`` chooses among
+    the blocks of others.
     """
 
     snapshot: Snapshot
@@ -80,10 +91,11 @@ class AllocationContext:
     unreadable: tuple[Prefix, ...]
     has_read_node: bool
     node: Record[Node] | None
+    draw: Draw
 
     @classmethod
     def open(
-        cls, snapshot: Snapshot, request: AssignRequest, now_ns: int, order: BlockOrder
+        cls, snapshot: Snapshot, request: AssignRequest, now_ns: int, order: BlockOrder, draw: Draw = first_drawn
     ) -> AllocationContext | NeedMore:
         """The context of a request, from a snapshot with the answers to ``decide.queries``; or what else to read.
 
@@ -104,8 +116,7 @@ class AllocationContext:
             unread.append(Get(node_key(request.node)))
         if unread:
             return NeedMore(tuple(dict.fromkeys(unread)))
-        configuration = find_configuration(snapshot)
-        cooldown = Cooldown.configured(configuration, now_ns)
+        cooldown = Cooldown.configured(configuration := find_configuration(snapshot), now_ns)
         nodes = snapshot.readable(Get(node_key(request.node))) if reads_node else ()
         return cls(
             snapshot=snapshot,
@@ -121,6 +132,7 @@ class AllocationContext:
             unreadable=tuple(unreadable),
             has_read_node=reads_node,
             node=nodes[0] if nodes else None,
+            draw=draw,
         )
 
     @property

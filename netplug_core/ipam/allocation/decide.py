@@ -8,14 +8,14 @@ repeatable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 
 from attrs import evolve
 
 from netplug_core.clock import format_time
 from netplug_core.errors import AllocationError, NetplugError
-from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire, find_own_blocks
+from netplug_core.ipam.allocation.acquire import OwnBlocks, acquire_nearby, find_own_blocks
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.context import (
@@ -23,8 +23,10 @@ from netplug_core.ipam.allocation.context import (
     POOLS,
     RESERVATIONS,
     AllocationContext,
+    Draw,
     FamilyAllocation,
     FamilyOutcome,
+    first_drawn,
     held_addresses,
 )
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, claim_block, relinquish_block
@@ -58,11 +60,11 @@ from netplug_core.records import (
     Write,
 )
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
-from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.ippool import IPPOOL, IPPool
 from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.node import node_key
 
-__all__ = ["conditions", "decide", "queries"]
+__all__ = ["acquire_missing", "conditions", "decide", "queries"]
 
 _RULES: tuple[Query, ...] = (POOLS, RESERVATIONS, CONFIGURATION)
 _NEW_HANDLE = Handle()
@@ -76,10 +78,10 @@ def queries(request: AssignRequest) -> tuple[Query, ...]:
 
 
 def decide(
-    snapshot: Snapshot, request: AssignRequest, now_ns: int, order: BlockOrder
+    snapshot: Snapshot, request: AssignRequest, now_ns: int, order: BlockOrder, draw: Draw = first_drawn
 ) -> Decision[Assignment] | NeedMore:
     """Addresses for every family of the request, or the reason why not, or what else to read first."""
-    context = AllocationContext.open(snapshot, request, now_ns, order)
+    context = AllocationContext.open(snapshot, request, now_ns, order, draw)
     if isinstance(context, NeedMore):
         return context
     outcomes: list[FamilyOutcome] = []
@@ -137,7 +139,7 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
     refusal: NetplugError | None = None
     room = allocation.room
     if allocation.missing:
-        outcome = acquire(allocation, wanted, choice.pools, own.pending)
+        outcome = acquire_missing(allocation, wanted, choice.pools, own.pending)
         if isinstance(outcome, NeedMore):
             return outcome
         refusal = outcome
@@ -150,6 +152,18 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         refusal=refusal,
         has_limited_claims=allocation.room < room and bool(context.explicit_limits),
     )
+
+
+def acquire_missing(
+    allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Record[IPPool]], pending: Iterable[BlockCandidate]
+) -> AllocationError | NeedMore | None:
+    """Take what the claimant's own blocks lack from others; why that is not enough, or what to read first."""
+    needed = acquire_nearby(allocation, wanted, pools, pending)
+    if needed is not None or not allocation.missing:
+        return needed
+    from netplug_core.ipam.allocation.borrow import acquire_elsewhere  # most requests do without
+
+    return acquire_elsewhere(allocation, wanted, pools)
 
 
 def _uses_own_blocks_only(allocation: FamilyAllocation, own: OwnBlocks) -> bool:

@@ -6,10 +6,10 @@ from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import NetplugError
-from netplug_core.ipam.allocation.acquire import acquire, find_own_blocks
+from netplug_core.ipam.allocation.acquire import find_own_blocks
 from netplug_core.ipam.allocation.block_order import BlockOrder
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyAllocation
-from netplug_core.ipam.allocation.decide import conditions
+from netplug_core.ipam.allocation.decide import acquire_missing, conditions
 from netplug_core.ipam.allocation.ownership import Acquisition, BlockCandidate, claim_block
 from netplug_core.ipam.allocation.pools import choose
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic
@@ -73,5 +73,5 @@ def _block(context: AllocationContext, wanted: Automatic) -> BlockCandidate | Ne
     # Find a block with one free address; the address itself is not taken.
     room = context.block_limit - own.count
     allocation = FamilyAllocation(context=context, wanted=1, missing=1, room=room, may_borrow=False, stale=own.stale)
-    refusal = acquire(allocation, evolve(wanted, count=1), choice.pools, own.pending)
+    refusal = acquire_missing(allocation, evolve(wanted, count=1), choice.pools, own.pending)
     return allocation.candidates[0] if refusal is None else refusal

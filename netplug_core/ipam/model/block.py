@@ -17,11 +17,11 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.clock import SECOND_NS, format_time
 from netplug_core.ipam.model.attributes import Attribute, Attributes, Pairs
-from netplug_core.records import Get, Key, Kind
+from netplug_core.records import Get, Key, Kind, ValueCondition
 
 __all__ = [
-    "BLOCK", "LARGE_BLOCK", "MAX_STORED_SIZE", "RESERVED_HANDLE", "Allocation", "Attribute", "Attributes", "Block",
-    "Pairs", "block_key", "block_query", "blocks_path", "cooldown_ends_ns",
+    "BLOCK", "FULL", "LARGE_BLOCK", "MAX_STORED_SIZE", "RESERVED_HANDLE", "Allocation", "Attribute", "Attributes",
+    "Block", "Pairs", "block_key", "block_query", "blocks_path", "cooldown_ends_ns",
 ]  # fmt: skip
 
 LARGE_BLOCK = 512
@@ -82,14 +82,13 @@ class Block:
         size = prefix.size
         first = min(host_reserved[0], size)
         last = min(host_reserved[1], size - first)
-        is_whole = not (first or last)
         return cls(
             prefix=prefix,
             owner=owner,
             claim_time_ns=_whole_seconds(now_ns),
             allocations=(0,) * first + (None,) * (size - first - last) + (0,) * last,
             free=cast("tuple[Ordinal, ...]", tuple(range(first, size - last))),
-            attributes=Attributes() if is_whole else Attributes.of((Attribute(handle=RESERVED_HANDLE),)),
+            attributes=Attributes.of((Attribute(handle=RESERVED_HANDLE),) if first or last else ()),
             sequence=now_ns,
             sequences=(0,) * size,
         )
@@ -102,8 +101,12 @@ class Block:
     @property
     def is_empty(self) -> bool:
         """Whether no address is held except those reserved by the host; an address in cooldown counts as held."""
-        handles = self.attributes.handles
-        return handles.count(RESERVED_HANDLE) == len(handles) and not self.attributes.cooling()
+        return {RESERVED_HANDLE}.issuperset(self.attributes.handles) and not self.attributes.cooling()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a workload holds every address: none is free, in cooldown or reserved by a host."""
+        return not (self.free or self.attributes.cooling() or RESERVED_HANDLE in self.attributes.handles)
 
     @property
     def used_count(self) -> int:
@@ -255,9 +258,8 @@ class Block:
         unknown = indexes - set(range(len(self.attributes)))
         if unknown:
             ordinal = next(n for n, index in enumerate(self.allocations) if index in unknown)
-            return (
-                f"allocations[{ordinal}]: {self.allocations[ordinal]} is none of the {len(self.attributes)} attributes"
-            )
+            index = self.allocations[ordinal]
+            return f"allocations[{ordinal}]: {index} is none of the {len(self.attributes)} attributes"
         if len(indexes) != len(self.attributes):
             unused = next(index for index in range(len(self.attributes)) if index not in indexes)
             return f"attributes[{unused}]: it is used by no allocation"
@@ -379,6 +381,7 @@ def _whole_seconds(time_ns: int) -> int:
 
 
 BLOCK: Kind[Block] = Kind("IPAMBlock", ("family", "cidr"))
+FULL = ValueCondition("full", lambda value: isinstance(value, Block) and value.is_full)
 
 
 def blocks_path(family: Family) -> tuple[str, ...]:

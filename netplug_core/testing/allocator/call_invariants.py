@@ -38,9 +38,9 @@ __all__ = ["CALL_INVARIANTS", "FAULT_FREE_CALL_INVARIANTS", "Answer", "ObservedC
 T = TypeVar("T")
 
 COMPENSATION_TIMEOUT_S = 30.0
-MAX_READS = 6
-"""The most reads of an assignment without faults: configuration, own blocks, probes, a page of all blocks, affinities
-of others, one block."""
+MAX_READS = 10
+"""The most reads of an assignment without faults: configuration, own affinities again, own blocks, blocks nearby, all
+affinities, unclaimed blocks, a sample, a page of all blocks, and twice the affinities of blocks to take over."""
 
 
 @frozen

@@ -26,6 +26,7 @@ from netplug_core.records import (
     Revision,
     Snapshot,
     Update,
+    ValueCondition,
     WatchExpired,
     Written,
 )
@@ -205,3 +206,18 @@ def test_what_a_store_refuses_in_words(error: Exception, text: str) -> None:
 @pytest.mark.parametrize("error, code", [(Malformed("k", "p"), 140), (NotSupported("watch", FRUIT, "r"), 141)])
 def test_what_a_store_cannot_read_or_keep_has_a_code_of_its_own(error: NetplugError, code: int) -> None:
     assert error.code == code
+
+
+def test_a_list_without_some_values_does_not_say_that_they_are_absent() -> None:
+    """It has the keys of what it leaves out, and every other record."""
+    left_out, shown, absent = (TOOL.key(name) for name in ("a", "b", "c"))
+    condition = ValueCondition("left out", lambda value: value == "x")
+    page = List(TOOL, keys_only_if=condition)
+    record = Record(shown, "y", Revision("1"))
+    snapshot = Snapshot({page: ReadResult.of([left_out, record])}, {})
+    assert snapshot.keys(page) == (left_out,)
+    assert snapshot.list(page) == (record,)
+    assert snapshot.find(shown) == record
+    for key in (left_out, absent):
+        with pytest.raises(InvariantBroken):
+            snapshot.find(key)

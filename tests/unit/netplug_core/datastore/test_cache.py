@@ -19,6 +19,7 @@ from netplug_core.records import (
     Revision,
     Snapshot,
     Update,
+    ValueCondition,
     Write,
     Written,
 )
@@ -121,6 +122,12 @@ def test_however_many_workloads_come_and_go_the_memory_does_not_grow(library: Ca
 
 def test_a_page_is_not_kept_for_its_other_pages_would_be_of_another_moment(library: CacheHarness) -> None:
     page = List(BOOK, limit=1)
+    library.read(page)
+    assert not library.is_known(page)
+
+
+def test_a_list_that_may_leave_records_out_is_not_kept(library: CacheHarness) -> None:
+    page = List(BOOK, keys_only_if=ValueCondition("lent", lambda value: value == "lent"))
     library.read(page)
     assert not library.is_known(page)
 

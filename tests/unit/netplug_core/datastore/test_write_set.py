@@ -27,6 +27,7 @@ from netplug_core.records import (
     Revision,
     Snapshot,
     Update,
+    ValueCondition,
     Write,
     Written,
 )
@@ -166,6 +167,17 @@ def test_a_list_by_the_beginning_of_a_name_gains_and_loses_the_records_whose_nam
     writes: list[Write] = [Create(TOOL.key("scythe"), "new"), Delete(TOOL.key("saw"), Revision("1"))]
     after = apply_writes(before, [*writes, Create(TOOL.key("axe"), "new")])
     assert [record.key.name for record in after.list(listed)] == ["scythe", "spade"]
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+def test_a_list_that_has_only_the_key_of_a_changed_record_is_not_known_afterwards(limit: int) -> None:
+    """Its new value may be one that the list would show."""
+    query = List(TOOL, limit=limit, keys_only_if=ValueCondition("full", lambda value: value == "full"))
+    shown = Record(TOOL.key("a"), "a", Revision("1"))
+    before = Snapshot({query: ReadResult((shown,), keys=(TOOL.key("b"),))}, {TOOL: Revision("1")})
+    assert not apply_writes(before, [Update(TOOL.key("b"), "new", Revision("1"))]).has(query)
+    after = apply_writes(before, [Update(TOOL.key("a"), "new", Revision("1"))])
+    assert ([record.value for record in after.list(query)], after.keys(query)) == (["new"], (TOOL.key("b"),))
 
 
 def test_there_is_one_revision_for_each_write() -> None:

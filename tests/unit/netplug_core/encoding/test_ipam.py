@@ -5,14 +5,16 @@ from collections.abc import Mapping
 from typing import cast
 
 import pytest
+from hypothesis import given
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import parse_time
-from netplug_core.encoding.ipam import from_mapping, is_marked_deleted, to_mapping
+from netplug_core.encoding.ipam import from_mapping, holds, holds_stored, is_marked_deleted, to_mapping
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
-from netplug_core.ipam.model.block import BLOCK, Attribute, Block
+from netplug_core.ipam.model.block import BLOCK, FULL, RESERVED_HANDLE, Attribute, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle
-from netplug_core.records import Kind
+from netplug_core.records import Kind, ValueCondition
+from netplug_core.testing.strategies import blocks
 
 Json = dict[str, object]
 
@@ -276,3 +278,57 @@ def test_a_malformed_handle_is_refused_by_its_field(stored: Json, problem: str) 
 )  # fmt: skip
 def test_both_spellings_of_the_deleted_mark_count(mapping: Json, *, is_marked: bool) -> None:
     assert is_marked_deleted(mapping) is is_marked
+
+
+# --- which blocks are full, without decoding them -----------------------------------------------------------------
+
+FULL_STORED: Json = {**STORED, "allocations": [0, 0, 0, 0], "unallocated": [], "attributes": [POD]}
+
+
+def stored(mapping: Json) -> bytes:
+    return json.dumps(mapping, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("changes, is_full", [
+    ({}, True),
+    ({"affinity": None}, True),
+    ({"attributes": [POD, {**POD, "handle_id": '"unallocated":[]'}], "allocations": [0, 1, 0, 1]}, True),
+    ({"unallocated": [2], "allocations": [0, 0, None, 0]}, False),
+    ({"attributes": [POD, COOLING], "allocations": [0, 0, 1, 0]}, False),
+    ({"attributes": [POD, {"handle_id": RESERVED_HANDLE, "secondary": None}], "allocations": [1, 0, 0, 0]}, False),
+    ({"unallocated": None}, False),
+    ({"attributes": None}, False),
+    ({"attributes": []}, False),
+    ({"attributes": ["damaged"]}, False),
+])  # fmt: skip
+def test_a_block_is_known_to_be_full_before_it_is_decoded(changes: Json, *, is_full: bool) -> None:
+    mapping = FULL_STORED | changes
+    assert holds(FULL, mapping) is is_full
+    assert holds_stored(FULL, stored(mapping)) is is_full
+    if is_full:
+        assert FULL.holds(from_mapping(BLOCK, mapping))
+
+
+@pytest.mark.parametrize("data", [
+    stored(FULL_STORED | {"deleted": True}),
+    stored({"unallocated": [], **FULL_STORED, "x": 1}),
+    json.dumps(FULL_STORED).encode(),  # another program's spaces: it is decoded
+    stored({**STORED, "x": {"unallocated": []}}),
+    stored({**STORED, "attributes": [{**POD, "handle_id": '],"unallocated":[],"attributes":[{'}]}),
+    b"",
+])  # fmt: skip
+def test_what_is_not_certainly_full_is_decoded(data: bytes) -> None:
+    assert not holds_stored(FULL, data)
+
+
+def test_no_other_condition_is_known() -> None:
+    other = ValueCondition("other", lambda _value: True)
+    assert not holds(other, FULL_STORED)
+    assert not holds_stored(other, stored(FULL_STORED))
+
+
+@given(block=blocks())
+def test_full_blocks_are_recognized_in_every_form(block: Block) -> None:
+    is_full = FULL.holds(block)
+    mapping = through_json(block)
+    assert (holds(FULL, mapping), holds_stored(FULL, stored(mapping))) == (is_full, is_full)

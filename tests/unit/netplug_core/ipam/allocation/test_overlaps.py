@@ -10,7 +10,7 @@ from netplug_core.errors import AllocationError
 from netplug_core.ipam.allocation.block_listing import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.claim import claim_queries, decide_claim
 from netplug_core.ipam.model.affinity import AffinityState, host_owner
-from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
+from netplug_core.ipam.model.block import BLOCK, FULL, block_key, blocks_path
 from netplug_core.ipam.outcome.refusals import BlockUnusable
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import PAGE_SIZE, Decision, List, NeedMore
@@ -137,7 +137,7 @@ def test_a_new_block_is_compared_with_those_among_the_same_256_addresses_and_fou
 ) -> None:
     listed, *covering = overlap_queries([Prefix.parse(new)])
     assert isinstance(listed, List)
-    assert listed == List(BLOCK, listed.within, name_prefix=beginning)
+    assert listed == List(BLOCK, listed.within, name_prefix=beginning, keys_only_if=FULL)
     assert len(covering) == 4
 
 
