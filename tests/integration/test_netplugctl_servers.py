@@ -22,11 +22,14 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core import __version__
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.clock import Deadline
+from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
 from netplug_core.flows.resources.cluster import ensure_initialized
 from netplug_core.flows.resources.labels import Overwriting, set_label
 from netplug_core.ipam.model.block import Attribute, Block
+from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import ABSENT, Create, Delete, Get
 from netplug_core.resources.ippool import IPPool, IPPoolStatus, PoolCondition, ippool_key
+from netplug_core.testing.clock import ManualClock
 from tests.harness.servers.etcd import EtcdCluster, delete_all_entries, make_client, read_all_entries
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import delete_custom_objects, install_definitions, make_node
@@ -409,6 +412,32 @@ def test_a_damaged_block_goes_and_a_damaged_pool_is_replaced(user: ToolUser, req
         damage_entry(etcd, b"/ippools/main", b"no JSON")
         assert user.run_command("delete", "pool", "main").status == 0
         assert "main" not in user.run_command("get", "pools").out
+
+
+def test_a_handle_that_leads_nowhere_is_found_and_repaired(user: ToolUser) -> None:
+    """The repair's clock is moved by hand, so that the test does not wait as long as on an ordered store."""
+    user.run_command("create", "-f", "-", stdin=POOL)
+    key = handle_key("pods.gone")
+    block = Block.new(Prefix.parse("10.68.0.0/26"), owner="host:node-a", now_ns=1)
+    block = block.assign((Ordinal(0),), Attribute(handle="pods.here", owner=(("node", "node-a"),)))
+    with user.store() as store:
+        writes = (Create(block.key, block), Create(key, Handle(blocks=((block.prefix, 1),))))
+        store.commit(writes, deadline=user.deadline)
+        found = user.run_command("ipam", "check")
+        assert found.status == 1
+        assert found.out.splitlines()[1:4] == [
+            "--fix would repair handle pods.gone: its counts differ from its blocks",
+            "--fix would restore handle pods.here from its blocks: it is missing or damaged",
+            "--fix would restore the affinity of host:node-a for block 10.68.0.0/26: it is missing or damaged",
+        ]
+        clock = ManualClock()
+        deadline = Deadline.after(clock, 600)
+        report = check_ipam(store, clock=clock, deadline=deadline)
+        attempts = repair(store, report, chance=lambda: 0.5, deadline=deadline)
+        assert [attempt.result for attempt in attempts] == [RepairResult.DONE] * 3
+        assert check_ipam(store, clock=clock, deadline=deadline).problems == 0
+        assert store.read([Get(key)], deadline=user.deadline).find(key) is None
+    assert user.run_command("ipam", "check", "--fix").status == 0
 
 
 def damage_entry(etcd: EtcdCluster, part: bytes, value: bytes) -> None:

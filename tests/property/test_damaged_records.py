@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import cast
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
@@ -210,6 +210,7 @@ def test_an_attribute_that_no_ordinal_uses_stops_nobody_and_goes_with_the_next_w
 
 
 @pytest.mark.parametrize("mode", MemoryMode)
+@settings(max_examples=max(10, settings().max_examples // 4))  # each one adds and deletes every pod
 @given(data=st.data())
 def test_handles_and_affinities_are_repaired_from_the_blocks(mode: MemoryMode, data: st.DataObject) -> None:
     cluster = make_cluster(mode)
