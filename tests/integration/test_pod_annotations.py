@@ -139,6 +139,24 @@ def test_a_pod_has_the_addresses_that_it_names_and_keeps_them(cluster: Annotated
 
 
 @on_every_datastore
+def test_check_89_a_new_container_of_the_pod_has_the_same_address(cluster: AnnotatedCluster) -> None:
+    """The DEL of the former one comes late: it frees nothing, and the new one keeps its network."""
+    former = cluster.make_pod(ipAddrs='["10.65.0.9"]')
+    args = {"CNI_ARGS": cni_args(former)}
+    cluster.runtime.add(cluster.conf(), former, **args)
+    new = cluster.node.make_pod()
+    again = cluster.runtime.add(cluster.conf(), new, **args)
+    assert list(again.addresses) == ["10.65.0.9"]
+    assert "a former container of the pod still held addresses" in again.stderr
+    cluster.runtime.delete(cluster.conf(), former, **args)
+    assert cluster.node.can_ping("10.65.0.9")
+    assert list(cluster.datastore.store.held().values()) == [("10.65.0.9",)]
+    assert cluster.runtime.check(cluster.conf(), new, again, **args).is_success_without_output
+    cluster.runtime.delete(cluster.conf(), new, **args)
+    cluster.assert_nothing_left()
+
+
+@on_every_datastore
 def test_pools_of_the_namespace_and_of_the_pod(cluster: AnnotatedCluster) -> None:
     """Checks 76, 77 and 79."""
     cluster.datastore.store.add_pool("blue", "10.77.0.0/28")

@@ -51,6 +51,8 @@ def annotated_address_request(
     )
     annotations = parse_annotations(pod)
     require_allowed(pod, annotations, call.netconf)
+    names = ", ".join(name for name, _text in annotations.texts)
+    world.log(Level.INFO, "annotations of the pod and its namespace count", **call.fields, annotations=names)
     if annotations.unused:
         _warn(world, call, "annotations of the namespace are not used: only a pod can have them", annotations.unused)
     annotations = _for_interface(world, call, annotations)

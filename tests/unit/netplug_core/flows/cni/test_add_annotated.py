@@ -10,6 +10,7 @@ from attrs import evolve
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
+from netplug_core.dataplane.protocol import RouteConflict
 from netplug_core.errors import ConfigurationError, NetplugError, RequestError, Unauthorized
 from netplug_core.flows.cni.call import NoAddressWanted
 from netplug_core.flows.cni.check import AddressesNotHeld, AttachmentDiffers, EndpointDiffers
@@ -174,6 +175,8 @@ def test_check_80_an_address_by_name(harness: CNINodeHarness, orchestrator: Memo
     harness.add_pool("other", "50.60.0.0/28")
     put_pod(orchestrator, ipAddrs='["10.65.0.111"]', ipv4pools='["other"]')
     assert added(harness, ContainerInterface(args=f"{POD};IP=10.65.0.9"), ipam=DUAL_STACK) == ["10.65.0.111"]
+    (counted,) = [fields for _level, text, fields in harness.log.lines if text.startswith("annotations of the pod")]
+    assert counted["annotations"] == "ipAddrs, ipv4pools"
     assert list(harness.allocations()) == [Address.parse("10.65.0.111")]
     assert harness.stored_endpoint().value.spec.addresses == (Address.parse("10.65.0.111"),)
 
@@ -251,6 +254,21 @@ def test_check_knows_an_address_without_ipam_by_its_endpoint(
     )
     with pytest.raises(EndpointDiffers, match=r"does not have 192\.0\.2\.9"):
         harness.check(WEB, result, feature_control=FEATURES)
+
+
+def test_two_pods_of_a_node_with_one_address(harness: CNINodeHarness, orchestrator: MemoryOrchestrator) -> None:
+    """Whichever of them has it from a pool, the second one is refused and the first one is unharmed."""
+    put_pod(orchestrator, ipAddrsNoIpam='["10.65.0.9"]')
+    put_pod(orchestrator, "other", ipAddrs='["10.65.0.9"]')
+    for first, second in ((WEB, OTHER), (OTHER, WEB)):
+        assert added(harness, first, feature_control=FEATURES) == ["10.65.0.9"]
+        before = harness.allocations(), harness.dataplane.host_routes(), harness.endpoints()
+        with pytest.raises(RouteConflict):
+            harness.add(second, feature_control=FEATURES)
+        assert (harness.allocations(), harness.dataplane.host_routes(), harness.endpoints()) == before
+        harness.run("DEL", second)
+        harness.run("DEL", first)
+        harness.assert_nothing_left()
 
 
 def test_check_49_addresses_without_ipam_need_a_pod(harness: CNINodeHarness) -> None:
