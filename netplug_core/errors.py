@@ -31,7 +31,8 @@ class ErrorCode(enum.Enum):
 
     Codes below 100 are the CNI specification's; 101 to 119 belong to allocation, 120 to 139 to the dataplane, 140 to
     159 to what is stored. The identifier is the name of the reason, such as ``pool-not-found``, and the next step is
-    what a person can do about it, in one sentence; only the codes of allocation have them.
+    what a person can do about it, in one sentence. The codes of allocation have both; of the others, those whose texts
+    do not say themselves what to do have a next step.
     ``docs/errors.md`` says what each code means; ``python -m tools.errors`` writes it.
     """
 
@@ -80,7 +81,7 @@ class ErrorCode(enum.Enum):
     ATTACHMENT_DIFFERS = (130, "")
     ADDRESSES_NOT_HELD = (131, "")
     ENDPOINT_DIFFERS = (132, "")
-    MALFORMED_RECORD = (140, "")
+    MALFORMED_RECORD = (140, "", "netplugctl ipam check lists damaged records; replace or delete them")
     NOT_STORED = (141, "")
     UNFORESEEN = (999, "")
 

@@ -60,7 +60,10 @@ def render_message(error: NetplugError) -> str:
 
     Runtimes show this text alone, so that it has to say what to do.
     """
-    return f"{error}; {error.identifier}: {error.next_step}" if error.identifier else str(error)
+    if not error.next_step:
+        return str(error)
+    reason = f"{error.identifier}: " if error.identifier else ""
+    return f"{error}; {reason}{error.next_step}"
 
 
 def render_error(error: CNIErrorObject, cni_version: str) -> str:

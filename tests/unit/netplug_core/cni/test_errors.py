@@ -22,6 +22,7 @@ from netplug_core.errors import (
 )
 from netplug_core.ipam.outcome.refusals import PoolRefused, PoolsExhausted
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace, PoolExhausted, PoolOutcome, PoolTrace
+from netplug_core.records import Malformed
 
 
 def raising(error: Exception) -> None:
@@ -211,4 +212,11 @@ def test_a_reason_of_a_pool_has_its_own_next_step(outcome: PoolOutcome, ending: 
 
 
 def test_every_code_with_an_identifier_has_a_next_step() -> None:
-    assert all(bool(code.identifier) == bool(code.next_step) for code in ErrorCode)
+    assert all(code.next_step for code in ErrorCode if code.identifier)
+
+
+def test_the_message_about_a_damaged_record_says_how_to_go_on() -> None:
+    error = Malformed("IPPool(main)", "$.spec.cidr: 7 is not a text")
+    assert describe_error(error, secrets=()).message == (
+        f"{error}; netplugctl ipam check lists damaged records; replace or delete them"
+    )
