@@ -10,7 +10,16 @@ from attrs import evolve
 from netplug_core.addressing import Address, Family
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
-from netplug_core.flows.cni.call import AddressRequest, AttachmentCall, FoundPod, assign_request_of, release, wanted_of
+from netplug_core.flows.cni.call import (
+    AddressRequest,
+    AttachmentCall,
+    FoundPod,
+    assign_request_of,
+    link_between,
+    release,
+    remove_interface,
+    wanted_of,
+)
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest, Wanted
 from netplug_core.ipam.protocol import NO_ENDPOINT
@@ -90,6 +99,8 @@ def release_former_containers(world: CNIWorld, call: AttachmentCall) -> bool:
     for attachment in former:
         text = "a former container of the pod still held addresses; they are released"
         world.log(Level.WARNING, text, **call.fields, former=attachment.container_id)
+        # Its interface goes first, as in any DEL: it would still answer for the addresses.
+        remove_interface(world, link_between(evolve(own, container_id=attachment.container_id), ""))
         release(world, ReleaseRequest(handle=attachment.handle, node=own.node), NO_ENDPOINT)
     return bool(former)
 

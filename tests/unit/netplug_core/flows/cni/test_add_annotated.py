@@ -25,6 +25,7 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import IPNAT
 from netplug_core.workload.endpoint import PodReplaced
 from tests.harness.cni_node import DUAL_STACK, NODE, POD, CNINodeHarness, ContainerInterface
+from tests.harness.stores import HookedStore
 
 PREFIX = "cni.projectnetplug.org"
 RP_FILTER_OF_ALL = "/proc/sys/net/ipv4/conf/all/rp_filter"
@@ -217,6 +218,18 @@ def test_check_89_a_new_container_of_the_pod_takes_over_from_the_former_one(
     assert harness.stored_endpoint().value.spec.container_id == "c2"
     harness.run("DEL", AGAIN)
     harness.assert_nothing_left()
+
+
+def test_the_interface_of_the_former_container_goes_before_its_addresses(
+    harness: CNINodeHarness, orchestrator: MemoryOrchestrator
+) -> None:
+    put_pod(orchestrator, ipAddrs='["10.65.0.9"]')
+    added(harness)
+    assert harness.dataplane.names(WEB.netns) == ("eth0",)
+    seen: list[tuple[str, ...]] = []
+    harness.store = HookedStore(harness.memory, before_commit=lambda: seen.append(harness.dataplane.names(WEB.netns)))
+    assert added(harness, AGAIN) == ["10.65.0.9"]
+    assert set(seen) == {()}
 
 
 def test_an_address_outside_all_pools(harness: CNINodeHarness, orchestrator: MemoryOrchestrator) -> None:
