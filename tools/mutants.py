@@ -14,7 +14,7 @@ Mutation = tuple[str, tuple[str, ...], tuple[str, ...]]
 """A mutant: ``module.function``, the lines that it takes away, those that it puts there."""
 
 NOT_SURVIVED = {"killed", "timeout", "not checked"}
-"""What mutmut says of a mutant that a test noticed, or that was left out: ``nox -s mutation -- '*.places.*'``."""
+"""What mutmut says of a mutant that a test noticed, or that was left out: ``nox -s mutation -- '*.acquire.*'``."""
 
 
 def run_mutmut(*arguments: str) -> list[str]:
@@ -59,7 +59,7 @@ def main(page: str) -> str:
     survivors: dict[Mutation, str] = {}
     for line in run_mutmut("results", "--all", "true"):
         mutant, _, outcome = line.strip().partition(": ")
-        numbers[mutant.split(".")[2]][outcome] += 1
+        numbers[parse_function_name(mutant).partition(".")[0]][outcome] += 1
         if outcome not in NOT_SURVIVED:
             survivors[parse_change(parse_function_name(mutant), run_mutmut("show", mutant))] = outcome
     for module, outcomes in sorted(numbers.items()):
