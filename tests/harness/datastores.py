@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from netplug_backends.etcdv3.datastore import EtcdDatastore
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
@@ -55,7 +56,5 @@ def open_empty_store(name: str, request: pytest.FixtureRequest, folder: Path) ->
 
 @contextmanager
 def _etcd_store(cluster: EtcdCluster) -> Iterator[Datastore]:
-    from netplug_backends.etcdv3.datastore import EtcdDatastore
-
     with closing(EtcdDatastore(make_client(cluster, clock=SystemClock(), settings=DatastoreSettings()))) as store:
         yield store

@@ -42,11 +42,15 @@ def store_of(etcd: EtcdCluster, settings: DatastoreSettings) -> EtcdDatastore:
     return EtcdDatastore(make_client(etcd, clock=CLOCK, settings=settings), codec=SAMPLE_CODEC)
 
 
-def used(store: EtcdDatastore) -> None:
-    """Write and read."""
+def assert_usable(store: EtcdDatastore) -> None:
+    """What is written is read."""
     deadline = Deadline.after(CLOCK, 60.0)
     record = store.read([Get(KEY)], deadline=deadline).find(KEY)
-    store.commit([Create(KEY, "a") if record is None else Update(KEY, "b", record.revision)], deadline=deadline)
+    value = "a" if record is None else f"{record.value}b"
+    store.commit([Create(KEY, value) if record is None else Update(KEY, value, record.revision)], deadline=deadline)
+    written = store.read([Get(KEY)], deadline=deadline).find(KEY)
+    assert written is not None
+    assert str(written.value) == value
 
 
 def failures(etcd: EtcdCluster, settings: DatastoreSettings) -> list[NetplugError]:
@@ -102,8 +106,8 @@ def test_the_right_certificates_are_accepted(
     etcd_with_client_certificates: EtcdCluster, right: DatastoreSettings
 ) -> None:
     with closing(store_of(etcd_with_client_certificates, right)) as store:
-        used(store)
-        used(store)
+        assert_usable(store)
+        assert_usable(store)
 
 
 def test_s15_the_right_inline_certificates_are_accepted(
@@ -115,7 +119,7 @@ def test_s15_the_right_inline_certificates_are_accepted(
         etcd_ca_cert=certificates.root.read_text(),
     )
     with closing(store_of(etcd_with_client_certificates, inline)) as store:
-        used(store)
+        assert_usable(store)
 
 
 def test_trap_27_every_root_in_the_file_is_trusted(
@@ -128,7 +132,7 @@ def test_trap_27_every_root_in_the_file_is_trusted(
         both = certificates.root.with_name(f"both-{name}.crt")
         both.write_bytes(b"".join(root.read_bytes() for root in roots))
         with closing(store_of(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file=str(both)))) as store:
-            used(store)
+            assert_usable(store)
 
 
 def test_a_server_of_another_root_is_not_trusted(
@@ -196,12 +200,12 @@ def test_trap_27_rotated_certificates_are_used_without_a_restart(
     )
     with closing(store_of(etcd_with_client_certificates, rotating)) as store:
         with pytest.raises(Unauthorized):
-            used(store)
+            assert_usable(store)
         rotate(key, certificates.key.read_bytes())
         with pytest.raises(Unauthorized):
-            used(store)
+            assert_usable(store)
         rotate(certificate, certificates.certificate.read_bytes())
-        used(store)
+        assert_usable(store)
 
 
 def test_many_rotations_under_writers_end_no_call_and_print_nothing(
@@ -246,7 +250,7 @@ def test_the_roots_of_the_file_are_trusted_and_no_others(
     """This machine's are for who names none."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.root))
     with closing(store_of(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file=""))) as store:
-        used(store)
+        assert_usable(store)
     for error in failures(etcd_with_client_certificates, evolve(right, etcd_ca_cert_file=str(certificates.other_root))):
         assert NOT_TRUSTED in str(error)
 
@@ -274,14 +278,14 @@ def user(name: str, password: str = PASSWORD) -> DatastoreSettings:
 
 def test_a_user_with_its_rights_reads_and_writes(with_users: EtcdCluster) -> None:
     with closing(store_of(with_users, user("netplug"))) as store:
-        used(store)
+        assert_usable(store)
 
 
 def test_a_token_that_ran_out_is_renewed(with_users: EtcdCluster) -> None:
     with closing(store_of(with_users, user("netplug"))) as store:
-        used(store)
+        assert_usable(store)
         CLOCK.sleep(3.5)
-        used(store)
+        assert_usable(store)
         start = store.read([Get(KEY)], deadline=Deadline.after(CLOCK, 60.0)).revisions
         assert list(store.watch(start, deadline=Deadline.after(CLOCK, 0.5))) == []
 
@@ -322,6 +326,6 @@ def test_a_watch_without_the_right_to_read_is_refused(with_users: EtcdCluster) -
 
 def test_a_user_where_the_cluster_knows_none_changes_nothing() -> None:
     with start_etcd() as plain, closing(store_of(plain, user("netplug"))) as store:
-        used(store)
+        assert_usable(store)
         enable_users(plain, PASSWORD)
-        used(store)
+        assert_usable(store)

@@ -249,26 +249,29 @@ def test_handles_that_could_be_read_two_ways_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "pod_namespace,pod,container_id,ifname,digits",
+    "pod_namespace,pod,container_id,ifname,digits,former_digits",
     [
-        ("default", "nginx", "abc123", "eth0", "mkg42m52qnw"),
-        ("test", "test-pod-1", "abc123", "eth0", "fpjvd75v4hp"),
-        ("test", "test-pod-1", "another", "eth0", "fpjvd75v4hp"),
-        ("test", "test-pod-1", "abc123", "net1", "7c7gck5k3vv"),
-        ("", "", "abc123", "eth0", "fuz5buijwhr"),
-        ("", "", "abc123", "net1", "usuuvwwefab"),
-        ("test", "", "abc123", "eth0", "fuz5buijwhr"),
-        ("", "test-pod-1", "abc123", "eth0", "fuz5buijwhr"),
+        ("default", "nginx", "abc123", "eth0", "mkg42m52qnw", "c440f455693"),
+        ("default", "nginx-6c8b449b8f-abcde", "abc123", "eth0", "pntsxrwrht5", "bd37e2e16c8"),
+        ("test", "test-pod-1", "abc123", "eth0", "fpjvd75v4hp", "618a041cd51"),
+        ("test", "test-pod-1", "another", "eth0", "fpjvd75v4hp", "618a041cd51"),
+        ("test", "test-pod-1", "abc123", "net1", "7c7gck5k3vv", "b9956a37986"),
+        ("", "", "abc123", "eth0", "fuz5buijwhr", "6367c48dd19"),
+        ("", "", "abc123", "net1", "usuuvwwefab", "ae756419f3b"),
+        ("test", "", "abc123", "eth0", "fuz5buijwhr", "6367c48dd19"),
+        ("", "test-pod-1", "abc123", "eth0", "fuz5buijwhr", "6367c48dd19"),
     ],
 )
-def test_check_60_a_host_interface_is_named_by_a_hash(
-    pod_namespace: str, pod: str, container_id: str, ifname: str, digits: str
+def test_check_60_a_host_interface_is_named_by_a_hash_and_was_by_another(
+    pod_namespace: str, pod: str, container_id: str, ifname: str, digits: str, former_digits: str
 ) -> None:
-    name = host_interface_name(pod_namespace=pod_namespace, pod=pod, container_id=container_id, ifname=ifname)
+    attachment = {"pod_namespace": pod_namespace, "pod": pod, "container_id": container_id, "ifname": ifname}
+    name, former = host_interface_name(**attachment), former_host_interface_name(**attachment)
     parts = (pod_namespace, pod, ifname) if pod_namespace and pod else ("", container_id, ifname)
     assert digits == b32encode(hashlib.sha256("/".join(parts).encode()).digest()).decode().lower()[:11]
     assert name == HOST_INTERFACE_PREFIX + digits
-    assert len(name) == 15
+    assert former == HOST_INTERFACE_PREFIX + former_digits
+    assert len(name) == len(former) == 15
 
 
 @pytest.mark.parametrize(
@@ -310,27 +313,6 @@ def test_an_alias_is_cut_at_what_the_kernel_keeps() -> None:
 def test_any_other_alias_is_nobodys(alias: str) -> None:
     assert HostInterfaceAlias.parse(alias) is None
     assert HostInterfaceAlias.parse(f"netplug {'a' * 26} {'7' * 26}") is not None
-
-
-@pytest.mark.parametrize(
-    "pod_namespace,pod,container_id,ifname,digits",
-    [
-        ("default", "nginx", "abc123", "eth0", "c440f455693"),
-        ("test", "test-pod-1", "abc123", "eth0", "618a041cd51"),
-        ("default", "nginx-6c8b449b8f-abcde", "abc123", "eth0", "bd37e2e16c8"),
-        ("test", "test-pod-1", "abc123", "net1", "b9956a37986"),
-        ("", "", "abc123", "eth0", "6367c48dd19"),
-        ("", "", "abc123", "net1", "ae756419f3b"),
-        ("test", "", "abc123", "eth0", "6367c48dd19"),
-        ("", "test-pod-1", "abc123", "eth0", "6367c48dd19"),
-    ],
-)
-def test_the_former_names_of_host_interfaces(
-    pod_namespace: str, pod: str, container_id: str, ifname: str, digits: str
-) -> None:
-    name = former_host_interface_name(pod_namespace=pod_namespace, pod=pod, container_id=container_id, ifname=ifname)
-    assert name == HOST_INTERFACE_PREFIX + digits
-    assert len(name) == 15
 
 
 def test_a_mac_follows_from_the_handle() -> None:

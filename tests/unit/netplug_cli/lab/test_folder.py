@@ -1,5 +1,6 @@
 """The folder of a lab where no option names it."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,7 @@ def test_a_folder_that_is_removed_while_we_wait_for_it_is_not_claimed(tmp_path: 
 
         def remove_it(_line: str) -> None:
             first.remove()
-            # Letting go is what ends the wait.
-            import fcntl
-
-            fcntl.flock(first.descriptor, fcntl.LOCK_UN)
+            fcntl.flock(first.descriptor, fcntl.LOCK_UN)  # this ends the wait
 
         with lock_folder(folder, LockMode.EXCLUSIVE, clock=clock, report=remove_it) as second:
             assert second is None

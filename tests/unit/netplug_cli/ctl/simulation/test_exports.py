@@ -46,7 +46,10 @@ def test_an_answer_that_holds() -> None:
         "stepSeconds": 60,
         "seed": 1,
     }
-    assert found["pools"] == [
+
+
+def test_an_answer_tells_how_each_pool_is_used() -> None:
+    assert result_to_mapping(FINE, result_of(FINE))["pools"] == [
         {
             "name": "main",
             "cidr": "10.0.0.0/28",
