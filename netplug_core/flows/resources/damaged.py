@@ -1,6 +1,7 @@
-"""Deletes a damaged record, or puts a resource in its place. Only its key and its revision are known.
+"""Deletes a damaged record. Only its key and its revision are known.
 
-``delete``, ``replace`` and ``apply`` call it where they find damage, ``netplugctl ipam delete-block`` for blocks.
+``delete`` calls it where it finds damage, ``netplugctl ipam delete-block`` for blocks. ``change`` puts a resource in
+the place of a damaged one.
 """
 
 from __future__ import annotations

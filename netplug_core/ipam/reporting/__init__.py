@@ -1,1 +1,1 @@
-"""Reports about stored blocks: the utilization of pools, and the collector's metrics. Nothing here changes anything."""
+"""Reports about what is stored: utilization, the collector's metrics, and what does not fit together with its repair."""
