@@ -1,1 +1,1 @@
-"""Reports about what is stored: utilization, the collector's metrics, and what does not fit together with its repair."""
+"""Reports about what is stored: utilization, the collector's metrics, and what does not fit together, with repairs."""
