@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 from netplug_cli.cni.method_cache import use_cache
 
 if TYPE_CHECKING:
+    from netplug_core.clock import Clock
+    from netplug_core.datastore.protocol import Datastore
     from netplug_core.flows.world import CNIWorld
     from netplug_core.log import Log
     from netplug_core.netconf.model import NetConf
+    from netplug_core.registry import Registry
+    from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["main", "open_cni_world"]
 
@@ -40,8 +44,7 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     from random import random
 
     from netplug_backends.host.machine import HostMachine, SystemClock
-    from netplug_cli.wiring.backends import UnopenedDatastore, open_registry
-    from netplug_core.errors import UnusableFile
+    from netplug_cli.wiring.backends import open_registry
     from netplug_core.flows.locks import CallLocks
     from netplug_core.flows.world import CNIWorld
     from netplug_core.hookspecs import IPAMContext
@@ -49,12 +52,7 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     registry, clock, host = open_registry(), SystemClock(), HostMachine()
     locks = CallLocks(host=host, clock=clock, log=log, path=netconf.ipam_lock_file)
     with ExitStack() as stack:
-        settings = netconf.datastore
-        try:
-            store = stack.enter_context(registry.open_datastore(settings.type, settings, clock))
-        except UnusableFile as error:
-            # A DEL cleans the node even if a file of the configuration is gone; any other command fails at first use.
-            store = UnopenedDatastore(settings.type, error)
+        store = _open_datastore(stack, registry, netconf.datastore, clock)
         context = IPAMContext(
             datastore=store, clock=clock, chance=random, lock=locks.host_lock, netconf=netconf.own_keys
         )
@@ -68,10 +66,24 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
             locks=locks,
             clock=clock,
             log=log,
-            open_orchestrator=partial(registry.open_orchestrator, "kubernetes", settings, clock)
+            open_orchestrator=partial(registry.open_orchestrator, "kubernetes", netconf.datastore, clock)
             if netconf.has_orchestrator
             else None,
         )
+
+
+def _open_datastore(stack: ExitStack, registry: Registry, settings: DatastoreSettings, clock: Clock) -> Datastore:
+    """The configured datastore, until the stack is closed.
+
+    A DEL cleans the node even if a file of the configuration is gone; any other command fails at first use.
+    """
+    from netplug_cli.wiring.backends import UnopenedDatastore
+    from netplug_core.errors import UnusableFile
+
+    try:
+        return stack.enter_context(registry.open_datastore(settings.type, settings, clock))
+    except UnusableFile as error:
+        return UnopenedDatastore(settings.type, error)
 
 
 def _is_own_namespace(path: str) -> bool:
