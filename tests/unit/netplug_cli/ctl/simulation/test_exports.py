@@ -48,7 +48,7 @@ def test_an_answer_that_holds() -> None:
     }
 
 
-def test_an_answer_tells_how_each_pool_is_used() -> None:
+def test_an_answer_has_the_usage_of_each_pool() -> None:
     assert result_to_mapping(FINE, result_of(FINE))["pools"] == [
         {
             "name": "main",
