@@ -1,4 +1,4 @@
-"""The allocator keeps its invariants (V1 to V18, V20) over each of the local stores, whatever fails on the way.
+"""The allocator keeps its invariants (V1 to V18, V20, V21) over each of the local stores, whatever fails on the way.
 
 In processes that serve one call each, in resident ones that remember what they read, and in resident ones whose calls
 go through ``datastore.batch``.

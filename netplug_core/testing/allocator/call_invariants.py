@@ -5,6 +5,7 @@ Those of calls without faults are exact. What is certain after a call with fault
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TypeVar
 
 from attrs import frozen
@@ -14,9 +15,19 @@ from netplug_core.errors import AllocationError, NetplugError, Unavailable
 from netplug_core.ipam.allocation.claim import ClaimResult
 from netplug_core.ipam.allocation.ensure import EnsuredBlocks
 from netplug_core.ipam.allocation.relinquish import Emptiness, RelinquishResult
-from netplug_core.ipam.allocation.request import AddressesReleased, Assignment, Automatic, Released, ReleaseItem
+from netplug_core.ipam.allocation.request import (
+    AddressesReleased,
+    Assignment,
+    Automatic,
+    Released,
+    ReleaseItem,
+    ReleaseRequest,
+    Specific,
+)
 from netplug_core.ipam.model.affinity import claimed_block, claiming_owner, host_owner
 from netplug_core.ipam.model.block import Allocation
+from netplug_core.ipam.model.handle import Handle, handle_key
+from netplug_core.records import Malformed
 from netplug_core.testing.allocator.client import PAST_DEADLINE_S
 from netplug_core.testing.allocator.operations import (
     ASSIGN_TIMEOUT_S,
@@ -33,11 +44,24 @@ from netplug_core.testing.allocator.oracle import forecast
 from netplug_core.testing.allocator.state import StoredState
 from netplug_core.testing.assertions import expect, expect_same
 
-__all__ = ["CALL_INVARIANTS", "FAULT_FREE_CALL_INVARIANTS", "Answer", "ObservedCall", "ProcessDiedAnswer"]
+__all__ = [
+    "CALL_INVARIANTS",
+    "DAMAGED_CALL_INVARIANTS",
+    "FAULT_FREE_CALL_INVARIANTS",
+    "Answer",
+    "ObservedCall",
+    "ProcessDiedAnswer",
+]
 
 T = TypeVar("T")
 
 COMPENSATION_TIMEOUT_S = 30.0
+MAX_PROBES = 8
+"""How many blocks an assignment tries one by one."""
+
+RELEASES_PER_COMMIT = 20
+"""How many blocks of its handle a release frees in one commit."""
+
 MAX_READS = 10
 """The most reads of an assignment without faults: configuration, own affinities again, own blocks, blocks nearby, all
 affinities, unclaimed blocks, a sample, a page of all blocks, and twice the affinities of blocks to take over."""
@@ -92,6 +116,20 @@ class ObservedCall:
         return isinstance(self.answer, AllocationError) or (is_new and not hasattr(self.answer, "__notes__"))
 
     @property
+    def needs_damaged(self) -> bool:
+        """Whether a record that the call needs is damaged: its handle, a block of it, or that of a specific address."""
+        if not self.before.damaged or not isinstance(self.operation, Assign | EnsureBlocks | Release):
+            return False
+        request, blocks = self.operation.request, self.before.damaged_blocks
+        if request.handle is not None:
+            handle = self.before.handles.get(request.handle, Handle())
+            if handle_key(request.handle) in self.before.damaged or any(p in blocks for p, _count in handle.blocks):
+                return True
+        specific = [] if isinstance(request, ReleaseRequest) else request.wanted
+        addresses = [wanted.address for wanted in specific if isinstance(wanted, Specific)]
+        return any(block.contains(address) for block in blocks for address in addresses)
+
+    @property
     def has_no_effect(self) -> bool:
         """Whether the stored records are the same before and after the call."""
         old, new = self.before, self.after
@@ -136,26 +174,52 @@ def locked_datastore_is_not_written(call: ObservedCall) -> None:
     ):
         expect(call.has_no_effect, f"D12: {call.operation} changed something while the store was locked")
         if not isinstance(call.operation, RunCollector):
+            # What a process remembers may show it the damaged record before it reads the flag again.
+            is_damage = call.needs_damaged and isinstance(call.answer, Malformed)
             expect(
-                isinstance(call.answer, Unavailable),
+                is_damage or isinstance(call.answer, Unavailable),
                 f"D12: {call.operation} answered {call.answer!r} to a locked store",
             )
 
 
 def round_trips_are_bounded(call: ObservedCall) -> None:
-    """V16: a call without faults takes a few reads and one commit; twice as many if its cache was out of date."""
-    most_reads = {Assign: MAX_READS, EnsureBlocks: MAX_READS, Release: 2}.get(type(call.operation))
-    if most_reads is not None:
-        attempts = 1 + call.may_use_cache
-        # Without a handle a request of a batch runs alone, on what the batch has read; a shortfall is then read again.
-        is_read_twice = isinstance(call.operation, Assign) and call.operation.request.handle is None
-        is_bounded = call.reads <= most_reads * max(attempts, 1 + is_read_twice) and call.commits <= attempts
-        expect(is_bounded, f"V16: {call.operation} took {call.reads} reads and {call.commits} commits")
+    """V16: a call without faults takes a few reads and one commit; twice as many if its cache was out of date.
+
+    A release takes so many for each 20 blocks of its handle.
+    """
+    if not isinstance(call.operation, Assign | EnsureBlocks | Release):
+        return
+    parts = _count_parts(call)
+    attempts = (1 + (call.may_use_cache or parts > 1)) * parts  # the second part may use what the first has read
+    # Without a handle a request of a batch runs alone, on what the batch has read; a shortfall is then read again.
+    is_read_twice = isinstance(call.operation, Assign) and call.operation.request.handle is None
+    is_bounded = call.reads <= _most_reads(call) * max(attempts, 1 + is_read_twice) and call.commits <= attempts
+    expect(is_bounded, f"V16: {call.operation} took {call.reads} reads and {call.commits} commits")
+
+
+def _most_reads(call: ObservedCall) -> int:
+    """The most reads of one attempt.
+
+    Blocks of another size than their pool's cost an assignment one read for each of the first blocks that it cannot
+    create because of them. A release reads a handle and its blocks; if one of these is not stored, also the affinity to
+    it. Of a handle over many blocks each part is decided in a batch and then alone.
+    """
+    if not isinstance(call.operation, Release):
+        return MAX_READS + MAX_PROBES * call.before.has_leftovers
+    handle = call.before.handles.get(call.operation.request.handle, Handle())
+    is_missing = any(prefix not in call.before.blocks for prefix, _count in handle.blocks)
+    return 2 + (is_missing or _count_parts(call) > 1)
+
+
+def _count_parts(call: ObservedCall) -> int:
+    """How many commits a call needs: a release one for so many blocks of its handle as a commit takes."""
+    handle = call.before.handles.get(call.operation.request.handle) if isinstance(call.operation, Release) else None
+    return 1 if handle is None else max(1, ceil(len(handle.blocks) / RELEASES_PER_COMMIT))
 
 
 def request_gets_what_is_available(call: ObservedCall) -> None:
     """V13: a request gets fewer addresses than it asks for only if no more can be assigned, and never more."""
-    if not isinstance(call.operation, Assign) or call.before.configuration.is_locked:
+    if not isinstance(call.operation, Assign) or call.before.configuration.is_locked or call.needs_damaged:
         return
     request, answer = call.operation.request, call.answer
     expected = forecast(call.before, request, call.started_ns, call.ended_ns)
@@ -257,7 +321,7 @@ def affinities_match_the_answer(call: ObservedCall) -> None:
         for prefix in answer.claimed:
             expect_same(call.after.blocks[prefix].owner, operation.claimant, f"V7: the owner of {prefix}")
         for prefix in answer.failed:
-            expect(call.after.blocks[prefix].owner not in ("", operation.claimant), f"V7: {prefix} could be claimed")
+            expect(not _may_claim(call.after, prefix, operation.claimant), f"V7: {prefix} could be claimed")
     if isinstance(operation, EnsureBlocks) and isinstance(answer, EnsuredBlocks):
         for prefix in answer.blocks:
             expect_same(call.after.blocks[prefix].owner, operation.request.claimant, f"V7: the owner of {prefix}")
@@ -277,6 +341,20 @@ def affinities_match_the_answer(call: ObservedCall) -> None:
         )
 
 
+def _may_claim(state: StoredState, prefix: Prefix, claimant: str) -> bool:
+    """Whether nothing keeps a claimant from a block: neither its owner nor a block of another size."""
+    block = state.blocks.get(prefix)
+    if block is None:
+        return not any(other.overlaps(prefix) for other in state.blocks)
+    return block.owner in ("", claimant)
+
+
+def damage_stops_only_those_who_need_it(call: ObservedCall) -> None:
+    """V21: an assignment or a release fails because of a damaged record only if it needs that record."""
+    if isinstance(call.operation, Assign | EnsureBlocks | Release) and isinstance(call.answer, Malformed):
+        expect(call.needs_damaged, f"V21: {call.operation} failed because of {call.answer}, which it does not need")
+
+
 def _require_type(answer: Answer, expected: type[T]) -> T:
     if not isinstance(answer, expected):
         raise AssertionError(f"the answer is {answer!r}, not {expected.__name__}")
@@ -291,4 +369,14 @@ FAULT_FREE_CALL_INVARIANTS = (
     release_frees_what_the_handle_held,
     release_items_free_what_they_describe,
     affinities_match_the_answer,
+    damage_stops_only_those_who_need_it,
 )
+
+DAMAGED_CALL_INVARIANTS = (
+    locked_datastore_is_not_written,
+    request_gets_what_is_available,
+    request_states_the_total,
+    release_frees_what_the_handle_held,
+    damage_stops_only_those_who_need_it,
+)
+"""The invariants of such a call while a record is damaged. The addresses of that record are promised to no request."""

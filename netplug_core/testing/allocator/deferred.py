@@ -29,18 +29,19 @@ _UNUSED_SEQUENCE = 1
 
 @frozen(kw_only=True)
 class DeferredRelease:
-    """A release of a handle that holds addresses, sometimes with a sequence number, which may be out of date."""
+    """A release of a handle that holds addresses, or may hold some; with a sequence number, it may be out of date."""
 
     index: int
     sequence_index: int = 0
 
     def resolve(self, model: AllocationModel, fallback: str) -> Release:
-        """The release; of the handle ``fallback`` where no handle holds an address."""
-        handles = sorted({holder.handle for holder in model.held.values() if holder.handle is not None})
+        """The release, on the pod's node; of the handle ``fallback`` where no handle holds an address."""
+        holders = {*model.held.values(), *model.uncertain}
+        handles = sorted({holder.handle for holder in holders if holder.handle is not None})
         handle = _chosen([*handles, fallback], self.index)
         numbers = sorted({model.sequence_numbers[address] for address in model.held_by(handle)})
         sequence = _chosen([None, None, None, _UNUSED_SEQUENCE, *numbers], self.sequence_index)
-        return Release(request=ReleaseRequest(handle=handle, sequence=sequence))
+        return Release(request=ReleaseRequest(handle=handle, sequence=sequence, node=model.pods.get(handle, "")))
 
 
 @frozen(kw_only=True)

@@ -18,13 +18,16 @@ from netplug_core.errors import NetplugError
 from netplug_core.flows.ipam import collect
 from netplug_core.ipam.allocation.request import Released
 from netplug_core.ipam.gc.model import CollectionReport, ScanHistory
-from netplug_core.ipam.model.affinity import affinity_key
+from netplug_core.ipam.model.affinity import AFFINITY, affinity_key
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.orchestrator.model import ClusterView
-from netplug_core.records import Create
+from netplug_core.records import Create, Get, Key, Kind, List, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.testing.allocator.call_invariants import (
     CALL_INVARIANTS,
+    DAMAGED_CALL_INVARIANTS,
     FAULT_FREE_CALL_INVARIANTS,
     Answer,
     ObservedCall,
@@ -51,9 +54,12 @@ from netplug_core.testing.allocator.operations import (
     Release,
     RunCollector,
     StoreOperation,
+    StorePool,
 )
+from netplug_core.testing.allocator.pool_invariants import CHECKED_POOL_INVARIANTS
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState, read_state
 from netplug_core.testing.assertions import expect, expect_same
+from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import ProcessDied
 from netplug_core.testing.late_writes import LateWrite
 
@@ -65,6 +71,9 @@ MAX_CACHE_AGE_S = 0.5
 LATEST_S = 5.0
 """How long a write of a process that died may be on its way: as long as one call may take."""
 
+DAMAGED_KINDS: tuple[Kind[object], ...] = (BLOCK, AFFINITY, HANDLE)
+"""The kinds of records that are damaged. ``tests/property/test_damaged_records.py`` damages all others too."""
+
 OpenIPAM: TypeAlias = Callable[[Datastore, Clock], IPAM]
 """Makes the IPAM of one process over its store client."""
 
@@ -74,7 +83,8 @@ class AllocatorHarness:
     """A store, the processes that use it, the model of what they were assigned, and the checks.
 
     ``is_settled`` is whether nothing has happened yet that leaves records to repair for a later call or the collector,
-    as a failed commit on an ordered store does.
+    as a failed commit on an ordered store does. ``are_pools_checked`` is whether every pool was created through the
+    flows, which compare it with the others.
     """
 
     store: Datastore
@@ -84,6 +94,8 @@ class AllocatorHarness:
     history: History = field(factory=History)
     collector_memory: ScanHistory = field(factory=ScanHistory)
     is_settled: bool = True
+    are_pools_checked: bool = True
+    damaged: DamagedDatastore = field(init=False)
     _resident_processes: dict[str, _ClientProcess] = field(default=Factory(dict))
     _node_by_handle: dict[str, str] = field(default=Factory(dict))
     _configurations: list[tuple[float, ClusterConfiguration]] = field(default=Factory(list))
@@ -93,6 +105,10 @@ class AllocatorHarness:
     _latest_state: StoredState | None = None
     _nesting: int = 0
 
+    def __attrs_post_init__(self) -> None:
+        """Put the store of the processes around the store itself: only they see damage."""
+        self.damaged = DamagedDatastore(self.store)
+
     @property
     def is_atomic(self) -> bool:
         """Whether the store applies all of a commit or nothing."""
@@ -101,7 +117,8 @@ class AllocatorHarness:
     def read_state(self) -> StoredState:
         """Everything that is stored. It is read once per commit, because only processes of the harness write."""
         if self._latest_state is None:
-            self._latest_state = read_state(self.store, Deadline.after(self.clock, ASSIGN_TIMEOUT_S))
+            stored = read_state(self.store, Deadline.after(self.clock, ASSIGN_TIMEOUT_S))
+            self._latest_state = evolve(stored, damaged=frozenset(self.damaged.damage))
         return self._latest_state
 
     def reread_state(self) -> StoredState:
@@ -122,6 +139,7 @@ class AllocatorHarness:
             self.is_settled = self.is_settled and self.is_atomic
         before, since_ns = self.read_state(), self.clock.now_ns()
         self.record_configuration(before.configuration)
+        self.are_pools_checked = self.are_pools_checked and not isinstance(operation, StorePool)
         scope = self.model.begin_call(operation)
         process = self._process_for(operation)
         may_use_cache = process.begin(operation, faults)
@@ -194,7 +212,7 @@ class AllocatorHarness:
             if self.clock.monotonic() > expires_s:
                 continue
             before = self.read_state()
-            late.land(self.store, deadline=Deadline.after(self.clock, ASSIGN_TIMEOUT_S))
+            late.land(self.damaged, deadline=Deadline.after(self.clock, ASSIGN_TIMEOUT_S))
             after = self.reread_state()
             if self.is_atomic:
                 self.model.uncertain.add(Holder.of_request(operation.request))
@@ -214,13 +232,42 @@ class AllocatorHarness:
         if not self.is_atomic:
             self._late_blocks.update(write.key.name for write in late.writes if isinstance(write, Create))
 
+    # --- damaged records ---------------------------------------------------------------------------------------------
+
+    def damage_record(self, index: int) -> None:
+        """Let another program store something in place of a record that no process can read, unless there is one."""
+        deadline = Deadline.after(self.clock, ASSIGN_TIMEOUT_S)
+        queries = [List(kind) for kind in DAMAGED_KINDS]
+        stored = self.store.read(queries, deadline=deadline)
+        records = [record for query in queries for record in stored.list(query)]
+        if records and not self.damaged.damage:
+            self.is_settled = False
+            self._store_again(records[index % len(records)].key)
+            self.damaged.damage[records[index % len(records)].key] = b"{"
+            self._latest_state = None
+
+    def repair_records(self) -> None:
+        """Store the damaged record as it was, as an administrator does."""
+        for key in tuple(self.damaged.damage):
+            self._store_again(key)
+            del self.damaged.damage[key]
+        self._latest_state = None
+
+    def _store_again(self, key: Key[object]) -> None:
+        """Store a record as it is, so that its revision changes; wait until no process remembers it."""
+        deadline = Deadline.after(self.clock, ASSIGN_TIMEOUT_S)
+        record = self.store.read([Get(key)], deadline=deadline).find(key)
+        if record is not None:
+            self.store.commit([Update(key, record.value, record.revision)], deadline=deadline)
+        self.clock.sleep(2 * MAX_CACHE_AGE_S)
+
     def _run_collector(self, view: CollectorView, store: Datastore) -> CollectionReport:
         """Run a tick. V18: the collector frees nothing that is in use, also with an empty view; the model checks it."""
         live_lookup = ModelLookup(self.model)
         cluster = ClusterView() if view.is_empty else live_lookup.cluster
         collector = make_collector(store, live_lookup, self.clock)
         deadline = Deadline.after(self.clock, ASSIGN_TIMEOUT_S)
-        scan = collect.read_view(self.store, cluster, now_ns=self.clock.now_ns(), deadline=deadline)
+        scan = collect.read_view(self.damaged, cluster, now_ns=self.clock.now_ns(), deadline=deadline)
         self.collector_memory, report = collect.tick(collector, scan, self.collector_memory)
         return report
 
@@ -231,10 +278,12 @@ class AllocatorHarness:
 
     def _check_call(self, call: ObservedCall, *, is_exact: bool) -> None:
         self.model.check_state(call.after)
+        left = call.before.damaged - call.after.damaged
+        expect(not left, f"V21: {call.operation} wrote {left}, which it could not read")
         for of_call in CALL_INVARIANTS:
             of_call(call)
         if is_exact:
-            for of_fault_free_call in FAULT_FREE_CALL_INVARIANTS:
+            for of_fault_free_call in DAMAGED_CALL_INVARIANTS if call.before.damaged else FAULT_FREE_CALL_INVARIANTS:
                 of_fault_free_call(call)
         if self.is_settled and not self._nesting:
             for of_settled_state in SETTLED_STATE_INVARIANTS:
@@ -247,6 +296,9 @@ class AllocatorHarness:
             of_commit(commit)
         for of_state in STATE_INVARIANTS:
             of_state(self._without_orphans(commit.after))
+        if self.are_pools_checked:
+            for of_checked_pools in CHECKED_POOL_INVARIANTS:
+                of_checked_pools(self._without_orphans(commit.after))
         self.history.check_commit(commit)
 
     def _without_orphans(self, state: StoredState) -> StoredState:
@@ -286,7 +338,7 @@ class _ClientProcess:
     def start(cls, harness: AllocatorHarness) -> _ClientProcess:
         """A process with an empty cache."""
         process = cls(harness=harness)
-        process.client = StoreClient(inner=harness.store, clock=harness.clock, observer=process)
+        process.client = StoreClient(inner=harness.damaged, clock=harness.clock, observer=process)
         process.ipam = harness.open_ipam(process.client, harness.clock)
         return process
 

@@ -10,30 +10,26 @@ invariants over several commits, and ``call_invariants`` those of a whole call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.ipam.allocation.block_order import block_order, hashed_start
 from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Specific
-from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.affinity import AffinityState, affinity_key, claimed_block, claiming_owner
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Block
-from netplug_core.ipam.reporting.utilization import utilization
 from netplug_core.resources.ippool import IPPoolSpec
 from netplug_core.testing.allocator.operations import Assign, ClaimBlocks, EnsureBlocks, Operation
-from netplug_core.testing.allocator.oracle import PoolRefusal, block_limits, eligible_pools, is_enabled, is_free
+from netplug_core.testing.allocator.oracle import DEFAULT_BLOCK_LIMIT, is_free
+from netplug_core.testing.allocator.oracle_pools import PoolRefusal, block_limits, eligible_pools, is_enabled
+from netplug_core.testing.allocator.pool_invariants import POOL_INVARIANTS
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState
 from netplug_core.testing.assertions import expect, expect_same
 
 __all__ = [
-    "COMMIT_INVARIANTS", "DEFAULT_BLOCK_LIMIT", "SETTLED_STATE_INVARIANTS", "STATE_INVARIANTS", "ObservedCommit",
+    "COMMIT_INVARIANTS", "SETTLED_STATE_INVARIANTS", "STATE_INVARIANTS", "ObservedCommit",
     "order_is_a_permutation",
 ]  # fmt: skip
-
-DEFAULT_BLOCK_LIMIT = 20
-"""The limit of a node's blocks of a family where none is configured."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -120,59 +116,13 @@ def confirmed_affinities_own_their_block(state: StoredState) -> None:
             expect_same(owner, claiming_owner(key), f"V7: who owns the block of {key}")
 
 
-def blocks_do_not_overlap_and_fit_pools(state: StoredState) -> None:
-    """V8: blocks do not overlap, and those in a pool have its block size."""
-    for one, following in pairwise(sorted(state.blocks)):
-        expect(not one.overlaps(following), f"V8: blocks {one} and {following} overlap")
-    for pool in state.configuration.pools.values():
-        for prefix in state.blocks:
-            if pool.spec.prefix.overlaps(prefix):
-                expect_same(prefix.length, pool.spec.block_length, f"V8: the length of {prefix} in {pool.key}")
-
-
-def utilization_adds_up(state: StoredState) -> None:
-    """V17: the addresses in use and the free ones add up in each block and in each pool."""
-    reserved = Reserved.of(state.configuration.reserved)
-    for usage in utilization(state.configuration.pools.values(), state.blocks.values(), reserved):
-        for block in usage.blocks:
-            expect_same(block.in_use + len(block.block.free), block.capacity, f"V17: the parts of {block.block.prefix}")
-            expect(
-                0 <= block.available <= block.capacity - block.in_use,
-                f"V17: {block} has more available addresses than free ones",
-            )
-        in_blocks = sum(block.capacity for block in usage.blocks)
-        expect_same(
-            usage.in_use, sum(block.in_use for block in usage.blocks), f"V17: the addresses in use of {usage.name}"
-        )
-        expect(in_blocks <= usage.capacity, f"V17: the blocks of {usage.name} are larger than it")
-        expect(
-            0 <= usage.available <= usage.capacity - usage.reserved,
-            f"V17: {usage.name} counts reserved addresses as available",
-        )
-        if usage.capacity <= _MAX_COUNTED_ADDRESSES and usage.pool is not None:
-            expect_same(
-                usage.available, _count_available(state, usage.prefix), f"V17: the available addresses of {usage.name}"
-            )
-
-
-_MAX_COUNTED_ADDRESSES = 1024
-
-
-def _count_available(state: StoredState, pool: Prefix) -> int:
-    """The addresses of a pool that are neither in a block's allocations nor reserved, counted one by one."""
-    taken = {held.address for block in state.blocks.values() for held in block.held()}
-    addresses = (pool.nth(offset) for offset in range(pool.size))
-    return sum(address not in taken and not state.configuration.is_reserved(address) for address in addresses)
-
-
 STATE_INVARIANTS = (
     blocks_are_consistent,
     sequence_numbers_are_consistent,
     handle_counts_are_not_too_low,
     block_owners_have_affinities,
     confirmed_affinities_own_their_block,
-    blocks_do_not_overlap_and_fit_pools,
-    utilization_adds_up,
+    *POOL_INVARIANTS,
 )
 """The invariants of every stored state."""
 
@@ -329,8 +279,12 @@ def block_limits_are_respected(commit: ObservedCommit) -> None:
 
 
 def _counted_blocks(commit: ObservedCommit, owner: str, family: Family) -> int:
-    """The blocks of an owner that count against its limit; the default limit counts those of enabled pools."""
-    owned, rules = commit.after.owned_blocks(owner, family), commit.before.configuration
+    """The blocks of an owner that count against its limit; the default limit counts those of enabled pools.
+
+    A block does not count while the affinity to it is damaged: it is not known whose that is.
+    """
+    owned = commit.after.owned_blocks(owner, family) - commit.before.damaged_blocks
+    rules = commit.before.configuration
     if isinstance(commit.operation, Assign | EnsureBlocks) and block_limits(rules, commit.operation.request):
         return len(owned)
     enabled = [pool.spec for pool in rules.pools.values() if is_enabled(pool)]

@@ -5,7 +5,7 @@
 is a whole test module: ``open_store`` opens an empty store with a clock and closes it, ``open_ipam`` makes the IPAM of
 one process over it. Hypothesis draws the operations of nodes, users and the collector, and the faults: lost requests
 and replies, lost races, deadlines that pass, processes that die, an operation of another client between two calls.
-After every commit and every operation the invariants V1 to V18 and V20 are checked (``invariants``, ``history``,
+After every commit and every operation the invariants V1 to V18, V20 and V21 are checked (``invariants``, ``history``,
 ``call_invariants``, ``model``). At the end everything is removed, and the store must be empty.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack
 from typing import TypeAlias
 
+from attrs import evolve
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -33,10 +34,12 @@ from netplug_core.testing.allocator.operations import (
     AdvanceClock,
     ApplyResource,
     Assign,
+    EnsureBlocks,
     Release,
     RunCollector,
     SetReady,
     StoreOperation,
+    StorePool,
 )
 from netplug_core.testing.allocator.teardown import tear_down
 from netplug_core.testing.clock import ManualClock
@@ -48,6 +51,9 @@ OptionalFault: TypeAlias = CallFault | strategies.ConcurrentOperation | None
 
 _CACHE_EXPIRY = AdvanceClock(seconds=1)
 """A resident process may use its cache for half a second on a store that checks no requirements."""
+
+_DECISIONS_END = AdvanceClock(seconds=11)
+"""What a call has read on an ordered store is not written any more after the time of two calls."""
 
 
 def allocator_machine(open_store: OpenStore, open_ipam: OpenIPAM) -> type[RuleBasedStateMachine]:
@@ -70,6 +76,7 @@ class _Machine(RuleBasedStateMachine):
         clock = ManualClock()
         self.harness = self.make_harness(self._stack.enter_context(self.open_store(clock)), clock)
         self.has_failed = False
+        self.names = {node: node for node in strategies.NODES}
 
     def open_store(self, clock: ManualClock) -> AbstractContextManager[Datastore]:
         """An empty store."""
@@ -145,6 +152,45 @@ class _Machine(RuleBasedStateMachine):
             order_is_a_permutation(strategies.NODES, spec.prefix, spec.block_length)
         self._run(operation, fault)
 
+    @rule(operation=strategies.unchecked_pools(), fault=strategies.call_faults())
+    def store_pool(self, operation: StorePool, fault: OptionalFault) -> None:
+        """Store a pool that nothing is compared with: of another block size over leftovers, or over another pool."""
+        self._let_decisions_end()
+        self._run(operation, fault)
+        self._let_decisions_end()
+
+    def _let_decisions_end(self) -> None:
+        """An ordered store checks no conditions: let no decision, cache or late write go by pools of earlier times."""
+        if not self.harness.is_atomic:
+            self.harness.run(_DECISIONS_END)
+
+    @rule(node=st.sampled_from(strategies.NODES))
+    def rename_node(self, node: str) -> None:
+        """Give a node another name, or its first one again; no pod of it is deleted."""
+        old, new = self.names[node], node if self.names[node] != node else f"{node}-renamed"
+        note(f"    {old} is {new} from now on")
+        self.names[node] = new
+        self.harness.model.rename_node(old, new)
+
+    @rule(index=st.integers(0, 60))
+    def damage_record(self, index: int) -> None:
+        """Damage a block, an affinity or a handle, unless one is damaged."""
+        self.harness.damage_record(index)
+        note(f"    damaged: {set(self.harness.damaged.damage)}")
+
+    @rule()
+    def repair_records(self) -> None:
+        """Repair what is damaged."""
+        self.harness.repair_records()
+
+    @rule(operation=strategies.wide_assignments(), fault=strategies.call_faults())
+    def assign_from_many_blocks(self, operation: Assign, fault: OptionalFault) -> None:
+        """Assign from more blocks than one commit of a release takes, from a pool for it."""
+        pool = strategies.make_unchecked_pool(*strategies.WIDE_POOL)
+        if pool.metadata.name not in self.harness.read_state().configuration.pools:
+            self._run(ApplyResource(resource=pool), None)
+        self._run(operation, fault)
+
     @rule(operation=strategies.collector_runs(), fault=strategies.call_faults())
     def run_collector(self, operation: RunCollector, fault: OptionalFault) -> None:
         """Run one tick of the collector."""
@@ -196,11 +242,12 @@ class _Machine(RuleBasedStateMachine):
         return (CallFault(FaultKind.CONCURRENT_OPERATION, fault.at, operation=lambda: self.harness.run(concurrent)),)
 
     def _resolve(self, operation: StoreOperation | RunCollector | DeferredOperation) -> StoreOperation | RunCollector:
-        return (
-            operation.resolve(self.harness.model, strategies.SERVICE_HANDLE)
-            if isinstance(operation, DeferredOperation)
-            else operation
-        )
+        if isinstance(operation, DeferredOperation):
+            return operation.resolve(self.harness.model, strategies.SERVICE_HANDLE)
+        if isinstance(operation, Assign | EnsureBlocks):
+            node = self.names[operation.request.node]
+            return evolve(operation, request=evolve(operation.request, node=node))
+        return operation
 
 
 def _concerns_another_handle(

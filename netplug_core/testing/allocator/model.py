@@ -142,6 +142,12 @@ class AllocationModel:
         for handle in [handle for handle, home in self.pods.items() if home == node]:
             self._delete_pod(handle)
 
+    def rename_node(self, node: str, name: str) -> None:
+        """Record that a node has another name; its pods go on, and their stored owners name the old one."""
+        self.nodes.discard(node)
+        self.nodes.add(name)
+        self.pods = {handle: name if home == node else home for handle, home in self.pods.items()}
+
     def _add_pod(self, request: AssignRequest) -> None:
         self.nodes.add(request.node)
         if request.handle is not None and any(name == "pod" for name, _value in request.owner):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock, Deadline, Pace
@@ -32,6 +32,7 @@ from netplug_core.resources.clusterinformation import (
     ClusterInformationSpec,
 )
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
+from netplug_core.resources.ippool import IPPool
 from netplug_core.resources.kinds import Resource
 from netplug_core.resources.manifest import Manifest
 from netplug_core.resources.metadata import Metadata
@@ -45,7 +46,7 @@ __all__ = [
     "ASSIGN_TIMEOUT_S", "NAMESPACE", "RELEASE_TIMEOUT_S", "AdvanceClock", "ApplyResource", "Assign", "ChangeOwner",
     "ClaimBlocks", "CollectorView", "ConfigureIPAM", "DeletePod", "DeleteResource", "EnsureBlocks", "Operation",
     "OperationContext", "Release", "ReleaseAddresses", "RelinquishAffinities", "RelinquishBlock", "RelinquishNode",
-    "RelinquishOperation", "RelinquishPool", "RunCollector", "SetReady", "StoreOperation", "endpoint_part",
+    "RelinquishOperation", "RelinquishPool", "RunCollector", "SetReady", "StoreOperation", "StorePool", "endpoint_part",
 ]  # fmt: skip
 
 ASSIGN_TIMEOUT_S = 60.0
@@ -220,6 +221,19 @@ class DeleteResource:
 
 
 @frozen(kw_only=True)
+class StorePool:
+    """A pool is stored, in place of one of its name, by a program that compares it with nothing, as kubectl does."""
+
+    pool: IPPool
+
+    def perform(self, context: OperationContext) -> object:
+        """Delete the pool of that name as it is, with blocks and claims left over, and create the new one."""
+        _store_value(context, self.pool.key, None)
+        metadata = evolve(self.pool.metadata, uid=context.new_uid(), creation_time_ns=context.clock.now_ns())
+        return _store_value(context, self.pool.key, evolve(self.pool, metadata=metadata))
+
+
+@frozen(kw_only=True)
 class ConfigureIPAM:
     """A user changes the IPAMConfiguration."""
 
@@ -280,7 +294,7 @@ class AdvanceClock:
 RelinquishOperation: TypeAlias = RelinquishNode | RelinquishPool | RelinquishBlock | RelinquishAffinities
 StoreOperation: TypeAlias = (
     Assign | Release | ReleaseAddresses | ChangeOwner | ClaimBlocks | EnsureBlocks | RelinquishOperation
-    | ApplyResource | DeleteResource | ConfigureIPAM | SetReady | DeletePod
+    | ApplyResource | DeleteResource | StorePool | ConfigureIPAM | SetReady | DeletePod
 )  # fmt: skip
 """The operations that one client performs on the store."""
 

@@ -7,40 +7,25 @@ while a request is decided, and where an empty block may be taken over or only b
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from attrs import frozen
 
 from netplug_core.addressing import Address, Prefix
-from netplug_core.ipam.allocation.request import AssignRequest, Automatic, LinkLayer, Shortfall, Specific, Wanted
+from netplug_core.ipam.allocation.request import AssignRequest, LinkLayer, Shortfall, Specific, Wanted
 from netplug_core.ipam.model.block import RESERVED_HANDLE, Allocation, Block
-from netplug_core.resources.ippool import AssignmentMode, IPPool
-from netplug_core.selectors.evaluation import matches
-from netplug_core.selectors.grammar import parse
+from netplug_core.resources.ippool import IPPool
+from netplug_core.testing.allocator.oracle_pools import PoolRefusal, block_limits, eligible_pools, pool_of_address
 from netplug_core.testing.allocator.state import ClusterConfiguration, StoredState
 
-__all__ = [
-    "FamilyForecast",
-    "Forecast",
-    "PoolRefusal",
-    "block_limits",
-    "eligible_pools",
-    "forecast",
-    "is_enabled",
-    "is_free",
-]
+__all__ = ["DEFAULT_BLOCK_LIMIT", "FamilyForecast", "Forecast", "forecast", "is_free"]
 
 _SECOND_NS = 1_000_000_000
 _TAKEOVER_AGE_NS = 60 * _SECOND_NS
+DEFAULT_BLOCK_LIMIT = 20
+"""The limit of a node's blocks of a family where none is configured."""
+
 _MAX_EMPTY_BLOCKS_TRIED = 8  # empty blocks of others that one request tries
-
-
-class PoolRefusal(enum.Enum):
-    """Why no pool serves a request: an error of the request (hard), or no matching pool (soft)."""
-
-    HARD = "a named pool cannot be used, or the request is not complete"
-    SOFT = "no pool is meant for it"
 
 
 @frozen(kw_only=True)
@@ -116,78 +101,6 @@ def forecast(state: StoredState, request: AssignRequest, since_ns: int, until_ns
     return Forecast(shortfall=request.shortfall, families=tuple(shares))
 
 
-def block_limits(configuration: ClusterConfiguration, request: AssignRequest) -> tuple[int, ...]:
-    """The configured limits of the claimant's blocks of a family."""
-    of_request = () if request.block_limit is None else (request.block_limit,)
-    return (
-        *((configuration.settings.max_blocks_per_host,) if configuration.settings.max_blocks_per_host else ()),
-        *of_request,
-    )
-
-
-# --- pools ------------------------------------------------------------------------------------------------------------
-
-
-def eligible_pools(
-    configuration: ClusterConfiguration, request: AssignRequest, wanted: Automatic
-) -> tuple[IPPool, ...] | PoolRefusal:
-    """The pools that a family of a request may be served from."""
-    if request.use is None:
-        return PoolRefusal.HARD
-    pools = sorted(configuration.pools.values(), key=lambda pool: pool.metadata.name)
-    if wanted.pools:
-        return _named_pools(pools, request, wanted)
-    found = tuple(
-        pool
-        for pool in pools
-        if pool.spec.prefix.family is wanted.family
-        and is_enabled(pool)
-        and _is_selected(pool, configuration, request)
-        and _is_fit(pool, request)
-    )
-    return found or PoolRefusal.SOFT
-
-
-def _named_pools(
-    pools: Iterable[IPPool], request: AssignRequest, wanted: Automatic
-) -> tuple[IPPool, ...] | PoolRefusal:
-    by_name = {pool.metadata.name: pool for pool in pools}
-    found: dict[str, IPPool] = {}
-    for name in wanted.pools:
-        pool = by_name.get(name)
-        if pool is None or pool.spec.prefix.family is not wanted.family or not is_enabled(pool):
-            return PoolRefusal.HARD
-        if not _is_fit(pool, request):
-            return PoolRefusal.SOFT
-        found[name] = pool
-    return tuple(found.values())
-
-
-def is_enabled(pool: IPPool) -> bool:
-    """Whether a pool may give addresses and blocks at all."""
-    return not (pool.spec.is_disabled or pool.is_terminating or pool.not_allocatable_condition)
-
-
-def _is_selected(pool: IPPool, configuration: ClusterConfiguration, request: AssignRequest) -> bool:
-    spec = pool.spec
-    return (
-        spec.assignment_mode is AssignmentMode.AUTOMATIC
-        and _matches(spec.node_selector, configuration.labels.get(request.node, {}))
-        and _matches(spec.namespace_selector, dict(request.namespace_labels))
-    )
-
-
-def _matches(selector: str, labels: Mapping[str, str]) -> bool:
-    return matches(parse(selector), labels)
-
-
-def _is_fit(pool: IPPool, request: AssignRequest) -> bool:
-    size = pool.spec.prefix.subprefix(0, pool.spec.block_length).size
-    return request.use in pool.spec.allowed_uses and (
-        not sum(request.host_reserved) or sum(request.host_reserved) < size
-    )
-
-
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
@@ -197,19 +110,17 @@ def _forecast_family(
     held = {address for address in state.held_by(request.handle) if address.family is wanted.family}
     kept = held if request.handle is not None else set[Address]()
     if isinstance(wanted, Specific):
-        if wanted.address in kept:
-            return FamilyForecast(total=1, already_held=1)
-        chances = {_may_assign_specific(state, request, wanted, now_ns) for now_ns in times}
-        if chances == {False}:
-            return FamilyForecast(total=1, refusal=PoolRefusal.HARD)
-        return FamilyForecast(total=1, min_new=int(chances == {True}), max_new=1)
+        return _forecast_specific(state, request, wanted, kept, times)
     total = wanted.count if request.max_per_handle is None else min(wanted.count, request.max_per_handle)
     if len(kept) >= total:
         return FamilyForecast(total=total, already_held=total)
     pools = eligible_pools(state.configuration, request, wanted)
     if isinstance(pools, PoolRefusal):
         return FamilyForecast(total=total, already_held=len(kept), refusal=pools)
-    capacities = [_capacity(state, request, pool, now_ns) for pool in pools for now_ns in times]
+    may_claim = len(state.owned_blocks(request.claimant, wanted.family)) + total - len(kept) <= DEFAULT_BLOCK_LIMIT
+    # With a limit the order of blocks decides which are used: only the claimant's own ones are certain.
+    is_limited = bool(block_limits(state.configuration, request)) or not may_claim
+    capacities = [_capacity(state, request, pool, now_ns, is_limited=is_limited) for pool in pools for now_ns in times]
     lows, highs = capacities[::2], capacities[1::2]
     settings = state.configuration.settings
     return FamilyForecast(
@@ -222,23 +133,35 @@ def _forecast_family(
     )
 
 
+def _forecast_specific(
+    state: StoredState, request: AssignRequest, wanted: Specific, kept: Collection[Address], times: tuple[int, int]
+) -> FamilyForecast:
+    if wanted.address in kept:
+        return FamilyForecast(total=1, already_held=1)
+    is_full = request.max_per_handle is not None and len(kept) >= request.max_per_handle
+    chances = {not is_full and _may_assign_specific(state, request, wanted, now_ns) for now_ns in times}
+    if chances == {False}:
+        return FamilyForecast(total=1, refusal=PoolRefusal.HARD)
+    return FamilyForecast(total=1, min_new=int(chances == {True}), max_new=1)
+
+
 @frozen
 class _Capacity:
     min_count: int
     max_count: int
 
 
-def _capacity(state: StoredState, request: AssignRequest, pool: IPPool, now_ns: int) -> _Capacity:
+def _capacity(state: StoredState, request: AssignRequest, pool: IPPool, now_ns: int, *, is_limited: bool) -> _Capacity:
     """How many addresses of a pool a request can get at a given time."""
     spec, settings = pool.spec, state.configuration.settings
     low = high = 0
-    # With a limit the order of blocks decides which are used: only the claimant's own ones are certain.
-    is_limited = bool(block_limits(state.configuration, request))
     for index in range(spec.prefix.subprefix_count(spec.block_length)):
         prefix = spec.prefix.subprefix(index, spec.block_length)
         block = state.blocks.get(prefix)
         assignable = _count_assignable(state, request, pool, prefix, now_ns)
-        if block is not None and block.owner == request.claimant:
+        if prefix in state.damaged_blocks:
+            high += assignable
+        elif block is not None and block.owner == request.claimant:
             low, high = low + assignable, high + assignable
         elif not settings.may_auto_allocate_blocks:
             continue
@@ -262,12 +185,19 @@ def _capacity(state: StoredState, request: AssignRequest, pool: IPPool, now_ns: 
 def _count_assignable(state: StoredState, request: AssignRequest, pool: IPPool, prefix: Prefix, now_ns: int) -> int:
     """The number of assignable addresses of a block; of a new one, those that are not host-reserved."""
     block = state.blocks.get(prefix)
-    if block is None:
+    if block is None and _is_overlapped(state, prefix):
+        free: Iterable[int] = ()
+    elif block is None:
         first, last = request.host_reserved
-        free: Iterable[int] = range(first, prefix.size - last)
+        free = range(first, prefix.size - last)
     else:
         free = (n for n in range(prefix.size) if is_free(block.find(prefix.nth(n)), state.configuration, now_ns))
     return sum(_may_serve(state.configuration, request, pool, prefix.nth(ordinal)) for ordinal in free)
+
+
+def _is_overlapped(state: StoredState, prefix: Prefix) -> bool:
+    """Whether a block cannot be created because one of another size is stored there."""
+    return any(other.overlaps(prefix) for other in state.blocks if other != prefix)
 
 
 def _count_after_takeover(
@@ -309,19 +239,13 @@ def _is_link_edge(request: AssignRequest, pool: Prefix, address: Address) -> boo
 def _may_assign_specific(state: StoredState, request: AssignRequest, wanted: Specific, now_ns: int) -> bool:
     """Whether a specific address can be assigned: its pool allows it, and it is free."""
     rules, address = state.configuration, wanted.address
-    if not all(name in rules.pools and rules.pools[name].spec.prefix.family is address.family for name in wanted.pools):
+    pool = pool_of_address(rules, request, wanted)
+    if pool is None or _is_link_edge(request, pool.spec.prefix, address):
         return False
-    pools = sorted(rules.pools.values(), key=lambda pool: pool.metadata.name)
-    pool = next((pool for pool in pools if pool.spec.prefix.contains(address) and is_enabled(pool)), None)
-    if pool is None or (wanted.pools and pool.metadata.name not in wanted.pools):
-        return False
-    if request.use is not None and request.use not in pool.spec.allowed_uses:
-        return False
-    spec = pool.spec
-    if _is_link_edge(request, spec.prefix, address):
-        return False
-    prefix = Prefix.at(address, spec.block_length)
+    prefix = Prefix.at(address, pool.spec.block_length)
     block = state.blocks.get(prefix)
+    if block is None and _is_overlapped(state, prefix):
+        return False
     if block is None:
         return request.host_reserved[0] <= prefix.offset(address) < prefix.size - request.host_reserved[1]
     is_of_another = block.owner not in ("", request.claimant)

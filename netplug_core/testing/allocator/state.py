@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from attrs import frozen
 
@@ -56,6 +57,7 @@ class StoredState:
     """The configuration and the stored records of one moment.
 
     ``held`` has every address that is held, without those that cool down and those that are host-reserved.
+    ``damaged`` are the keys of records that no process can read.
     """
 
     configuration: ClusterConfiguration
@@ -64,6 +66,7 @@ class StoredState:
     handles: Mapping[str, Handle]
     endpoints: Mapping[str, tuple[Address, ...]]
     held: Mapping[Address, Allocation]
+    damaged: frozenset[Key[object]] = frozenset()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> StoredState:
@@ -108,6 +111,22 @@ class StoredState:
     def claimed_blocks(self, owner: str) -> frozenset[Prefix]:
         """The blocks that an owner has affinities to, whether the blocks exist or not."""
         return frozenset(claimed_block(key) for key in self.affinities if claiming_owner(key) == owner)
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether a block in the range of a pool has another size than the pool's blocks."""
+        return any(
+            pool.spec.prefix.overlaps(prefix) and pool.spec.block_length != prefix.length
+            for pool in self.configuration.pools.values()
+            for prefix in self.blocks
+        )
+
+    @property
+    def damaged_blocks(self) -> frozenset[Prefix]:
+        """The blocks that cannot be read, or an affinity to which cannot."""
+        blocks = (Prefix.parse(key.name) for key in self.damaged if key.kind == BLOCK)
+        claims = (claimed_block(cast("Key[Affinity]", key)) for key in self.damaged if key.kind == AFFINITY)
+        return frozenset((*blocks, *claims))
 
     def find_block(self, address: Address) -> Block | None:
         """The block that contains an address."""

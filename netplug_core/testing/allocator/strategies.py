@@ -55,12 +55,14 @@ from netplug_core.testing.allocator.operations import (
     RelinquishPool,
     RunCollector,
     StoreOperation,
+    StorePool,
 )
 
 __all__ = [
-    "HANDLES", "NODES", "POOLS", "SERVICE_HANDLE", "WORKLOADS", "ConcurrentOperation", "address_corrections",
-    "admin_operations", "assignments", "call_faults", "claims", "clock_advances", "collector_runs", "make_pool",
-    "make_request", "releases", "relinquishments", "simple_assignments",
+    "HANDLES", "NODES", "POOLS", "SERVICE_HANDLE", "UNCHECKED_POOLS", "WIDE_POOL", "WORKLOADS", "ConcurrentOperation",
+    "address_corrections", "admin_operations", "assignments", "call_faults", "claims", "clock_advances",
+    "collector_runs", "make_pool", "make_request", "make_unchecked_pool", "releases", "relinquishments",
+    "simple_assignments", "unchecked_pools", "wide_assignments",
 ]  # fmt: skip
 
 NODES = ("node-a", "node-b", "node-c")
@@ -79,6 +81,23 @@ POOLS = {
     "s1": ("fd00:0:0:1::/126", (128,)),
 }
 """Names of pools, with their prefixes and possible block lengths."""
+
+UNCHECKED_POOLS = (
+    ("p0", "10.0.0.0/28", 29),
+    ("p0", "10.0.0.0/28", 32),
+    ("p1", "10.0.1.0/29", 31),
+    ("p2", "10.0.2.0/30", 30),
+    ("s0", "fd00::/125", 128),
+    ("s1", "fd00:0:0:1::/126", 127),
+    ("a0", "10.0.0.0/30", 32),
+    ("q0", "10.0.0.8/29", 30),
+    ("q1", "10.0.0.0/22", 29),
+    ("t0", "fd00::4/126", 127),
+)
+"""Pools that a program stores without a comparison: over leftovers with other block sizes, or over other pools."""
+
+WIDE_POOL = ("wide", "10.0.8.0/27", 32)
+"""A pool of more blocks than one commit of a release takes."""
 
 _ALLOWED_USES = (
     (AllowedUse.WORKLOAD, AllowedUse.TUNNEL),
@@ -247,6 +266,26 @@ def make_pool(name: str) -> IPPool:
     return IPPool(metadata=Metadata(name=name), spec=IPPoolSpec(prefix=Prefix.parse(cidr), block_length=lengths[0]))
 
 
+def make_unchecked_pool(name: str, cidr: str, block_length: int) -> IPPool:
+    """A pool with every default."""
+    return IPPool(metadata=Metadata(name=name), spec=IPPoolSpec(prefix=Prefix.parse(cidr), block_length=block_length))
+
+
+def unchecked_pools() -> st.SearchStrategy[StorePool]:
+    """Pools that a program stores without a comparison with other pools and stored blocks."""
+    return _sampled(tuple(StorePool(pool=make_unchecked_pool(*pool)) for pool in UNCHECKED_POOLS))
+
+
+def wide_assignments() -> st.SearchStrategy[Assign]:
+    """Assignments from more blocks than one commit of a release takes."""
+    return st.builds(_wide_assignment, _handles, st.sampled_from([21, 25, 32]))
+
+
+def _wide_assignment(handle: str, count: int) -> Assign:
+    request = make_request(handle, Automatic(family=Family.IPV4, count=count, pools=(WIDE_POOL[0],)))
+    return Assign(request=evolve(request, block_limit=count))
+
+
 def _pool_variants(name: str) -> tuple[IPPool, ...]:
     """The usual pool, and variants of it that differ in one setting each."""
     usual = make_pool(name)
@@ -324,6 +363,7 @@ _POOL_OPERATIONS: tuple[StoreOperation, ...] = (
     *(ApplyResource(resource=variant) for name in POOLS for variant in _pool_variants(name)),
     *[ApplyResource(resource=make_pool(name)) for name in POOLS] * 4,
     *[DeleteResource(key=ippool_key(name)) for name in POOLS] * 4,
+    *[DeleteResource(key=ippool_key(name)) for name in ("a0", "q0", "q1", "t0", WIDE_POOL[0])],
 )
 _OTHER_OPERATIONS: tuple[StoreOperation, ...] = (
     *(ConfigureIPAM(settings=settings) for settings in _SETTINGS),

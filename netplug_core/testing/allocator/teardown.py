@@ -29,6 +29,7 @@ __all__ = ["tear_down"]
 
 def tear_down(harness: AllocatorHarness) -> None:
     """Remove every workload and every node, and check that no handle, affinity or block is left."""
+    harness.repair_records()
     harness.land_late_writes()
     harness.run(SetReady(is_ready=True))
     _release_other_handles(harness)

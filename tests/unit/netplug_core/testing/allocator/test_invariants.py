@@ -14,7 +14,7 @@ from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_k
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle
 from netplug_core.resources.ipamconfiguration import IPAMConfigurationSpec
-from netplug_core.testing.allocator import invariants
+from netplug_core.testing.allocator import invariants, pool_invariants
 from netplug_core.testing.allocator.harness import AllocatorHarness
 from netplug_core.testing.allocator.history import History
 from netplug_core.testing.allocator.operations import AdvanceClock, ApplyResource, Assign, Operation, RunCollector
@@ -70,7 +70,14 @@ def make_commit(
     )
 
 
-@pytest.mark.parametrize("law", [*invariants.STATE_INVARIANTS, *invariants.SETTLED_STATE_INVARIANTS])
+@pytest.mark.parametrize(
+    "law",
+    [
+        *invariants.STATE_INVARIANTS,
+        *invariants.SETTLED_STATE_INVARIANTS,
+        *pool_invariants.CHECKED_POOL_INVARIANTS,
+    ],
+)
 def test_a_sound_state_breaks_no_law(law: Callable[[StoredState], None]) -> None:
     law(make_state())
     assert law.__doc__ is not None
@@ -99,11 +106,11 @@ UNSOUND: list[tuple[Callable[[StoredState], None], StoredState]] = [
     (invariants.confirmed_affinities_own_their_block, make_state(affinities={RIVAL: CONFIRMED})),
     (invariants.affinities_have_blocks, make_state(affinities={OURS: Affinity(state=AffinityState.PENDING)})),
     (
-        invariants.blocks_do_not_overlap_and_fit_pools,
+        pool_invariants.blocks_fit_their_pools,
         make_state(Block.new(Prefix.parse("10.0.0.0/31"), owner="host:node-a", now_ns=1)),
     ),
     (
-        invariants.blocks_do_not_overlap_and_fit_pools,
+        pool_invariants.blocks_do_not_overlap,
         make_state(blocks={p: Block.new(p, owner="", now_ns=1) for p in (BLOCK, Prefix.parse("10.0.0.0/29"))}),
     ),
 ]
