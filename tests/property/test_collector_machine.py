@@ -29,7 +29,7 @@ from netplug_core.ipam.model.block import Pairs
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.orchestrator.model import PodName, PodPhase
-from netplug_core.resources.ippool import AllowedUse
+from netplug_core.resources.ippool import AllowedUse, ippool_key
 from netplug_core.testing.allocator.client import CallFault, FaultKind, StoreClient
 from netplug_core.testing.faults import ProcessDied
 from tests.harness.collector import GRACE_S, CollectorHarness
@@ -215,6 +215,18 @@ class CollectorMachine(RuleBasedStateMachine):
     def add_node(self, node: str) -> None:
         self.harness.orchestrator.nodes.add(node)
 
+    @rule(node=nodes)
+    def rename_node(self, node: str) -> None:
+        """The pods of the node go on under its other name, and report the addresses that they had."""
+        orchestrator, name = self.harness.orchestrator, f"{node}-renamed"
+        if node in orchestrator.nodes:
+            orchestrator.nodes = orchestrator.nodes - {node} | {name}
+            self.live_owners.pop(f"tunnel-{node}", None)
+            moved = {key: evolve(pod, node=name) for key, pod in orchestrator.pods.items() if pod.node == node}
+            orchestrator.pods.update(moved)
+            for handle, owner in self.live_owners.items():
+                self.live_owners[handle] = evolve(owner, node=name) if owner.node == node else owner
+
     def handles_of(self, pod: str) -> list[str]:
         return [handle for handle, owner in self.live_owners.items() if owner.pod == pod]
 
@@ -223,6 +235,12 @@ class CollectorMachine(RuleBasedStateMachine):
     @rule(seconds=pauses)
     def wait(self, seconds: float) -> None:
         self.harness.clock.sleep(seconds)
+
+    @rule(block_length=st.integers(29, 32))
+    def create_pool_again(self, block_length: int) -> None:
+        """Another block size over the blocks that are there."""
+        pool = self.harness.get(ippool_key("four"))
+        self.harness.put(pool.key, evolve(pool, spec=evolve(pool.spec, block_length=block_length)))
 
     @rule(seconds=st.sampled_from([0, 60]))
     def change_cooldown(self, seconds: int) -> None:
