@@ -9,7 +9,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import ConfigurationError
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
-from netplug_core.ipam.model.block import block_key
+from netplug_core.ipam.model.block import FULL, Attribute, Block, block_key
 from netplug_core.ipam.model.handle import handle_key
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration
@@ -123,3 +123,10 @@ def test_a_users_resource_has_no_mark_of_deletion() -> None:
     pool = STORED_JSON.decode(POOL_KEY, json.dumps(mapping).encode())
     assert isinstance(pool, IPPool)
     assert pool.spec.prefix == POOL.spec.prefix
+
+
+def test_a_full_block_is_known_without_decoding_it() -> None:
+    empty = Block.new(Prefix.parse("10.0.0.0/30"), owner="host:node-1", now_ns=0)
+    full = empty.assign(empty.free, Attribute(handle="h"))
+    for block, is_full in ((empty, False), (full, True)):
+        assert STORED_JSON.holds(FULL, STORED_JSON.encode(block.key, block)) is is_full

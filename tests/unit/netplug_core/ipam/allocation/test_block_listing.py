@@ -2,10 +2,11 @@
 
 import pytest
 
-from netplug_core.addressing import Family
-from netplug_core.ipam.allocation.block_listing import all_blocks
+from netplug_core.addressing import Family, Prefix
+from netplug_core.ipam.allocation.block_listing import all_blocks, list_claims
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK
-from netplug_core.records import PAGE_SIZE, List, NeedMore, Snapshot
+from netplug_core.records import PAGE_SIZE, List, NeedMore, ReadResult, Record, Revision, Snapshot
 from tests.harness.ipam import IPAMHarness
 from tests.harness.ipam_release import texts
 
@@ -45,3 +46,22 @@ def test_the_first_page_is_needed_first() -> None:
     needed = all_blocks(Snapshot.empty(), Family.IPV6)
     assert isinstance(needed, NeedMore)
     assert needed.queries == (List(BLOCK, ("ipv6",), limit=PAGE_SIZE),)
+
+
+def test_affinities_of_all_owners_are_read_page_by_page() -> None:
+    """A cluster has fewer than fit into a page, mostly."""
+    found, records = list_claims(Snapshot.empty(), Family.IPV4), []
+    for owner, cidr in (("host:node-a", "10.0.0.0/26"), ("virtual:lb", "fd00::/122")):
+        key = affinity_key(owner, Prefix.parse(cidr))
+        records.append(Record(key, Affinity(state=AffinityState.CONFIRMED), Revision("1")))
+    assert isinstance(found, NeedMore)
+    (first,) = found.queries
+    snapshot = Snapshot({first: ReadResult((records[0],), after="more")}, {})
+    found = list_claims(snapshot, Family.IPV4)
+    assert isinstance(found, NeedMore)
+    (second,) = found.queries
+    assert isinstance(second, List)
+    assert second.after == "more"
+    snapshot = snapshot.merged(Snapshot({second: ReadResult((records[1],))}, {}))
+    assert list_claims(snapshot, Family.IPV4) == {Prefix.parse("10.0.0.0/26"): "host:node-a"}
+    assert list_claims(snapshot, Family.IPV6) == {Prefix.parse("fd00::/122"): "virtual:lb"}
