@@ -17,7 +17,10 @@ CATALOG: Mapping[str, Mapping[str, str]] = {
         "memory": "netplug_backends.memory.hookimpls",
         "sqlite": "netplug_backends.sqlite.hookimpls",
     },
-    "ipam": {"netplug-ipam": "netplug_backends.blocks.hookimpls"},
+    "ipam": {
+        "host-local": "netplug_backends.hostlocal.hookimpls",
+        "netplug-ipam": "netplug_backends.blocks.hookimpls",
+    },
     "dataplane": {"linux": "netplug_backends.linux.hookimpls", "memory": "netplug_backends.memory.hookimpls"},
     "host": {"host": "netplug_backends.host.hookimpls"},
     "orchestrator": {

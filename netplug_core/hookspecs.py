@@ -17,11 +17,12 @@ from pluggy import HookimplMarker, HookspecMarker
 from netplug_core.locks import HeldLock, no_lock
 
 if TYPE_CHECKING:
-    from netplug_core.clock import Clock
+    from netplug_core.clock import Clock, Deadline
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
+    from netplug_core.orchestrator.model import NodeFacts
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
@@ -52,7 +53,8 @@ class IPAMContext:
 
     ``chance`` returns a number in [0, 1) and jitters waits. ``lock`` takes the host's lock, which spares assignments of
     one machine their conflicts. ``netconf`` is the network configuration as the runtime
-    sent it, for an IPAM with settings of its own; empty where there is none.
+    sent it, for an IPAM with settings of its own; empty where there is none. ``find_node`` looks a node up at the
+    orchestrator; None where no access to it is configured.
     """
 
     datastore: Datastore
@@ -60,6 +62,7 @@ class IPAMContext:
     chance: Callable[[], float]
     lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
     netconf: Mapping[str, object] = field(factory=dict, repr=False)
+    find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
 
 
 @frozen(kw_only=True)

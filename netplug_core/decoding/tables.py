@@ -61,7 +61,7 @@ class UnknownKeys(Refused):
 class ListOf:
     """A list, as a tuple of values of one codec or class."""
 
-    item: Codec | type
+    item: Codec | ListOf | type
 
 
 @frozen

@@ -1,0 +1,199 @@
+"""``host-local``: the core's rules, applied to the files of this host.
+
+An address is held by its file before the endpoint is committed, and released after the endpoint is deleted. The lock
+of the folder is held while addresses are chosen and files are made, never while the datastore is called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+
+from attrs import field, frozen
+
+from netplug_backends.hostlocal.files import NetworkFiles, current_boot
+from netplug_core.addressing import Address, Prefix
+from netplug_core.clock import Deadline, Pace
+from netplug_core.datastore.paging import read_pages
+from netplug_core.datastore.protocol import EndpointStorage
+from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
+from netplug_core.flows.ipam.endpoint import require_ready, settle_endpoint
+from netplug_core.hookspecs import IPAMContext
+from netplug_core.ipam.allocation.request import (
+    AssignedAddress,
+    Assignment,
+    AssignRequest,
+    Attachment,
+    Released,
+    ReleaseRequest,
+    Specific,
+)
+from netplug_core.ipam.hostlocal.attachments import attachments
+from netplug_core.ipam.hostlocal.folder import AddressFile, Boot, NetworkFolder, Owner
+from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets
+from netplug_core.ipam.hostlocal.reserve import Reservation, reserve
+from netplug_core.ipam.hostlocal.settings import HostLocalSettings, load_data_folder, load_settings
+from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
+
+__all__ = ["LOCK_S", "HostLocalIPAM"]
+
+LOCK_S = 10.0
+"""The longest that a call waits for the lock of a folder."""
+
+_CLEANUP_S = 5.0
+_LONGEST_PAUSE_S = 0.01
+
+
+@frozen
+class HostLocalIPAM:
+    """See :class:`~netplug_core.ipam.protocol.IPAM`. ``find_boot`` returns the current boot of the host."""
+
+    context: IPAMContext
+    find_boot: Callable[[], Boot | None] = field(default=current_boot, kw_only=True)
+
+    def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
+        """Hold one address of each range set, then commit the endpoint."""
+        settings = load_settings(self.context.netconf)
+        range_sets = self._range_sets(settings, request.node, deadline)
+        owner = _owner_of(request)
+        files = self._files(settings.data_folder)
+        with files.locked(self._lock_pace(deadline)):
+            made = self._make_files(files, range_sets, owner, _requested(request, settings))
+        with ExitStack() as undo:
+            undo.callback(self._take_back, files, owner, made)
+            assignment = Assignment(
+                addresses=tuple(AssignedAddress(address=one.address, prefix=one.range.subnet) for one in made)
+            )
+            if all(one.is_new for one in made):
+                undo.callback(self._delete_endpoint, endpoint)
+            settle_endpoint(self.context.datastore, endpoint, assignment, pace=self._pace(deadline))
+            undo.pop_all()
+        return assignment
+
+    def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
+        """Delete the endpoint, then the files of the handle."""
+        settle_endpoint(self.context.datastore, endpoint, None, pace=self._pace(deadline))
+        files = self._files(load_data_folder(self.context.netconf))
+        if not files.exists:
+            return Released(addresses=())
+        with files.locked(self._lock_pace(deadline)):
+            files.clean()
+            held = files.read().files_of(request.handle, self._network)
+            files.remove(one.name for one in held)
+        return Released(addresses=_addresses(held))
+
+    def held(self, handle: str, *, deadline: Deadline) -> Released:  # noqa: ARG002  files answer at once
+        """The addresses whose files name the attachment of a handle."""
+        files = self._files(load_data_folder(self.context.netconf))
+        return Released(addresses=_addresses(files.read().files_of(handle, self._network)))
+
+    def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
+        """Choose addresses without holding them; the folder has to be writable, and the datastore has to answer."""
+        settings = load_settings(self.context.netconf)
+        range_sets = self._range_sets(settings, request.node, deadline)
+        files = self._files(settings.data_folder)
+        files.require_writable()
+        folder = files.read(len(range_sets))
+        ended = self._ended(files, folder, may_write=False)
+        reserve(folder, range_sets, Owner("", ""), _requested(request, settings), ended)
+        require_ready(self.context.datastore, pace=self._pace(deadline))
+
+    def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
+        """Every attachment that a file of the network names. All files of the folder are this node's."""
+        folder = self._files(load_data_folder(self.context.netconf)).read()
+        return attachments(folder, self._endpoints(deadline), node=node, network=network)
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _network(self) -> str:
+        return str(self.context.netconf.get("name", ""))
+
+    def _files(self, data_folder: str) -> NetworkFiles:
+        return NetworkFiles(os.path.join(data_folder, self._network))
+
+    def _range_sets(self, settings: HostLocalSettings, node: str, deadline: Deadline) -> tuple[RangeSet, ...]:
+        pod_cidrs = self._pod_cidrs(node, deadline) if settings.uses_pod_cidrs else ()
+        return make_range_sets(settings, node, pod_cidrs)
+
+    def _pod_cidrs(self, node: str, deadline: Deadline) -> tuple[Prefix, ...]:
+        if self.context.find_node is None:
+            accepted = "usePodCidr needs access to the Kubernetes API; set it, or name a CIDR in ipam"
+            raise ConfigurationError("network configuration.kubernetes.kubeconfig", None, accepted)
+        found = self.context.find_node(node, deadline)
+        if found is None:
+            raise Unavailable(f"node {node}", "the cluster has no node of that name, so it has no podCidr")
+        return found.pod_cidrs
+
+    def _make_files(
+        self, files: NetworkFiles, range_sets: tuple[RangeSet, ...], owner: Owner, requested: tuple[Address, ...]
+    ) -> tuple[Reservation, ...]:
+        """Choose addresses and make their files, under the lock; if one cannot be made, none stays."""
+        files.clean()
+        folder = files.read(len(range_sets))
+        made = reserve(folder, range_sets, owner, requested, self._ended(files, folder))
+        with ExitStack() as undo:
+            for one in made:
+                if one.is_new:
+                    files.remove(file.name for file in one.replaced)
+                    undo.callback(files.create(one.address, owner))
+                    files.note_last(one.range_set, one.address)
+            undo.pop_all()
+        return made
+
+    def _ended(self, files: NetworkFiles, folder: NetworkFolder, *, may_write: bool = True) -> frozenset[AddressFile]:
+        """The files of containers that ended with an earlier boot. What is older is noted once in a boot."""
+        boot = self.find_boot()
+        if boot is None:
+            return frozenset()
+        record = folder.record_of(boot)
+        if may_write and record != folder.boot_record:
+            files.note_boot(record)
+        return folder.files_before(boot)
+
+    def _take_back(self, files: NetworkFiles, owner: Owner, made: tuple[Reservation, ...]) -> None:
+        """Remove the files that a failed call has made. The caller gets its own error, whatever happens here."""
+        new = {one.address for one in made if one.is_new}
+        with suppress(Unavailable), files.locked(self._lock_pace(Deadline.after(self.context.clock, _CLEANUP_S))):
+            files.remove(one.name for one in files.read().files if one.owner == owner and one.address in new)
+
+    def _delete_endpoint(self, endpoint: EndpointWrites) -> None:
+        """Delete what a commit without an answer may have stored."""
+        deadline = Deadline.after(self.context.clock, _CLEANUP_S)
+        with suppress(NetplugError):  # the runtime's DEL deletes it
+            settle_endpoint(self.context.datastore, endpoint, None, pace=self._pace(deadline))
+
+    def _endpoints(self, deadline: Deadline) -> Iterator[WorkloadEndpoint]:
+        """The endpoints of the cluster, where they are records. As objects of pods they go with their pods."""
+        if self.context.datastore.description.endpoints is EndpointStorage.RECORDS:
+            records = read_pages(self.context.datastore, WORKLOAD_ENDPOINT, deadline=deadline, malformed=[])
+            yield from (record.value for record in records)
+
+    def _pace(self, deadline: Deadline) -> Pace:
+        return Pace(clock=self.context.clock, deadline=deadline, chance=self.context.chance)
+
+    def _lock_pace(self, deadline: Deadline) -> Pace:
+        return Pace(
+            clock=self.context.clock,
+            deadline=deadline.capped(LOCK_S),
+            chance=self.context.chance,
+            first_s=0.0005,
+            longest_s=_LONGEST_PAUSE_S,
+        )
+
+
+def _owner_of(request: AssignRequest) -> Owner:
+    attributes = dict(request.owner)
+    return Owner(attributes.get("container", ""), attributes.get("interface", ""))
+
+
+def _requested(request: AssignRequest, settings: HostLocalSettings) -> tuple[Address, ...]:
+    """The addresses that are asked for: that of CNI_ARGS, and those of the configuration."""
+    specific = (wanted.address for wanted in request.wanted if isinstance(wanted, Specific))
+    return tuple(dict.fromkeys((*specific, *settings.requested)))
+
+
+def _addresses(files: tuple[AddressFile, ...]) -> tuple[Address, ...]:
+    return tuple(sorted({one.address for one in files}))

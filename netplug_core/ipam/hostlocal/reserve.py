@@ -1,0 +1,163 @@
+"""Which addresses an attachment gets: a pure function of the folder of its network.
+
+Each range set gives one address: the one that is held already, the one that is asked for, or the next free one after
+the address that the set gave last. If nothing is free, an address that is held since before the host was booted is
+taken from its container, which no longer runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import ClassVar
+
+from attrs import frozen
+
+from netplug_core.addressing import Address
+from netplug_core.errors import AllocationError, ErrorCode
+from netplug_core.ipam.hostlocal.folder import AddressFile, NetworkFolder, Owner
+from netplug_core.ipam.hostlocal.ranges import AddressRange, RangeSet
+
+__all__ = ["AddressHeld", "AddressOutsideRanges", "RangesExhausted", "Reservation", "reserve"]
+
+
+@frozen
+class RangesExhausted(AllocationError, error_code=ErrorCode.POOLS_EXHAUSTED):
+    """Every address of a range set is held."""
+
+    range_set: str
+    held: int
+
+    next_step: ClassVar[str] = "add a range, or remove the files of containers that no longer exist"
+
+    def __str__(self) -> str:
+        return f"no IP addresses available in range set: {self.range_set}; {self.held} are held"
+
+
+@frozen
+class AddressOutsideRanges(AllocationError, error_code=ErrorCode.ADDRESS_OUTSIDE_POOLS):
+    """An address that is asked for cannot be assigned from the ranges; ``reason`` says why."""
+
+    addresses: tuple[Address, ...]
+    reason: str
+
+    next_step: ClassVar[str] = "ask for one address of each range set at most"
+
+    def __str__(self) -> str:
+        return f"cannot assign {', '.join(map(str, self.addresses))}: {self.reason}"
+
+
+@frozen
+class AddressHeld(AllocationError, error_code=ErrorCode.ADDRESS_TAKEN):
+    """The address that is asked for is held; ``owner`` is None if its file names no container."""
+
+    address: Address
+    owner: Owner | None
+
+    def __str__(self) -> str:
+        holder = f"container {self.owner.container_id}" if self.owner else "a file that names no container"
+        return f"the address {self.address} is held by {holder}"
+
+
+@frozen(kw_only=True)
+class Reservation:
+    """The address that a range set gives.
+
+    ``is_new``: its file has to be made. ``replaced`` are the files to remove before, of containers that have ended.
+    """
+
+    range_set: int
+    address: Address
+    range: AddressRange
+    is_new: bool
+    replaced: tuple[AddressFile, ...] = ()
+
+
+def reserve(
+    folder: NetworkFolder,
+    range_sets: tuple[RangeSet, ...],
+    owner: Owner,
+    requested: tuple[Address, ...],
+    ended: AbstractSet[AddressFile],
+) -> tuple[Reservation, ...]:
+    """One address of each range set for an attachment; ``ended`` are the files that may be taken over.
+
+    Raises:
+        AllocationError: an address cannot be had.
+    """
+    choice = _Choice.of(folder, owner, ended)
+    left, made = list(requested), list[Reservation]()
+    for number, range_set in enumerate(range_sets):
+        wanted = next(_inside(range_set, left), None)
+        if wanted is None:
+            made.append(choice.automatic(number, range_set, folder.last_reserved.get(number)))
+        else:
+            left.remove(wanted[0])
+            made.append(choice.specific(number, *wanted))
+    if left:
+        ranges = "; ".join(map(str, range_sets))
+        raise AddressOutsideRanges(tuple(left), f"each range set gives one address, and they are {ranges}")
+    return tuple(made)
+
+
+@frozen
+class _Choice:
+    """The addresses that are held: by the attachment itself, by others, and by containers that have ended."""
+
+    owner: Owner
+    own: tuple[Address, ...]
+    files: dict[Address, list[AddressFile]]
+    ended: AbstractSet[AddressFile]
+
+    @classmethod
+    def of(cls, folder: NetworkFolder, owner: Owner, ended: AbstractSet[AddressFile]) -> _Choice:
+        files: dict[Address, list[AddressFile]] = {}
+        for one in folder.files:
+            files.setdefault(one.address, []).append(one)
+        own = sorted(address for address, held in files.items() if any(one.owner == owner for one in held))
+        return cls(owner, tuple(own), files, ended)
+
+    def automatic(self, number: int, range_set: RangeSet, last: Address | None) -> Reservation:
+        """The address that is held already, else the next free one, else the next one of a container that has ended."""
+        for address, found in _inside(range_set, self.own):
+            return self._reservation(number, address, found)
+        ended = None
+        for address, found in range_set.candidates(last):
+            if address not in self.files:
+                return self._reservation(number, address, found)
+            if ended is None and self._has_ended(address):
+                ended = self._reservation(number, address, found)
+        if ended is None:
+            raise RangesExhausted(str(range_set), sum(1 for _ in _inside(range_set, self.files)))
+        return ended
+
+    def specific(self, number: int, address: Address, found: AddressRange) -> Reservation:
+        """The address that is asked for."""
+        if address == found.gateway:
+            raise AddressOutsideRanges((address,), f"it is the gateway of {found.subnet}")
+        made = self._reservation(number, address, found)
+        if made.is_new and address in self.files and not self._has_ended(address):
+            raise AddressHeld(address, self.files[address][0].owner)
+        return made
+
+    def _has_ended(self, address: Address) -> bool:
+        return all(one in self.ended for one in self.files[address])
+
+    def _reservation(self, number: int, address: Address, found: AddressRange) -> Reservation:
+        # A container may have come back after a boot: its file is made again, so that it counts as of this boot.
+        is_own = address in self.own and not self._has_ended(address)
+        return Reservation(
+            range_set=number,
+            address=address,
+            range=found,
+            is_new=not is_own,
+            replaced=() if is_own else tuple(self.files.get(address, ())),
+        )
+
+
+def _inside(range_set: RangeSet, addresses: Iterable[Address]) -> Iterator[tuple[Address, AddressRange]]:
+    """The addresses that lie in a set, with their ranges."""
+    for address in addresses:
+        found = range_set.find_range(address)
+        if found is not None:
+            yield address, found
