@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from netplug_backends.hostlocal.files import NetworkFiles, current_boot
 from netplug_core.addressing import Address, Prefix
@@ -19,6 +19,7 @@ from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
 from netplug_core.flows.ipam.endpoint import require_ready, settle_endpoint
+from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.ipam.allocation.request import (
     AssignedAddress,
@@ -73,16 +74,21 @@ class HostLocalIPAM:
         return assignment
 
     def release(self, request: ReleaseRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Released:
-        """Delete the endpoint, then the files of the handle."""
-        settle_endpoint(self.context.datastore, endpoint, None, pace=self._pace(deadline))
+        """Delete the endpoint, then the files of the handle.
+
+        Addresses of pools that the handle holds go with the endpoint: ``ipam.type`` may have been another one when the
+        container was attached.
+        """
+        of_pools = tuple(item for item in request.addresses if item.sequence is not None)  # files have no numbers
+        freed = self._pools.release(evolve(request, addresses=of_pools), endpoint, deadline=deadline).addresses
         files = self._files(load_data_folder(self.context.netconf))
         if not files.exists:
-            return Released(addresses=())
+            return Released(addresses=freed)
         with files.locked(self._lock_pace(deadline)):
             files.clean()
             held = files.read().files_of(request.handle, self._network)
             files.remove(one.name for one in held)
-        return Released(addresses=_addresses(held))
+        return Released(addresses=tuple(sorted({*freed, *_addresses(held)})))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:  # noqa: ARG002  files answer at once
         """The addresses whose files name the attachment of a handle."""
@@ -101,11 +107,22 @@ class HostLocalIPAM:
         require_ready(self.context.datastore, pace=self._pace(deadline))
 
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
-        """Every attachment that a file of the network names. All files of the folder are this node's."""
+        """Every attachment that a file of the network names, or that still holds addresses of pools.
+
+        All files of the folder are this node's.
+        """
         folder = self._files(load_data_folder(self.context.netconf)).read()
-        return attachments(folder, self._endpoints(deadline), node=node, network=network)
+        found = attachments(folder, self._endpoints(deadline), node=node, network=network)
+        of_pools = self._pools.attachments(node=node, network=network, deadline=deadline)
+        return tuple(sorted((*found, *of_pools)))
 
     # --- parts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _pools(self) -> BlockIPAM:
+        """The IPAM that the node may have had before."""
+        context = self.context
+        return BlockIPAM(datastore=context.datastore, clock=context.clock, chance=context.chance)
 
     @property
     def _network(self) -> str:

@@ -5,18 +5,20 @@ Nothing but the cache of compiled methods is imported here before a command need
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from netplug_cli.cni.method_cache import use_cache
 
 if TYPE_CHECKING:
-    from netplug_core.clock import Clock
+    from netplug_core.clock import Clock, Deadline
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.flows.world import CNIWorld
     from netplug_core.log import Log
     from netplug_core.netconf.model import NetConf
+    from netplug_core.orchestrator.model import NodeFacts
+    from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.registry import Registry
     from netplug_core.settings.model import DatastoreSettings
 
@@ -35,12 +37,9 @@ def main() -> int:
 def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     """Open everything that a CNI command acts through, for as long as the context lasts.
 
-    A datastore with a file that is gone says so when it is used.
-
     Raises:
         ConfigurationError: no backend has the configured name, or a backend cannot use its settings.
     """
-    from functools import partial
     from random import random
 
     from netplug_backends.host.machine import HostMachine, SystemClock
@@ -52,23 +51,26 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
     registry, clock, host = open_registry(), SystemClock(), HostMachine()
     locks = CallLocks(host=host, clock=clock, log=log, path=netconf.ipam_lock_file)
     with ExitStack() as stack:
+        open_orchestrator = _orchestrator_opener(registry, netconf, clock)
         store = _open_datastore(stack, registry, netconf.datastore, clock)
         context = IPAMContext(
-            datastore=store, clock=clock, chance=random, lock=locks.host_lock, netconf=netconf.own_keys
+            datastore=store,
+            clock=clock,
+            chance=random,
+            lock=locks.host_lock,
+            netconf=netconf.own_keys,
+            find_node=_node_lookup(open_orchestrator, netconf.datastore.kubernetes.node_name),
         )
-        ipam = stack.enter_context(registry.open_ipam("netplug-ipam", context))
-        dataplane = stack.enter_context(registry.open_dataplane("linux", clock, log))
+        ipam = stack.enter_context(registry.open_ipam(_ipam_name(netconf), context))
         yield CNIWorld(
             datastore=store,
             ipam=ipam,
-            dataplane=dataplane,
+            dataplane=stack.enter_context(registry.open_dataplane("linux", clock, log)),
             host=host,
             locks=locks,
             clock=clock,
             log=log,
-            open_orchestrator=partial(registry.open_orchestrator, "kubernetes", netconf.datastore, clock)
-            if netconf.has_orchestrator
-            else None,
+            open_orchestrator=open_orchestrator,
         )
 
 
@@ -84,6 +86,41 @@ def _open_datastore(stack: ExitStack, registry: Registry, settings: DatastoreSet
         return stack.enter_context(registry.open_datastore(settings.type, settings, clock))
     except UnusableFile as error:
         return UnopenedDatastore(settings.type, error)
+
+
+def _ipam_name(netconf: NetConf) -> str:
+    """The IPAM to open. ADD refuses a type that does not work yet; a DEL then looks for addresses of pools."""
+    from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM
+
+    return HOST_LOCAL_IPAM if netconf.ipam.type == HOST_LOCAL_IPAM else BLOCK_IPAM
+
+
+def _orchestrator_opener(
+    registry: Registry, netconf: NetConf, clock: Clock
+) -> Callable[[], AbstractContextManager[Orchestrator]] | None:
+    """What opens the orchestrator; None if the configuration does not say how to reach it."""
+    if not netconf.has_orchestrator:
+        return None
+    from functools import partial
+
+    return partial(registry.open_orchestrator, "kubernetes", netconf.datastore, clock)
+
+
+def _node_lookup(
+    open_orchestrator: Callable[[], AbstractContextManager[Orchestrator]] | None, configured_name: str
+) -> Callable[[str, Deadline], NodeFacts | None] | None:
+    """Look nodes up at the orchestrator, which is opened for it; None if there is none.
+
+    A configured name is that of this node's object, whatever the node is called otherwise.
+    """
+    if open_orchestrator is None:
+        return None
+
+    def find_node(name: str, deadline: Deadline) -> NodeFacts | None:
+        with open_orchestrator() as orchestrator:
+            return orchestrator.find_node(configured_name or name, deadline=deadline)
+
+    return find_node
 
 
 def _is_own_namespace(path: str) -> bool:

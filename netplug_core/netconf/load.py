@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
+from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.decoding.codecs import (
     BOOLEAN,
@@ -26,6 +27,7 @@ from netplug_core.decoding.codecs import (
     STRING_MAP,
     Codec,
     Refused,
+    WrongType,
     checked,
 )
 from netplug_core.decoding.errors import cni_error
@@ -34,6 +36,7 @@ from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, r
 from netplug_core.log import Level
 from netplug_core.netconf.model import (
     BLOCK_IPAM,
+    HOST_LOCAL_IPAM,
     MAX_MTU,
     MAX_QUEUES,
     ContainerSettings,
@@ -55,7 +58,7 @@ _LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING
 _COMMON_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
                 "ipam_lock_file", "release_record_dir", "hostname")  # fmt: skip
-_TEARDOWN_KEYS = (*_COMMON_KEYS, "cni.dev/valid-attachments", "cni.dev/attachments", "type")
+_TEARDOWN_KEYS = (*_COMMON_KEYS, "cni.dev/valid-attachments", "cni.dev/attachments", "type", "name", "dataDir")
 
 
 class LoadPurpose(enum.Enum):
@@ -143,12 +146,15 @@ _UNSUPPORTED_SETTINGS: Final = {
     "log_file_max_count": "log.max_count",
     "readiness_gates": "readiness_gates",
     "policy.type": "policy_type",
-    "include_default_routes": "include_default_routes",
     "policy_setup_timeout_seconds": "policy_setup_timeout_s",
     "endpoint_status_dir": "endpoint_status_dir",
     "device_type": "device_type",
 }
-_HOST_LOCAL_KEYS: Final = ("subnet", "ranges", "routes", "dataDir", "resolvConf")
+# The keys of ``ipam`` that belong to one type; beside another they would be ignored in silence.
+_KEYS_OF_IPAM: Final = {
+    BLOCK_IPAM: ("assign_ipv4", "assign_ipv6", "ipv4_pools", "ipv6_pools"),
+    HOST_LOCAL_IPAM: ("subnet", "rangeStart", "rangeEnd", "gateway", "ranges", "routes", "dataDir", "resolvConf"),
+}
 _MESOS: Final = "org.apache.mesos"
 _POLICY_KEYS: Final = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
                        "k8s_certificate_authority")  # fmt: skip
@@ -158,22 +164,36 @@ def _find_unsupported(netconf: NetConf, own: Mapping[str, object], plugin: Plugi
     if netconf.dataplane_type:
         accepted = "invalid dataplane type: leave it out for linux"
         return ConfigurationError(f"{_WHERE}.dataplane_options.type", netconf.dataplane_type, accepted)
-    for where, value, accepted in (*_unsupported_settings(netconf, own), *_unused_access_keys(netconf, own, plugin)):
+    for where, value, accepted in _misplaced_keys(netconf, own):
+        return ConfigurationError(f"{_WHERE}.{where}", value, accepted)
+    unsupported = _unsupported_settings(netconf, own, plugin)
+    for where, value, accepted in (*unsupported, *_unused_access_keys(netconf, own, plugin)):
         return NotYetSupported(f"{_WHERE}.{where}", redact_url_credentials(value), accepted)
     return None
 
 
-def _unsupported_settings(netconf: NetConf, own: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+def _misplaced_keys(netconf: NetConf, own: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+    """Every key that another ``ipam.type`` has: the key, its value, and what is accepted."""
+    for ipam_type, keys in _KEYS_OF_IPAM.items() if netconf.ipam.type in _KEYS_OF_IPAM else ():
+        for key in keys:
+            if netconf.ipam.type != ipam_type and (value := find_member(own, "ipam", key)):
+                yield f"ipam.{key}", value, f"it belongs to {ipam_type}"
+    if netconf.include_default_routes and netconf.ipam.type != HOST_LOCAL_IPAM:
+        yield "include_default_routes", True, f"it belongs to {HOST_LOCAL_IPAM}"
+
+
+def _unsupported_settings(
+    netconf: NetConf, own: Mapping[str, object], plugin: Plugin
+) -> Iterator[tuple[str, object, str]]:
     """Every setting that does not work yet: its key, its value, and what is accepted."""
-    if netconf.ipam.type != BLOCK_IPAM:
+    if plugin is Plugin.IPAM and netconf.ipam.type != BLOCK_IPAM:
         yield "ipam.type", netconf.ipam.type, f"{BLOCK_IPAM!r} is"
+    elif netconf.ipam.type not in _KEYS_OF_IPAM:
+        yield "ipam.type", netconf.ipam.type, f"{' and '.join(map(repr, _KEYS_OF_IPAM))} are"
     for key, attribute in _UNSUPPORTED_SETTINGS.items():
         value = attrgetter(attribute)(netconf)
         if value != attrgetter(attribute)(_DEFAULTS):
             yield key, list(value) if isinstance(value, tuple) else value, "leave it out"
-    for key in _HOST_LOCAL_KEYS:
-        if value := find_member(own, "ipam", key):
-            yield f"ipam.{key}", value, "it belongs to host-local"
     if find_member(own, "args", _MESOS):
         yield f"args[{_MESOS!r}]", REDACTED, "leave it out"
 
@@ -240,6 +260,23 @@ def _is_url(text: str) -> bool:
     return scheme.lower() in ("http", "https") and has_host and not any(map(str.isspace, text))
 
 
+def _read_route(value: object) -> Prefix | None:
+    """The destination of a route; its gateway is ignored, as the next hop is always the same."""
+    text = find_member(cast("Mapping[str, object]", OBJECT.decode(value)), "dst")
+    try:
+        return Prefix.parse(cast("str", STRING.decode(text))) if text else None
+    except WrongType:
+        raise
+    except ValueError as error:
+        raise Refused(f"{error}; a CIDR such as 10.0.0.0/8 is expected", path=".dst", value=text) from None
+
+
+def _finish_ipam(values: dict[str, object], _: object) -> dict[str, object]:
+    # A route without a destination is skipped.
+    routes = cast("tuple[Prefix | None, ...]", values.get("routes", ()))
+    return {**values, "routes": tuple(route for route in routes if route is not None)}
+
+
 _STRING_BOOLEAN: Final = Codec(_read_string_boolean)
 _AT_LEAST_ZERO: Final = checked(INTEGER, (0).__le__, "a number of at least 0 is expected")
 _MTU: Final = checked(INTEGER, range(MAX_MTU + 1).__contains__, f"a number from 0 to {MAX_MTU} is expected")
@@ -286,8 +323,10 @@ def _ipam_table(*, is_strict: bool) -> Table[IPAMConfig]:
         "type": Field("type", Codec(_read_plugin_name), is_required=is_strict),
         **fields_of(_STRING_BOOLEAN, assign_ipv4="assign_ipv4", assign_ipv6="assign_ipv6"),
         **fields_of(ListOf(STRING), ipv4_pools="ipv4_pools", ipv6_pools="ipv6_pools"),
+        "routes": Field("routes", ListOf(Codec(_read_route))),
+        "resolv_conf": _text("resolvConf"),
     }
-    return Table(cls=IPAMConfig, fields=fields)
+    return Table(cls=IPAMConfig, fields=fields, finish=_finish_ipam)
 
 
 _TABLES: Final[tuple[Table[object], ...]] = (

@@ -10,17 +10,21 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, redacted_repr
 from netplug_core.log import Level
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "BLOCK_IPAM", "MAX_MTU", "MAX_QUEUES", "ContainerSettings", "FeatureControl", "IPAMConfig", "LogSettings",
-    "NetConf",
+    "BLOCK_IPAM", "HOST_LOCAL_IPAM", "MAX_MTU", "MAX_QUEUES", "ContainerSettings", "FeatureControl", "IPAMConfig",
+    "LogSettings", "NetConf",
 ]  # fmt: skip
 
 BLOCK_IPAM = "netplug-ipam"
-"""The type of netplug's own IPAM."""
+"""The ``ipam.type`` whose addresses come from pools."""
+
+HOST_LOCAL_IPAM = "host-local"
+"""The ``ipam.type`` whose addresses come from ranges of one host (spec 1)."""
 
 MAX_MTU = 0xFFFF
 MAX_QUEUES = 4096  # the kernel refuses more for any link
@@ -39,13 +43,19 @@ class LogSettings:
 
 @frozen(kw_only=True)
 class IPAMConfig:
-    """The ``ipam`` object (spec 2.2); pools are names or CIDRs in the order to try them."""
+    """The ``ipam`` object (spec 2.2); pools are names or CIDRs in the order to try them.
+
+    ``routes`` and ``resolv_conf`` belong to host-local: the destinations that replace the default routes, and a file
+    with settings of name resolution. Its ranges are decoded by that IPAM itself.
+    """
 
     type: str = ""
     assign_ipv4: bool = True
     assign_ipv6: bool = False
     ipv4_pools: tuple[str, ...] = ()
     ipv6_pools: tuple[str, ...] = ()
+    routes: tuple[Prefix, ...] = ()
+    resolv_conf: str = ""
 
 
 @frozen(kw_only=True)

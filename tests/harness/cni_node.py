@@ -12,6 +12,7 @@ from itertools import count
 
 from attrs import Factory, define, field, frozen
 
+from netplug_backends.hostlocal.ipam import HostLocalIPAM
 from netplug_backends.memory.dataplane import MemoryDataplane
 from netplug_backends.memory.datastore import MemoryDatastore
 from netplug_backends.memory.locks import MemoryLocks
@@ -26,13 +27,17 @@ from netplug_core.flows.cni import add, check, delete, gc, status
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.flows.locks import CallLocks
 from netplug_core.flows.world import CNIWorld
+from netplug_core.hookspecs import IPAMContext
+from netplug_core.ipam.hostlocal.folder import Boot
 from netplug_core.ipam.model.affinity import AFFINITY
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
+from netplug_core.ipam.protocol import IPAM
 from netplug_core.locks import HeldLock
 from netplug_core.log import Level
 from netplug_core.netconf.load import LoadPurpose, load
-from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
+from netplug_core.orchestrator.model import NodeFacts
 from netplug_core.orchestrator.protocol import Orchestrator
 from netplug_core.records import Create, Get, Kind, List, Record, Update, Write
 from netplug_core.resources.clusterinformation import (
@@ -176,18 +181,20 @@ class CNINodeHarness:
     log: RecordingLog = field(factory=RecordingLog)
     config: dict[str, object] = Factory(_default_config)
     orchestrator: Orchestrator | None = None
+    pod_cidrs: tuple[Prefix, ...] = ()
+    boot: Boot | None = None
 
     @property
     def world(self) -> CNIWorld:
         return self.open_world(LOCK_FILE)
 
-    def open_world(self, lock_file: str) -> CNIWorld:
-        """The interfaces of a call whose configuration names that lock file."""
+    def open_world(self, lock_file: str, ipam: IPAM | None = None) -> CNIWorld:
+        """The interfaces of a call whose configuration names that lock file, and perhaps another IPAM."""
         locks = CallLocks(host=self.host, clock=self.clock, log=self.log, path=lock_file)
         addresses = BlockIPAM(datastore=self.store, clock=self.clock, chance=lambda: 0.5, lock=locks.host_lock)
         return CNIWorld(
             datastore=self.store,
-            ipam=addresses,
+            ipam=ipam or addresses,
             dataplane=self.dataplane,
             host=self.host,
             locks=locks,
@@ -212,7 +219,19 @@ class CNINodeHarness:
     ) -> CNIResult | None:
         """Serve a call as ``netplug_cli.cni.main`` does; ``changes`` are made to the configuration."""
         request, netconf = self.make_call(command, container, plugin, **changes)
-        return _FLOWS[plugin][command](self.open_world(netconf.ipam_lock_file), request, netconf)
+        ipam = self.open_host_local(netconf) if netconf.ipam.type == HOST_LOCAL_IPAM else None
+        return _FLOWS[plugin][command](self.open_world(netconf.ipam_lock_file, ipam), request, netconf)
+
+    def open_host_local(self, netconf: NetConf) -> IPAM:
+        """The IPAM of files; ``pod_cidrs`` are those of every node."""
+        context = IPAMContext(
+            datastore=self.store,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            netconf=netconf.own_keys,
+            find_node=lambda name, _deadline: NodeFacts(name=name, uid="u", pod_cidrs=self.pod_cidrs),
+        )
+        return HostLocalIPAM(context, find_boot=lambda: self.boot)
 
     def make_call(
         self, command: str, container: ContainerInterface, plugin: Plugin, **changes: object

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
-from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
+from netplug_core.cni.result import DNS, CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
 from netplug_core.dataplane.plan import AttachmentPlan, plan
 from netplug_core.dataplane.protocol import InterfacePresence, Link, LinkExists
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NamespaceNotFound, NetplugError, quote
@@ -80,10 +80,11 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     require_nodename_file(world, netconf)
     call = open_call(request, netconf, node_of(world, netconf))
     link, wanted = link_of(world, call), _address_request(world, request, call)
-    previous = find_previous_result(request)
+    previous, dns = find_previous_result(request), _dns_of(world, netconf)
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
         finish_own(world, netconf, call.workload)
         result = _attach(world, call, link, wanted, is_exclusive=is_exclusive)
+    result = evolve(result, dns=dns)
     world.log(Level.INFO, "container attached", **call.fields)
     drain(world, netconf)
     return result if previous is None else previous.chained_with(result)
@@ -146,6 +147,26 @@ def _assign(world: CNIWorld, call: AttachmentCall, wanted: AddressRequest, upser
         if not release_former_containers(world, call):
             raise
     return assign(world, wanted.assign, upsert)
+
+
+def _dns_of(world: CNIWorld, netconf: NetConf) -> DNS:
+    """The settings of the file that the configuration names, for the result.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    path = netconf.ipam.resolv_conf
+    if not path:
+        return DNS()
+    from netplug_core.cni.resolv_conf import parse_resolv_conf
+
+    try:
+        text = world.host.find_text(path)
+    except OSError as error:
+        raise ConfigurationError("network configuration.ipam.resolvConf", path, str(error)) from error
+    if text is None:
+        raise ConfigurationError("network configuration.ipam.resolvConf", path, "a file that exists is expected")
+    return parse_resolv_conf(text)
 
 
 def _require_still_held(world: CNIWorld, call: AttachmentCall, assignment: Assignment) -> None:

@@ -32,6 +32,7 @@ from netplug_core.netconf.annotations import (
     PodAnnotations,
     parse_annotations,
 )
+from netplug_core.netconf.model import BLOCK_IPAM
 from netplug_core.netconf.precedence import require_allowed, resolve_addresses
 from netplug_core.orchestrator.model import PodName
 from netplug_core.workload.endpoint import EndpointOptions
@@ -72,7 +73,8 @@ def annotated_address_request(
         floating_ips=annotations.floating_ips,
         allowed_source_prefixes=tuple(map(str, annotations.allowed_source_prefixes)),
     )
-    _require_families(pod, annotations, {one.family for one in (*wanted, *unmanaged)})
+    if call.netconf.ipam.type == BLOCK_IPAM:  # the ranges of another IPAM are not known here
+        _require_families(pod, annotations, {one.family for one in (*wanted, *unmanaged)})
     _log_limits(world, call, options)
     assign_request = evolve(
         assign_request_of(request, call.netconf, call.workload, wanted=wanted), namespace_labels=found.namespace_labels

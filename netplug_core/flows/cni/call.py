@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from attrs import evolve, frozen
 
-from netplug_core.addressing import Address, Family
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
@@ -27,7 +27,7 @@ from netplug_core.ipam.allocation.request import (
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
-from netplug_core.netconf.model import MAX_MTU, NetConf
+from netplug_core.netconf.model import HOST_LOCAL_IPAM, MAX_MTU, NetConf
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.metadata import Labels
 from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions
@@ -110,8 +110,18 @@ def open_call(request: CNIRequest, netconf: NetConf, node: str) -> AttachmentCal
         link_between(workload, request.netns),
         queues=netconf.num_queues,
         forwarding=Forwarding.ENABLED if settings.allow_ip_forwarding else Forwarding.DISABLED,
+        routes=_routes_of(netconf),
     )
     return AttachmentCall(netconf=netconf, workload=workload, link=link)
+
+
+def _routes_of(netconf: NetConf) -> tuple[Prefix, ...] | None:
+    """The destinations that the configuration names; None for everything."""
+    routes = netconf.ipam.routes
+    if not routes:
+        return None
+    defaults = tuple(Prefix(family, 0, 0) for family in Family) if netconf.include_default_routes else ()
+    return (*defaults, *routes)
 
 
 def link_between(workload: WorkloadIdentity, namespace: str) -> Link:
@@ -280,11 +290,15 @@ def assign_request_of(
 def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted, ...]:
     """One address of each family that the configuration switches on, or only the address that the caller asks for.
 
+    With host-local, only the address that is asked for is named: the ranges say what else there is.
+
     Raises:
         NoAddressWanted: the configuration switches no family on.
     """
     if address is not None:
         return (Specific(address=address),)
+    if netconf.ipam.type == HOST_LOCAL_IPAM:
+        return ()
     families = (
         (netconf.ipam.assign_ipv4, Family.IPV4, netconf.ipam.ipv4_pools),
         (netconf.ipam.assign_ipv6, Family.IPV6, netconf.ipam.ipv6_pools),

@@ -20,7 +20,7 @@ from attrs import field, frozen
 from netplug_core.clock import Deadline
 from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING
 from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, Table, fields_of
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, Table, fields_of, find_member
 from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, UnusableFile
 from netplug_core.flows.cni.call import RELEASE_S, REMOVE_S, attachment_lock, link_between
 from netplug_core.flows.locks import AttachmentBusy
@@ -28,7 +28,7 @@ from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
-from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
 from netplug_core.workload.endpoint import endpoint_delete
 from netplug_core.workload.identity import WorkloadIdentity
 
@@ -52,6 +52,7 @@ _DIGITS = 20  # of a time in nanoseconds: so the order of the names is that of t
 class ReleaseRecord:
     """A DEL that is not finished. ``datastore`` is the fingerprint of the datastore that it could not use.
 
+    With host-local the folder of the network follows in it: only a call with the same folder can release its files.
     ``has_interface``: whether an interface and an endpoint are netplug's too; a DEL of ``netplug-ipam`` has addresses
     only. Texts are those of the workload. ``unknown_json`` are members that another version of netplug has written.
     """
@@ -96,7 +97,7 @@ def postpone(
         NetplugError: the cause itself, because the record cannot be written. The runtime repeats the DEL.
     """
     record = ReleaseRecord(
-        datastore=netconf.datastore.fingerprint,
+        datastore=_scope(netconf),
         has_interface=has_interface,
         created_ns=world.clock.now_ns(),
         network=workload.network,
@@ -158,7 +159,7 @@ def drain(world: CNIWorld, netconf: NetConf, *, seconds: float = DRAIN_S) -> Non
 
 def _drain_one(world: CNIWorld, netconf: NetConf, path: str, deadline: Deadline) -> None:
     record = _find(world, path)
-    if record is None or record.datastore != netconf.datastore.fingerprint:
+    if record is None or record.datastore != _scope(netconf):
         return
     with attachment_lock(world, record.workload, wait_s=0):
         # Another call may have done it, and an ADD may have begun anew since.
@@ -200,7 +201,7 @@ def _own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> dict[
         if name.endswith(suffix):
             path = f"{netconf.release_record_dir}/{name}"
             record = _find(world, path)
-            if record is not None and record.datastore == netconf.datastore.fingerprint:
+            if record is not None and record.datastore == _scope(netconf):
                 found[path] = record
     return found
 
@@ -211,6 +212,15 @@ def _remove(world: CNIWorld, path: str) -> None:
         world.host.remove_file(path)
     except OSError as error:
         world.log(Level.WARNING, "a release record cannot be removed", path=path, cause=str(error))
+
+
+def _scope(netconf: NetConf) -> str:
+    """What a call must have in common with a record to do it."""
+    store = netconf.datastore.fingerprint
+    if netconf.ipam.type != HOST_LOCAL_IPAM:
+        return store
+    folder, network = find_member(netconf.own_keys, "ipam", "dataDir") or "", netconf.own_keys.get("name", "")
+    return f"{store} {HOST_LOCAL_IPAM} {folder} {network}"
 
 
 def _own_suffix(workload: WorkloadIdentity) -> str:

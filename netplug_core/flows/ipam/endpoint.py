@@ -9,10 +9,10 @@ from netplug_core.clock import Pace
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError
-from netplug_core.flows.readiness import READINESS_GATE
 from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.records import Decision, NeedMore, Snapshot
+from netplug_core.resources.clusterinformation import READINESS_GATE
 
 __all__ = ["require_ready", "settle_endpoint"]
 

@@ -18,10 +18,14 @@ FIRST_MODULE = "netplug_core.flows.cni.call"
 EFFECTS = {
     "fsync": {"write_file", "sync_folder"},
     "rename": {"HostMachine.write_durably"},
-    "unlink": {"HostMachine.remove_file"},
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "fcntl": {"FileLocks.try_lock"},
+    "flock": {"NetworkFiles._try_lock"},
+    "link": {"NetworkFiles.create"},
+    "open": {"write_file"},
+    "replace": {"NetworkFiles.note_boot"},
     "send": {"NetlinkSocket.send"},
+    "unlink": {"HostMachine.remove_file", "NetworkFiles._unlink"},
     "write": {"write_sysctl", "Logger._write", "serve"},
 }
 # What speaks to a server, and has had an effect unless it was to GET something.

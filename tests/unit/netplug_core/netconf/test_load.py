@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.errors import ConfigurationError, DecodeError, NotYetSupported
+from netplug_core.errors import ConfigurationError, DecodeError, NetplugError, NotYetSupported
 from netplug_core.log import Level
 from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import ContainerSettings, FeatureControl, IPAMConfig, LogSettings, NetConf
@@ -519,7 +520,6 @@ def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
         ({"readiness_gates": ["http://a"]}, "readiness_gates: ['http://a'] is not yet supported; leave it out"),
         ({"readiness_gates": ["http://u:s3cr3t@a"]}, "readiness_gates: '…' is not yet supported; leave it out"),
         ({"policy": {"type": "k8s"}}, "policy.type: 'k8s' is not yet supported; leave it out"),
-        ({"include_default_routes": True}, "include_default_routes: True is not yet supported; leave it out"),
         (
             {"policy_setup_timeout_seconds": 3},
             "policy_setup_timeout_seconds: 3 is not yet supported; leave it out",
@@ -533,10 +533,9 @@ def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
         ),
         ({"policy": {"k8s_auth_token": "t0ken"}}, "policy.k8s_auth_token: '…' is not yet supported; leave it out"),
         ({"qps": 7}, "qps: 7 is not yet supported; leave it out"),
-        ({"ipam": {"type": "host-local"}}, "ipam.type: 'host-local' is not yet supported; 'netplug-ipam' is"),
         (
-            {"ipam": {"type": "netplug-ipam", "subnet": "usePodCidr"}},
-            "ipam.subnet: 'usePodCidr' is not yet supported; it belongs to host-local",
+            {"ipam": {"type": "static"}},
+            "ipam.type: 'static' is not yet supported; 'netplug-ipam' and 'host-local' are",
         ),
         (
             {"args": {"org.apache.mesos": {"network_info": {}}}},
@@ -596,5 +595,65 @@ def test_under_another_main_plugin_only_our_keys_are_judged() -> None:
         unsupported(Plugin.IPAM, type="bridge", ipam={**ipam, "qps": 1}) == "qps: 1 is not yet supported; leave it out"
     )
     assert unsupported(Plugin.IPAM, type="bridge", ipam={**ipam, "ranges": [[]]}) == (
-        "ipam.ranges: [[]] is not yet supported; it belongs to host-local"
+        "ipam.ranges: [[]] is not accepted; it belongs to host-local"
     )
+    assert unsupported(Plugin.IPAM, type="bridge", ipam={"type": "host-local"}) == (
+        "ipam.type: 'host-local' is not yet supported; 'netplug-ipam' is"
+    )
+
+
+@pytest.mark.parametrize(
+    "keys,text",
+    [
+        ({"ipam": {"type": "netplug-ipam", "subnet": "usePodCidr"}}, "ipam.subnet: 'usePodCidr'@host-local"),
+        ({"ipam": {"type": "netplug-ipam", "gateway": "10.0.0.1"}}, "ipam.gateway: '10.0.0.1'@host-local"),
+        ({"include_default_routes": True}, "include_default_routes: True@host-local"),
+        ({"ipam": {"type": "host-local", "ipv4_pools": ["p"]}}, "ipam.ipv4_pools: ['p']@netplug-ipam"),
+        ({"ipam": {"type": "host-local", "assign_ipv6": "true"}}, "ipam.assign_ipv6: 'true'@netplug-ipam"),
+    ],
+)
+def test_a_key_of_another_ipam_is_refused(keys: dict[str, object], text: str) -> None:
+    refusal, _, owner = text.partition("@")
+    netconf = load({"type": "netplug", "ipam": {"type": "netplug-ipam"}, **keys}, Plugin.MAIN)
+    assert str(netconf.unsupported) == f"network configuration.{refusal} is not accepted; it belongs to {owner}"
+
+
+def test_host_local_is_served_and_may_use_the_api_of_the_orchestrator() -> None:
+    ipam = {"type": "host-local", "subnet": "usePodCidr", "resolvConf": "/etc/resolv.conf"}
+    keys = {"kubernetes": {"kubeconfig": "/k", "node_name": "n"}, "qps": 7, "include_default_routes": True}
+    netconf = load({"type": "netplug", "ipam": ipam, **keys}, Plugin.MAIN)
+    assert netconf.unsupported is None
+    assert netconf.ipam.resolv_conf == "/etc/resolv.conf"
+    assert netconf.datastore.kubernetes.kubeconfig == "/k"
+
+
+def test_the_routes_of_host_local_are_their_destinations() -> None:
+    routes = [{"dst": "10.0.0.0/8", "gw": "10.0.0.1"}, {"gw": "10.0.0.1"}, {"dst": ""}, {"dst": "fd00::/8"}]
+    netconf = load({"type": "netplug", "ipam": {"type": "host-local", "routes": routes}}, Plugin.MAIN)
+    assert netconf.ipam.routes == (Prefix.parse("10.0.0.0/8"), Prefix.parse("fd00::/8"))
+
+
+@pytest.mark.parametrize(
+    "routes,error,text",
+    [
+        ("10.0.0.0/8", DecodeError, r"ipam\.routes: must be an array"),
+        (["10.0.0.0/8"], DecodeError, r"ipam\.routes\[0\]: must be an object"),
+        ([{"dst": 10}], DecodeError, r"ipam\.routes\[0\]: must be a string"),
+        ([{"dst": "10.0.0.1/8"}], ConfigurationError, r"ipam\.routes\[0\]\.dst: .* 10\.0\.0\.0/8 is the prefix"),
+        ([{"dst": "x"}], ConfigurationError, r"routes\[0\]\.dst: 'x' is not accepted; .* a CIDR such as 10\.0\.0\.0/8"),
+    ],
+)
+def test_routes_that_are_not_accepted(routes: object, error: type[NetplugError], text: str) -> None:
+    with pytest.raises(error, match=text):
+        load({"type": "netplug", "ipam": {"type": "host-local", "routes": routes}}, Plugin.MAIN)
+
+
+def test_a_teardown_of_host_local_reads_where_its_files_are() -> None:
+    ipam = {"type": "host-local", "dataDir": "/run/networks", "subnet": 7, "routes": 7}
+    netconf = load({"name": "net1", "type": "netplug", "ipam": ipam}, Plugin.MAIN, LoadPurpose.TEARDOWN)
+    assert netconf.ipam.type == "host-local"
+    assert netconf.own_keys == {
+        "name": "net1",
+        "type": "netplug",
+        "ipam": {"type": "host-local", "dataDir": "/run/networks"},
+    }

@@ -272,7 +272,7 @@ def test_a_restarted_pod_takes_its_endpoint_over(harness: CNINodeHarness) -> Non
     "changes,error,text",
     [
         ({"policy": {"type": "k8s"}}, NotYetSupported, "network configuration.policy.type: 'k8s' is not yet supported"),
-        ({"ipam": {"type": "host-local"}}, NotYetSupported, "network configuration.ipam.type: 'host-local' is not yet"),
+        ({"ipam": {"type": "static"}}, NotYetSupported, "network configuration.ipam.type: 'static' is not yet"),
         ({"dataplane_options": {"type": "invalid"}}, ConfigurationError, "invalid dataplane type"),
         ({"require_mtu_file": True}, ConfigurationError, "failed to read MTU file"),
         ({"nodename_file_optional": False}, Unavailable, "/var/lib/netplug/nodename: no such file"),

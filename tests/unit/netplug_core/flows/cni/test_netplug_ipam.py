@@ -108,7 +108,7 @@ def test_keys_inside_ipam_are_honoured(harness: CNINodeHarness) -> None:
 @pytest.mark.parametrize(
     "changes,error,text",
     [
-        ({"ipam": {**OURS, "subnet": "10.0.0.0/8"}}, NotYetSupported, "ipam.subnet: '10.0.0.0/8' is not yet supported"),
+        ({"ipam": {**OURS, "subnet": "10.0.0.0/8"}}, ConfigurationError, "ipam.subnet: .* it belongs to host-local"),
         ({"ipam": {"type": "host-local"}}, NotYetSupported, "ipam.type: 'host-local' is not yet supported"),
         ({"ipam": {**OURS, "assign_ipv4": "false"}}, NoAddressWanted, "asks for no address"),
         ({"nodename_file_optional": False}, Unavailable, "/var/lib/netplug/nodename: no such file"),

@@ -7,7 +7,7 @@ import pytest
 
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.errors import ConfigurationError, NotYetSupported, UnhealthyStatus
+from netplug_core.errors import ConfigurationError, UnhealthyStatus
 from netplug_core.log import Level
 from netplug_core.records import Create
 from netplug_core.resources.metadata import Metadata
@@ -124,7 +124,7 @@ def test_check_99_a_store_that_is_away_is_unhealthy(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"ipam": {"type": "host-local"}},
+        {"ipam": {"type": "static"}},
         {"ipam": {"type": "netplug-ipam", "routes": [{"dst": "10.0.0.0/8"}]}},
         {"log_file_max_size": 1},
     ],
@@ -132,7 +132,7 @@ def test_check_99_a_store_that_is_away_is_unhealthy(
 def test_a_setting_that_is_not_served_is_code_7(
     harness: CNINodeHarness, plugin: Plugin, changes: dict[str, object]
 ) -> None:
-    with pytest.raises(NotYetSupported) as refusal:
+    with pytest.raises(ConfigurationError) as refusal:
         harness.run("STATUS", DEFAULT_CONTAINER, plugin, **changes)
     assert refusal.value.code == 7
 
