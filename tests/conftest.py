@@ -43,13 +43,10 @@ OWN_SERVERS = {"test_lab"}
 
 NOT_MEASURED = {
     "test_allocator_machine",
-    "test_apply_laws",
-    "test_block_laws",
     "test_collector_machine",
     "test_contention",
     "test_datastore_conformance",
     "test_etcd_allocator",
-    "test_flows_killed",
     "test_kubernetes_allocator",
     "test_simulation_laws",
     "test_strategies",
