@@ -4,6 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# Each worker would compile every test again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test unit property integration faults nightly lint bench manifests constraints clean
 
 python := .venv/bin/python

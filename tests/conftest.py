@@ -93,11 +93,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def find_group(item: pytest.Item) -> str:
-    """The group of a test: one for each shared API server, one for each module with an etcd; empty for all others.
-
-    With pytest 9.2, pytest-xdist 3.8 does not see groups (https://github.com/pytest-dev/pytest-xdist/issues/1386): any
-    worker runs any test, and starts the servers that it needs itself.
-    """
+    """The group of a test: one for each shared API server, one for each module with an etcd; empty for all others."""
     module = item.path.stem
     if module in OWN_SERVERS:
         return ""
