@@ -80,13 +80,15 @@ _FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
 class FakeHost:
     """A machine of texts and locks; a path may hold an error instead. ``before_lock`` is called before each attempt.
 
-    In the folders of ``unwritable`` nothing can be written or removed.
+    ``before_write`` is called before a file is written. In the folders of ``unwritable`` nothing can be written or
+    removed.
     """
 
     name: str = "Machine"
     texts: dict[str, str | OSError] = field(factory=dict)
     locks: MemoryLocks = field(factory=MemoryLocks)
     before_lock: Callable[[], None] = lambda: None
+    before_write: Callable[[], None] = lambda: None
     unwritable: set[str] = field(factory=set)
     _uids: Iterator[int] = field(factory=lambda: count(1))
 
@@ -106,6 +108,7 @@ class FakeHost:
         return tuple(name.removeprefix(f"{path}/") for name in self.texts if name.startswith(f"{path}/"))
 
     def write_durably(self, path: str, text: str) -> None:
+        self.before_write()
         if path.rsplit("/", 1)[0] in self.unwritable:
             raise OSError(28, "No space left on device")
         self.texts[path] = text

@@ -135,7 +135,7 @@ def test_a_del_does_not_come_between_the_commit_and_the_interface_of_an_add(
     refused = PluginReply(1, printed, "")
     assert (refused.code, "was deleted while it was made" in refused.text) == (11, True)
     assert node.store.is_empty
-    runtime.delete(conf, node.make_pod())
+    runtime.collect(conf)
     assert os.listdir(str(conf["release_record_dir"])) == []
     assert node.leftovers() == before
 

@@ -176,7 +176,7 @@ def test_a_del_without_the_files_of_its_configuration_leaves_a_record(runtime: C
     assert set(node.links(pod)) == {"lo"}
     records = str(conf(runtime)["release_record_dir"])
     assert len(os.listdir(records)) == 1
-    runtime.delete(conf(runtime), node.make_pod())
+    runtime.collect(conf(runtime))
     assert os.listdir(records) == []
     assert node.leftovers() == before
 

@@ -139,8 +139,7 @@ def test_an_outage(
 
     # The runtime knows of no attachment that it would have to delete again; it repeats what failed.
     assert {reply.status for reply in drill.call_all("DEL", late, at_once=AT_ONCE)} == {0}
-    gc = {**conf, "cni.dev/valid-attachments": []}
-    assert runtime.call("GC", gc, plugin="netplug").is_success_without_output
+    runtime.collect(conf)
     assert drill.records() == []
     assert plugin_datastore.store.held() == {}
     assert plugin_datastore.store.handles() == set()

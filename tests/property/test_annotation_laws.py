@@ -113,7 +113,7 @@ def test_whatever_is_annotated_the_pod_is_attached_so_or_nothing_is_left(
     if named:
         assert found == tuple(map(Address.parse, json.loads(named)))
     elif pools:
-        prefixes = [Prefix.parse(POOLS.get(pool, pool)) for pool in json.loads(pools)]
+        prefixes = [Prefix.parse(POOLS.get(str(pool), str(pool))) for pool in json.loads(pools)]
         of_pools = [one for one in found if one.family is Family.IPV4]
         assert all(any(prefix.contains(one) for prefix in prefixes) for one in of_pools)
     harness.run("DEL", container)
