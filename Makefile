@@ -41,7 +41,7 @@ test:                   ## every test, and the branch coverage of each package
 	@tools/prepare dev
 	$(servers)
 	$(step) 'pytest: unit, property, integration, with branch coverage'
-	@$(parallel) --cov --cov-report=
+	@$(parallel) --cov --cov-report= --durations=15
 	$(step) 'coverage: netplug_core is complete; netplug_backends and netplug_cli are above 90 %'
 	@$(call coverage,netplug_core,100)
 	@$(call coverage,netplug_backends,90)

@@ -201,7 +201,7 @@ def test_the_names_that_are_offered_are_those_that_backends_describe(tmp_path: P
         names = {interface: Registry().names(interface) for interface in (*CATALOG, "host")}
     assert names == {
         "datastore": ("etcdv3", "foreign", "kubernetes", "memory", "sqlite"),
-        "ipam": ("netplug-ipam",),
+        "ipam": ("host-local", "netplug-ipam"),
         "dataplane": ("linux", "memory"),
         "orchestrator": ("kubernetes", "memory"),
         "host": ("host",),
