@@ -117,8 +117,8 @@ def overlap_queries(new: Iterable[Prefix], wanted: int = 1) -> Iterator[Query]:
 def find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
     """A stored block of another size that overlaps a new one; None without one, or what to read first.
 
-    A block that is read by its key counts also if its record cannot be understood. In a list such records have no
-    prefix: if the list of the neighbours has one, all blocks that a small new one would overlap are read by their keys.
+    A block counts also if its record cannot be understood. In a list, some stores do not say which one such a record
+    is: if the list of the neighbours has one, all blocks that a small new one would overlap are read by their keys.
     """
     near = _queries_near(prefix)
     if near:
@@ -128,8 +128,14 @@ def find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None
     over = _queries_over(prefix)
     if over:
         return _find_among(snapshot, prefix, over)
-    blocks = all_blocks(snapshot, prefix.family)
-    return blocks if isinstance(blocks, NeedMore) else _first_overlap(prefix, blocks)
+    page = _first_page(prefix.family)
+    while snapshot.has(page):
+        overlap = _first_overlap(prefix, _stored(snapshot, page))
+        after = snapshot.after(page)
+        if overlap is not None or not after:
+            return overlap
+        page = evolve(page, after=after)
+    return NeedMore((page,))
 
 
 def _find_among(snapshot: Snapshot, prefix: Prefix, queries: Sequence[_BlockQuery]) -> Prefix | NeedMore | None:
@@ -141,11 +147,18 @@ def _find_among(snapshot: Snapshot, prefix: Prefix, queries: Sequence[_BlockQuer
 
 
 def _stored(snapshot: Snapshot, query: _BlockQuery) -> Sequence[Prefix]:
-    """The blocks that a query found; a single one also if it cannot be understood."""
+    """The blocks that a query found, also those that cannot be understood if it is known which they are."""
     if isinstance(query, List):
         found = [record.value.prefix for record in snapshot.readable(query)]
-        return [*found, *(_parsed(key.name) for key in snapshot.keys(query))]
+        return [*found, *(_parsed(key.name) for key in snapshot.keys(query)), *_damaged(snapshot, query)]
     return (Prefix.parse(query.key.name),) if snapshot.readable(query) or snapshot.malformed(query) else ()
+
+
+def _damaged(snapshot: Snapshot, query: List[Block]) -> Iterator[Prefix]:
+    for error in snapshot.malformed(query):
+        if error.subject is not None:
+            with suppress(ValueError):  # its key is damaged too
+                yield _parsed(error.subject.name)
 
 
 def _first_overlap(prefix: Prefix, stored: Iterable[Prefix]) -> Prefix | None:

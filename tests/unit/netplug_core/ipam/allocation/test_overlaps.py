@@ -13,7 +13,7 @@ from netplug_core.ipam.model.affinity import AffinityState, host_owner
 from netplug_core.ipam.model.block import BLOCK, FULL, block_key, blocks_path
 from netplug_core.ipam.outcome.refusals import BlockUnusable
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.records import PAGE_SIZE, Decision, List, NeedMore
+from netplug_core.records import PAGE_SIZE, Decision, List, Malformed, NeedMore, ReadResult, Snapshot
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, make_pool, make_request, specific
@@ -187,17 +187,26 @@ def test_all_pages_are_read_before_a_large_block_is_created_for_an_address() -> 
     assert len(after) == 2
 
 
-def test_a_damaged_block_beside_a_large_new_one_is_passed_over() -> None:
+@pytest.mark.parametrize("new", ["10.0.0.0/24", "10.0.0.0/20"])
+def test_no_block_is_created_over_a_damaged_one(new: str) -> None:
+    """There may be addresses in it; a large block beside others is created."""
     harness = IPAMHarness.new()
-    harness.add_pool("main", "10.0.0.0/24", 24)
     harness.put_block("10.0.0.32/30", OTHER_NODE)
+    harness.put_block("10.1.0.0/24", OTHER_NODE)
     key = block_key(Prefix.parse("10.0.0.32/30"))
     harness.store = DamagedDatastore(harness.store, damage={key: b"{"})  # type: ignore[assignment]  # same calls
-    new = Prefix.parse("10.0.0.0/24")
+    prefix, beside = Prefix.parse(new), Prefix.parse("10.2.0.0/20")
+    snapshot = harness.read(*overlap_queries([prefix, beside], 2 * beside.size))
+    assert find_overlap(snapshot, prefix) == Prefix.parse("10.0.0.32/30")
+    assert find_overlap(snapshot, beside) is None
+
+
+def test_a_block_whose_record_does_not_say_which_it_is_stops_no_large_one() -> None:
+    new = Prefix.parse("10.0.0.0/20")
     pages = List(BLOCK, blocks_path(new.family), limit=PAGE_SIZE)
-    assert find_overlap(harness.read(*overlap_queries([new]), pages), new) is None
-    snapshot = IPAMHarness.new().read()
-    assert isinstance(find_overlap(snapshot, Prefix.parse("10.0.0.0/25")), NeedMore)
+    odd = BLOCK.key(*blocks_path(new.family), "no prefix")
+    unknown = (Malformed("IPAMBlock ?", "cidr is missing"), Malformed(str(odd), "no JSON", subject=odd))
+    assert find_overlap(Snapshot({pages: ReadResult((), malformed=unknown)}, {}), new) is None
 
 
 def test_a_repeated_assignment_names_the_pool_that_gave_the_address() -> None:
