@@ -21,7 +21,7 @@ from netplug_core.flows.cni.call import (
     remove_interface,
     workload_of,
 )
-from netplug_core.flows.cni.release_records import POSTPONED, discard_own, drain, postpone
+from netplug_core.flows.cni.release_records import POSTPONED, drain, postpone
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import Released, ReleaseRequest
@@ -64,7 +64,6 @@ def _detach(world: CNIWorld, call: AttachmentCall) -> Released:
         released = release(world, wanted, endpoint)
         if not is_exclusive:
             remove_interface(world, call.link)  # an ADD may have made it after its addresses were released
-        discard_own(world, call.netconf, call.workload)
     return released
 
 
@@ -74,7 +73,6 @@ def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) ->
     try:
         with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
             release(world, ReleaseRequest(handle=workload.handle, node=workload.node), NO_ENDPOINT)
-            discard_own(world, netconf, workload)
     except POSTPONED as error:
         postpone(world, netconf, workload, error, has_interface=False)
         return

@@ -22,7 +22,7 @@ from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_I
 from netplug_core.decoding.errors import document_error
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, Table, fields_of, find_member
 from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, UnusableFile
-from netplug_core.flows.cni.call import RELEASE_S, REMOVE_S, attachment_lock, link_between
+from netplug_core.flows.cni.call import RELEASE_S, attachment_lock, link_between
 from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
@@ -33,11 +33,11 @@ from netplug_core.workload.endpoint import endpoint_delete
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "DRAIN_S", "POSTPONED", "ReleaseRecord", "discard_own", "drain", "finish_own", "has_own", "postpone",
+    "DRAIN_S", "POSTPONED", "ReleaseRecord", "drain", "finish_own", "has_own", "postpone",
 ]  # fmt: skip
 
 DRAIN_S = 0.2
-"""The most time that a call spends on the records of others, after its own work."""
+"""The most time that a call spends on records after its own work."""
 
 POSTPONED = (Unavailable, ContentionExhausted, AttachmentBusy, UnusableFile)
 """Why a DEL leaves a record: the datastore is away, locked or refuses us, a file of its configuration is gone, or an
@@ -133,14 +133,11 @@ def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) ->
         _remove(world, path)
 
 
-def discard_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> None:
-    """Remove the records of an attachment whose DEL is done."""
-    for path in _own(world, netconf, workload):
-        _remove(world, path)
-
-
 def drain(world: CNIWorld, netconf: NetConf, *, seconds: float = DRAIN_S) -> None:
-    """Do the records of this datastore, oldest first, for a time; what goes wrong is logged and stays for later."""
+    """Do the records of this datastore, oldest first, for a time; what goes wrong is logged and stays for later.
+
+    A DEL that succeeds does so with the records of its own attachment too, and finds nothing.
+    """
     deadline = Deadline.after(world.clock, seconds)
     for name in _names(world, netconf):
         if deadline.has_passed:
@@ -175,7 +172,7 @@ def _release(world: CNIWorld, record: ReleaseRecord, deadline: Deadline) -> None
     """The DEL of a record. Its network namespace is not known any more; the name and alias of the host end are."""
     workload, endpoint = record.workload, NO_ENDPOINT
     if record.has_interface:
-        world.dataplane.remove(link_between(workload, ""), deadline=Deadline.after(world.clock, REMOVE_S))
+        world.dataplane.remove(link_between(workload, ""), deadline=deadline)
         endpoint = endpoint_delete(workload, world.datastore.description.endpoints)
     world.ipam.release(ReleaseRequest(handle=workload.handle, node=workload.node), endpoint, deadline=deadline)
 

@@ -381,4 +381,13 @@ def test_a_del_that_succeeds_takes_its_record_with_it(harness: CNINodeHarness) -
     delete_in_an_outage(harness, DEFAULT_CONTAINER)
     harness.run("DEL")
     harness.assert_nothing_left()
-    assert "release record done" not in harness.log.of(Level.INFO)
+
+
+def test_a_del_succeeds_beside_a_damaged_record_of_its_own(harness: CNINodeHarness) -> None:
+    harness.add()
+    delete_in_an_outage(harness, DEFAULT_CONTAINER)
+    (name,) = harness.release_records()
+    harness.host.texts[f"{FOLDER}/{name}"] = "{"
+    harness.run("DEL")
+    assert (harness.handles(), harness.release_records()) == ([], [name])
+    assert warnings(harness)[-1] == ("a release record cannot be done", f"{FOLDER}/{name}")
