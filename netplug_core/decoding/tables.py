@@ -327,7 +327,7 @@ def _object_writer(table: Table[object], converter: BaseConverter) -> Callable[[
     )
 
     def write(value: object) -> dict[str, object]:
-        text: str = getattr(value, _UNKNOWN)
+        text: str = getattr(value, _UNKNOWN, "")
         out: dict[str, object] = json.loads(text) if text else {}
         for name, key, encode, omitted in rows:
             found = getattr(value, name)

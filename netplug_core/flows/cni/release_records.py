@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 from functools import cache
 
-from attrs import field, frozen
+from attrs import frozen
 
 from netplug_core.clock import Deadline
 from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING
 from netplug_core.decoding.errors import document_error
-from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, Table, fields_of, find_member
+from netplug_core.decoding.tables import Decoder, Field, Table, fields_of, find_member
 from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, UnusableFile
 from netplug_core.flows.cni.call import RELEASE_S, attachment_lock, link_between
 from netplug_core.flows.locks import AttachmentBusy
@@ -54,33 +54,13 @@ class ReleaseRecord:
 
     With host-local the folder of the network follows in it: only a call with the same folder can release its files.
     ``has_interface``: whether an interface and an endpoint are netplug's too; a DEL of ``netplug-ipam`` has addresses
-    only. Texts are those of the workload. ``unknown_json`` are members that another version of netplug has written.
+    only.
     """
 
     datastore: str
     has_interface: bool
     created_ns: int
-    network: str
-    container_id: str
-    interface: str
-    node: str
-    pod: str = ""
-    pod_namespace: str = ""
-    pod_uid: str = ""
-    unknown_json: str = ""
-    workload: WorkloadIdentity = field(init=False, eq=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        workload = WorkloadIdentity(
-            node=self.node,
-            network=self.network,
-            container_id=self.container_id,
-            interface=self.interface,
-            pod=self.pod,
-            pod_namespace=self.pod_namespace,
-            pod_uid=self.pod_uid,
-        )
-        object.__setattr__(self, "workload", workload)
+    workload: WorkloadIdentity
 
     @property
     def name(self) -> str:
@@ -100,13 +80,7 @@ def postpone(
         datastore=_scope(netconf),
         has_interface=has_interface,
         created_ns=world.clock.now_ns(),
-        network=workload.network,
-        container_id=workload.container_id,
-        interface=workload.interface,
-        node=workload.node,
-        pod=workload.pod,
-        pod_namespace=workload.pod_namespace,
-        pod_uid=workload.pod_uid,
+        workload=workload,
     )
     path = f"{netconf.release_record_dir}/{record.name}"
     try:
@@ -249,19 +223,21 @@ def _find(world: CNIWorld, path: str) -> ReleaseRecord | None:
 
 @cache
 def _decoder() -> Decoder:
-    fields = {
-        "datastore": Field("datastore", NONEMPTY_STRING, is_required=True),
-        "has_interface": Field("hasInterface", BOOLEAN, is_required=True, is_always_written=True),
-        "created_ns": Field("created", NONNEGATIVE_INTEGER, is_required=True),
-        **{
-            attribute: Field(key, NONEMPTY_STRING, is_required=True)
-            for attribute, key in (
-                ("network", "network"),
-                ("container_id", "containerID"),
-                ("interface", "ifname"),
-                ("node", "node"),
-            )
+    record = Table(
+        cls=ReleaseRecord,
+        fields={
+            "datastore": Field("datastore", NONEMPTY_STRING),
+            "has_interface": Field("hasInterface", BOOLEAN),
+            "created_ns": Field("created", NONNEGATIVE_INTEGER),
+            "workload": Field("workload", WorkloadIdentity),
         },
-        **fields_of(STRING, pod="pod", pod_namespace="podNamespace", pod_uid="podUID"),
-    }
-    return Decoder((Table(cls=ReleaseRecord, fields=fields),), document_error, DocumentOrigin.DATASTORE)
+    )
+    names = {"network": "network", "container_id": "containerID", "interface": "ifname", "node": "node"}
+    workload = Table(
+        cls=WorkloadIdentity,
+        fields={
+            **fields_of(NONEMPTY_STRING, **names),
+            **fields_of(STRING, pod="pod", pod_namespace="podNamespace", pod_uid="podUID"),
+        },
+    )
+    return Decoder((record, workload), document_error)

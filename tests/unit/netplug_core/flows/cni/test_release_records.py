@@ -84,13 +84,15 @@ def test_a_del_in_an_outage_leaves_a_clean_node_and_one_record(harness: CNINodeH
     assert record == {
         "hasInterface": True,
         "created": harness.clock.now_ns(),
-        "network": "net1",
-        "containerID": "c1",
-        "ifname": "eth0",
-        "node": "node-1",
-        "pod": "test-pod-1",
-        "podNamespace": "test",
-        "podUID": "u-1",
+        "workload": {
+            "network": "net1",
+            "containerID": "c1",
+            "ifname": "eth0",
+            "node": "node-1",
+            "pod": "test-pod-1",
+            "podNamespace": "test",
+            "podUID": "u-1",
+        },
     }
     drain_all(harness)
     harness.assert_nothing_left()
