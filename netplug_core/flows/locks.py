@@ -4,9 +4,9 @@ The host's lock saves work: without it, calls of one host that assign at the sam
 datastore keeps every call correct, so a call that does not get this lock goes on without it.
 
 The attachment's lock keeps ADD and DEL of one attachment apart. A DEL between the commit of an ADD and its dataplane
-would leave a working interface with an address that is not held. A call that does not get this lock fails, and the
-runtime repeats it. Where nothing can be locked (no right, a read-only file system) the call goes on, and looks a second
-time whether another call came between: see ``flows.cni.add`` and ``flows.cni.delete``.
+would leave a working interface with an address that is not held. An ADD that does not get this lock fails, and the
+runtime repeats it; a DEL leaves a release record. Where nothing can be locked (no right, a read-only file system) the
+call goes on, and looks a second time whether another call came between: see ``flows.cni.add`` and ``flows.cni.delete``.
 """
 
 from __future__ import annotations
