@@ -42,6 +42,15 @@ def test_every_link_leads_to_a_page_and_its_heading(page: Path) -> None:
         assert not anchor or anchor in anchors(linked), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_row_of_a_table_has_as_many_cells_as_its_head(page: Path) -> None:
+    """A bar begins a cell unless a backslash stands before it, also in code between backticks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for head, *rows in (table.splitlines() for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE)):
+        counts = {row: len(re.findall(r"(?<!\\)\|", row)) for row in (head, *rows)}
+        assert {row: count for row, count in counts.items() if count != counts[head]} == {}
+
+
 def test_the_index_names_every_page_of_a_backend() -> None:
     linked = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (BACKENDS / "README.md").read_text()))
     assert linked == {page.name for page in BACKENDS.glob("*.md")} - {"README.md"}
