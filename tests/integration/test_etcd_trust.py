@@ -27,7 +27,7 @@ from netplug_core.testing.samples import SAMPLE_CODEC
 from tests.harness.servers.certificates import Certificates, issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, make_client, start_etcd
 from tests.harness.servers.etcd_admin import enable_users
-from tests.harness.waiting import MARGIN_S
+from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S
 
 pytestmark = pytest.mark.etcd
 
@@ -222,21 +222,29 @@ def test_many_rotations_under_writers_end_no_call_and_print_nothing(
         closing(store_of(plain, DatastoreSettings(etcd_ca_cert_file=str(root)))) as store,
         ThreadPoolExecutor(8) as writers,
     ):
+        counts = [0] * 8
 
-        def write(number: int) -> int:
-            key, count = IPPOOL.key(f"pool-{number}"), 0
+        def write(number: int) -> None:
+            key = IPPOOL.key(f"pool-{number}")
             (revision,) = store.commit([Create(key, "0")], deadline=Deadline.after(CLOCK, 60.0))
             while not is_over.is_set():
-                count += 1
-                (revision,) = store.commit([Update(key, str(count), revision)], deadline=Deadline.after(CLOCK, 60.0))
-            return count
+                update = Update(key, str(counts[number]), revision)
+                (revision,) = store.commit([update], deadline=Deadline.after(CLOCK, 60.0))
+                counts[number] += 1
 
-        counts = [writers.submit(write, number) for number in range(8)]
-        for number in range(60):
-            rotate(root, (certificates.other_root, certificates.root)[number % 2].read_bytes())
-            CLOCK.sleep(0.03)
-        is_over.set()
-        assert min(count.result() for count in counts) > 10
+        calls = [writers.submit(write, number) for number in range(len(counts))]
+        stop, rotations = Deadline.after(CLOCK, EMERGENCY_STOP_S), 0
+        try:
+            while (rotations < 60 or min(counts) <= 10) and not any(call.done() for call in calls):
+                assert not stop.has_passed, counts
+                rotate(root, (certificates.other_root, certificates.root)[rotations % 2].read_bytes())
+                rotations += 1
+                CLOCK.sleep(0.03)
+        finally:
+            is_over.set()
+        for call in calls:
+            call.result()
+        assert min(counts) > 10
     CLOCK.sleep(0.3)
     assert problems == []
 
