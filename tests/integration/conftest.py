@@ -11,7 +11,8 @@ import pytest
 from netplug_backends.host.install import install
 from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetnsNode, PodNamespace, missing_requirement, open_node
 from tests.harness.plugin_datastores import PluginDatastore, open_plugin_datastore
-from tests.harness.servers.etcd import EtcdCluster, start_etcd
+from tests.harness.servers.certificates import Certificates, issue_certificates
+from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
 from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
 
 
@@ -76,4 +77,22 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 def etcd() -> Iterator[EtcdCluster]:
     """An etcd of one member for a module, whose tests empty it."""
     with start_etcd() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Right and wrong keys and certificates for a module."""
+    return issue_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def etcd_with_client_certificates(certificates: Certificates) -> Iterator[EtcdCluster]:
+    """A cluster that asks clients for certificates."""
+    tls = ServerTLS(
+        cert_file=str(certificates.server_certificate),
+        key_file=str(certificates.server_key),
+        client_ca_file=str(certificates.root),
+    )
+    with start_etcd(tls=tls) as cluster:
         yield cluster

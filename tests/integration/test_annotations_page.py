@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.harness.annotations import ANNOTATION_PREFIX, prefixed
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
 from tests.harness.servers.kube_objects import make_namespace, make_pod
 from tests.harness.waiting import wait_until
@@ -17,7 +18,6 @@ from tests.harness.waiting import wait_until
 pytestmark = pytest.mark.apiserver
 
 PAGE = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text()
-PREFIX = "cni.projectnetplug.org"
 NAMESPACE, TRUSTED = "restricted", "trusted"
 API = "/apis/admissionregistration.k8s.io/v1"
 COLLECTIONS = {
@@ -30,10 +30,6 @@ def shown(language: str, start: str) -> str:
     """The block of the page that begins so."""
     found: list[str] = re.findall(rf"```{language}\n({re.escape(start)}.*?)```", PAGE, re.DOTALL)
     return found[0]
-
-
-def prefixed(texts: dict[str, str]) -> dict[str, str]:
-    return {f"{PREFIX}/{name}": text for name, text in texts.items()}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +64,7 @@ def refusal(server: ApiServer, texts: dict[str, str], namespace: str = NAMESPACE
 
 
 def change(server: ApiServer, path: str, texts: dict[str, str | None]) -> None:
-    body = {"metadata": {"annotations": {f"{PREFIX}/{name}": text for name, text in texts.items()}}}
+    body = {"metadata": {"annotations": prefixed(texts)}}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{path}"
     server.request("PATCH", path, body, content_type="application/merge-patch+json")
 
@@ -105,7 +101,7 @@ def test_addresses_outside_the_ranges_in_any_spelling(server: ApiServer, text: s
 
 @pytest.mark.parametrize("name", ["ipAddrsNoIpam", "floatingIPs", "allowedSourcePrefixes"])
 def test_what_reaches_beyond_the_pod_needs_a_trusted_namespace(server: ApiServer, name: str) -> None:
-    assert f"{PREFIX}/{name} needs the label" in refusal(server, {name: '["192.0.2.1"]'})
+    assert f"{ANNOTATION_PREFIX}/{name} needs the label" in refusal(server, {name: '["192.0.2.1"]'})
     assert refusal(server, {name: '["192.0.2.1"]'}, TRUSTED) == ""
 
 

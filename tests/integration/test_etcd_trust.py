@@ -24,7 +24,7 @@ from netplug_core.records import Create, Get, OutcomeUnknown, Revision, Update
 from netplug_core.resources.ippool import IPPOOL
 from netplug_core.settings.model import DatastoreSettings
 from netplug_core.testing.samples import SAMPLE_CODEC
-from tests.harness.servers.certificates import Certificates, issue_certificates
+from tests.harness.servers.certificates import Certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, make_client, start_etcd
 from tests.harness.servers.etcd_admin import enable_users
 from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S
@@ -74,23 +74,6 @@ def shown(error: BaseException) -> str:
 
 
 # --- TLS -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return issue_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def etcd_with_client_certificates(certificates: Certificates) -> Iterator[EtcdCluster]:
-    """A cluster that asks clients for certificates."""
-    tls = ServerTLS(
-        cert_file=str(certificates.server_certificate),
-        key_file=str(certificates.server_key),
-        client_ca_file=str(certificates.root),
-    )
-    with start_etcd(tls=tls) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import pytest
 from attrs import define
 
+from tests.harness.annotations import prefixed
 from tests.harness.node import GATEWAY_ADDRESS, CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore
 from tests.harness.servers.kube_apiserver import ApiServer
@@ -21,7 +22,6 @@ from tests.harness.servers.port_forward import forward_port
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
 NAMESPACE = "annotated"
-PREFIX = "cni.projectnetplug.org"
 FEATURES = {"ip_addrs_no_ipam": True, "floating_ips": True, "allowed_source_prefixes": True}
 CAPABILITY = "io.kubernetes.cri.pod-annotations"
 MERGE_PATCH = "application/merge-patch+json"
@@ -31,10 +31,6 @@ on_every_datastore = pytest.mark.parametrize(
     ["sqlite", pytest.param("etcdv3", marks=pytest.mark.etcd), "kubernetes"],
     indirect=True,
 )
-
-
-def prefixed(texts: dict[str, str]) -> dict[str, str]:
-    return {f"{PREFIX}/{name}": text for name, text in texts.items()}
 
 
 @define

@@ -27,8 +27,8 @@ from tests.harness.planted_secrets import (
     output_of_plugin,
     output_of_tool,
 )
-from tests.harness.servers.certificates import Certificates, issue_certificates
-from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
+from tests.harness.servers.certificates import Certificates
+from tests.harness.servers.etcd import EtcdCluster, start_etcd
 from tests.harness.servers.etcd_admin import enable_users
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import install_definitions, make_namespace
@@ -40,11 +40,6 @@ _PASSWORD = "planted-passw0rd"  # noqa: S105  # likewise
 
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return issue_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def kubernetes(**access: str) -> DatastoreSettings:
@@ -172,18 +167,6 @@ def of_client_certificates(server: ApiServer, certificates: Certificates, folder
 
 
 # --- etcd ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def etcd_with_client_certificates(certificates: Certificates) -> Iterator[EtcdCluster]:
-    """A cluster that asks clients for certificates."""
-    tls = ServerTLS(
-        cert_file=str(certificates.server_certificate),
-        key_file=str(certificates.server_key),
-        client_ca_file=str(certificates.root),
-    )
-    with start_etcd(tls=tls) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ from netplug_core.cni.dispatch import Plugin
 from netplug_core.errors import AllocationError, ConfigurationError
 from netplug_core.netconf.annotations import ANNOTATIONS
 from netplug_core.orchestrator.model import NamespaceFacts, PodFacts
+from tests.harness.annotations import ANNOTATION_PREFIX, prefixed
 from tests.harness.cni_node import NODE, POD, CNINodeHarness, ContainerInterface
 
-PREFIX = "cni.projectnetplug.org"
 WEB = ContainerInterface(args=POD)
 WITH_ADDRESS = ContainerInterface(args=f"{POD};IP=10.65.0.9")
 POOLS = {"four": "10.65.0.0/24", "blue": "10.77.0.0/28", "six": "fd00:65::/120"}
@@ -52,12 +52,8 @@ SENSIBLE = st.fixed_dictionaries(
         "hwAddr": MACS,
     },
 )
-FOREIGN_NAMES = st.sampled_from(("example.org/ipAddrs", "ipAddrs", f"{PREFIX}.org/hwAddr"))
+FOREIGN_NAMES = st.sampled_from(("example.org/ipAddrs", "ipAddrs", f"{ANNOTATION_PREFIX}.org/hwAddr"))
 FOREIGN = st.dictionaries(FOREIGN_NAMES, TEXTS, max_size=2)
-
-
-def prefixed(texts: Mapping[str, str]) -> dict[str, str]:
-    return {f"{PREFIX}/{name}": text for name, text in texts.items()}
 
 
 def node_with(own: Mapping[str, str], of_namespace: Mapping[str, str]) -> CNINodeHarness:
