@@ -1,7 +1,8 @@
 """The Linux dataplane: the order of the steps that make and remove an attachment.
 
 Flows call it through :class:`~netplug_core.dataplane.protocol.Dataplane`. Making an attachment enters the container's
-namespace once and sends six batches of netlink messages; it lists nothing unless a name or a route exists already. It
+namespace once and sends six batches of netlink messages (seven for an
+interface with a routing table of its own); it lists nothing unless a name or a route exists already. It
 changes no setting of the whole machine and does not import pyroute2.
 """
 
@@ -65,6 +66,13 @@ class LinuxDataplane:
                 "net.ipv4.conf.all.route_localnet is 1 on this node: every pod reaches what listens on the node's"
                 " 127.0.0.1; set it to 0 (kube-proxy: --iptables-localhost-nodeports=false)"
             )
+        own_filter = f"net/ipv4/conf/{plan.host.name}/rp_filter"
+        is_unfiltered = any(setting.path == own_filter and setting.value == "0" for setting in plan.host.sysctls)
+        if is_unfiltered and sysctls.find_sysctl("net/ipv4/conf/all/rp_filter") != "0":
+            self.warn(
+                "net.ipv4.conf.all.rp_filter is not 0 on this node: the kernel drops what"
+                f" {plan.container.name!r} in {plan.link.namespace} sends from other addresses"
+            )
         if Family.IPV6 in plan.families and sysctls.find_sysctl("net/ipv6/conf/all/forwarding") == "0":
             self.warn(
                 f"net.ipv6.conf.all.forwarding is 0 on this node: {plan.container.name!r} in {plan.link.namespace}"
@@ -89,7 +97,7 @@ class LinuxDataplane:
         run_with_deadline(
             lambda: self._remove(link),
             deadline=deadline.capped(_REMOVAL_TIMEOUT_S),
-            operation=f"removing {link.name!r} from the namespace {link.namespace}",
+            operation=f"removing the host interface {link.host_name!r} of {link.name!r}",
         )
 
     def is_own_namespace(self, path: str) -> bool:

@@ -16,7 +16,6 @@ from netplug_backends.linux.netlink import KernelLink
 from netplug_backends.linux.netlink_socket import NetlinkOutcome, NetlinkSocket
 from netplug_backends.linux.netns import NamespaceDescriptors
 from netplug_core.dataplane.protocol import AttachmentPlan, HostInterfaceTaken, InterfacePlan, Link, LinkExists
-from netplug_core.names import HostInterfaceAlias
 
 __all__ = [
     "AttachContext", "VethPair", "are_peers", "bring_up", "choose_index", "find_host_end_by_name", "find_link",
@@ -81,7 +80,7 @@ def choose_index() -> int:
 def find_host_end_by_name(host_socket: NetlinkSocket, link: Link) -> KernelLink | None:
     """The interface with the link's host name, if its alias says that it is this attachment's."""
     found = find_link(host_socket, link.host_name)
-    return found if found is not None and _is_of_attachment(found, link) else None
+    return found if found is not None and link.is_host_end(found.alias) else None
 
 
 def find_pair(
@@ -96,7 +95,7 @@ def find_pair(
         return None
     host = netlink.decode_link(found.reply)
     is_former = not host.alias and host.name == link.former_host_name
-    is_ours = is_former or _is_of_attachment(host, link)
+    is_ours = is_former or link.is_host_end(host.alias)
     if not is_ours or not are_peers(host_socket, namespaces, container, host):
         return None
     return VethPair(container=container.index, host=host.index)
@@ -161,23 +160,17 @@ def _reuse_or_remove_pair(context: AttachContext) -> VethPair | None:
     if container is not None:
         if (
             host is None
-            or not _is_of_attachment(host, plan.link)
+            or not plan.link.is_host_end(host.alias)
             or not are_peers(context.host_socket, context.namespaces, container, host)
         ):
             raise LinkExists(container.name, plan.link.namespace)
         if _is_planned(plan.link, plan.container, container) and _is_planned(plan.link, plan.host, host):
             return VethPair(container=container.index, host=host.index)
     if host is not None:
-        alias = HostInterfaceAlias.parse(host.alias)
-        if alias is None or alias.workload != plan.link.alias.workload:
+        if not plan.link.is_of_workload(host.alias):
             raise HostInterfaceTaken(host.name, host.alias)
         remove_link(context.host_socket, host.index, host.name)
     return None
-
-
-def _is_of_attachment(host: KernelLink, link: Link) -> bool:
-    alias = HostInterfaceAlias.parse(host.alias)
-    return alias is not None and alias.attachment == link.alias.attachment
 
 
 def _is_planned(link: Link, end: InterfacePlan, found: KernelLink) -> bool:

@@ -36,7 +36,6 @@ from netplug_core.dataplane.protocol import (
     Sysctl,
 )
 from netplug_core.errors import NamespaceNotFound
-from netplug_core.names import HostInterfaceAlias
 
 __all__ = ["MemoryDataplane", "MemoryInterface"]
 
@@ -210,13 +209,12 @@ class MemoryDataplane:
         inner = self.interface(plan.link.name, plan.link.namespace)
         outer = self.interface(plan.link.host_name, _HOST)
         if inner is not None:
-            if outer is None or inner.peer is not outer or not _is_of_attachment(outer, plan.link):
+            if outer is None or inner.peer is not outer or not plan.link.is_host_end(outer.alias):
                 raise LinkExists(plan.link.name, plan.link.namespace)
             if _is_planned(plan, plan.container, inner) and _is_planned(plan, plan.host, outer):
                 return inner
         if outer is not None:
-            alias = HostInterfaceAlias.parse(outer.alias)
-            if alias is None or alias.workload != plan.link.alias.workload:
+            if not plan.link.is_of_workload(outer.alias):
                 raise HostInterfaceTaken(outer.name, outer.alias)
             self.before_effect(f"removing {outer.name!r}")
             self.delete_link(outer.name)
@@ -259,14 +257,14 @@ class MemoryDataplane:
     def _find_host_end(self, link: Link) -> MemoryInterface | None:
         """The host end of an attachment, by its name or as the peer of the interface in the namespace."""
         named = self.interface(link.host_name)
-        if named is not None and _is_of_attachment(named, link):
+        if named is not None and link.is_host_end(named.alias):
             return named
         inner = self.interface(link.name, link.namespace)
         outer = None if inner is None else inner.peer
         if outer is None or outer.namespace != _HOST:
             return None
         is_former = not outer.alias and outer.name == link.former_host_name
-        return outer if is_former or _is_of_attachment(outer, link) else None
+        return outer if is_former or link.is_host_end(outer.alias) else None
 
     def _get(self, name: str, namespace: str) -> MemoryInterface:
         link = self.interface(name, namespace)
@@ -363,11 +361,6 @@ class MemoryDataplane:
                 if owner is not link and link.namespace == _HOST and entry.metric < planned.get(entry.destination, 0)
             },
         )
-
-
-def _is_of_attachment(host: MemoryInterface, link: Link) -> bool:
-    alias = HostInterfaceAlias.parse(host.alias)
-    return alias is not None and alias.attachment == link.alias.attachment
 
 
 def _is_planned(plan: AttachmentPlan, end: InterfacePlan, found: MemoryInterface) -> bool:

@@ -79,12 +79,13 @@ def _open_datastore(stack: ExitStack, registry: Registry, settings: DatastoreSet
 
     A DEL cleans the node even if a file of the configuration is gone; any other command fails at first use.
     """
-    from netplug_cli.wiring.backends import UnopenedDatastore
     from netplug_core.errors import UnusableFile
 
     try:
         return stack.enter_context(registry.open_datastore(settings.type, settings, clock))
     except UnusableFile as error:
+        from netplug_cli.wiring.unopened import UnopenedDatastore
+
         return UnopenedDatastore(settings.type, error)
 
 

@@ -44,9 +44,9 @@ class ObservedRoute:
 class InterfaceState:
     """One end of the link as it was found.
 
-    ``settings`` has the value of each setting of the plan that exists. ``taken`` names, for each planned destination
-    that the kernel reaches through another interface, that interface. ``source_rules`` are the addresses from which
-    traffic uses the interface's own table. ``alias`` is empty if it has none.
+    ``sysctls`` has the value of each sysctl of the plan that exists. ``conflicting_routes`` names, for each planned
+    destination that the kernel reaches through another interface, that interface. ``source_rules`` are the addresses
+    from which traffic uses the interface's own table. ``alias`` is empty if it has none.
     """
 
     alias: str

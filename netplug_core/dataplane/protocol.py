@@ -110,6 +110,16 @@ class Link:
         """
         return self.name != DEFAULT_INTERFACE
 
+    def is_host_end(self, alias: str) -> bool:
+        """Whether an interface with that alias is this attachment's host end."""
+        found = HostInterfaceAlias.parse(alias)
+        return found is not None and found.attachment == self.alias.attachment
+
+    def is_of_workload(self, alias: str) -> bool:
+        """Whether an interface with that alias is the same workload's: of this container, or of a former one."""
+        found = HostInterfaceAlias.parse(alias)
+        return found is not None and found.workload == self.alias.workload
+
 
 @frozen(kw_only=True)
 class Sysctl:

@@ -110,7 +110,10 @@ class DatastoreSettings:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what says which datastore this is, and not how to be let in: equal for the same datastore."""
+        """A hash of type and location, and not of how to be let in: equal for the same configured location.
+
+        A list with another endpoint of the same etcd cluster has another one.
+        """
         locations = {
             SQLITE_DATASTORE: (self.sqlite_path,),
             ETCD_DATASTORE: (self.etcd_discovery_srv, *sorted(self.etcd_endpoints)),

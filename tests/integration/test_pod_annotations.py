@@ -220,7 +220,12 @@ def filtered_packets(node: NetnsNode) -> int:
 def test_other_source_addresses(cluster: AnnotatedCluster) -> None:
     """Check 86: only the pod with the annotation may send from another address than its own."""
     node = cluster.node
-    node.set_setting("ipv4/conf/all/rp_filter", "0")
+    warning = "net.ipv4.conf.all.rp_filter is not 0 on this node: the kernel drops what 'eth0'"
+    for of_all in ("1", "0"):
+        node.set_setting("ipv4/conf/all/rp_filter", of_all)
+        pod = cluster.make_pod(allowedSourcePrefixes='["198.51.100.7/32"]')
+        assert (warning in cluster.add(pod, feature_control=FEATURES).stderr) is (of_all == "1")
+        cluster.delete(pod)
     for texts, is_filtered in (({}, True), ({"allowedSourcePrefixes": '["198.51.100.7/32"]'}, False)):
         pod = cluster.make_pod(**texts)
         added = cluster.add(pod, feature_control=FEATURES)

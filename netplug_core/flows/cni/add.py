@@ -126,13 +126,22 @@ def _attach(
         attachment = plan(build_endpoint(workload, assignment, metadata, wanted.options), link)
         # No inverse here: the dataplane has its own in place before it makes anything.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
-        undo.callback(remove_interface, world, link)
-        if has_own(world, call.netconf, workload):
-            raise DeletedMeanwhile(workload.container_id, workload.interface)
-        if not is_exclusive:
-            _require_still_held(world, call, assignment)
         undo.pop_all()
+    try:
+        _require_wanted(world, call, assignment, is_exclusive=is_exclusive)
+    except BaseException:
+        remove_interface(world, link)  # if it stays, its addresses stay held, as in a DEL
+        release_after_failure(world, ReleaseRequest(handle=workload.handle), deletion)
+        raise
     return _result(attachment)
+
+
+def _require_wanted(world: CNIWorld, call: AttachmentCall, assignment: Assignment, *, is_exclusive: bool) -> None:
+    """Require that no DEL of the attachment came meanwhile, and left a record or, without the lock, its work."""
+    if has_own(world, call.netconf, call.workload):
+        raise DeletedMeanwhile(call.workload.container_id, call.workload.interface)
+    if not is_exclusive:
+        _require_still_held(world, call, assignment)
 
 
 def _assign(world: CNIWorld, call: AttachmentCall, wanted: AddressRequest, upsert: EndpointWrites) -> Assignment:

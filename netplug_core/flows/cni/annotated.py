@@ -15,14 +15,11 @@ from netplug_core.flows.cni.call import (
     AttachmentCall,
     FoundPod,
     assign_request_of,
-    link_between,
-    release,
-    remove_interface,
+    detach_found,
     wanted_of,
 )
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import ReleaseRequest, Wanted
-from netplug_core.ipam.protocol import NO_ENDPOINT
+from netplug_core.ipam.allocation.request import Wanted
 from netplug_core.log import Level
 from netplug_core.names import DEFAULT_INTERFACE
 from netplug_core.netconf.annotations import (
@@ -41,8 +38,6 @@ __all__ = ["ATTACHMENTS_S", "annotated_address_request", "release_former_contain
 
 ATTACHMENTS_S = 20.0
 """The most time that a look through all blocks may take."""
-
-_RP_FILTER_OF_ALL = "/proc/sys/net/ipv4/conf/all/rp_filter"
 
 
 def annotated_address_request(
@@ -101,9 +96,7 @@ def release_former_containers(world: CNIWorld, call: AttachmentCall) -> bool:
     for attachment in former:
         text = "a former container of the pod still held addresses; they are released"
         world.log(Level.WARNING, text, **call.fields, former=attachment.container_id)
-        # Its interface goes first, as in any DEL: it would still answer for the addresses.
-        remove_interface(world, link_between(evolve(own, container_id=attachment.container_id), ""))
-        release(world, ReleaseRequest(handle=attachment.handle, node=own.node), NO_ENDPOINT)
+        detach_found(world, evolve(own, container_id=attachment.container_id, pod_uid=""), attachment)
     return bool(former)
 
 
@@ -147,9 +140,6 @@ def _log_limits(world: CNIWorld, call: AttachmentCall, options: EndpointOptions)
     if options.allowed_source_prefixes:
         text = "the pod may send from any IPv4 address: packet filters for its prefixes are not programmed yet"
         _warn(world, call, text, options.allowed_source_prefixes)
-        if (world.host.find_text(_RP_FILTER_OF_ALL) or "0").strip() != "0":
-            text = "net.ipv4.conf.all.rp_filter is not 0: the kernel drops what the pod sends from other addresses"
-            world.log(Level.WARNING, text, **call.fields)
 
 
 def _warn(world: CNIWorld, call: AttachmentCall, text: str, items: tuple[object, ...]) -> None:

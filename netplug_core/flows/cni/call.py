@@ -11,11 +11,12 @@ from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NetplugError, Unavailable
-from netplug_core.flows.locks import HOST_LOCK_S
+from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import (
     Assignment,
     AssignRequest,
+    Attachment,
     Automatic,
     LinkLayer,
     Released,
@@ -24,13 +25,13 @@ from netplug_core.ipam.allocation.request import (
     Specific,
     Wanted,
 )
-from netplug_core.ipam.protocol import EndpointWrites
+from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.names import KUBERNETES_ORCHESTRATOR
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, MAX_MTU, NetConf
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.metadata import Labels
-from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions
+from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions, endpoint_delete
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
@@ -327,6 +328,37 @@ def release(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites) 
 def remove_interface(world: CNIWorld, link: Link) -> None:
     """Remove an attachment's interface, if its alias says that it is this attachment's."""
     world.dataplane.remove(link, deadline=Deadline.after(world.clock, REMOVE_S))
+
+
+def detach_by_host_end(
+    world: CNIWorld, workload: WorkloadIdentity, wanted: ReleaseRequest, *, has_interface: bool, deadline: Deadline
+) -> Released:
+    """Detach a workload whose network namespace is not known; the name and the alias of its host end are.
+
+    The interface goes first, as in every DEL: it would still answer for the addresses. ``has_interface``: whether
+    interface and endpoint are netplug's too, or the addresses alone. The caller holds the attachment's lock.
+    """
+    endpoint = NO_ENDPOINT
+    if has_interface:
+        world.dataplane.remove(link_between(workload, ""), deadline=deadline)
+        endpoint = endpoint_delete(workload, world.datastore.description.endpoints)
+    return world.ipam.release(wanted, endpoint, deadline=deadline)
+
+
+def detach_found(
+    world: CNIWorld, workload: WorkloadIdentity, found: Attachment, *, has_interface: bool = True
+) -> Released:
+    """Detach an attachment that holds addresses and is not there any more, under its lock.
+
+    Its addresses are released by their numbers too: no handle may lead to them.
+
+    Raises:
+        AttachmentBusy: another call is at work on the attachment.
+    """
+    wanted = ReleaseRequest(handle=found.handle, node=workload.node, addresses=found.addresses)
+    with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
+        deadline = Deadline.after(world.clock, REMOVE_S + RELEASE_S)
+        return detach_by_host_end(world, workload, wanted, has_interface=has_interface, deadline=deadline)
 
 
 def release_after_failure(world: CNIWorld, request: ReleaseRequest, endpoint: EndpointWrites) -> None:

@@ -19,6 +19,7 @@ from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignedAddress, Assignment
 from netplug_core.netconf.model import NetConf
 from netplug_core.records import Get
+from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from netplug_core.workload.endpoint import EndpointOptions, NewObjectMetadata, build_endpoint, has_endpoint
 from netplug_core.workload.identity import WorkloadIdentity
 
@@ -70,14 +71,15 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     call = open_call(request, netconf, node_of(world, netconf))
     previous = require_previous_result(request)
     assignment = _assignment(previous, call)
-    options = EndpointOptions(mac=_mac(previous, call), allowed_source_prefixes=_allowed_sources(world, call))
+    stored = _find_endpoint(world, call)
+    options = EndpointOptions(mac=_mac(previous, call), allowed_source_prefixes=_allowed_sources(call, stored))
     recorded = build_endpoint(call.workload, assignment, NewObjectMetadata(uid="", creation_time_ns=0), options)
     differences = world.dataplane.verify(plan(recorded, _link(previous, call)), deadline=_deadline(world))
     if differences:
         raise AttachmentDiffers(differences)
     _require_held(world, call, assignment)
     if _has_endpoint(world, call):
-        _require_endpoint(world, call.workload, assignment)
+        _require_endpoint(call.workload, stored, assignment)
 
 
 def check_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
@@ -142,13 +144,20 @@ def _mac(previous: CNIResult, call: AttachmentCall) -> str:
     return next((item.mac.lower() for item in previous.interfaces if item.name == call.link.name and item.sandbox), "")
 
 
-def _allowed_sources(world: CNIWorld, call: AttachmentCall) -> tuple[str, ...]:
-    """The prefixes that the stored endpoint may send from; none where the feature is off."""
-    if not call.netconf.feature_control.allowed_source_prefixes or not _has_endpoint(world, call):
-        return ()
+def _find_endpoint(world: CNIWorld, call: AttachmentCall) -> WorkloadEndpoint | None:
+    """The stored endpoint, where the store has one for this interface."""
+    if not _has_endpoint(world, call):
+        return None
     key = call.workload.endpoint_key
-    stored = world.datastore.read([Get(key)], deadline=_deadline(world)).find(key)
-    return () if stored is None else stored.value.spec.allowed_source_prefixes
+    found = world.datastore.read([Get(key)], deadline=_deadline(world)).find(key)
+    return None if found is None else found.value
+
+
+def _allowed_sources(call: AttachmentCall, stored: WorkloadEndpoint | None) -> tuple[str, ...]:
+    """The prefixes that the stored endpoint may send from; none where the feature is off."""
+    if stored is None or not call.netconf.feature_control.allowed_source_prefixes:
+        return ()
+    return stored.spec.allowed_source_prefixes
 
 
 def _require_held(world: CNIWorld, call: AttachmentCall, assignment: Assignment) -> None:
@@ -168,14 +177,13 @@ def _has_endpoint(world: CNIWorld, call: AttachmentCall) -> bool:
     return has_endpoint(call.workload, world.datastore.description.endpoints)
 
 
-def _require_endpoint(world: CNIWorld, workload: WorkloadIdentity, assignment: Assignment) -> None:
+def _require_endpoint(workload: WorkloadIdentity, stored: WorkloadEndpoint | None, assignment: Assignment) -> None:
     """Require that the endpoint exists, is this container's, and has the addresses."""
     key = workload.endpoint_key
-    stored = world.datastore.read([Get(key)], deadline=_deadline(world)).find(key)
     if stored is None:
         raise EndpointDiffers(str(key), "does not exist")
-    if stored.value.spec.container_id != workload.container_id:
-        raise EndpointDiffers(str(key), f"belongs to container {stored.value.spec.container_id}")
-    missing = [str(item.address) for item in assignment.addresses if item.address not in stored.value.spec.addresses]
+    if stored.spec.container_id != workload.container_id:
+        raise EndpointDiffers(str(key), f"belongs to container {stored.spec.container_id}")
+    missing = [str(item.address) for item in assignment.addresses if item.address not in stored.spec.addresses]
     if missing:
         raise EndpointDiffers(str(key), f"does not have {', '.join(missing)}")

@@ -9,28 +9,20 @@ Two runtimes of one node must not share a network name: each would release the a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.errors import NetplugError, Unavailable
-from netplug_core.flows.cni.call import link_between, node_of, release, remove_interface
+from netplug_core.flows.cni.call import detach_found, node_of
 from netplug_core.flows.cni.release_records import drain
-from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import Attachment, ReleaseRequest
-from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.workload.endpoint import endpoint_delete
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = ["GC_S", "collect", "gc"]
 
 GC_S = 60.0
 """No attachment is begun later than this; one that has begun has the time of a DEL."""
-
-Detach = Callable[[Attachment], EndpointWrites]
 
 
 def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
@@ -39,35 +31,20 @@ def gc(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     Raises:
         Unavailable: some could not be released; all were tried while there was time.
     """
-    node = node_of(world, netconf)
-
-    def detach(leaked: Attachment) -> EndpointWrites:
-        workload = WorkloadIdentity(
-            node=node,
-            network=request.network,
-            container_id=leaked.container_id,
-            interface=leaked.interface,
-            pod=leaked.pod,
-            pod_namespace=leaked.namespace,
-        )
-        # The namespace is not known; the name and the alias of the host end are.
-        remove_interface(world, link_between(workload, ""))
-        return endpoint_delete(workload, world.datastore.description.endpoints)
-
-    _collect(world, netconf, (node, request.network), detach)
+    _collect(world, request, netconf, has_interface=True)
 
 
 def collect(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     """GC of ``netplug-ipam``, which makes no interfaces and stores no endpoints."""
-    _collect(world, netconf, (node_of(world, netconf), request.network), lambda _leaked: NO_ENDPOINT)
+    _collect(world, request, netconf, has_interface=False)
 
 
-def _collect(world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str], detach: Detach) -> None:
+def _collect(world: CNIWorld, request: CNIRequest, netconf: NetConf, *, has_interface: bool) -> None:
     if netconf.valid_attachments is None:
         # A missing list does not mean an empty one.
         world.log(Level.WARNING, "GC without a list of valid attachments: nothing is done")
         return
-    node, network = node_and_network
+    node, network = node_of(world, netconf), request.network
     deadline = Deadline.after(world.clock, GC_S)
     drain(world, netconf, seconds=GC_S)
     attachments = world.ipam.attachments(node=node, network=network, deadline=deadline)
@@ -78,10 +55,16 @@ def _collect(world: CNIWorld, netconf: NetConf, node_and_network: tuple[str, str
         if deadline.has_passed:  # the store is slow or away: the next GC goes on
             problems.append(f"{len(stale) - number} more were not tried within {GC_S:g} s")
             break
-        wanted = ReleaseRequest(handle=attachment.handle, node=node, addresses=attachment.addresses)
+        workload = WorkloadIdentity(
+            node=node,
+            network=network,
+            container_id=attachment.container_id,
+            interface=attachment.interface,
+            pod=attachment.pod,
+            pod_namespace=attachment.namespace,
+        )
         try:
-            with world.locks.attachment_lock(network, attachment.container_id, attachment.interface, wait_s=DEL_LOCK_S):
-                freed = release(world, wanted, detach(attachment)).addresses
+            freed = detach_found(world, workload, attachment, has_interface=has_interface).addresses
         except NetplugError as error:
             problems.append(f"{attachment.container_id}/{attachment.interface}: {error}")
         else:

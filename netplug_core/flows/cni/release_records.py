@@ -22,14 +22,12 @@ from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_I
 from netplug_core.decoding.errors import document_error
 from netplug_core.decoding.tables import Decoder, Field, Table, fields_of, find_member
 from netplug_core.errors import ConfigurationError, ContentionExhausted, NetplugError, Unavailable, UnusableFile
-from netplug_core.flows.cni.call import RELEASE_S, attachment_lock, link_between
+from netplug_core.flows.cni.call import RELEASE_S, REMOVE_S, attachment_lock, detach_by_host_end
 from netplug_core.flows.locks import AttachmentBusy
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
-from netplug_core.workload.endpoint import endpoint_delete
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
@@ -39,7 +37,9 @@ __all__ = [
 DRAIN_S = 0.2
 """The most time that a call spends on records after its own work."""
 
-POSTPONED = (Unavailable, ContentionExhausted, AttachmentBusy, UnusableFile)
+_AWAY = (Unavailable, ContentionExhausted, UnusableFile)  # the datastore, or a file without which it is not reached
+
+POSTPONED = (*_AWAY, AttachmentBusy)
 """Why a DEL leaves a record: the datastore is away, locked or refuses us, a file of its configuration is gone, or an
 ADD of the attachment does not end."""
 
@@ -103,7 +103,7 @@ def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) ->
         NetplugError: a record cannot be done.
     """
     for path, record in _own(world, netconf, workload).items():
-        _release(world, record, Deadline.after(world.clock, RELEASE_S))
+        _release(world, record, Deadline.after(world.clock, REMOVE_S + RELEASE_S))
         _remove(world, path)
 
 
@@ -121,7 +121,7 @@ def drain(world: CNIWorld, netconf: NetConf, *, seconds: float = DRAIN_S) -> Non
             _drain_one(world, netconf, path, deadline)
         except AttachmentBusy:
             continue  # a call of the attachment does it
-        except (Unavailable, ContentionExhausted) as error:
+        except _AWAY as error:
             world.log(Level.INFO, "release records stay for a later call", path=path, cause=str(error))
             return
         except NetplugError as error:
@@ -143,12 +143,10 @@ def _drain_one(world: CNIWorld, netconf: NetConf, path: str, deadline: Deadline)
 
 
 def _release(world: CNIWorld, record: ReleaseRecord, deadline: Deadline) -> None:
-    """The DEL of a record. Its network namespace is not known any more; the name and alias of the host end are."""
-    workload, endpoint = record.workload, NO_ENDPOINT
-    if record.has_interface:
-        world.dataplane.remove(link_between(workload, ""), deadline=deadline)
-        endpoint = endpoint_delete(workload, world.datastore.description.endpoints)
-    world.ipam.release(ReleaseRequest(handle=workload.handle, node=workload.node), endpoint, deadline=deadline)
+    """The DEL of a record."""
+    workload = record.workload
+    wanted = ReleaseRequest(handle=workload.handle, node=workload.node)
+    detach_by_host_end(world, workload, wanted, has_interface=record.has_interface, deadline=deadline)
 
 
 def _names(world: CNIWorld, netconf: NetConf) -> list[str]:

@@ -14,6 +14,8 @@ from netplug_core.dataplane.protocol import RouteConflict
 from netplug_core.errors import ConfigurationError, NetplugError, RequestError, Unauthorized
 from netplug_core.flows.cni.call import NoAddressWanted
 from netplug_core.flows.cni.check import AddressesNotHeld, AttachmentDiffers, EndpointDiffers
+from netplug_core.flows.locks import AttachmentBusy
+from netplug_core.ipam.model.handle import handle_key
 from netplug_core.ipam.outcome.refusals import AddressOutside, AddressTaken, NoPoolServes, PoolUnknown
 from netplug_core.log import Level
 from netplug_core.names import container_mac
@@ -28,7 +30,6 @@ from tests.harness.cni_node import DUAL_STACK, NODE, POD, CNINodeHarness, Contai
 from tests.harness.stores import HookedStore
 
 PREFIX = "cni.projectnetplug.org"
-RP_FILTER_OF_ALL = "/proc/sys/net/ipv4/conf/all/rp_filter"
 FEATURES = {"ip_addrs_no_ipam": True, "floating_ips": True, "allowed_source_prefixes": True}
 WEB = ContainerInterface(args=POD)
 AGAIN = ContainerInterface(id="c2", netns="/run/netns/c2", args=POD)
@@ -232,6 +233,35 @@ def test_the_interface_of_the_former_container_goes_before_its_addresses(
     assert set(seen) == {()}
 
 
+def test_a_former_container_to_which_no_handle_leads(harness: CNINodeHarness, orchestrator: MemoryOrchestrator) -> None:
+    put_pod(orchestrator, ipAddrs='["10.65.0.9"]')
+    added(harness)
+    key = handle_key("net1.c1")
+    record = harness.memory.read([Get(key)], deadline=Deadline.after(harness.clock, 5)).find(key)
+    assert record is not None
+    harness.commit(Delete(key, record.revision))
+    assert added(harness, AGAIN) == ["10.65.0.9"]
+    assert set(harness.allocations().values()) == {"net1.c2"}
+
+
+def test_an_add_takes_no_address_of_an_add_that_is_at_work(
+    harness: CNINodeHarness, orchestrator: MemoryOrchestrator
+) -> None:
+    """Two containers of one pod, at once: the second one is to be repeated."""
+    put_pod(orchestrator, ipAddrs='["10.65.0.9"]')
+    harness.dataplane.add_namespace(AGAIN.netns)
+
+    def add_another(_effect: str) -> None:
+        harness.dataplane.before_effect = lambda _effect: None
+        with pytest.raises(AttachmentBusy):
+            harness.run("ADD", AGAIN)
+
+    harness.dataplane.before_effect = add_another
+    assert added(harness) == ["10.65.0.9"]
+    assert set(harness.allocations().values()) == {"net1.c1"}
+    assert harness.dataplane.names(WEB.netns) == ("eth0",)
+
+
 def test_an_address_outside_all_pools(harness: CNINodeHarness, orchestrator: MemoryOrchestrator) -> None:
     put_pod(orchestrator, ipAddrs='["192.0.2.1"]')
     assert "192.0.2.1" in refused(harness, AddressOutside)
@@ -345,15 +375,6 @@ def test_check_86_allowed_sources(harness: CNINodeHarness, orchestrator: MemoryO
     harness.check(WEB, result, feature_control=FEATURES)
     with pytest.raises(AttachmentDiffers, match="rp_filter"):
         harness.check(WEB, result)
-
-
-def test_a_host_that_filters_all_sources_is_logged(harness: CNINodeHarness, orchestrator: MemoryOrchestrator) -> None:
-    put_pod(orchestrator, allowedSourcePrefixes='["8.8.8.8/32"]')
-    harness.host.texts[RP_FILTER_OF_ALL] = "1\n"
-    added(harness, feature_control=FEATURES)
-    assert warnings(harness)[1:] == [
-        "net.ipv4.conf.all.rp_filter is not 0: the kernel drops what the pod sends from other addresses"
-    ]
 
 
 def test_a_further_interface_has_the_pools_only(harness: CNINodeHarness, orchestrator: MemoryOrchestrator) -> None:

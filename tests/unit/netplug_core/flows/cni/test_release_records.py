@@ -5,6 +5,7 @@ import json
 import pytest
 
 from netplug_core.cni.dispatch import Plugin
+from netplug_core.dataplane.protocol import KernelError
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable, UnusableFile
 from netplug_core.flows.cni.add import DeletedMeanwhile
@@ -348,6 +349,27 @@ def test_an_add_takes_itself_back_if_a_del_could_not_wait_for_it(harness: CNINod
     with pytest.raises(DeletedMeanwhile):
         harness.add()
     assert (harness.allocations(), harness.dataplane.names()) == ({}, ())
+    drain_all(harness)
+    harness.assert_nothing_left()
+
+
+def test_an_add_whose_interface_cannot_be_removed_keeps_its_addresses(harness: CNINodeHarness) -> None:
+    """They must not return to their pool while the interface answers for them; the record is still there."""
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+
+    def refuse_removal(effect: str) -> None:
+        if effect.startswith("removing"):
+            raise KernelError(effect, "Device or resource busy")
+
+    def delete_first(_effect: str) -> None:
+        harness.dataplane.before_effect = refuse_removal
+        harness.run("DEL")
+
+    harness.dataplane.before_effect = delete_first
+    with pytest.raises(KernelError, match="busy"):
+        harness.add()
+    assert (harness.handles(), len(harness.dataplane.names())) == (["net1.c1"], 1)
+    harness.dataplane.before_effect = lambda _effect: None
     drain_all(harness)
     harness.assert_nothing_left()
 
