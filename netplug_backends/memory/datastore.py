@@ -188,10 +188,11 @@ class MemoryDatastore:
         if isinstance(query, Get):
             record = self._records.get(query.key)
             return ReadResult((record,) if record else ())
-        number, last = _parse_after(query.after) if query.after else (self._number, ())
         is_cached = query.may_be_cached and self.mode is MemoryMode.KUBE_LIKE
-        if is_cached:
-            number -= self._count_uncached_changes()
+        if query.after:
+            number, last = _parse_after(query.after)
+        else:
+            number, last = self._number - (self._count_uncached_changes() if is_cached else 0), ()
         events = self._events_after(number)
         if events is None:
             raise Unavailable(f"the list of {query.kind}", "the revision of its first page is no longer kept")
@@ -203,10 +204,11 @@ class MemoryDatastore:
         then = (record for record in was.values() if record and query.covers(record.key) and record.key.path > last)
         in_order = merge(still, sorted(then, key=_path), key=_path)
         found = tuple(islice(in_order, query.limit + 1 if query.limit else None))
-        if not query.limit or len(found) <= query.limit:
-            return evolve(_result(query, found), is_cached=is_cached)
-        page = found[: query.limit]
-        return _result(query, page, json.dumps([number, *page[-1].key.path]))
+        after = ""
+        if query.limit and len(found) > query.limit:
+            found = found[: query.limit]
+            after = json.dumps([number, *found[-1].key.path])
+        return evolve(_result(query, found, after), is_cached=is_cached)
 
     def _count_uncached_changes(self) -> int:
         oldest_s = self._clock.monotonic() - _CACHE_LAG_S

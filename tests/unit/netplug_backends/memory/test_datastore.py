@@ -1,6 +1,7 @@
 """What the memory datastore does beyond the conformance suite: counting, forgetting, ordered mode."""
 
 import pytest
+from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_core.clock import Deadline
@@ -68,6 +69,20 @@ def test_a_page_holds_as_many_records_as_its_limit(store: MemoryDatastore, deadl
     snapshot = store.read((rest,), deadline=deadline)
     assert [record.key for record in snapshot.list(rest)] == [PLUM]
     assert snapshot.after(rest) == ""
+
+
+def test_the_pages_of_a_cached_list_show_one_revision(clock: ManualClock, deadline: Deadline) -> None:
+    store = MemoryDatastore(MemoryMode.KUBE_LIKE, clock=clock)
+    store.commit([Create(key, "x") for key in (APPLE, PEAR, PLUM)], deadline=deadline)
+    clock.sleep(2.0)
+    store.commit((Create(FRUIT.key("green", "quince"), "x"),), deadline=deadline)
+    page, found = List(FRUIT, limit=1, may_be_cached=True), []
+    for _ in range(3):
+        snapshot = store.read((page,), deadline=deadline)
+        assert snapshot.results[page].is_cached
+        found += [record.key for record in snapshot.list(page)]
+        page = evolve(page, after=snapshot.after(page))
+    assert (found, page.after) == ([APPLE, PEAR, PLUM], "")
 
 
 def test_a_page_of_a_revision_that_is_forgotten_is_refused(clock: ManualClock, deadline: Deadline) -> None:
