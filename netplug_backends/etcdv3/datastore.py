@@ -53,7 +53,6 @@ from netplug_core.records import (
 
 __all__ = ["EtcdDatastore"]
 
-_MAX_SINGLE_READS = 16  # of neighbouring blocks that a read asks for one by one
 _COMMIT_ATTEMPTS = 4  # of a commit that replaces records which are marked as deleted
 
 
@@ -75,7 +74,7 @@ class EtcdDatastore:
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries at one revision; see :class:`~netplug_core.datastore.protocol.Datastore`."""
-        ranges = self._ranges(tuple(dict.fromkeys(queries)))
+        ranges = {query: self._range(query) for query in dict.fromkeys(queries)}
         results: dict[RangeRead, tuple[RangeResult, int]] = {}
         pending = [(each, each) for each in dict.fromkeys(ranges.values())]
         now = 0
@@ -126,20 +125,6 @@ class EtcdDatastore:
         return watcher.watch(start, deadline=deadline)
 
     # --- reading ---------------------------------------------------------------------------------------------------
-
-    def _ranges(self, queries: Sequence[Query]) -> dict[Query, RangeRead]:
-        """The range of each query; one that many neighbouring blocks share, so that a read stays one transaction."""
-        ranges = {query: self._range(query) for query in queries}
-        neighbours: dict[KeyRange, list[Query]] = {}
-        for query, range_ in ranges.items():
-            if isinstance(query, Get) and range_.key_range is not NO_RECORDS:
-                shared = self._layout.neighbour_range(query.key)
-                if shared is not None:
-                    neighbours.setdefault(shared, []).append(query)
-        for shared, gets in neighbours.items():
-            if len(gets) > _MAX_SINGLE_READS:
-                ranges.update(dict.fromkeys(gets, RangeRead(key_range=shared)))
-        return ranges
 
     def _range(self, query: Query) -> RangeRead:
         try:
@@ -261,7 +246,6 @@ class EtcdDatastore:
         for condition, compare, found in checked:
             if _holds(compare, found):
                 continue
-            current = None
             current = None
             if isinstance(condition, KeyCondition):
                 records = (self._find_record(condition.key.kind, entry) for entry in found.key_values)

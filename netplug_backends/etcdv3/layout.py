@@ -88,17 +88,6 @@ class Layout:
         end = start + _LEGACY_SUFFIX + b"\0" if key.kind.name in self.legacy_kinds else b""
         return KeyRange(start, end)
 
-    def neighbour_range(self, key: Key[object]) -> KeyRange | None:
-        """The range of the blocks whose addresses differ in their last part only; None for other kinds.
-
-        It has the legacy keys too.
-        """
-        start = self.key(key)
-        stem = start[: max(start.rfind(b"."), start.rfind(b":")) + 1]
-        if not isinstance(self._kind_keys(key.kind), BlockKeys) or b"/" in start[len(stem) :]:
-            return None
-        return KeyRange(stem, stem[:-1] + bytes((stem[-1] + 1,)))
-
     def legacy_key(self, key: Key[object]) -> bytes:
         """The legacy key of a record."""
         return self.key(key) + _LEGACY_SUFFIX

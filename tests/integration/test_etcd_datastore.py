@@ -18,6 +18,7 @@ from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline, Pace
 from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import Unavailable
+from netplug_core.ipam.allocation.block_listing import overlap_queries
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import BLOCK, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
@@ -130,6 +131,19 @@ def test_more_queries_than_a_call_takes_still_show_one_moment(etcd: EtcdCluster,
     assert calls_served(etcd)["Txn"] - before == 3
     assert [snapshot.find(key) is not None for key in keys] == [True] * len(keys)
     assert snapshot.revision(POOLS) == store.read([List(POOLS)], deadline=soon()).revision(POOLS)
+
+
+def test_blocks_whose_names_begin_as_a_whole_pool_does_are_read_by_their_keys(
+    etcd: EtcdCluster, store: EtcdDatastore
+) -> None:
+    """No other block of the pool is read."""
+    inside, beside = (BLOCK.key("ipv6", cidr) for cidr in ("fd00::48/125", "fd00::4:0/122"))
+    made(store, [inside, beside])
+    queries = tuple(overlap_queries([Prefix.parse("fd00::40/122")]))
+    before = calls_served(etcd)["Txn"]
+    snapshot = store.read(queries, deadline=soon())
+    assert (len(queries), calls_served(etcd)["Txn"] - before) == (132, 2)
+    assert [record.key for query in queries for record in snapshot.results[query].records] == [inside]
 
 
 def test_a_commit_may_have_as_many_writes_and_conditions_as_the_server_takes(store: EtcdDatastore) -> None:

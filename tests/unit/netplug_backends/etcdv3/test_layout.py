@@ -5,13 +5,11 @@ import json
 import pytest
 
 from netplug_backends.etcdv3.layout import ETCD_JSON, LAYOUT
-from netplug_backends.etcdv3.operations import KeyRange
-from netplug_core.addressing import Prefix
 from netplug_core.encoding.stored_json import STORED_JSON
 from netplug_core.errors import InvariantBroken
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
-from netplug_core.ipam.model.block import BLOCK, block_key
-from netplug_core.ipam.model.handle import HANDLE, handle_key
+from netplug_core.ipam.model.block import BLOCK
+from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.names import InvalidName
 from netplug_core.records import Key, Kind, Malformed, NotSupported
 from netplug_core.resources.ipamconfiguration import (
@@ -227,20 +225,3 @@ def test_an_affinity_without_a_value_is_confirmed() -> None:
 def test_an_invalid_configuration_is_malformed() -> None:
     with pytest.raises(Malformed, match="object is not an object"):
         ETCD_JSON.decode(IPAM_CONFIGURATION_KEY, b'{"object":1}')
-
-
-@pytest.mark.parametrize(
-    "cidr, start, end",
-    [
-        ("10.0.7.64/26", "ipv4/block/10.0.7.", "ipv4/block/10.0.7/"),
-        ("fd00::1:40/122", "ipv6/block/fd00::1:", "ipv6/block/fd00::1;"),
-    ],
-)
-def test_neighbouring_blocks_are_one_range(cidr: str, start: str, end: str) -> None:
-    prefix = Prefix.parse(cidr)
-    root = b"/netplug/ipam/v2/assignment/"
-    assert LAYOUT.neighbour_range(block_key(prefix)) == KeyRange(root + start.encode(), root + end.encode())
-
-
-def test_records_that_are_no_blocks_have_no_neighbours() -> None:
-    assert LAYOUT.neighbour_range(handle_key("net.abc")) is None
