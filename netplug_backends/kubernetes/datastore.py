@@ -28,6 +28,7 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription, EndpointStorage
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
 from netplug_core.errors import Unauthorized, Unavailable
+from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT
 from netplug_core.records import (
     Create,
     Get,
@@ -53,7 +54,9 @@ from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
 
 __all__ = ["KubernetesDatastore"]
 
-_MAX_SINGLE_READS = 16  # keys of one kind that a read asks for one by one
+# Keys of one kind that a read asks for one by one. A bulk change reads at most one for each of its addresses.
+# What a new block may overlap can be more.
+_MAX_SINGLE_READS = 2 * ADDRESSES_PER_COMMIT
 _IPAM_KINDS = ("BlockAffinity", "IPAMBlock", "IPAMConfiguration", "IPAMHandle")
 _VIEW_KINDS = ("Node", "Profile", "WorkloadEndpoint")
 

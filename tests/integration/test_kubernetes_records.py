@@ -16,6 +16,7 @@ from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.names import CrdMode, host_hash_label
 from netplug_core.addressing import Family, Prefix
+from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT
 from netplug_core.ipam.model import block as blocks
 from netplug_core.ipam.model.affinity import (
     AFFINITY,
@@ -208,6 +209,22 @@ def test_blocks_beside_each_other_and_single_ones_are_read_with_one_request() ->
             assert [snapshot.list(query) for query in beside] == [(), ()]
             assert snapshot.find(single) is None
     assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("count,requests", [(2 * ADDRESSES_PER_COMMIT, 2 * ADDRESSES_PER_COMMIT), (132, 1)])
+def test_the_keys_of_a_bulk_change_are_read_one_by_one(count: int, requests: int) -> None:
+    """A list has the whole cluster. What a new block may overlap is more than any bulk change reads."""
+    clock = SystemClock()
+    nothing = SendReply(404, {"kind": "Status", "reason": "NotFound", "code": 404, "details": {"name": "h"}})
+    empty_list = SendReply(200, {"kind": "List", "metadata": {"resourceVersion": "7"}, "items": []})
+    with open_http_stub(lambda received: nothing if "/ipamhandles/" in received.path else empty_list) as server:
+        access = AccessSource(KubernetesAccess(api_root=server.url), {})
+        client = ApiClient(access, clock=clock, rate_limiter=RateLimiter(clock=clock))
+        with closing(KubernetesDatastore(client, mode=CrdMode.V1)) as store:
+            keys = [handle_key(f"net.c{number}") for number in range(count)]
+            snapshot = store.read([Get(key) for key in keys], deadline=deadline_in())
+            assert [snapshot.find(key) for key in keys] == [None] * count
+    assert len(server.calls) == requests
 
 
 def test_a_cached_list_shows_what_was_stored_a_while_ago(cluster: KubernetesStoreFixture) -> None:
