@@ -100,10 +100,10 @@ def repair(
         Unavailable: the store does not answer; what was not tried stays as it is.
     """
     clock, repairs = deadline.clock, report.repairs
-    if repairs and settle_s(store):
-        clock.sleep(settle_s(store))
-        again = check_ipam(store, clock=clock, deadline=deadline)
-        still = frozenset(again.repairs)
+    wait_s = settle_s(store)
+    if repairs and wait_s:
+        clock.sleep(wait_s)
+        still = frozenset(_check(store, clock, deadline).repairs)
         for gone in (each for each in repairs if each not in still):
             yield RepairAttempt(repair=gone, result=RepairResult.CHANGED)
         repairs = tuple(each for each in repairs if each in still)

@@ -91,6 +91,19 @@ def test_a_repair_waits_where_an_assignment_takes_several_writes(any_harness: Co
     assert harness.clock.monotonic() - began == (SETTLE_S if is_ordered else 0.0)
 
 
+def test_after_the_wait_the_records_are_read_once() -> None:
+    harness = make_harness(MemoryMode.ORDERED)
+    calls = harness.inner.calls
+    before = calls.reads
+    check_of(harness)
+    scan = calls.reads - before
+    leave_handle(harness)
+    report = check_of(harness)
+    before = calls.reads
+    repair_all(harness, report)
+    assert calls.reads - before == scan + len(report.repairs)
+
+
 def test_an_assignment_between_two_of_its_writes_is_left_alone() -> None:
     """On an ordered store, the handle is there before the block that it counts."""
     harness = make_harness(MemoryMode.ORDERED)
