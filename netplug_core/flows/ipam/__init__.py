@@ -1,4 +1,5 @@
-"""The block IPAM (``service``), what it remembers (``cache``), bulk changes, and the collector (``collect``).
+"""The block IPAM (``service``), what it remembers (``cache``), bulk changes, the collector and the check.
 
-``endpoint`` commits the endpoints of the other IPAMs.
+``collect`` has the collector, ``check`` the check of all records with its repairs. ``endpoint`` commits the endpoints
+of the other IPAMs.
 """
