@@ -71,7 +71,7 @@ class Boot:
 
 @frozen
 class BootRecord:
-    """The files that were older than a boot when netplug first looked in it, by name and time of change.
+    """The files that were older than a boot when netplug first assigned an address in it, by name and time of change.
 
     A file that is made later in the same boot is never among them, even if the clock is set back or forward.
     """
