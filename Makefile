@@ -10,9 +10,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
 DATASTORE ?= sqlite
-# One worker more than there are cores, because integration tests wait for servers; tests/conftest.py says which tests
-# share a worker.
-parallel := $(python) -m pytest -n $(shell expr $$(nproc) + 1) --dist loadgroup
+# Two workers more than there are cores, because integration tests wait for servers, two of them for API servers most of
+# the time; tests/conftest.py says which tests share a worker.
+parallel := $(python) -m pytest -n $(shell expr $$(nproc) + 2) --dist loadgroup
 coverage = .venv/bin/coverage report --include='$(1)/*' --fail-under=$(2)
 # What `make lint` runs: all of it, whatever fails.
 linters := ruff-format ruff-check mypy pyright lint-imports
@@ -63,13 +63,13 @@ faults:                 ## every fault at every write of every operation of the 
 	$(step) 'pytest: faults'
 	@$(parallel) tests/faults
 
-nightly:                ## property tests, faults and chaos as deep as a night allows; other servers; what is published
+nightly:                ## every test as deep as a night allows; other servers; what is published
 	@tools/prepare dev
 	@tools/servers --all
-	$(step) 'pytest: property and faults, deep'
-	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/property tests/faults
-	$(step) 'pytest: every store, deep'
-	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/integration -m 'etcd or apiserver'
+	$(step) 'pytest: unit, property and faults, deep'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/unit tests/property tests/faults
+	$(step) 'pytest: integration, deep'
+	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/integration
 	@for server in $(other_etcds); do \
 	    printf '==> pytest: %s\n' $$server; NETPLUG_ETCD=$$server $(parallel) tests/integration -m etcd; done
 	@for server in $(other_apiservers); do \

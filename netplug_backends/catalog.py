@@ -18,6 +18,7 @@ CATALOG: Mapping[str, Mapping[str, str]] = {
         "sqlite": "netplug_backends.sqlite.hookimpls",
     },
     "ipam": {
+        "delegate": "netplug_backends.delegate.hookimpls",
         "host-local": "netplug_backends.hostlocal.hookimpls",
         "netplug-ipam": "netplug_backends.blocks.hookimpls",
     },

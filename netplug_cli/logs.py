@@ -1,8 +1,8 @@
 """Writes log lines to standard error, and to a file if one is configured.
 
 A line has the form ``2026-01-02 03:04:05.678 [INFO][4711] cni-plugin: message key="value"``, with sorted fields. Each
-line is one write. Characters that could end a value or a line are escaped. The log never makes a call fail: a file that
-cannot be written is reported once on standard error.
+line is one write. Characters that could end a value or a line are escaped. The log never makes a call fail: what is
+wrong with the file is reported on standard error, once. ``wiring`` passes what opens the file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
-from netplug_backends.files import OPEN_FILE_MODE, make_folder, open_file
-from netplug_core.log import Level
+from netplug_core.log import Level, LogSettings
 
-__all__ = ["Logger"]
+__all__ = ["LineFile", "Logger", "OpenLogFile", "Report"]
 
 _ESCAPES = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
     ord("\n"): "\\n",
@@ -23,6 +24,21 @@ _ESCAPES = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
 }
 _ORDER = (Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR)
 
+Report: TypeAlias = Callable[[str, Exception], None]
+"""Takes what could not be done with a log file, and why."""
+
+
+class LineFile(Protocol):
+    """A log file. It reports what goes wrong, and raises nothing."""
+
+    def append(self, line: bytes, /) -> None:
+        """Write one line, whose end is in it."""
+        ...
+
+
+OpenLogFile: TypeAlias = Callable[[LogSettings, Report], LineFile]
+"""Opens the log file that settings name."""
+
 
 class Logger:
     """Writes log lines of one process; a :class:`netplug_core.log.Log`.
@@ -30,32 +46,36 @@ class Logger:
     It writes to standard error at INFO until ``configure`` sets level and file.
     """
 
-    def __init__(self, component: str) -> None:
+    def __init__(self, component: str, open_file: OpenLogFile) -> None:
         self._component = component
+        self._open_file = open_file
         self._level = Level.INFO
-        self._file = -1
+        self._file: LineFile | None = None
+        self._path = ""
+        self._has_reported = False
 
-    def configure(self, level: Level, path: str) -> None:
-        """Write lines of that level or worse, also into a file if a path is given; its folder is made."""
-        self._level = level
-        if not path:
-            return
-        try:
-            make_folder(os.path.dirname(path))
-            self._file = open_file(path, os.O_WRONLY | os.O_APPEND, OPEN_FILE_MODE)
-        except OSError as error:
-            self(Level.WARNING, "the log file cannot be opened", path=path, cause=str(error))
+    def configure(self, settings: LogSettings) -> None:
+        """Write lines of that level or worse, also into a file if a path is given."""
+        self._level, self._path = settings.level, settings.file_path
+        if self._path:
+            self._file = self._open_file(settings, self._report)
 
     def __call__(self, level: Level, message: str, /, **fields: object) -> None:
         """Write one line, if the level is wanted."""
         if _ORDER.index(level) < _ORDER.index(self._level):
             return
         line = self._format_line(level, message, fields).encode("utf-8", "backslashreplace")
-        # If it was closed before this process started, its number may belong to another file.
-        if sys.stderr is not None:
-            self._write(sys.stderr.fileno(), line)
-        if self._file >= 0:
-            self._write(self._file, line)
+        _write_to_stderr(line)
+        if self._file is not None:
+            self._file.append(line)
+
+    def _report(self, problem: str, cause: Exception) -> None:
+        """Write one warning to standard error alone."""
+        if self._has_reported or self._level is Level.ERROR:
+            return
+        self._has_reported = True
+        fields = {"path": self._path, "cause": cause}
+        _write_to_stderr(self._format_line(Level.WARNING, problem, fields).encode("utf-8", "backslashreplace"))
 
     def _format_line(self, level: Level, message: str, fields: dict[str, object]) -> str:
         now = time.time()
@@ -64,9 +84,12 @@ class Logger:
         flat = message.replace("\n", "\n    ")
         return f"{stamp} [{level.value}][{os.getpid()}] {self._component}: {flat}{shown}\n"
 
-    def _write(self, descriptor: int, line: bytes) -> None:
-        try:
-            os.write(descriptor, line)
-        except OSError:
-            # A full disk or a closed standard error: the error cannot be reported.
-            self._file = -1 if descriptor == self._file else self._file
+
+def _write_to_stderr(line: bytes) -> None:
+    # If it was closed before this process started, its number may belong to another file.
+    if sys.stderr is None:
+        return
+    try:
+        os.write(sys.stderr.fileno(), line)
+    except OSError:
+        return  # closed or full: the error cannot be reported

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
 
-from attrs import frozen
+from attrs import define, frozen
 
 from netplug_core.errors import quote, require_type
 
@@ -71,7 +71,7 @@ class Deadline:
         return Deadline(self.clock, min(self.at, self.clock.monotonic() + seconds))
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)  # not frozen: each call makes one, and a frozen object takes three times as long to make
 class Pace:
     """How a loop waits between its attempts: exponential backoff with full jitter, until a deadline.
 

@@ -13,11 +13,11 @@ from typing import ClassVar
 from attrs import frozen
 
 __all__ = [
-    "REDACTED", "AllocationError", "ConfigurationError", "ContentionExhausted", "DataplaneError", "DatastoreError",
-    "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument", "InvariantBroken", "NamespaceError",
-    "NamespaceNotFound", "NetplugError", "NotYetSupported", "ReadError", "RequestError", "Unauthorized", "Unavailable",
-    "UnhealthyStatus", "UsageError", "excerpt", "quote", "redact_url_credentials", "redacted_repr", "require_count",
-    "require_tuple", "require_type",
+    "REDACTED", "AllocationError", "ConfigurationError", "ConnectionTestFailed", "ContentionExhausted",
+    "DataplaneError", "DatastoreError", "DecodeError", "ErrorCode", "IncompatibleVersion", "InvalidArgument",
+    "InvariantBroken", "LimitedConnectivity", "NamespaceError", "NamespaceNotFound", "NetplugError", "NotYetSupported",
+    "ReadError", "RequestError", "Unauthorized", "Unavailable", "UnhealthyStatus", "UsageError", "excerpt", "quote",
+    "redact_url_credentials", "redacted_repr", "require_count", "require_tuple", "require_type",
 ]  # fmt: skip
 
 REDACTED = "…"
@@ -30,9 +30,9 @@ class ErrorCode(enum.Enum):
     """Every code that a CNI runtime reads, and its identifier if it has one; both are the same in every release.
 
     Codes below 100 are the CNI specification's; 101 to 119 belong to allocation, 120 to 139 to the dataplane, 140 to
-    159 to what is stored. The identifier is the name of the reason, such as ``pool-not-found``, and the next step is
-    what a person can do about it, in one sentence. The codes of allocation have both; of the others, those whose texts
-    do not say themselves what to do have a next step.
+    159 to what is stored, 160 to 179 to other programs. The identifier is the name of the reason, such as
+    ``pool-not-found``, and the next step is what a person can do about it, in one sentence. The codes of allocation
+    have both; of the others, those whose texts do not say themselves what to do have a next step.
     ``docs/errors.md`` says what each code means; ``python -m tools.errors`` writes it.
     """
 
@@ -44,6 +44,7 @@ class ErrorCode(enum.Enum):
     NAMESPACE_NOT_SERVED = (8, "")
     TRY_AGAIN = (11, "")
     NOT_READY = (50, "")
+    LIMITED_CONNECTIVITY = (51, "")
     USAGE = (100, "")
     POOL_NOT_FOUND = (101, "pool-not-found", "name a pool by its name or its whole CIDR, or create it")
     POOL_DISABLED = (102, "pool-disabled", "name another pool, or enable this one")
@@ -83,6 +84,7 @@ class ErrorCode(enum.Enum):
     ENDPOINT_DIFFERS = (132, "")
     MALFORMED_RECORD = (140, "", "netplugctl ipam check lists damaged records; replace or delete them")
     NOT_STORED = (141, "")
+    IPAM_PLUGIN_FAILED = (160, "", "run the plugin by hand, or look at its own log")
     UNFORESEEN = (999, "")
 
     def __init__(self, number: int, identifier: str, next_step: str = "") -> None:
@@ -101,6 +103,11 @@ class NetplugError(Exception):
     code: ClassVar[int] = ErrorCode.UNFORESEEN.number
     identifier: ClassVar[str] = ErrorCode.UNFORESEEN.identifier
     next_step: ClassVar[str] = ErrorCode.UNFORESEEN.next_step
+
+    @property
+    def reported_code(self) -> int:
+        """The code that a runtime reads: that of the class, except where another program has chosen it."""
+        return self.code
 
     def __init_subclass__(cls, *, error_code: ErrorCode | None = None) -> None:
         super().__init_subclass__()
@@ -234,8 +241,20 @@ class UnhealthyStatus(NetplugError, error_code=ErrorCode.NOT_READY):
 
 
 @frozen
+class LimitedConnectivity(_Sentence, error_code=ErrorCode.LIMITED_CONNECTIVITY):
+    """STATUS: an ADD would be served, but workloads would not reach all that they should (code 51)."""
+
+
+@frozen
 class UsageError(_Sentence, error_code=ErrorCode.USAGE):
     """The executables' own flags are wrong (code 100)."""
+
+    details: str = ""
+
+
+@frozen
+class ConnectionTestFailed(_Sentence, error_code=ErrorCode.USAGE):
+    """The flag ``-t`` of the executables: the datastore does not answer or is not ready (code 100)."""
 
     details: str = ""
 

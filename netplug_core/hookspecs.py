@@ -18,6 +18,7 @@ from netplug_core.locks import HeldLock, no_lock
 
 if TYPE_CHECKING:
     from netplug_core.clock import Clock, Deadline
+    from netplug_core.cni.request import CNIRequest
     from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.ipam.protocol import IPAM
@@ -54,7 +55,8 @@ class IPAMContext:
     ``chance`` returns a number in [0, 1) and jitters waits. ``lock`` takes the host's lock, which spares assignments of
     one machine their conflicts. ``netconf`` is the network configuration as the runtime
     sent it, for an IPAM with settings of its own; empty where there is none. ``find_node`` looks a node up at the
-    orchestrator; None where no access to it is configured.
+    orchestrator; None where no access to it is configured. ``request`` is the call of a runtime that the IPAM is
+    opened for, None for other programs: another plugin that is executed gets its text and its variables.
     """
 
     datastore: Datastore
@@ -63,6 +65,7 @@ class IPAMContext:
     lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
     netconf: Mapping[str, object] = field(factory=dict, repr=False)
     find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
+    request: CNIRequest | None = None
 
 
 @frozen(kw_only=True)

@@ -1,6 +1,6 @@
 """The identity of records: kinds, keys, revisions, and the queries that ask for records by them.
 
-``records`` offers all of them beside snapshots and writes; no other module imports this one.
+``records`` offers all of them beside snapshots and writes. Only it and the top of ``netplug_core`` import this module.
 """
 
 from __future__ import annotations

@@ -46,9 +46,12 @@ class NoLock:
         """Do nothing."""
 
 
+_NO_LOCK = nullcontext(NoLock())
+
+
 def no_lock() -> AbstractContextManager[HeldLock]:
     """A lock that excludes no other call, for programs whose machine has none."""
-    return nullcontext(NoLock())
+    return _NO_LOCK
 
 
 def wait_for_lock(host: LockHost, path: str, offset: int, pace: Pace) -> HeldLock | None:

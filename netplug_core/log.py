@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-__all__ = ["Level", "Log"]
+from attrs import frozen
+
+__all__ = ["Level", "Log", "LogSettings"]
 
 
 class Level(enum.Enum):
@@ -18,6 +20,21 @@ class Level(enum.Enum):
     INFO = "INFO"
     WARNING = "WARNING"
     ERROR = "ERROR"
+
+
+@frozen(kw_only=True)
+class LogSettings:
+    """Which lines are written, and where besides standard error (spec 2.1): to no file without a path.
+
+    A file of more than ``max_size_mb`` (2**20 bytes each) is rotated. Of the rotated files at most ``max_count`` are
+    kept, and none whose last line is older than ``max_age_days``.
+    """
+
+    level: Level = Level.INFO
+    file_path: str = ""
+    max_size_mb: int = 100
+    max_age_days: int = 30
+    max_count: int = 10
 
 
 class Log(Protocol):

@@ -20,10 +20,11 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 __all__ = [
     "API_VERSION", "DEFAULT_INTERFACE", "HOST_INTERFACE_PREFIX", "HOST_MAC", "KUBERNETES_ORCHESTRATOR", "LAB_LABEL",
     "MAX_NAME_LENGTH", "NO_ORCHESTRATOR", "RESOURCE_DOMAIN", "STORED_ANNOTATIONS", "HostInterfaceAlias", "InvalidName",
-    "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_name",
-    "endpoint_name_prefix", "endpoint_status_file_name", "former_host_interface_name", "handle_id",
-    "host_interface_alias", "host_interface_name", "is_dns_subdomain", "is_resource_name", "label_value",
-    "matches_endpoint_name", "orchestrator_of", "parse_endpoint_name", "prefix_to_name", "workload_endpoint_name",
+    "WorkloadEndpointIdentifiers", "attachment_lock_offset", "container_mac", "encode_segment", "endpoint_labels",
+    "endpoint_name", "endpoint_name_prefix", "endpoint_status_file_name", "former_host_interface_name", "handle_id",
+    "host_interface_alias", "host_interface_name", "is_cni_name", "is_dns_subdomain", "is_resource_name", "label_value",
+    "matches_endpoint_name", "orchestrator_of", "parse_endpoint_name", "prefix_text_to_name", "prefix_to_name",
+    "workload_endpoint_name",
 ]  # fmt: skip
 
 RESOURCE_DOMAIN = "projectnetplug.org"
@@ -63,6 +64,7 @@ _SEGMENTS = 4
 _MAX_LABEL_VALUE_LENGTH = 63
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _NOT_IN_LABEL_VALUES = re.compile(r"[^A-Za-z0-9_.-]")
+_CNI_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ENDS_IN_LABEL_HASH = re.compile(r".*_[0-9a-f]{16}", re.DOTALL)
 _ESCAPED = "--"
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
@@ -295,7 +297,12 @@ def endpoint_status_file_name(orchestrator: str, workload: str, endpoint: str) -
 
 def prefix_to_name(prefix: Prefix) -> str:
     """A prefix as (part of) a resource name: ``10.0.0.0/26`` as ``10-0-0-0-26``."""
-    return str(prefix).replace(".", "-").replace(":", "-").replace("/", "-")
+    return prefix_text_to_name(str(prefix))
+
+
+def prefix_text_to_name(text: str) -> str:
+    """The text of a prefix, or the beginning of one, as in ``prefix_to_name``."""
+    return text.replace(".", "-").replace(":", "-").replace("/", "-")
 
 
 def _base32_digest(text: str, length: int) -> str:
@@ -345,6 +352,23 @@ def label_value(text: str) -> str:
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     start = _NOT_IN_LABEL_VALUES.sub("-", text).lstrip("_.-")[: _MAX_LABEL_VALUE_LENGTH - 1 - len(digest)]
     return f"{start or 'x'}_{digest}"
+
+
+def is_cni_name(text: str) -> bool:
+    """Whether a network or a container may be called that.
+
+    Source: CNI specification, "Network configuration format" and "Parameters".
+    """
+    return _CNI_NAME.fullmatch(text) is not None
+
+
+def endpoint_labels(
+    *, namespace: str, orchestrator: str, service_account: str = "", workload: tuple[tuple[str, str], ...] = ()
+) -> tuple[tuple[str, str], ...]:
+    """The labels of an endpoint: its workload's, and over them netplug's own, sorted."""
+    own = {"namespace": namespace, "orchestrator": orchestrator, "serviceaccount": service_account}
+    fixed = {f"{RESOURCE_DOMAIN}/{name}": label_value(value) for name, value in own.items() if value}
+    return tuple(sorted({**dict(workload), **fixed}.items()))
 
 
 def is_dns_subdomain(text: str) -> bool:

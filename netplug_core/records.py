@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from netplug_core.errors import DatastoreError, ErrorCode, InvariantBroken, NetplugError, Unavailable
 from netplug_core.keys import PAGE_SIZE, Get, Key, Kind, List, Query, Record, Revision, ValueCondition
@@ -339,12 +339,12 @@ class OutcomeUnknown(Unavailable):
     applied: int = 0
 
 
-@frozen
+@define  # not frozen, as Decision
 class TraceEntry:
     """Base of the entries of a decision's trace; the entries are defined beside their rules."""
 
 
-@frozen
+@define  # not frozen: each call makes some, and a frozen object takes three times as long to make
 class Decision(Generic[R_co]):
     """What a rule makes of a snapshot: writes to commit and the result that holds once they are.
 

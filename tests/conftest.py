@@ -18,9 +18,15 @@ LONGEST = {
     "test_allocator_machine": 3,
     "test_collector_machine": 3,
     "test_cni_killed": 2,
+    "test_cni_race": 2,
+    "test_containerd": 2,
+    "test_podman": 2,
+    "test_quickstart_kubernetes": 2,
     "test_lab": 2,
     "test_outage_drill": 2,
+    "test_cni_gates": 1,
     "test_contention": 1,
+    "test_log_rotation": 1,
     "test_your_own_backend": 1,
 }
 """Modules with tests that take tens of seconds each, the longest first; the groups of the API servers take minutes."""
@@ -37,6 +43,9 @@ SECOND_API_SERVER = {
     "test_secrets",
 }
 """Modules whose tests share a second API server: about half of the time that tests on an API server take."""
+
+SHARED_SETUP = {"test_install", "test_method_cache"}
+"""Modules whose tests share what takes seconds to make: each worker that runs one of them would make it again."""
 
 OWN_SERVERS = {"test_lab"}
 """Modules each of whose tests starts servers of its own, within its own namespaces: any worker may run it."""
@@ -60,7 +69,7 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
 settings.register_profile("dev", PATIENT, max_examples=30, stateful_step_count=20)
-settings.register_profile("ci", PATIENT, max_examples=200, stateful_step_count=40)
+settings.register_profile("ci", PATIENT, max_examples=100, stateful_step_count=40)
 settings.register_profile("nightly", PATIENT, max_examples=5000, stateful_step_count=80)
 settings.load_profile(os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
 
@@ -92,15 +101,37 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let the marker ``no_cover`` work in the workers of pytest-xdist.
+
+    pytest-cov begins to measure in a worker before it knows that it is one, and then begins again. Whenever the second
+    measurement pauses the first one would go on, at the same cost.
+    """
+    if not session.config.pluginmanager.hasplugin("_cov") or not hasattr(session.config, "workerinput"):
+        return
+    from coverage import Coverage
+
+    measuring = Coverage.current()
+    assert measuring is not None
+    while (running := Coverage.current()) is not None:
+        running.stop()
+    measuring.start()
+
+
 def find_group(item: pytest.Item) -> str:
-    """The group of a test: one for each shared API server, one for each module with an etcd; empty for all others."""
+    """The group of a test: one for each server or other costly thing that tests share; empty for all others."""
     module = item.path.stem
     if module in OWN_SERVERS:
         return ""
     if item.get_closest_marker("apiserver"):
         return "apiserver-2" if module in SECOND_API_SERVER else "apiserver-1"
+    if item.get_closest_marker("runtimes"):
+        return f"runtimes:{item.location[0]}"
     if item.get_closest_marker("etcd"):
         return f"etcd:{item.location[0]}"
+    if module in SHARED_SETUP:
+        return item.location[0]
     return ""
 
 

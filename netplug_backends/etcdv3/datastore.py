@@ -244,14 +244,16 @@ class EtcdDatastore:
     ) -> CommitError:
         """The error for the first condition that does not hold, with the stored record from the same reply."""
         for condition, compare, found in checked:
-            if _holds(compare, found):
-                continue
-            current = None
-            if isinstance(condition, KeyCondition):
-                records = (self._find_record(condition.key.kind, entry) for entry in found.key_values)
-                current = next((record for record in records if isinstance(record, Record)), None)
-            return condition_error(writes[condition.index], condition.index, current)
+            if not _holds(compare, found):
+                return condition_error(writes[condition.index], condition.index, self._find_current(condition, found))
         raise InvariantBroken("etcd refused a commit whose conditions all hold")
+
+    def _find_current(self, condition: Condition, found: RangeResult) -> Record[object] | None:
+        """The record that is stored in place of the one that a condition names."""
+        if not isinstance(condition, KeyCondition):
+            return None
+        records = (self._find_record(condition.key.kind, entry) for entry in found.key_values)
+        return next((record for record in records if isinstance(record, Record)), None)
 
 
 def _legacy_keys(conditions: Sequence[Condition]) -> set[Key[object]]:

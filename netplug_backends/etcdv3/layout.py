@@ -17,6 +17,7 @@ from typing import Final, Protocol, cast
 from attrs import frozen
 
 from netplug_backends.etcdv3.operations import KeyRange
+from netplug_core.decoding.codecs import is_utf8
 from netplug_core.encoding.stored_json import STORED_JSON, JsonCodec, KindCodec
 from netplug_core.errors import InvariantBroken
 from netplug_core.names import API_VERSION, InvalidName
@@ -306,10 +307,9 @@ def _segment(text: str) -> str:
 
 
 def _encode_key(key: str) -> bytes:
-    try:
-        return key.encode()
-    except UnicodeEncodeError:
-        raise InvalidName("a name in an etcd key", key, "text in UTF-8 is expected") from None
+    if not is_utf8(key):
+        raise InvalidName("a name in an etcd key", key, "text in UTF-8 is expected")
+    return key.encode()
 
 
 def _encode_cidr(cidr: str) -> str:

@@ -5,14 +5,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from netplug_backends.files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, sync_folder, write_file
 from netplug_backends.host.locks import FileLocks
 
+if TYPE_CHECKING:
+    from netplug_core.clock import Deadline
+    from netplug_core.workload.gates import ProbeResult
+
 __all__ = ["HostMachine", "SystemClock"]
+
+_MAX_TEXT_BYTES = 1 << 20
 
 
 class SystemClock:
@@ -39,16 +48,30 @@ class HostMachine(FileLocks):
         return os.uname().nodename
 
     def find_text(self, path: str) -> str | None:
-        """The content of a small file; None if it does not exist.
+        """The content of a file of at most 1 MiB; None if it does not exist.
 
         Raises:
-            OSError: it exists and cannot be read.
+            OSError: it exists and cannot be read, is no file, or is larger.
+            ValueError: no file can have that path.
         """
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                return file.read()
+            # Without O_NONBLOCK, the read of a FIFO waits for a writer.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "a regular file is expected", path)
+            content = file.read(_MAX_TEXT_BYTES + 1)
+        if len(content) > _MAX_TEXT_BYTES:
+            raise OSError(errno.EFBIG, f"larger than {_MAX_TEXT_BYTES} bytes", path)
+        return content.decode(errors="replace")
+
+    def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:
+        """What a GET of an HTTP URL answers; no failure is raised."""
+        from netplug_backends.host.probes import probe  # few configurations have readiness gates
+
+        return probe(url, deadline=deadline)
 
     def list_folder(self, path: str) -> tuple[str, ...]:
         """The names in a folder; none if it does not exist."""

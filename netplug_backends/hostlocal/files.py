@@ -158,11 +158,11 @@ class NetworkFiles:
             os.unlink(self._file(name))
 
     def _try_lock(self, descriptor: int) -> bool:
-        try:
-            with self._translated():
+        with self._translated():
+            try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            except BlockingIOError:
+                return False
         return True
 
     def _find_address_file(self, name: str) -> AddressFile | None:
@@ -201,8 +201,6 @@ class NetworkFiles:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except BlockingIOError:
-            raise
         except OSError as error:
             raise Unavailable(f"host-local folder {self.path}", str(error)) from error
 

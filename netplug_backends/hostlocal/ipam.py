@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from netplug_backends.hostlocal.files import NetworkFiles, current_boot
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline, Pace
+from netplug_core.cni.versions import ResultFormat, negotiate_version
 from netplug_core.datastore.paging import read_pages
 from netplug_core.datastore.protocol import EndpointStorage
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
@@ -32,9 +33,14 @@ from netplug_core.ipam.allocation.request import (
 )
 from netplug_core.ipam.hostlocal.attachments import attachments
 from netplug_core.ipam.hostlocal.folder import AddressFile, Boot, NetworkFolder, Owner
-from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets
+from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
 from netplug_core.ipam.hostlocal.reserve import Reservation, reserve
-from netplug_core.ipam.hostlocal.settings import HostLocalSettings, load_data_folder, load_settings
+from netplug_core.ipam.hostlocal.settings import (
+    FolderSettings,
+    HostLocalSettings,
+    load_folder_settings,
+    load_settings,
+)
 from netplug_core.ipam.protocol import EndpointWrites
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 
@@ -59,7 +65,7 @@ class HostLocalIPAM:
         settings = load_settings(self.context.netconf)
         range_sets = self._range_sets(settings, request.node, deadline)
         owner = _owner_of(request)
-        files = self._files(settings.data_folder)
+        files = _files(settings.folder)
         with files.locked(self._lock_pace(deadline)):
             made = self._make_files(files, range_sets, owner, _requested(request, settings))
         with ExitStack() as undo:
@@ -81,28 +87,29 @@ class HostLocalIPAM:
         """
         of_pools = tuple(item for item in request.addresses if item.sequence is not None)  # files have no numbers
         freed = self._pools.release(evolve(request, addresses=of_pools), endpoint, deadline=deadline).addresses
-        files = self._files(load_data_folder(self.context.netconf))
+        folder = load_folder_settings(self.context.netconf)
+        files = _files(folder)
         if not files.exists:
             return Released(addresses=freed)
         with files.locked(self._lock_pace(deadline)):
             files.clean()
-            held = files.read().files_of(request.handle, self._network)
+            held = files.read().files_of(request.handle, folder.network)
             files.remove(one.name for one in held)
         return Released(addresses=tuple(sorted({*freed, *_addresses(held)})))
 
     def held(self, handle: str, *, deadline: Deadline) -> Released:  # noqa: ARG002  files answer at once
         """The addresses whose files name the attachment of a handle."""
-        files = self._files(load_data_folder(self.context.netconf))
-        return Released(addresses=_addresses(files.read().files_of(handle, self._network)))
+        folder = load_folder_settings(self.context.netconf)
+        return Released(addresses=_addresses(_files(folder).read().files_of(handle, folder.network)))
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
         """Choose addresses without holding them; the folder has to be writable, and the datastore has to answer."""
         settings = load_settings(self.context.netconf)
         range_sets = self._range_sets(settings, request.node, deadline)
-        files = self._files(settings.data_folder)
+        files = _files(settings.folder)
         files.require_writable()
         folder = files.read(len(range_sets))
-        ended = self._ended(files, folder, may_write=False)
+        ended = folder.files_before(self.find_boot())
         reserve(folder, range_sets, Owner("", ""), _requested(request, settings), ended)
         require_ready(self.context.datastore, pace=self._pace(deadline))
 
@@ -111,10 +118,13 @@ class HostLocalIPAM:
 
         All files of the folder are this node's.
         """
-        folder = self._files(load_data_folder(self.context.netconf)).read()
+        folder = _files(load_folder_settings(self.context.netconf)).read()
         found = attachments(folder, self._endpoints(deadline), node=node, network=network)
         of_pools = self._pools.attachments(node=node, network=network, deadline=deadline)
         return tuple(sorted((*found, *of_pools)))
+
+    def forward(self, *, deadline: Deadline) -> None:
+        """Nothing: the files say everything."""
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -124,16 +134,12 @@ class HostLocalIPAM:
         context = self.context
         return BlockIPAM(datastore=context.datastore, clock=context.clock, chance=context.chance)
 
-    @property
-    def _network(self) -> str:
-        return str(self.context.netconf.get("name", ""))
-
-    def _files(self, data_folder: str) -> NetworkFiles:
-        return NetworkFiles(os.path.join(data_folder, self._network))
-
     def _range_sets(self, settings: HostLocalSettings, node: str, deadline: Deadline) -> tuple[RangeSet, ...]:
         pod_cidrs = self._pod_cidrs(node, deadline) if settings.uses_pod_cidrs else ()
-        return make_range_sets(settings, node, pod_cidrs)
+        made = make_range_sets(settings, node, pod_cidrs)
+        if negotiate_version(settings.version).result_format is ResultFormat.PER_FAMILY:
+            require_one_set_per_family(settings, made)
+        return made
 
     def _pod_cidrs(self, node: str, deadline: Deadline) -> tuple[Prefix, ...]:
         if self.context.find_node is None:
@@ -150,7 +156,9 @@ class HostLocalIPAM:
         """Choose addresses and make their files, under the lock; if one cannot be made, none stays."""
         files.clean()
         folder = files.read(len(range_sets))
-        made = reserve(folder, range_sets, owner, requested, self._ended(files, folder))
+        boot = self.find_boot()
+        _note_boot(files, folder, boot)
+        made = reserve(folder, range_sets, owner, requested, folder.files_before(boot))
         with ExitStack() as undo:
             for one in made:
                 if one.is_new:
@@ -160,19 +168,11 @@ class HostLocalIPAM:
             undo.pop_all()
         return made
 
-    def _ended(self, files: NetworkFiles, folder: NetworkFolder, *, may_write: bool = True) -> frozenset[AddressFile]:
-        """The files of containers that ended with an earlier boot. What is older is noted once in a boot."""
-        boot = self.find_boot()
-        if boot is None:
-            return frozenset()
-        record = folder.record_of(boot)
-        if may_write and record != folder.boot_record:
-            files.note_boot(record)
-        return folder.files_before(boot)
-
     def _take_back(self, files: NetworkFiles, owner: Owner, made: tuple[Reservation, ...]) -> None:
         """Remove the files that a failed call has made. The caller gets its own error, whatever happens here."""
         new = {one.address for one in made if one.is_new}
+        if not new:
+            return
         with suppress(Unavailable), files.locked(self._lock_pace(Deadline.after(self.context.clock, _CLEANUP_S))):
             files.remove(one.name for one in files.read().files if one.owner == owner and one.address in new)
 
@@ -199,6 +199,19 @@ class HostLocalIPAM:
             first_s=0.0005,
             longest_s=_LONGEST_PAUSE_S,
         )
+
+
+def _files(folder: FolderSettings) -> NetworkFiles:
+    return NetworkFiles(os.path.join(folder.data_folder, folder.network))
+
+
+def _note_boot(files: NetworkFiles, folder: NetworkFolder, boot: Boot | None) -> None:
+    """Note, once in a boot, which files are older than it."""
+    if boot is None:
+        return
+    record = folder.record_of(boot)
+    if record != folder.boot_record:
+        files.note_boot(record)
 
 
 def _owner_of(request: AssignRequest) -> Owner:

@@ -102,31 +102,31 @@ class KubernetesDatastore:
         """Answer all queries, one after the other; see :class:`~netplug_core.datastore.protocol.Datastore`.
 
         A list is answered in one page, whatever its limit: the server's pages are not in path order. Many keys of
-        a kind are answered from one list, and so are those beside a list by the beginning of a name. If only a few
-        keys of a kind are read and none exists, the kind's revision is empty and no watch can start from it.
+        a kind are answered from one list, and so are those beside a list by the beginning of a name; of blocks this is
+        a list of names, and the few that are asked for are read. If only a few keys of a kind are read and none exists,
+        the kind's revision is empty and no watch can start from it.
         """
         answers: dict[Query, ReadResult] = {}
         revisions: dict[Kind[object], Revision] = {}
         for source in _sources(queries):
-            listed = self._answer(source, deadline)
+            listed = self._answer_source(source, queries, deadline)
             revisions.setdefault(source.kind, listed.revision)
-            by_key = {record.key: record for record in listed.records}
+            found = listed.found
+            by_key = {record.key: record for record in found.records}
             for query in queries:
                 if isinstance(query, List):
                     if query.name_prefix and _is_within(query, source):
-                        found = tuple(record for record in listed.records if query.covers(record.key))
-                        keys = tuple(key for key in listed.keys if query.covers(key))
-                        answers[query] = ReadResult(found, malformed=listed.malformed, keys=keys)
-                elif source.covers(query.key) and not listed.malformed and query.key not in listed.keys:
+                        records = tuple(record for record in found.records if query.covers(record.key))
+                        keys = tuple(key for key in found.keys if query.covers(key))
+                        answers[query] = evolve(found, records=records, keys=keys)
+                elif source.covers(query.key) and not found.malformed and query.key not in found.keys:
                     # A list does not say under which key a damaged record is stored.
                     answers[query] = ReadResult((by_key[query.key],) if query.key in by_key else ())
         # Lists first: a list has the kind's revision, and no record read before it may be newer than that.
         unanswered = (query for query in dict.fromkeys(queries) if query not in answers)
         for query in sorted(unanswered, key=lambda query: isinstance(query, Get)):
             result = self._answer(query, deadline)
-            answers[query] = ReadResult(
-                result.records, malformed=result.malformed, is_cached=result.is_cached, keys=result.keys
-            )
+            answers[query] = result.found
             revisions.setdefault(query.kind, result.revision)
         return Snapshot(answers, revisions)
 
@@ -207,7 +207,18 @@ class KubernetesDatastore:
         try:
             return kind_store.find(query, deadline=deadline)
         except Malformed as error:
-            return QueryResult((), malformed=(error,))
+            return QueryResult(ReadResult.of((error,)))
+
+    def _answer_source(self, source: List[object], queries: Sequence[Query], deadline: Deadline) -> QueryResult:
+        if not _has_telling_names(source.kind):
+            return self._answer(source, deadline)
+        store = self._custom_object_store_of(source.kind, deadline)
+        asked = [
+            query
+            for query in dict.fromkeys(queries)
+            if (source.covers(query.key) if isinstance(query, Get) else query.name_prefix and _is_within(query, source))
+        ]
+        return store.find_by_names(source, asked, _MAX_SINGLE_READS, deadline=deadline)
 
     def _write(self, write: Write, earlier: Sequence[Revision], deadline: Deadline) -> Revision:
         if isinstance(write, Require | RequireUnchanged):
@@ -221,10 +232,8 @@ class KubernetesDatastore:
         return kind_store.delete(write, revision, deadline=deadline)
 
     def _kind_store(self, kind: Kind[object], deadline: Deadline) -> KindStore:
-        if self._uses_pod_cidr and kind.name in _IPAM_KINDS:
-            raise NotSupported("storing", kind, "addresses come from the nodes' pod CIDRs (USE_POD_CIDR)")
         if kind.name in KIND_MAPPINGS:
-            return self._custom_object_store(deadline)
+            return self._custom_object_store_of(kind, deadline)
         view = self._view_stores.get(kind.name)
         if view is None:
             view = self._view_stores[kind.name] = self._new_view_store(kind)
@@ -245,7 +254,9 @@ class KubernetesDatastore:
             return ProfileStore(self._client)
         raise NotSupported("storing", kind, f"this release stores {', '.join(sorted((*KIND_MAPPINGS, *_VIEW_KINDS)))}")
 
-    def _custom_object_store(self, deadline: Deadline) -> CustomObjectStore:
+    def _custom_object_store_of(self, kind: Kind[object], deadline: Deadline) -> CustomObjectStore:
+        if self._uses_pod_cidr and kind.name in _IPAM_KINDS:
+            raise NotSupported("storing", kind, "addresses come from the nodes' pod CIDRs (USE_POD_CIDR)")
         custom = self._custom_objects
         if custom is None:
             mode = self._mode or find_crd_mode(self._client, deadline=deadline)
@@ -265,7 +276,7 @@ def _sources(queries: Sequence[Query]) -> tuple[List[object], ...]:
         List(kind, keys_only_if=conditions.get(kind)) for kind, count in counts.items() if count > _MAX_SINGLE_READS
     ]
     others = [
-        List(part.kind, part.within, keys_only_if=conditions.get(part.kind))
+        List(part.kind, () if _has_telling_names(part.kind) else part.within, keys_only_if=conditions.get(part.kind))
         for part in parts
         if not any(_is_within(part, whole) for whole in many)
     ]
@@ -275,6 +286,12 @@ def _sources(queries: Sequence[Query]) -> tuple[List[object], ...]:
 def _agree(kind: Kind[object], condition: ValueCondition | None, parts: Sequence[List[object]]) -> bool:
     """Whether all lists of a kind may leave out the same values."""
     return all(part.keys_only_if == condition for part in parts if part.kind == kind)
+
+
+def _has_telling_names(kind: Kind[object]) -> bool:
+    """Whether the names of a kind's objects say which of them a query for names that begin alike may mean."""
+    mapping = KIND_MAPPINGS.get(kind.name)
+    return mapping is not None and mapping.name_start("") is not None
 
 
 def _is_within(part: List[object], whole: List[object]) -> bool:

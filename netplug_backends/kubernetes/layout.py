@@ -18,6 +18,7 @@ from netplug_backends.kubernetes.names import (
     affinity_labels,
     affinity_name,
     block_name,
+    block_name_start,
     handle_name,
 )
 from netplug_core.addressing import Prefix
@@ -67,6 +68,10 @@ class KindMapping(Protocol):
 
     def list_parameters(self, within: tuple[str, ...]) -> Json:
         """The query parameters that list the records whose paths begin so; the list may contain others."""
+        ...
+
+    def name_start(self, text: str) -> str | None:
+        """How the names of the objects begin whose keys' last segments begin with a text; None if they do not."""
         ...
 
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
@@ -131,6 +136,7 @@ class _IpamKindMapping:
     decode_spec: Callable[[dict[str, object]], tuple[tuple[str, ...], dict[str, object]]]
     path_length: int
     labels: Callable[[tuple[str, ...]], Mapping[str, str]] = lambda _path: {}
+    name_start_of: Callable[[str], str | None] = lambda _text: None
 
     @property
     def plural(self) -> Mapping[CrdMode, str]:
@@ -155,6 +161,9 @@ class _IpamKindMapping:
             return {"fieldSelector": f"metadata.name={self.name(within)}"}
         labels = self.labels(within)
         return {"labelSelector": ",".join(f"{name}={value}" for name, value in labels.items())} if labels else {}
+
+    def name_start(self, text: str) -> str | None:
+        return self.name_start_of(text)
 
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
         spec = self.encode_spec(mode, key, ipam.to_mapping(value))
@@ -259,6 +268,10 @@ class _ResourceKindMapping:
     def list_parameters(self, within: tuple[str, ...]) -> Json:
         return {"fieldSelector": f"metadata.name={within[-1]}"} if within else {}
 
+    def name_start(self, text: str) -> str | None:
+        del text
+        return None  # few records, which a list shows as well
+
     def encode(self, mode: CrdMode, key: Key[object], value: object) -> dict[str, object]:
         del mode, key
         mapping = codec.to_mapping(cast("Resource", value))
@@ -319,6 +332,7 @@ KIND_MAPPINGS: Mapping[str, KindMapping] = {
         encode_spec=_encode_block_spec,
         decode_spec=_decode_block_spec,
         path_length=2,
+        name_start_of=block_name_start,
     ),
     "IPAMConfiguration": _ResourceKindMapping(
         kind_name="IPAMConfiguration", v1_plural="ipamconfigs", v1_kind="IPAMConfig"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.names import API_VERSION, MAX_NAME_LENGTH, is_dns_subdomain, prefix_to_name
+from netplug_core.names import API_VERSION, MAX_NAME_LENGTH, is_dns_subdomain, prefix_text_to_name
 
 __all__ = [
     "AFFINITY_TYPE_LABEL", "API_DOMAIN", "HOST_HASH_LABEL", "IP_VERSION_LABEL", "NAMESPACES_PATH", "NODES_PATH",
@@ -94,7 +94,12 @@ def node_path(name: str) -> str:
 
 def block_name(prefix: Prefix) -> str:
     """The name of a block, such as ``10-0-0-0-26``."""
-    name = prefix_to_name(prefix)
+    return block_name_start(str(prefix))
+
+
+def block_name_start(text: str) -> str:
+    """How the names of all blocks begin whose prefixes, as texts, begin with a text."""
+    name = prefix_text_to_name(text)
     # The name of ``::/64`` would begin with a dash. No other prefix has a name that begins with this zero.
     return f"0{name}" if name.startswith("-") else name
 

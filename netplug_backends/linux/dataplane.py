@@ -27,6 +27,7 @@ from netplug_core.dataplane.protocol import (
     InterfacePresence,
     KernelError,
     Link,
+    NodeProblem,
     Sysctl,
     SysctlRequirement,
 )
@@ -61,22 +62,14 @@ class LinuxDataplane:
             self._attach(plan, deadline)
         except NamespaceGone as gone:
             raise NamespaceNotFound(f"CNI_NETNS: {gone}") from None
-        if sysctls.find_sysctl("net/ipv4/conf/all/route_localnet") == "1":
-            self.warn(
-                "net.ipv4.conf.all.route_localnet is 1 on this node: every pod reaches what listens on the node's"
-                " 127.0.0.1; set it to 0 (kube-proxy: --iptables-localhost-nodeports=false)"
-            )
+        for problem in self.find_node_problems(plan.families):
+            self.warn(str(problem))
         own_filter = f"net/ipv4/conf/{plan.host.name}/rp_filter"
         is_unfiltered = any(setting.path == own_filter and setting.value == "0" for setting in plan.host.sysctls)
         if is_unfiltered and sysctls.find_sysctl("net/ipv4/conf/all/rp_filter") != "0":
             self.warn(
                 "net.ipv4.conf.all.rp_filter is not 0 on this node: the kernel drops what"
                 f" {plan.container.name!r} in {plan.link.namespace} sends from other addresses"
-            )
-        if Family.IPV6 in plan.families and sysctls.find_sysctl("net/ipv6/conf/all/forwarding") == "0":
-            self.warn(
-                f"net.ipv6.conf.all.forwarding is 0 on this node: {plan.container.name!r} in {plan.link.namespace}"
-                " reaches nothing over IPv6 but the node; set it to 1"
             )
 
     def verify(self, plan: AttachmentPlan, *, deadline: Deadline) -> tuple[Difference, ...]:
@@ -103,6 +96,12 @@ class LinuxDataplane:
     def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the calling thread's own network namespace."""
         return is_own_namespace(path)
+
+    def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
+        """What settings of this machine keep workloads of these families from, or open to them."""
+        from netplug_core.dataplane.plan import find_node_problems  # an ADD has loaded it; a DEL does without
+
+        return find_node_problems(families, sysctls.find_sysctl)
 
     def _attach(self, plan: AttachmentPlan, deadline: Deadline) -> None:
         with ExitStack() as sockets, ExitStack() as undo:

@@ -13,9 +13,10 @@ from itertools import count
 
 from attrs import define, field, frozen
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.delta import AttachmentState, InterfaceState, ObservedRoute, compare_with_plan
+from netplug_core.dataplane.plan import find_node_problems
 from netplug_core.dataplane.protocol import (
     OWN_NAMESPACE,
     AttachmentPlan,
@@ -29,6 +30,7 @@ from netplug_core.dataplane.protocol import (
     Link,
     LinkExists,
     Neighbour,
+    NodeProblem,
     PlannedRoute,
     RouteConflict,
     RouteScope,
@@ -82,9 +84,13 @@ def _no_script(effect: str) -> None:
 
 @define(eq=False)
 class MemoryDataplane:
-    """A dataplane without a kernel. ``add_namespace`` makes every namespace except the host's."""
+    """A dataplane without a kernel. ``add_namespace`` makes every namespace except the host's.
+
+    ``node_settings`` are those of the whole node, by their path below ``/proc/sys``.
+    """
 
     before_effect: Callable[[str], None] = _no_script
+    node_settings: dict[str, str] = field(factory=dict)
     _namespaces: dict[str, dict[str, MemoryInterface]] = field(factory=lambda: {_HOST: {}}, init=False)
     _rules: dict[str, list[tuple[Address, int]]] = field(factory=dict, init=False)
     _tables: Iterator[int] = field(factory=lambda: count(101), init=False)
@@ -150,6 +156,10 @@ class MemoryDataplane:
     def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the host's own namespace."""
         return path == OWN_NAMESPACE
+
+    def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
+        """What ``node_settings`` keep workloads of these families from."""
+        return find_node_problems(families, self.node_settings.get)
 
     # --- what a runtime, a user or another program does ------------------------------------------------------------
 

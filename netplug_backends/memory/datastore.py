@@ -208,7 +208,7 @@ class MemoryDatastore:
         if query.limit and len(found) > query.limit:
             found = found[: query.limit]
             after = json.dumps([number, *found[-1].key.path])
-        return evolve(_result(query, found, after), is_cached=is_cached)
+        return _result(query, found, after, is_cached=is_cached)
 
     def _count_uncached_changes(self) -> int:
         oldest_s = self._clock.monotonic() - _CACHE_LAG_S
@@ -293,11 +293,12 @@ class MemoryDatastore:
         return int(number) if number.isascii() and number.isdigit() else -1
 
 
-def _result(query: List[object], records: Sequence[Record[object]], after: str = "") -> ReadResult:
+def _result(query: List[object], records: tuple[Record[object], ...], after: str, *, is_cached: bool) -> ReadResult:
     condition = query.keys_only_if
     if condition is None:
-        return ReadResult(tuple(records), after)
-    return ReadResult.of((record.key if condition.holds(record.value) else record for record in records), after)
+        return ReadResult(records, after, is_cached=is_cached)
+    found = ReadResult.of((record.key if condition.holds(record.value) else record for record in records), after)
+    return evolve(found, is_cached=is_cached)
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

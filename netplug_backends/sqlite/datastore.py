@@ -17,6 +17,7 @@ from netplug_backends.sqlite.schema import open_database
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KindCondition, Mutation, condition_error, fold_writes
+from netplug_core.decoding.codecs import is_utf8
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
 from netplug_core.errors import Unavailable
 from netplug_core.names import InvalidName
@@ -300,12 +301,7 @@ def _changes(
 
 def _encode_path(path: tuple[str, ...]) -> str:
     text = "".join(path)
-    try:
-        text.encode()
-        is_text = min(text, default=_AFTER_SEPARATOR) > _SEPARATOR
-    except UnicodeEncodeError:
-        is_text = False
-    if not is_text:
+    if not is_utf8(text) or min(text, default=_AFTER_SEPARATOR) <= _SEPARATOR:
         raise InvalidName("a name in an sqlite store", "/".join(path), "UTF-8 without control characters is expected")
     return _SEPARATOR.join(path)
 

@@ -1,6 +1,6 @@
 """The executables ``netplug`` and ``netplug-ipam``: environment and standard input in, text and an exit status out.
 
-The name of the file selects the plugin. VERSION and the flags are answered without importing a flow; every other
+The name of the file selects the plugin. VERSION and ``-v`` are answered without importing a flow; every other
 command imports its own flow and no other. ``netplug_cli.wiring.cni`` calls ``serve``.
 """
 
@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from netplug_core import __version__
-from netplug_core.cni.dispatch import Handler, Invocation, Plugin, PluginIdentity, plugin_from_argv0, run_invocation
+from netplug_core.cni.dispatch import (
+    ConnectionTest,
+    Handler,
+    Invocation,
+    Plugin,
+    PluginIdentity,
+    plugin_from_argv0,
+    run_invocation,
+)
 from netplug_core.cni.versions import CNICommand
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from netplug_cli.logs import Logger
+    from netplug_cli.logs import Logger, OpenLogFile
     from netplug_core.cni.request import CNIRequest
     from netplug_core.cni.result import CNIResult
     from netplug_core.flows.world import CNIWorld
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from netplug_core.netconf.model import NetConf
 
     Flow = Callable[[CNIWorld, CNIRequest, NetConf], CNIResult | None]
-    OpenWorld = Callable[[NetConf, Log], AbstractContextManager[CNIWorld]]
+    OpenWorld = Callable[[NetConf, Log, CNIRequest | None], AbstractContextManager[CNIWorld]]
 
 __all__ = ["serve"]
 
@@ -51,14 +59,14 @@ _FLOWS = {
 }
 
 
-def serve(open_world: OpenWorld, *, is_own_namespace: Callable[[str], bool]) -> int:
+def serve(open_world: OpenWorld, open_log_file: OpenLogFile, *, is_own_namespace: Callable[[str], bool]) -> int:
     """Serve one call of a runtime; return the exit status of the process.
 
-    ``open_world`` opens the interfaces that a configuration names. Everything is written and closed at the end, so the
-    process may end at once.
+    ``open_world`` opens the interfaces that a configuration names, ``open_log_file`` its log file. Everything is
+    written and closed at the end, so the process may end at once.
     """
     plugin = plugin_from_argv0(sys.argv[0])
-    logger = _LazyLogger(_COMPONENT[plugin])
+    logger = _LazyLogger(_COMPONENT[plugin], open_log_file)
     output = run_invocation(
         Invocation(
             identity=PluginIdentity(plugin=plugin, version=__version__),
@@ -68,6 +76,7 @@ def serve(open_world: OpenWorld, *, is_own_namespace: Callable[[str], bool]) -> 
         ),
         handlers={command: _make_handler(plugin, command, open_world, logger) for command in _FLOWS[plugin]},
         is_own_namespace=is_own_namespace,
+        test_connection=_make_connection_test(plugin, open_world, logger),
         log=logger.log_error,
     )
     if output.stderr and sys.stderr is not None:
@@ -81,15 +90,16 @@ def serve(open_world: OpenWorld, *, is_own_namespace: Callable[[str], bool]) -> 
 class _LazyLogger:
     """The log of the process, made for the first line or when the configuration has been read."""
 
-    def __init__(self, component: str) -> None:
+    def __init__(self, component: str, open_file: OpenLogFile) -> None:
         self._component = component
+        self._open_file = open_file
         self._logger: Logger | None = None
 
     def logger(self) -> Logger:
         if self._logger is None:
             from netplug_cli.logs import Logger
 
-            self._logger = Logger(self._component)
+            self._logger = Logger(self._component, self._open_file)
         return self._logger
 
     def log_error(self, text: str) -> None:
@@ -106,12 +116,26 @@ def _make_handler(plugin: Plugin, command: CNICommand, open_world: OpenWorld, la
         purpose = LoadPurpose.TEARDOWN if command in (CNICommand.DEL, CNICommand.GC) else LoadPurpose.SETUP
         netconf = load(request.netconf_mapping, plugin, purpose)
         logger = lazy_logger.logger()
-        logger.configure(netconf.log.level, netconf.log.file_path)
+        logger.configure(netconf.log)
         logger(Level.DEBUG, "call begins", command=command.value, container=request.container_id)
-        with open_world(netconf, logger) as world:
+        with open_world(netconf, logger, request if plugin is Plugin.MAIN else None) as world:
             return _load_flow(plugin, command)(world, request, netconf)
 
     return handle
+
+
+def _make_connection_test(plugin: Plugin, open_world: OpenWorld, lazy_logger: _LazyLogger) -> ConnectionTest:
+    def test(netconf_mapping: Mapping[str, object]) -> None:
+        from netplug_core.flows.cni.connection import require_connection
+        from netplug_core.netconf.load import LoadPurpose, load
+
+        netconf = load(netconf_mapping, plugin, LoadPurpose.SETUP)
+        logger = lazy_logger.logger()
+        logger.configure(netconf.log)
+        with open_world(netconf, logger, None) as world:
+            require_connection(world, netconf)
+
+    return test
 
 
 def _load_flow(plugin: Plugin, command: CNICommand) -> Flow:

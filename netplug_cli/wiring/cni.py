@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from netplug_cli.cni.method_cache import use_cache
 
 if TYPE_CHECKING:
+    from netplug_cli.logs import LineFile, Report
     from netplug_core.clock import Clock, Deadline
+    from netplug_core.cni.request import CNIRequest
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.flows.world import CNIWorld
-    from netplug_core.log import Log
+    from netplug_core.log import Log, LogSettings
     from netplug_core.netconf.model import NetConf
     from netplug_core.orchestrator.model import NodeFacts
     from netplug_core.orchestrator.protocol import Orchestrator
@@ -30,12 +32,12 @@ def main() -> int:
     use_cache()
     from netplug_cli.cni.main import serve
 
-    return serve(open_cni_world, is_own_namespace=_is_own_namespace)
+    return serve(open_cni_world, _open_log_file, is_own_namespace=_is_own_namespace)
 
 
 @contextmanager
-def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
-    """Open everything that a CNI command acts through, for as long as the context lasts.
+def open_cni_world(netconf: NetConf, log: Log, request: CNIRequest | None = None) -> Iterator[CNIWorld]:
+    """Open everything that a CNI command acts through; without a request, no other IPAM plugin is executed.
 
     Raises:
         ConfigurationError: no backend has the configured name, or a backend cannot use its settings.
@@ -60,12 +62,13 @@ def open_cni_world(netconf: NetConf, log: Log) -> Iterator[CNIWorld]:
             lock=locks.host_lock,
             netconf=netconf.own_keys,
             find_node=_node_lookup(open_orchestrator, netconf.datastore.kubernetes.node_name),
+            request=request,
         )
-        ipam = stack.enter_context(registry.open_ipam(_ipam_name(netconf), context))
+        ipam = stack.enter_context(registry.open_ipam(_ipam_name(netconf, request), context))
         yield CNIWorld(
             datastore=store,
             ipam=ipam,
-            dataplane=stack.enter_context(registry.open_dataplane("linux", clock, log)),
+            dataplane=stack.enter_context(registry.open_dataplane(netconf.dataplane_type, clock, log)),
             host=host,
             locks=locks,
             clock=clock,
@@ -89,10 +92,12 @@ def _open_datastore(stack: ExitStack, registry: Registry, settings: DatastoreSet
         return UnopenedDatastore(settings.type, error)
 
 
-def _ipam_name(netconf: NetConf) -> str:
-    """The IPAM to open. ADD refuses a type that does not work yet; a DEL then looks for addresses of pools."""
+def _ipam_name(netconf: NetConf, request: CNIRequest | None) -> str:
+    """The IPAM to open. A DEL of ``netplug-ipam``, or without a type, looks for addresses of pools."""
     from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM
 
+    if netconf.ipam.is_delegated and request is not None:
+        return "delegate"
     return HOST_LOCAL_IPAM if netconf.ipam.type == HOST_LOCAL_IPAM else BLOCK_IPAM
 
 
@@ -122,6 +127,13 @@ def _node_lookup(
             return orchestrator.find_node(configured_name or name, deadline=deadline)
 
     return find_node
+
+
+def _open_log_file(settings: LogSettings, report: Report) -> LineFile:
+    """The log file of this machine."""
+    from netplug_backends.host.log_file import LogFile
+
+    return LogFile(settings, report)
 
 
 def _is_own_namespace(path: str) -> bool:

@@ -6,6 +6,7 @@ here until it is known that they are installed.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -35,7 +36,6 @@ def main() -> None:
 
 def make_session() -> Session:
     """A run of the tool on this machine."""
-    import os
     import random
 
     from netplug_backends.host.machine import HostMachine, SystemClock
@@ -49,6 +49,7 @@ def make_session() -> Session:
         require_trusted_environment=_require_trusted_environment,
         install_executables=_install_executables,
         uninstall_executables=_uninstall_executables,
+        find_host_problems=_find_host_problems,
         clock=SystemClock(),
         chance=random.random,
         new_uid=HostMachine().new_uid,
@@ -79,6 +80,12 @@ def _uninstall_executables(bin_dir: str, report: Callable[[str], None]) -> None:
     from netplug_backends.host.install import uninstall
 
     uninstall(bin_dir, report)
+
+
+def _find_host_problems(bin_dir: str) -> tuple[str, ...]:
+    from netplug_backends.host.requirements import find_host_problems
+
+    return find_host_problems(os.path.abspath(bin_dir))
 
 
 if __name__ == "__main__":

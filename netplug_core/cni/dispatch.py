@@ -2,7 +2,8 @@
 
 The executables pass the arguments, variables and input of the process, and print the output. This is the one place
 where exceptions become the error object. A call is checked in this order: flags, variables, standard input, JSON,
-name, version, command, namespace. VERSION and the flags are answered first and load nothing else.
+name, version, command, namespace. VERSION and ``-v`` are answered first and load nothing else. ``-t`` tests the
+datastore of the configuration on standard input; no variable is looked at.
 """
 
 from __future__ import annotations
@@ -15,17 +16,39 @@ from typing import TYPE_CHECKING, TypeAlias
 from attrs import field, frozen
 
 from netplug_core.cni.versions import NEWEST_VERSION, SUPPORTED_VERSIONS, CNICommand, find_version, reported_version
-from netplug_core.errors import DecodeError, NamespaceError, ReadError, UsageError, excerpt
+from netplug_core.errors import (
+    ConnectionTestFailed,
+    DecodeError,
+    NamespaceError,
+    NetplugError,
+    ReadError,
+    UsageError,
+    excerpt,
+)
 
 # Runtimes call VERSION before every pod, so what only the other commands need is imported with them.
 if TYPE_CHECKING:
     from netplug_core.cni.request import CNIRequest
     from netplug_core.cni.result import CNIResult
 
-__all__ = ["Handler", "Invocation", "Plugin", "PluginIdentity", "ProcessOutput", "plugin_from_argv0", "run_invocation"]
+__all__ = [
+    "ConnectionTest",
+    "Handler",
+    "Invocation",
+    "Plugin",
+    "PluginIdentity",
+    "ProcessOutput",
+    "plugin_from_argv0",
+    "run_invocation",
+]
 
 Handler: TypeAlias = "Callable[[CNIRequest], CNIResult | None]"
 """Serves one command. Without a result, success prints nothing."""
+
+ConnectionTest: TypeAlias = "Callable[[Mapping[str, object]], None]"
+"""Returns if the datastore of a network configuration answers and is ready; otherwise raises."""
+
+_VERSION_FLAG, _TEST_FLAG = "-v", "-t"
 
 
 class Plugin(enum.Enum):
@@ -76,13 +99,14 @@ def run_invocation(
     *,
     handlers: Mapping[CNICommand, Handler],
     is_own_namespace: Callable[[str], bool],
+    test_connection: ConnectionTest,
     log: Callable[[str], None],
 ) -> ProcessOutput:
     """The output for an invocation. Exceptions of a handler become an error object.
 
     ``handlers`` has one entry for each command except VERSION. ``is_own_namespace`` is whether a path is the network
-    namespace of this process; it is false for a path that cannot be opened. ``log`` writes the text of a call that
-    failed, at the level of errors, and must not raise.
+    namespace of this process; it is false for a path that cannot be opened. ``test_connection`` serves the flag
+    ``-t``. ``log`` writes the text of a call that failed, at the level of errors, and must not raise.
     """
     netconf: Mapping[str, object] = {}
     version = NEWEST_VERSION.text
@@ -92,11 +116,14 @@ def run_invocation(
             return output
         from netplug_core.cni.request import decode_netconf, make_request, parse_environment
 
-        environment = parse_environment(invocation.environ)
+        # The test of the connection is made by an installer, which has no container and sets no variables.
+        environment = None if invocation.flags else parse_environment(invocation.environ)
         text = _read_stdin(invocation.stdin)
         netconf = decode_netconf(text)
         version = reported_version(netconf.get("cniVersion"))
-        request = make_request(environment, netconf_text=text, netconf_mapping=netconf)
+        if environment is None:
+            return _answer_test(netconf, test_connection)
+        request = make_request(environment, netconf_text=text, netconf_mapping=netconf, environ=invocation.environ)
         _refuse_own_namespace(request, is_own_namespace)
         return _success_output(handlers[request.command](request), version)
     except Exception as error:  # noqa: BLE001  for any exception the runtime gets one error object
@@ -104,16 +131,27 @@ def run_invocation(
 
 
 def _answer_without_request(invocation: Invocation) -> ProcessOutput | None:
-    unknown = [flag for flag in invocation.flags if flag != "-v"]
+    unknown = [flag for flag in invocation.flags if flag not in (_VERSION_FLAG, _TEST_FLAG)]
     if unknown:
-        raise UsageError("failed to parse CLI flags", f'unknown argument "{excerpt(unknown[0])}"; -v is accepted')
-    if invocation.flags:
+        accepted = f"{_VERSION_FLAG} and {_TEST_FLAG} are accepted"
+        raise UsageError("failed to parse CLI flags", f'unknown argument "{excerpt(unknown[0])}"; {accepted}')
+    if _VERSION_FLAG in invocation.flags:
         return ProcessOutput(stdout=f"{invocation.identity.version}\n")
+    if invocation.flags:
+        return None
     if not any(name.startswith("CNI_") for name in invocation.environ):
         return ProcessOutput(stderr=_usage_text(invocation.identity))
     if invocation.environ.get("CNI_COMMAND") == CNICommand.VERSION.value:
         return ProcessOutput(stdout=_version_output(_requested_version(invocation.stdin)))
     return None
+
+
+def _answer_test(netconf: Mapping[str, object], test_connection: ConnectionTest) -> ProcessOutput:
+    try:
+        test_connection(netconf)
+    except NetplugError as error:
+        raise ConnectionTestFailed("data store connection failed", str(error)) from None
+    return ProcessOutput()
 
 
 def _usage_text(identity: PluginIdentity) -> str:

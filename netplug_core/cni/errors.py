@@ -37,7 +37,7 @@ def describe_error(error: Exception, *, secrets: tuple[str, ...]) -> CNIErrorObj
     details of any other exception are its text and the texts of all exceptions that it was raised from.
     """
     if isinstance(error, NetplugError):
-        code, message, trace = error.code, render_message(error), ""
+        code, message, trace = error.reported_code, render_message(error), ""
         own: str = getattr(error, "details", "")
         pending = [str(earlier) for earlier in _exception_chain(error) if isinstance(earlier, NetplugError)]
     else:

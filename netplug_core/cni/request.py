@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from string import ascii_letters, digits
 from typing import NoReturn
 
 from attrs import field, frozen
@@ -21,7 +20,7 @@ from netplug_core.decoding.codecs import STRING
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, Table
 from netplug_core.errors import ConfigurationError, DecodeError, RequestError, excerpt, quote
-from netplug_core.names import orchestrator_of
+from netplug_core.names import is_cni_name, orchestrator_of
 
 __all__ = [
     "CNIArgs", "CNICommand", "CNIEnvironment", "CNIRequest", "decode_netconf", "make_request", "parse_environment",
@@ -29,8 +28,6 @@ __all__ = [
 
 _NETCONF = "network configuration"
 
-_ALNUM = frozenset(ascii_letters + digits)
-_NAME_CHARACTERS = _ALNUM | frozenset("_.-")
 _NAME_RULE = "letters, digits, '_', '.' and '-' are accepted, a letter or digit first"
 _MAX_IFNAME_BYTES = 15
 _NAMES_OF_SETTINGS = ("all", "default")
@@ -107,8 +104,9 @@ class CNIRequest:
     """One call of a runtime: the command, the attachment and the network configuration.
 
     ``netconf_text`` is the configuration as it came, for delegates; ``netconf_mapping`` is the same text decoded.
-    ``cni_version`` is the negotiated version, ``reported_version`` the one that answers carry. Neither text nor
-    mapping is ever shown: they may contain tokens.
+    ``environ`` are all variables of the call, for delegates too. ``cni_version`` is the negotiated version,
+    ``reported_version`` the one that answers carry. Text, mapping and variables are never shown: they may contain
+    tokens.
     """
 
     command: CNICommand
@@ -123,6 +121,7 @@ class CNIRequest:
     reported_version: str
     netconf_text: str = field(repr=False)
     netconf_mapping: Mapping[str, object] = field(repr=False, eq=False)
+    environ: Mapping[str, str] = field(factory=dict, repr=False, eq=False)
 
     @property
     def orchestrator(self) -> str:
@@ -191,7 +190,11 @@ def decode_netconf(text: str) -> Mapping[str, object]:
 
 
 def make_request(
-    environment: CNIEnvironment, *, netconf_text: str, netconf_mapping: Mapping[str, object]
+    environment: CNIEnvironment,
+    *,
+    netconf_text: str,
+    netconf_mapping: Mapping[str, object],
+    environ: Mapping[str, str] | None = None,
 ) -> CNIRequest:
     """The request that variables and configuration make together.
 
@@ -203,7 +206,7 @@ def make_request(
         IncompatibleVersion: the version is not supported, or does not have the command.
     """
     header = _decoder().decode(netconf_mapping, _Header, _NETCONF)
-    if not _is_name(header.name):
+    if not is_cni_name(header.name):
         raise ConfigurationError(f"{_NETCONF}.name", header.name, f"a name is required; {_NAME_RULE}")
     version = negotiate_version(header.cni_version)
     require_command(version, environment.command)
@@ -220,6 +223,7 @@ def make_request(
         reported_version=reported_version(header.cni_version),
         netconf_text=netconf_text,
         netconf_mapping=netconf_mapping,
+        environ=environ or {},
     )
 
 
@@ -257,7 +261,7 @@ def _refuse_missing(names: list[str]) -> NoReturn:
 
 
 def _parse_container_id(text: str) -> str:
-    if not _is_name(text):
+    if not is_cni_name(text):
         raise RequestError(f'CNI_CONTAINERID: "{excerpt(text)}" is not a container id; {_NAME_RULE}')
     return text
 
@@ -292,10 +296,6 @@ def _require_creatable(ifname: str) -> None:
 def _escape_unprintable(text: str) -> str:
     """A text of the environment as a message shows it: cut, and what cannot be printed is escaped."""
     return excerpt(text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode())
-
-
-def _is_name(text: str) -> bool:
-    return bool(text) and text[0] in _ALNUM and _NAME_CHARACTERS.issuperset(text)
 
 
 # --- CNI_ARGS -----------------------------------------------------------------------------------------------

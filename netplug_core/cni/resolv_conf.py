@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netplug_core.cni.result import DNS
+from netplug_core.ipam.allocation.request import DNS
 
 __all__ = ["parse_resolv_conf"]
 

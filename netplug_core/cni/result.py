@@ -20,9 +20,10 @@ from netplug_core.decoding.codecs import NONEMPTY_STRING, STRING, UINT32, Codec
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, Unreadable, fields_of
 from netplug_core.errors import ConfigurationError, DecodeError, excerpt, quote
+from netplug_core.ipam.allocation.request import DNS, NO_DNS
 
 __all__ = [
-    "DNS", "CNIInterface", "CNIResult", "CNIRoute", "IPConfig", "find_previous_result", "parse_result",
+    "CNIInterface", "CNIResult", "CNIRoute", "IPConfig", "find_previous_result", "parse_result",
     "render_result",
 ]  # fmt: skip
 
@@ -30,16 +31,6 @@ _JSON: TypeAlias = dict[str, object]
 
 # The members that the oldest versions keep their addresses under; the order is that of the answer.
 _FAMILY_KEYS = (("ip4", Family.IPV4), ("ip6", Family.IPV6))
-
-
-@frozen(kw_only=True)
-class DNS:
-    """Name resolution settings, passed on word for word."""
-
-    nameservers: tuple[str, ...] = ()
-    domain: str = ""
-    search: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -96,7 +87,7 @@ class CNIResult:
     interfaces: tuple[CNIInterface, ...] = ()
     ips: tuple[IPConfig, ...] = ()
     routes: tuple[CNIRoute, ...] = ()
-    dns: DNS = DNS()
+    dns: DNS = NO_DNS
 
     def chained_with(self, own: CNIResult) -> CNIResult:
         """The result of a chain: this one, given to us, and behind it our own.
@@ -110,7 +101,7 @@ class CNIResult:
             interfaces=self.interfaces + own.interfaces,
             ips=(*self.ips, *moved),
             routes=self.routes + own.routes,
-            dns=own.dns if self.dns == DNS() else self.dns,
+            dns=own.dns if self.dns == NO_DNS else self.dns,
         )
 
 
@@ -256,7 +247,7 @@ class _PerFamily:
 
     ipv4: _FamilyPart | None = None
     ipv6: _FamilyPart | None = None
-    dns: DNS = DNS()
+    dns: DNS = NO_DNS
 
     @property
     def result(self) -> CNIResult:

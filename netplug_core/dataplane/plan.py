@@ -12,7 +12,7 @@ An interface other than the first one has a routing table of its own too, for tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from attrs import evolve, frozen
 
@@ -24,6 +24,7 @@ from netplug_core.dataplane.protocol import (
     InterfacePlan,
     Link,
     Neighbour,
+    NodeProblem,
     PlannedRoute,
     RouteProtocol,
     RouteScope,
@@ -34,7 +35,7 @@ from netplug_core.dataplane.protocol import (
 from netplug_core.names import HOST_MAC
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 
-__all__ = ["HOST_ROUTE_METRIC", "AttachmentPlan", "next_hop", "plan"]
+__all__ = ["HOST_ROUTE_METRIC", "AttachmentPlan", "find_node_problems", "next_hop", "plan"]
 
 HOST_ROUTE_METRIC = 10
 """The metric of host routes: better than what a routing daemon learns (IPv6's default is 1024)."""
@@ -62,6 +63,7 @@ class _FamilyTraits:
     host_sysctls: tuple[Sysctl, ...]
     container_sysctls: tuple[Sysctl, ...]
     forwarding: str
+    without_forwarding: str
 
 
 # The delay is set to 0 before ARP is proxied, because some kernels crashed otherwise. Duplicate address detection is
@@ -78,6 +80,8 @@ _FAMILY_TRAITS = {
         ),
         container_sysctls=(),
         forwarding="net/ipv4/ip_forward",
+        # Between the pods of the node, the settings of their own interfaces count.
+        without_forwarding="this node and its other pods, and nothing else",
     ),
     Family.IPV6: _FamilyTraits(
         next_hop=_link_local(HOST_MAC),
@@ -96,6 +100,7 @@ _FAMILY_TRAITS = {
             Sysctl(path="net/ipv6/conf/lo/disable_ipv6", value="0"),
         ),
         forwarding="net/ipv6/conf/all/forwarding",
+        without_forwarding="this node, and nothing else",
     ),
 }
 
@@ -116,9 +121,37 @@ _PROTECTION = (
 )
 
 
+_LOCALNET_OF_ALL = "net/ipv4/conf/all/route_localnet"
+_LOCALNET_IS_OPEN = NodeProblem(
+    "net.ipv4.conf.all.route_localnet is 1 on this node: every pod reaches what listens on the node's 127.0.0.1"
+    " (kube-proxy sets it; it does not with --iptables-localhost-nodeports=false)",
+    "sysctl -w net.ipv4.conf.all.route_localnet=0",
+    limits_workloads=False,
+)
+
+
 def next_hop(family: Family) -> Address:
     """The gateway that a container uses for a family."""
     return _FAMILY_TRAITS[family].next_hop
+
+
+def find_node_problems(
+    families: tuple[Family, ...], find_setting: Callable[[str], str | None]
+) -> tuple[NodeProblem, ...]:
+    """What the settings of a whole node keep workloads with addresses of these families from, or open to them.
+
+    ``find_setting`` returns the value of a path below ``/proc/sys``; None if the kernel does not have it.
+    """
+    found = []
+    for family in families:
+        traits = _FAMILY_TRAITS[family]
+        if find_setting(traits.forwarding) == "0":
+            name = traits.forwarding.replace("/", ".")
+            message = f"{name} is 0 on this node: over {family}, pods reach {traits.without_forwarding}"
+            found.append(NodeProblem(message, f"sysctl -w {name}=1", limits_workloads=True))
+    if find_setting(_LOCALNET_OF_ALL) == "1":
+        found.append(_LOCALNET_IS_OPEN)
+    return tuple(found)
 
 
 def plan(endpoint: WorkloadEndpoint, link: Link) -> AttachmentPlan:

@@ -19,7 +19,7 @@ from netplug_core.names import DEFAULT_INTERFACE, HostInterfaceAlias
 __all__ = [
     "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding",
     "HostInterfaceTaken", "InterfaceAddress", "InterfacePlan", "InterfacePresence", "KernelError", "Link", "LinkExists",
-    "Neighbour", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
+    "Neighbour", "NodeProblem", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
     "SysctlRequirement",
 ]  # fmt: skip
 
@@ -78,6 +78,21 @@ class RouteProtocol(enum.IntEnum):
 
     BOOT = 3
     NETPLUG = 78
+
+
+@frozen
+class NodeProblem:
+    """A setting of the whole node that a dataplane finds and does not change; ``command`` changes it.
+
+    ``limits_workloads``: workloads do not reach all that they should; otherwise they reach more.
+    """
+
+    message: str
+    command: str
+    limits_workloads: bool
+
+    def __str__(self) -> str:
+        return f"{self.message}; run: {self.command}"
 
 
 @frozen(kw_only=True)
@@ -287,6 +302,10 @@ class Dataplane(Protocol):
 
     def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the network namespace that this program runs in; false for what cannot be opened."""
+        ...
+
+    def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
+        """What the node's own settings keep workloads with addresses of these families from; changes nothing."""
         ...
 
 

@@ -97,14 +97,11 @@ class CachedState:
             and query.kind not in self.watched
             and not _is_part(query)
             and not result.malformed
-            and (result.records or query.kind not in uncached_absent or isinstance(query, List))
+            and not _is_uncached_absence(query, result, uncached_absent)
         }
         has_read = any(query.kind not in self.watched for query in old.results)
-        return evolve(
-            self,
-            snapshot=Snapshot({**old.results, **results}, {**read.revisions, **old.revisions}),
-            read_at_s=self.read_at_s if has_read else now_s,
-        )
+        snapshot = Snapshot({**old.results, **results}, {**read.revisions, **old.revisions})
+        return CachedState(snapshot, self.watched, self.read_at_s if has_read else now_s)
 
     def with_writes(
         self,
@@ -112,22 +109,20 @@ class CachedState:
         revisions: Sequence[Revision],
         *,
         uncached: AbstractSet[Kind[object]],
+        uncached_absent: AbstractSet[Kind[object]],
         began: CachedState,
     ) -> CachedState:
         """The state after a commit of this process, which began at the state ``began``.
 
+        Of ``uncached`` and ``uncached_absent`` it keeps what ``with_snapshot`` keeps.
+
         A record of a watched kind changes only if it is cached as the commit found it. Otherwise the watch is ahead
         of this commit, or has yet to deliver a change before it, and delivers this one too.
         """
-        kept: list[Write] = []
-        kept_revisions: list[Revision] = []
-        for position, write in enumerate(writes):
-            if isinstance(write, (Require, RequireUnchanged)) or write.key.kind in uncached:
-                continue
-            if not self.watched or write.key.kind not in self.watched or self._is_current(write, writes, began):
-                kept.append(write)
-                kept_revisions.append(revisions[position])
-        after = apply_writes(self.snapshot, kept, kept_revisions)
+        if self.watched:
+            current = [number for number, write in enumerate(writes) if self._is_current(write, writes, began)]
+            writes, revisions = [writes[n] for n in current], [revisions[n] for n in current]
+        after = apply_writes(self.snapshot, writes, revisions, uncached=uncached, uncached_absent=uncached_absent)
         if self.watched:  # of a watched kind only the list stays
             results = {query: result for query, result in after.results.items() if self._is_kept(query)}
             after = Snapshot(results, after.revisions)
@@ -184,10 +179,10 @@ class CachedState:
             last += 1
         return ReadResult(records[first:last])
 
-    def _is_current(
-        self, write: Create[object] | Update[object] | Delete[object], writes: Sequence[Write], began: CachedState
-    ) -> bool:
-        """Whether the record of a watched kind is cached as the commit found it."""
+    def _is_current(self, write: Write, writes: Sequence[Write], began: CachedState) -> bool:
+        """Whether a write changes no record of a watched kind, or one that is cached as the commit found it."""
+        if isinstance(write, (Require, RequireUnchanged)) or write.key.kind not in self.watched:
+            return True
         while not isinstance(write, Create) and isinstance(write.revision, Written):
             write = cast("Create[object] | Update[object] | Delete[object]", writes[write.revision.index])
         found = self.find_watched(Get(write.key))
@@ -259,9 +254,12 @@ class DatastoreCache:
         self, writes: Sequence[Write], revisions: Sequence[Revision], *, began: CachedState | None = None
     ) -> None:
         """Keep what a commit wrote, which began at a state (None: at the present one)."""
-        with self.guard:
-            now = self.state
-            self.state = now.with_writes(writes, revisions, uncached=self.uncached_kinds, began=began or now)
+        uncached, uncached_absent = self.uncached_kinds, self.uncached_absent_kinds
+        self.change(
+            lambda now: now.with_writes(
+                writes, revisions, uncached=uncached, uncached_absent=uncached_absent, began=began or now
+            )
+        )
 
     def invalidate(self) -> None:
         """Forget what was read and written; the next call reads. Watched kinds stay: their watch corrects them."""
@@ -280,6 +278,11 @@ def _is_page(query: Query) -> bool:
 def _is_part(query: Query) -> bool:
     """Whether the answer may leave records of the list out, or must be of this moment."""
     return isinstance(query, List) and (query.limit > 0 or query.name_prefix != "" or query.keys_only_if is not None)
+
+
+def _is_uncached_absence(query: Query, result: ReadResult, uncached_absent: AbstractSet[Kind[object]]) -> bool:
+    """Whether an answer says that a record of such a kind does not exist."""
+    return query.kind in uncached_absent and isinstance(query, Get) and not result.records
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

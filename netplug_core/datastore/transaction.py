@@ -38,6 +38,8 @@ R = TypeVar("R")
 CALL_TIMEOUT_S = 5.0
 """The longest time that one call to a store may take."""
 
+_NOTHING_READ = Snapshot.empty()
+
 
 def decide_behind(
     gate: WriteGate | None, snapshot: Snapshot, decide: Callable[[Snapshot], Decision[R] | NeedMore]
@@ -128,8 +130,8 @@ class Transaction:
             return False
         if not self.assume_absent:
             return True
-        created = {Get(write.key) for write in decision.writes if isinstance(write, Create)}
-        return created.issuperset(self.assume_absent)
+        created = {write.key for write in decision.writes if isinstance(write, Create)}
+        return all(isinstance(query, Get) and query.key in created for query in self.assume_absent)
 
     def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """Commit what ``decide`` decides, as :meth:`Transactor.run` says."""
@@ -182,7 +184,7 @@ class _Attempt:
     def decide(self, queries: tuple[Query, ...], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """The rule's decision about the store, or about the cache; with as many reads as the rule needs."""
         cache = self.of.cache
-        snapshot, missing = Snapshot.empty(), queries
+        snapshot, missing = _NOTHING_READ, queries
         self.read_at_s = self.of.pace.clock.monotonic()
         if cache is not None and self.may_use_cache:
             snapshot, missing = cache.lookup(queries, self.of.assume_absent)

@@ -9,9 +9,10 @@ a commit is folded into are not frozen: one is made for every write, and a froze
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias, assert_never
 
-from attrs import define
+from attrs import define, evolve
 
 from netplug_core.errors import InvariantBroken
 from netplug_core.records import (
@@ -174,18 +175,26 @@ def requirement_revision(write: Require[object] | RequireUnchanged[object]) -> R
 # --- the snapshot after a commit --------------------------------------------------------------------------------------
 
 
-def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequence[Revision] = ()) -> Snapshot:
+def apply_writes(
+    snapshot: Snapshot,
+    writes: Sequence[Write],
+    revisions: Sequence[Revision] = (),
+    *,
+    uncached: AbstractSet[Kind[object]] = frozenset(),
+    uncached_absent: AbstractSet[Kind[object]] = frozenset(),
+) -> Snapshot:
     """The snapshot as it will be when the writes are committed, lists included.
 
     ``revisions`` are those that the commit returns, one for each write; without them, written records have an empty
     revision. Written keys are known afterwards, also those that the snapshot had not read. The revisions of kinds
-    stay the same. A page is left out if its list gains or loses a record, because it may then end elsewhere, and a list
+    stay the same. Writes of ``uncached`` kinds are passed over, and deleted records of ``uncached_absent`` are unknown
+    afterwards. A page is left out if its list gains or loses a record, because it may then end elsewhere, and a list
     if it has only the key of a record that changes.
     """
     created: set[Key[object]] = set()
     changes: dict[Key[object], Record[object] | None] = {}
     for write, revision in zip(writes, revisions or [Revision("")] * len(writes), strict=True):
-        if isinstance(write, (Require, RequireUnchanged)):
+        if isinstance(write, (Require, RequireUnchanged)) or write.key.kind in uncached:
             continue
         if isinstance(write, Create) and write.key not in changes:
             created.add(write.key)
@@ -201,7 +210,10 @@ def apply_writes(snapshot: Snapshot, writes: Sequence[Write], revisions: Sequenc
         elif in_list:
             results[query] = _change_list(result, in_list, is_page=query.limit > 0)
     for key, record in changes.items():
-        results[Get(key)] = ReadResult((record,) if record else ())
+        if record is None and key.kind in uncached_absent:
+            results.pop(Get(key), None)
+        else:
+            results[Get(key)] = ReadResult((record,) if record else ())
     return Snapshot(results, snapshot.revisions)
 
 
@@ -215,7 +227,7 @@ def _change_list(
         kept.extend(record for key, record in changes.items() if key not in present)
     records = [record for record in kept if record is not None]
     in_order = tuple(records if is_page else sorted(records, key=_path))
-    return ReadResult(in_order, result.after, result.malformed, result.is_cached, result.keys)
+    return evolve(result, records=in_order)
 
 
 def _path(record: Record[object]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar, cast
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import format_time, parse_time
@@ -20,7 +20,7 @@ from netplug_core.errors import quote
 __all__ = [
     "ADDRESS", "BOOLEAN", "INTEGER", "NONEMPTY_STRING", "NONEMPTY_TEXT", "NONNEGATIVE_INTEGER", "OBJECT", "PREFIX",
     "STRING", "STRING_MAP", "TEXT", "TEXT_MAP", "TIME", "UINT32", "Codec", "JSONType", "Refused", "WrongType",
-    "checked", "checked_equal", "enum_codec", "is_utf8", "is_utf8_without_nul",
+    "checked", "checked_equal", "choice_of", "enum_codec", "exactly", "is_utf8", "is_utf8_without_nul", "number_in",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=enum.Enum)
@@ -81,11 +81,15 @@ class WrongType(Refused):
 
 @frozen
 class Codec:
-    """One kind of value. ``decode_stored`` decodes what a datastore holds, if that is more lenient."""
+    """One kind of value. ``decode_stored`` decodes what a datastore holds, if that is more lenient.
+
+    ``schema`` says in JSON Schema what ``decode`` accepts, as far as that can say it.
+    """
 
     decode: Callable[[object], object]
     encode: Callable[[object], object] = lambda value: value
     decode_stored: Callable[[object], object] | None = None
+    schema: Mapping[str, object] = field(factory=dict, eq=False, repr=False)
 
 
 def is_utf8(text: str) -> bool:
@@ -93,7 +97,11 @@ def is_utf8(text: str) -> bool:
 
     JSON can spell a surrogate, and a byte of the environment that is not UTF-8 becomes one.
     """
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_utf8_without_nul(text: str) -> bool:
@@ -101,8 +109,18 @@ def is_utf8_without_nul(text: str) -> bool:
     return "\0" not in text and is_utf8(text)
 
 
-def checked(codec: Codec, is_accepted: Callable[[T], bool], accepted: str, *, is_empty_accepted: bool = True) -> Codec:
-    """A codec that also refuses values outside a set. An empty text or 0 is accepted: it usually means not set."""
+def checked(
+    codec: Codec,
+    is_accepted: Callable[[T], bool],
+    accepted: str,
+    *,
+    is_empty_accepted: bool = True,
+    schema: Mapping[str, object] | None = None,
+) -> Codec:
+    """A codec that also refuses values outside a set. An empty text or 0 is accepted: it usually means not set.
+
+    ``schema`` says of which values the set is, the empty one included if it is accepted.
+    """
 
     def decode(value: object) -> object:
         decoded = codec.decode(value)
@@ -110,7 +128,32 @@ def checked(codec: Codec, is_accepted: Callable[[T], bool], accepted: str, *, is
             raise Refused(accepted, value=decoded)
         return decoded
 
-    return Codec(decode, codec.encode)
+    return Codec(decode, codec.encode, schema={**codec.schema, **(schema or {})})
+
+
+def exactly(pattern: str) -> str:
+    """A pattern of JSON Schema for a whole text.
+
+    Some programs let ``$`` match before a last line feed.
+    """
+    return f"^(?:{pattern})$(?!\\n)"
+
+
+def choice_of(choices: tuple[str, ...], accepted: str) -> Codec:
+    """One of some texts, or the empty text, which means not set."""
+    return checked(STRING, choices.__contains__, accepted, schema={"enum": ["", *choices]})
+
+
+def number_in(lowest: int, highest: int | None, accepted: str) -> Codec:
+    """A whole number between two, which are included; 0 is accepted too."""
+    numbers: dict[str, object] = {"minimum": min(lowest, 0)}
+    if highest is not None:
+        numbers["maximum"] = highest
+    return checked(INTEGER, lambda number: _is_in(cast("int", number), lowest, highest), accepted, schema=numbers)
+
+
+def _is_in(number: int, lowest: int, highest: int | None) -> bool:
+    return lowest <= number and (highest is None or number <= highest)
 
 
 def checked_equal(expected: str) -> Codec:
@@ -247,18 +290,21 @@ NONEMPTY_TEXT: Final = Codec(_nonempty_text)
 TEXT_MAP: Final = Codec(_map_of(_text), _encode_map)
 """An object of texts, as sorted pairs; labels and annotations are such objects."""
 
-STRING: Final = Codec(_string)
+STRING: Final = Codec(_string, schema={"type": "string", "pattern": "^[^\\u0000]*$"})
 """A text that can be given to the operating system; other texts are refused."""
 
-NONEMPTY_STRING: Final = Codec(_nonempty_string)
-STRING_MAP: Final = Codec(lambda value: dict(_map_of(_string)(value)))
-BOOLEAN: Final = Codec(_boolean)
+NONEMPTY_STRING: Final = Codec(_nonempty_string, schema={**STRING.schema, "minLength": 1})
+STRING_MAP: Final = Codec(
+    lambda value: dict(_map_of(_string)(value)),
+    schema={"type": "object", "propertyNames": STRING.schema, "additionalProperties": STRING.schema},
+)
+BOOLEAN: Final = Codec(_boolean, schema={"type": "boolean"})
 """True or false; no text and no number stands for one."""
 
-INTEGER: Final = Codec(_integer)
+INTEGER: Final = Codec(_integer, schema={"type": "integer"})
 UINT32: Final = Codec(_uint32)
 NONNEGATIVE_INTEGER: Final = Codec(_nonnegative_integer)
-OBJECT: Final = Codec(_object)
+OBJECT: Final = Codec(_object, schema={"type": "object"})
 """An object as it is, which another program or another table reads."""
 
 TIME: Final = Codec(_time, lambda value: format_time(cast("int", value)))

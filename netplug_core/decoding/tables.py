@@ -153,6 +153,7 @@ class Decoder:
         try:
             return self._converter.structure(value, cls)
         except Refused as refused:
+            refused.locate("", value)  # it may be about the document itself
             raise self.error(refused, where) from None
 
     def encode(self, value: object) -> dict[str, object]:

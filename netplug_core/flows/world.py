@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
-from netplug_core.clock import Clock
+from netplug_core.clock import Clock, Deadline
 from netplug_core.dataplane.protocol import Dataplane
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.locks import CallLocks
@@ -22,6 +22,7 @@ from netplug_core.log import Log
 
 if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
+    from netplug_core.workload.gates import ProbeResult
 
 __all__ = ["CNIWorld", "Host"]
 
@@ -37,8 +38,13 @@ class Host(LockHost, Protocol):
         """The content of a small file; None if it does not exist.
 
         Raises:
-            OSError: it exists and cannot be read.
+            OSError: it exists and cannot be read, is no file, or is larger than a small one.
+            ValueError: no file can have that path.
         """
+        ...
+
+    def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:
+        """What a GET of an HTTP URL answers; no failure is raised."""
         ...
 
     def list_folder(self, path: str) -> tuple[str, ...]:

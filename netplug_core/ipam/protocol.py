@@ -51,8 +51,8 @@ class IPAM(Protocol):
         """Free whatever the handle holds and settle the endpoint; a handle that holds nothing is success."""
         ...
 
-    def held(self, handle: str, *, deadline: Deadline) -> Released:
-        """The addresses that a handle holds now, none for an unknown one."""
+    def held(self, handle: str, *, deadline: Deadline) -> Released | None:
+        """The addresses that a handle holds now, none for an unknown one; None if only another program knows."""
         ...
 
     def probe(self, request: AssignRequest, *, deadline: Deadline) -> None:
@@ -65,4 +65,12 @@ class IPAM(Protocol):
 
     def attachments(self, *, node: str, network: str, deadline: Deadline) -> tuple[Attachment, ...]:
         """Every attachment of a network that holds addresses through a node, sorted."""
+        ...
+
+    def forward(self, *, deadline: Deadline) -> None:
+        """Let another program that keeps the addresses do its part of a CHECK or GC; without one, nothing is done.
+
+        Raises:
+            NetplugError: it failed, or has found something wrong.
+        """
         ...

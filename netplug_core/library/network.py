@@ -127,7 +127,8 @@ class Network:
 
     def held(self, handle: str) -> tuple[Address, ...]:
         """The addresses that a handle holds now; none for an unknown handle."""
-        return self.ipam.held(check_handle("held", handle), deadline=self.deadline()).addresses
+        found = self.ipam.held(check_handle("held", handle), deadline=self.deadline())
+        return () if found is None else found.addresses
 
     def run(self, queries: Sequence[Query], decide: Callable[[Snapshot], Decision[R] | NeedMore]) -> Decision[R]:
         """Change records of ``store``: read, decide and commit, and begin again if another writer was faster.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from functools import cache
-from operator import attrgetter
 from typing import Final, cast
 
 from attrs import evolve, frozen
@@ -20,41 +19,55 @@ from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.decoding.codecs import (
     BOOLEAN,
-    INTEGER,
     NONEMPTY_STRING,
     OBJECT,
     STRING,
     STRING_MAP,
-    Codec,
-    Refused,
-    WrongType,
-    checked,
 )
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of, find_member
 from netplug_core.errors import REDACTED, ConfigurationError, NotYetSupported, redact_url_credentials
-from netplug_core.log import Level
+from netplug_core.log import LogSettings
+from netplug_core.netconf.codecs import (
+    AT_LEAST_ZERO,
+    DATAPLANE_TYPE,
+    DEVICE_TYPE,
+    GATE,
+    LABEL_NAME,
+    LABEL_VALUE,
+    LEVEL,
+    MTU,
+    PLUGIN_NAME,
+    POLICY_TYPE,
+    QUEUES,
+    ROUTE,
+    STRING_BOOLEAN,
+)
 from netplug_core.netconf.model import (
     BLOCK_IPAM,
     HOST_LOCAL_IPAM,
-    MAX_MTU,
-    MAX_QUEUES,
+    ContainerLabel,
     ContainerSettings,
     FeatureControl,
     IPAMConfig,
-    LogSettings,
     NetConf,
 )
-from netplug_core.settings.keys import ALL_DATASTORE_KEYS, DATASTORE_KEYS, KUBERNETES_NETCONF_KEYS, netconf_tables
+from netplug_core.settings.keys import (
+    ALL_DATASTORE_KEYS,
+    DATASTORE_KEYS,
+    DEPRECATED_KEYS,
+    KUBERNETES_NETCONF_KEYS,
+    netconf_tables,
+)
 from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, DatastoreSettings
 
-__all__ = ["LoadPurpose", "load"]
+__all__ = [
+    "KEYS_OF_IPAM", "LoadPurpose", "load", "netconf_decoder",
+]  # fmt: skip
 
 _WHERE = "network configuration"
-_DEFAULTS: Final = NetConf()
 _ANNOTATIONS_CAPABILITY: Final = "io.kubernetes.cri.pod-annotations"
-_LEVELS = {"ERROR": Level.ERROR, "WARNING": Level.WARNING, "WARN": Level.WARNING,
-           "INFO": Level.INFO, "DEBUG": Level.DEBUG}  # fmt: skip
+_MESOS_LABELS: Final = ("args", "org.apache.mesos", "network_info", "labels", "labels")
 _COMMON_KEYS = ("nodename", "nodename_file", "nodename_file_optional", "datastore_type", "log_level",
                 "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
                 "ipam_lock_file", "release_record_dir", "hostname")  # fmt: skip
@@ -78,7 +91,7 @@ def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = L
         DecodeError: a key has the wrong JSON type.
         ConfigurationError: a value is not accepted, or a key is missing.
     """
-    decoder = _decoder(purpose)
+    decoder, _classes = netconf_decoder(purpose)
     if purpose is LoadPurpose.TEARDOWN:
         mapping = _keys_for_teardown(mapping, plugin)
     top = decoder.decode(mapping, _TopLevel, _WHERE)
@@ -87,7 +100,11 @@ def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = L
     if plugin is Plugin.MAIN and top.type != "netplug":
         raise ConfigurationError(f"{_WHERE}.type", top.type, '"netplug" is expected')
     own = mapping if plugin is Plugin.MAIN else _keys_for_ipam(mapping, top.ipam or {})
-    netconf = decoder.decode({**own, "type": top.type}, NetConf, _WHERE)
+    read = {**own, "type": top.type}
+    ipam_type = find_member(own, "ipam", "type")
+    if plugin is Plugin.MAIN and (not isinstance(ipam_type, str) or ipam_type not in KEYS_OF_IPAM):
+        read["ipam"] = {"type": ipam_type}  # the other keys belong to the plugin that it names
+    netconf = decoder.decode(read, NetConf, _WHERE)
     attachments = top.attachments
     return evolve(
         netconf,
@@ -97,6 +114,7 @@ def load(mapping: Mapping[str, object], plugin: Plugin, purpose: LoadPurpose = L
         own_keys=own,
         unsupported=_find_unsupported(netconf, own, plugin),
         ignored_keys=_ignored_keys(netconf, own),
+        deprecated_keys=tuple((key, new) for key, new in DEPRECATED_KEYS.items() if find_member(own, *key.split("."))),
     )
 
 
@@ -139,63 +157,43 @@ def _keys_for_ipam(mapping: Mapping[str, object], ipam: Mapping[str, object]) ->
 
 # --- settings that do not work yet ------------------------------------------------------------------------------------
 
-# A setting leaves these tables when it works. The key, and the attribute that differs from the default if it is set:
-_UNSUPPORTED_SETTINGS: Final = {
-    "log_file_max_size": "log.max_size_mb",
-    "log_file_max_age": "log.max_age_days",
-    "log_file_max_count": "log.max_count",
-    "readiness_gates": "readiness_gates",
-    "policy.type": "policy_type",
-    "policy_setup_timeout_seconds": "policy_setup_timeout_s",
-    "endpoint_status_dir": "endpoint_status_dir",
-    "device_type": "device_type",
-}
+_NEEDS_ACCESS: Final = "nothing reads it without kubernetes.kubeconfig or kubernetes.k8s_api_root; leave it out"
 # The keys of ``ipam`` that belong to one type; beside another they would be ignored in silence.
-_KEYS_OF_IPAM: Final = {
+KEYS_OF_IPAM: Final = {
     BLOCK_IPAM: ("assign_ipv4", "assign_ipv6", "ipv4_pools", "ipv6_pools"),
     HOST_LOCAL_IPAM: ("subnet", "rangeStart", "rangeEnd", "gateway", "ranges", "routes", "dataDir", "resolvConf"),
 }
-_MESOS: Final = "org.apache.mesos"
-_POLICY_KEYS: Final = ("k8s_api_root", "k8s_auth_token", "k8s_client_certificate", "k8s_client_key",
-                       "k8s_certificate_authority")  # fmt: skip
 
 
 def _find_unsupported(netconf: NetConf, own: Mapping[str, object], plugin: Plugin) -> ConfigurationError | None:
-    if netconf.dataplane_type:
-        accepted = "invalid dataplane type: leave it out for linux"
-        return ConfigurationError(f"{_WHERE}.dataplane_options.type", netconf.dataplane_type, accepted)
-    for where, value, accepted in _misplaced_keys(netconf, own):
-        return ConfigurationError(f"{_WHERE}.{where}", value, accepted)
-    unsupported = _unsupported_settings(netconf, own, plugin)
-    for where, value, accepted in (*unsupported, *_unused_access_keys(netconf, own, plugin)):
+    if plugin is Plugin.MAIN and netconf.policy_type and not netconf.has_orchestrator:
+        accepted = "pods are looked up for it: set kubernetes.kubeconfig or kubernetes.k8s_api_root"
+        return ConfigurationError(f"{_WHERE}.policy.type", netconf.policy_type, accepted)
+    for where, value, accepted in (*_misplaced_keys(netconf, own), *_unused_access_keys(netconf, own, plugin)):
+        return ConfigurationError(f"{_WHERE}.{where}", redact_url_credentials(value), accepted)
+    for where, value, accepted in _unsupported_settings(netconf, plugin):
         return NotYetSupported(f"{_WHERE}.{where}", redact_url_credentials(value), accepted)
     return None
 
 
 def _misplaced_keys(netconf: NetConf, own: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
     """Every key that another ``ipam.type`` has: the key, its value, and what is accepted."""
-    for ipam_type, keys in _KEYS_OF_IPAM.items() if netconf.ipam.type in _KEYS_OF_IPAM else ():
+    for ipam_type, keys in KEYS_OF_IPAM.items() if netconf.ipam.type in KEYS_OF_IPAM else ():
         for key in keys:
             if netconf.ipam.type != ipam_type and (value := find_member(own, "ipam", key)):
                 yield f"ipam.{key}", value, f"it belongs to {ipam_type}"
-    if netconf.include_default_routes and netconf.ipam.type != HOST_LOCAL_IPAM:
-        yield "include_default_routes", True, f"it belongs to {HOST_LOCAL_IPAM}"
+    if netconf.include_default_routes and netconf.ipam.type == BLOCK_IPAM:
+        yield (
+            "include_default_routes",
+            True,
+            f"it belongs to an ipam.type with routes of its own, such as {HOST_LOCAL_IPAM}",
+        )
 
 
-def _unsupported_settings(
-    netconf: NetConf, own: Mapping[str, object], plugin: Plugin
-) -> Iterator[tuple[str, object, str]]:
+def _unsupported_settings(netconf: NetConf, plugin: Plugin) -> Iterator[tuple[str, object, str]]:
     """Every setting that does not work yet: its key, its value, and what is accepted."""
     if plugin is Plugin.IPAM and netconf.ipam.type != BLOCK_IPAM:
         yield "ipam.type", netconf.ipam.type, f"{BLOCK_IPAM!r} is"
-    elif netconf.ipam.type not in _KEYS_OF_IPAM:
-        yield "ipam.type", netconf.ipam.type, f"{' and '.join(map(repr, _KEYS_OF_IPAM))} are"
-    for key, attribute in _UNSUPPORTED_SETTINGS.items():
-        value = attrgetter(attribute)(netconf)
-        if value != attrgetter(attribute)(_DEFAULTS):
-            yield key, list(value) if isinstance(value, tuple) else value, "leave it out"
-    if find_member(own, "args", _MESOS):
-        yield f"args[{_MESOS!r}]", REDACTED, "leave it out"
 
 
 def _unused_access_keys(
@@ -207,11 +205,13 @@ def _unused_access_keys(
     said where the API is.
     """
     given = [(key, own.get(key)) for key in KUBERNETES_NETCONF_KEYS]
-    given += [(f"policy.{key}", find_member(own, "policy", key)) for key in _POLICY_KEYS]
+    given += [(key, find_member(own, *key.split("."))) for key in DEPRECATED_KEYS if key.startswith("policy.")]
     for key, value in given if netconf.datastore.type != KUBERNETES_DATASTORE else ():
         if value and not (key != "netplug_api_group" and plugin is Plugin.MAIN and netconf.has_orchestrator):
             is_shown = key in KUBERNETES_NETCONF_KEYS and not isinstance(value, dict)
-            yield key, value if is_shown else REDACTED, "leave it out"
+            has_use = plugin is Plugin.MAIN and key != "netplug_api_group"
+            accepted = _NEEDS_ACCESS if has_use else f"it belongs to the datastore {KUBERNETES_DATASTORE}"
+            yield key, value if is_shown else REDACTED, accepted
 
 
 def _ignored_keys(netconf: NetConf, own: Mapping[str, object]) -> tuple[str, ...]:
@@ -220,72 +220,14 @@ def _ignored_keys(netconf: NetConf, own: Mapping[str, object]) -> tuple[str, ...
     return tuple(sorted(key for key, value in own.items() if key.startswith("etcd_") and value))
 
 
-# --- codecs -----------------------------------------------------------------------------------------------------
-
-
-def _read_level(value: object) -> Level | None:
-    text = cast("str", STRING.decode(value))
-    if text and text.upper() not in _LEVELS:
-        raise Refused("ERROR, WARNING, INFO and DEBUG are accepted")
-    return _LEVELS.get(text.upper())
-
-
-def _read_string_boolean(value: object) -> bool | None:
-    """A key whose value is the *string* true or false (spec 2.2)."""
-    text = cast("str", STRING.decode(value))
-    if text not in ("", "true", "false"):
-        raise Refused('the string "true" or "false" is expected')
-    return text == "true" if text else None
-
-
-def _read_plugin_name(value: object) -> str:
-    name = "" if value is None else cast("str", STRING.decode(value))
-    if not name or "/" in name:
-        raise Refused("the name of an IPAM plugin is expected, such as netplug-ipam", value=name)
-    return name
-
-
-def _read_queues(value: object) -> int:
-    queues = max(cast("int", INTEGER.decode(value)), 1)
-    if queues > MAX_QUEUES:
-        raise Refused(f"at most {MAX_QUEUES} are possible")
-    return queues
-
-
-def _is_url(text: str) -> bool:
-    scheme, _, rest = text.partition("://")
-    authority = rest.partition("/")[0].partition("?")[0].partition("#")[0]
-    host = authority.rpartition("@")[2]
-    has_host = bool(host) and not host.startswith(":")
-    return scheme.lower() in ("http", "https") and has_host and not any(map(str.isspace, text))
-
-
-def _read_route(value: object) -> Prefix | None:
-    """The destination of a route; its gateway is ignored, as the next hop is always the same."""
-    text = find_member(cast("Mapping[str, object]", OBJECT.decode(value)), "dst")
-    try:
-        return Prefix.parse(cast("str", STRING.decode(text))) if text else None
-    except WrongType:
-        raise
-    except ValueError as error:
-        raise Refused(f"{error}; a CIDR such as 10.0.0.0/8 is expected", path=".dst", value=text) from None
+# --- tables -----------------------------------------------------------------------------------------------------
 
 
 def _finish_ipam(values: dict[str, object], _: object) -> dict[str, object]:
     # A route without a destination is skipped.
     routes = cast("tuple[Prefix | None, ...]", values.get("routes", ()))
-    return {**values, "routes": tuple(route for route in routes if route is not None)}
-
-
-_STRING_BOOLEAN: Final = Codec(_read_string_boolean)
-_AT_LEAST_ZERO: Final = checked(INTEGER, (0).__le__, "a number of at least 0 is expected")
-_MTU: Final = checked(INTEGER, range(MAX_MTU + 1).__contains__, f"a number from 0 to {MAX_MTU} is expected")
-_GATE: Final = checked(STRING, _is_url, "an http or https URL with a host is expected", is_empty_accepted=False)
-_POLICY_TYPE: Final = checked(STRING, "k8s".__eq__, '"k8s" is the one policy type there is')
-_DEVICE_TYPE: Final = checked(STRING, ("veth", "netkit").__contains__, 'supported: "veth", "netkit"')
-
-
-# --- tables -----------------------------------------------------------------------------------------------------
+    is_delegated = values.get("type", "") not in ("", *KEYS_OF_IPAM)
+    return {**values, "routes": tuple(route for route in routes if route is not None), "is_delegated": is_delegated}
 
 
 @frozen(kw_only=True)
@@ -304,10 +246,11 @@ class _TopLevel:
 
 
 @cache
-def _decoder(purpose: LoadPurpose) -> Decoder:
+def netconf_decoder(purpose: LoadPurpose) -> tuple[Decoder, tuple[type, ...]]:
+    """The decoder of a configuration, and the classes that are read from its one object."""
     is_strict = purpose is LoadPurpose.SETUP
     tables = (*_TABLES, _ipam_table(is_strict=is_strict), *netconf_tables(is_strict=is_strict))
-    return Decoder(tables, cni_error, defaults_if_refused=not is_strict)
+    return Decoder(tables, cni_error, defaults_if_refused=not is_strict), (_TopLevel, NetConf)
 
 
 def _text(key: str) -> Field:
@@ -315,15 +258,15 @@ def _text(key: str) -> Field:
 
 
 def _size(key: str) -> Field:
-    return Field(key, _AT_LEAST_ZERO, is_unset_if_empty=True)
+    return Field(key, AT_LEAST_ZERO, is_unset_if_empty=True)
 
 
 def _ipam_table(*, is_strict: bool) -> Table[IPAMConfig]:
     fields = {
-        "type": Field("type", Codec(_read_plugin_name), is_required=is_strict),
-        **fields_of(_STRING_BOOLEAN, assign_ipv4="assign_ipv4", assign_ipv6="assign_ipv6"),
+        "type": Field("type", PLUGIN_NAME, is_required=is_strict),
+        **fields_of(STRING_BOOLEAN, assign_ipv4="assign_ipv4", assign_ipv6="assign_ipv6"),
         **fields_of(ListOf(STRING), ipv4_pools="ipv4_pools", ipv6_pools="ipv6_pools"),
-        "routes": Field("routes", ListOf(Codec(_read_route))),
+        "routes": Field("routes", ListOf(ROUTE)),
         "resolv_conf": _text("resolvConf"),
     }
     return Table(cls=IPAMConfig, fields=fields, finish=_finish_ipam)
@@ -356,10 +299,10 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "ipam": Field("ipam", IPAMConfig),
             "container_settings": Field("container_settings", ContainerSettings),
             "feature_control": Field("feature_control", FeatureControl),
-            "policy_type": Field(("policy", "type"), _POLICY_TYPE),
-            "readiness_gates": Field("readiness_gates", ListOf(_GATE)),
-            "num_queues": Field("num_queues", Codec(_read_queues)),
-            "mtu": Field("mtu", _MTU),
+            "policy_type": Field(("policy", "type"), POLICY_TYPE),
+            "readiness_gates": Field("readiness_gates", ListOf(GATE)),
+            "num_queues": Field("num_queues", QUEUES),
+            "mtu": Field("mtu", MTU),
             "mtu_file": _text("mtu_file"),
             "require_mtu_file": Field("require_mtu_file", BOOLEAN),
             "include_default_routes": Field("include_default_routes", BOOLEAN),
@@ -367,15 +310,20 @@ _TABLES: Final[tuple[Table[object], ...]] = (
             "endpoint_status_dir": _text("endpoint_status_dir"),
             "ipam_lock_file": _text("ipam_lock_file"),
             "release_record_dir": _text("release_record_dir"),
-            "device_type": Field("device_type", _DEVICE_TYPE, is_unset_if_empty=True),
-            "dataplane_type": Field(("dataplane_options", "type"), STRING),
+            "device_type": Field("device_type", DEVICE_TYPE, is_unset_if_empty=True),
+            "dataplane_type": Field(("dataplane_options", "type"), DATAPLANE_TYPE, is_unset_if_empty=True),
             "pod_annotations": Field(("runtimeConfig", _ANNOTATIONS_CAPABILITY), STRING_MAP),
+            "labels": Field(_MESOS_LABELS, ListOf(ContainerLabel)),
         },
+    ),
+    Table(
+        cls=ContainerLabel,
+        fields={"name": Field("key", LABEL_NAME), "value": Field("value", LABEL_VALUE)},
     ),
     Table(
         cls=LogSettings,
         fields={
-            "level": Field("log_level", Codec(_read_level)),
+            "level": Field("log_level", LEVEL),
             "file_path": _text("log_file_path"),
             "max_size_mb": _size("log_file_max_size"),
             "max_age_days": _size("log_file_max_age"),

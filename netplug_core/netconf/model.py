@@ -12,12 +12,12 @@ from attrs import field, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError, redacted_repr
-from netplug_core.log import Level
+from netplug_core.log import LogSettings
 from netplug_core.settings.model import DatastoreSettings
 
 __all__ = [
-    "BLOCK_IPAM", "HOST_LOCAL_IPAM", "MAX_MTU", "MAX_QUEUES", "ContainerSettings", "FeatureControl", "IPAMConfig",
-    "LogSettings", "NetConf",
+    "BLOCK_IPAM", "HOST_LOCAL_IPAM", "LINUX_DATAPLANE", "MAX_MTU", "MAX_QUEUES", "ContainerLabel", "ContainerSettings",
+    "FeatureControl", "IPAMConfig", "NetConf",
 ]  # fmt: skip
 
 BLOCK_IPAM = "netplug-ipam"
@@ -26,19 +26,11 @@ BLOCK_IPAM = "netplug-ipam"
 HOST_LOCAL_IPAM = "host-local"
 """The ``ipam.type`` whose addresses come from ranges of one host (spec 1)."""
 
+LINUX_DATAPLANE = "linux"
+"""The dataplane that makes interfaces with the kernel's own means."""
+
 MAX_MTU = 0xFFFF
 MAX_QUEUES = 4096  # the kernel refuses more for any link
-
-
-@frozen(kw_only=True)
-class LogSettings:
-    """Where log lines go besides standard error: no file without a path. Sizes in MB, ages in days."""
-
-    level: Level = Level.INFO
-    file_path: str = ""
-    max_size_mb: int = 100
-    max_age_days: int = 30
-    max_count: int = 10
 
 
 @frozen(kw_only=True)
@@ -46,7 +38,8 @@ class IPAMConfig:
     """The ``ipam`` object (spec 2.2); pools are names or CIDRs in the order to try them.
 
     ``routes`` and ``resolv_conf`` belong to host-local: the destinations that replace the default routes, and a file
-    with settings of name resolution. Its ranges are decoded by that IPAM itself.
+    with settings of name resolution. Its ranges are decoded by that IPAM itself. ``is_delegated``: the addresses are
+    those of another plugin, a program that is executed; of its keys only ``type`` is read.
     """
 
     type: str = ""
@@ -56,6 +49,7 @@ class IPAMConfig:
     ipv6_pools: tuple[str, ...] = ()
     routes: tuple[Prefix, ...] = ()
     resolv_conf: str = ""
+    is_delegated: bool = False
 
 
 @frozen(kw_only=True)
@@ -75,14 +69,24 @@ class FeatureControl:
 
 
 @frozen(kw_only=True)
+class ContainerLabel:
+    """A label that an orchestrator of plain containers sends, in the characters that labels may have."""
+
+    name: str
+    value: str = ""
+
+
+@frozen(kw_only=True)
 class NetConf:
     """One network configuration.
 
     ``valid_attachments`` is GC's list of container and interface; None if the runtime sent none. ``own_keys`` has every
     key for this plugin as it came, also keys that no field holds; it is never shown. ``unsupported`` is the error about
     the first setting that does not work yet. ``ignored_keys`` are those of a datastore that is not the configured one.
+    ``deprecated_keys`` are those that still work, each with the key to use in its place.
     ``pod_annotations`` are those that the runtime sent by its capability; None if the plugin's configuration does not
     declare that capability, or the runtime does not have it.
+    ``labels`` are for the endpoint of a container without a pod; the last one of a name counts.
     """
 
     type: str = ""
@@ -91,7 +95,7 @@ class NetConf:
     nodename_file: str = "/var/lib/netplug/nodename"
     nodename_file_optional: bool = True
     datastore: DatastoreSettings = field(factory=DatastoreSettings)
-    log: LogSettings = LogSettings()
+    log: LogSettings = field(factory=LogSettings)
     ipam: IPAMConfig = IPAMConfig()
     container_settings: ContainerSettings = ContainerSettings()
     feature_control: FeatureControl = FeatureControl()
@@ -107,12 +111,14 @@ class NetConf:
     ipam_lock_file: str = "/var/run/netplug/ipam.lock"
     release_record_dir: str = "/var/lib/netplug/release-records"
     device_type: str = "veth"
-    dataplane_type: str = ""
+    dataplane_type: str = LINUX_DATAPLANE
     pod_annotations: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    labels: tuple[ContainerLabel, ...] = field(default=(), repr=False)
     valid_attachments: frozenset[tuple[str, str]] | None = None
     own_keys: Mapping[str, object] = field(factory=dict, repr=False, eq=False)
     unsupported: ConfigurationError | None = field(default=None, repr=False, eq=False)
     ignored_keys: tuple[str, ...] = field(default=(), eq=False)
+    deprecated_keys: tuple[tuple[str, str], ...] = field(default=(), eq=False)
 
     @property
     def has_orchestrator(self) -> bool:

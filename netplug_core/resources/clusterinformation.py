@@ -55,8 +55,9 @@ _QUERY = Get(CLUSTER_INFORMATION_KEY)
 
 def _check_ready(snapshot: Snapshot) -> NetplugError | Write:
     # Only a flag that can be read locks: a damaged record must not stop the whole cluster.
-    if any(record.value.is_locked for record in snapshot.readable(_QUERY)):
-        return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
+    for record in snapshot.readable(_QUERY):
+        if record.value.is_locked:
+            return Unavailable("ClusterInformation default", "spec.datastoreReady is false: pod networking is locked")
     return Require(CLUSTER_INFORMATION_KEY, snapshot.state(_QUERY))
 
 

@@ -16,7 +16,7 @@ from netplug_core.resources.metadata import Labels, Metadata
 
 __all__ = [
     "DEFAULT_ALLOW_PROFILE", "NAMESPACE_PROFILE_PREFIX", "PROFILE", "SERVICE_ACCOUNT_PROFILE_PREFIX", "Profile",
-    "ProfileRule", "ProfileSpec", "RuleAction", "profile_key",
+    "ProfileRule", "ProfileSpec", "RuleAction", "pod_profiles", "profile_key",
 ]  # fmt: skip
 
 NAMESPACE_PROFILE_PREFIX: Final = "kns."
@@ -77,3 +77,9 @@ _DEFAULT_ALLOW = Profile(
 
 DEFAULT_ALLOW_PROFILE: Final = Record(profile_key(_DEFAULT_ALLOW.metadata.name), _DEFAULT_ALLOW, Revision("1"))
 """The profile that allows everything. Every cluster has it; it is not stored and cannot be changed."""
+
+
+def pod_profiles(namespace: str, service_account: str) -> tuple[str, ...]:
+    """The names of a pod's profiles: that of its namespace, and that of its service account if it has one."""
+    account = (f"{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{service_account}",) if service_account else ()
+    return (f"{NAMESPACE_PROFILE_PREFIX}{namespace}", *account)

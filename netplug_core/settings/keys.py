@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from attrs import frozen
 
-from netplug_core.decoding.codecs import INTEGER, STRING, STRING_MAP, Codec, Refused, checked
+from netplug_core.decoding.codecs import STRING, STRING_MAP, Codec, Refused, checked, exactly, number_in
 from netplug_core.decoding.tables import Field, Finish, Table
 from netplug_core.errors import ConfigurationError, redact_url_credentials
 from netplug_core.names import is_dns_subdomain
@@ -29,8 +29,9 @@ from netplug_core.settings.model import (
 )
 
 __all__ = [
-    "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "KUBERNETES_NETCONF_KEYS", "Setting", "SettingType",
-    "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv", "settings_tables", "with_endpoints",
+    "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "DEPRECATED_KEYS", "KUBERNETES_NETCONF_KEYS",
+    "Setting", "SettingType", "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv", "settings_tables",
+    "with_endpoints",
 ]  # fmt: skip
 
 _ETCD_KEYS = ("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
@@ -48,7 +49,16 @@ DATASTORE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 ALL_DATASTORE_KEYS: Final = (*(key for keys in DATASTORE_KEYS.values() for key in keys), "datastore_options")
 """The keys that lead to a datastore; a backend that is not netplug's own may use any of them."""
 
-_ONE_WAY = 'multiple discovery or bootstrap options specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
+DEPRECATED_KEYS: Final[Mapping[str, str]] = {
+    "etcd_authority": "etcd_endpoints",
+    "etcd_scheme": "etcd_endpoints",
+    "policy.k8s_api_root": "kubernetes.k8s_api_root",
+    "policy.k8s_auth_token": "kubernetes.kubeconfig",
+    "policy.k8s_client_certificate": "kubernetes.kubeconfig",
+    "policy.k8s_client_key": "kubernetes.kubeconfig",
+    "policy.k8s_certificate_authority": "kubernetes.kubeconfig",
+}
+"""The keys of a network configuration that still work, and the key to use in place of each."""
 
 
 class SettingType(enum.Enum):
@@ -130,14 +140,14 @@ def netconf_path(variable: str) -> tuple[str, ...]:
 # --- codecs -----------------------------------------------------------------------------------------------------
 
 
+_DNS_LABEL: Final = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 ANNOTATION_PREFIX: Final = checked(
-    STRING, is_dns_subdomain, f"a DNS name such as {DEFAULT_ANNOTATION_PREFIX} is expected"
+    STRING,
+    is_dns_subdomain,
+    f"a DNS name such as {DEFAULT_ANNOTATION_PREFIX} is expected",
+    schema={"pattern": exactly(rf"|{_DNS_LABEL}(?:\.{_DNS_LABEL})*")},
 )
-_NETCONF_RATE: Final = checked(
-    INTEGER,
-    lambda rate: 0 <= cast("int", rate) <= MAX_REQUEST_RATE,
-    f"a number from 0 to {MAX_REQUEST_RATE} is expected",
-)
+_NETCONF_RATE: Final = number_in(0, MAX_REQUEST_RATE, f"a number from 0 to {MAX_REQUEST_RATE} is expected")
 _NETCONF_CODECS: Final = {
     SettingType.TEXT: STRING,
     SettingType.REQUEST_RATE: _NETCONF_RATE,
@@ -156,7 +166,7 @@ def _netconf_field(setting: Setting) -> Field | None:
     return Field(
         setting.netconf,
         _NETCONF_CODECS[setting.type],
-        alternatives=(Field(old, Codec(_read_deprecated_api_root)),) if old else (),
+        alternatives=(Field(old, Codec(_read_deprecated_api_root, schema=STRING.schema)),) if old else (),
         is_unset_if_empty=True,
     )
 
@@ -202,7 +212,8 @@ def with_endpoints(values: dict[str, object], keys: Mapping[str, str], *, key_pr
     srv = values.get("etcd_discovery_srv")
     if listed and srv:
         # An endpoint may contain a password, so the error shows the domain.
-        raise Refused(_ONE_WAY, value=redact_url_credentials(srv), path=f".{keys['etcd_discovery_srv']}")
+        both = _one_way(keys["etcd_endpoints"], keys["etcd_discovery_srv"])
+        raise Refused(both, value=redact_url_credentials(srv), path=f".{keys['etcd_discovery_srv']}")
     if listed:
         values["etcd_endpoints"] = tuple(part for part in map(str.strip, listed.split(",")) if part)
     elif srv:
@@ -215,6 +226,10 @@ def with_endpoints(values: dict[str, object], keys: Mapping[str, str], *, key_pr
     return values
 
 
+def _one_way(endpoints: str, srv: str) -> str:
+    return f'multiple discovery or bootstrap options specified, use either "{endpoints}" or "{srv}"'
+
+
 def refuse_endpoints_beside_srv(endpoints: tuple[str, ...], srv: str, where: str) -> None:
     """Refuse endpoints of etcd beside a domain whose SRV records name them (spec 2.1).
 
@@ -222,4 +237,4 @@ def refuse_endpoints_beside_srv(endpoints: tuple[str, ...], srv: str, where: str
         ConfigurationError: neither is empty.
     """
     if endpoints and srv:
-        raise ConfigurationError(where, redact_url_credentials(srv), _ONE_WAY)
+        raise ConfigurationError(where, redact_url_credentials(srv), _one_way("etcdEndpoints", "etcdDiscoverySrv"))

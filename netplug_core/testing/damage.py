@@ -14,8 +14,10 @@ from netplug_core.clock import Deadline
 from netplug_core.datastore.protocol import Datastore, DatastoreDescription
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
 from netplug_core.records import (
+    Get,
     Key,
     Kind,
+    List,
     Malformed,
     Query,
     ReadResult,
@@ -45,9 +47,13 @@ class DamagedDatastore:
         return self.inner.description
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """Answer all queries; what is damaged is decoded anew."""
-        found = self.inner.read(queries, deadline=deadline)
-        return Snapshot({query: self._damaged(result) for query, result in found.results.items()}, found.revisions)
+        """Answer all queries; what is damaged is decoded anew, also where a list would answer it by its key alone."""
+        kinds = {query.kind for query in queries if isinstance(query, List) and query.keys_only_if is not None}
+        damaged = tuple(Get(key) for key in self.damage if key.kind in kinds)
+        found = self.inner.read(tuple(dict.fromkeys((*queries, *damaged))), deadline=deadline)
+        by_key = {record.key: record for query in damaged for record in found.readable(query)}
+        results = {query: self._damaged(found.results[query], by_key) for query in queries}
+        return Snapshot(results, found.revisions)
 
     def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
         """Apply conditional writes; a record that is written is sound again."""
@@ -61,11 +67,15 @@ class DamagedDatastore:
         """Changes after the revisions given: damage is none."""
         return self.inner.watch(start, deadline=deadline)
 
-    def _damaged(self, result: ReadResult) -> ReadResult:
-        if self.damage.keys().isdisjoint(record.key for record in result.records):
+    def _damaged(self, result: ReadResult, by_key: Mapping[Key[object], Record[object]]) -> ReadResult:
+        if self.damage.keys().isdisjoint((*(record.key for record in result.records), *result.keys)):
             return result
-        decoded = (self._decode(record) for record in result.records)
-        return ReadResult.of((record for record in decoded if record is not None), result.after)
+        named = (by_key[key] for key in result.keys if key in self.damage)
+        stored = sorted((*result.records, *named), key=lambda record: record.key.path)
+        decoded = (each for record in stored if (each := self._decode(record)) is not None)
+        keys = (key for key in result.keys if key not in self.damage)
+        made = ReadResult.of((*result.malformed, *decoded, *keys), result.after)
+        return evolve(made, is_cached=result.is_cached)
 
     def _decode(self, record: Record[object]) -> Record[object] | Malformed | None:
         data = self.damage.get(record.key)

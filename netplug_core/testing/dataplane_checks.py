@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from attrs import evolve
 
-from netplug_core.addressing import Address, Prefix
+from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.dataplane.plan import plan
 from netplug_core.dataplane.protocol import (
@@ -332,6 +332,18 @@ def a_missing_end_is_a_difference(harness: DataplaneHarness) -> None:
     expect_difference(harness, wanted, "eth0", wanted.link.namespace, "none")
 
 
+def a_node_that_does_not_forward_is_reported(harness: DataplaneHarness) -> None:
+    """Nothing is changed about it."""
+    families = (Family.IPV4,)
+    harness.write_setting("net/ipv4/ip_forward", "1")
+    expect(not harness.dataplane.find_node_problems(families), "a node that forwards has no problem")
+    harness.write_setting("net/ipv4/ip_forward", "0")
+    for _ in range(2):
+        (problem,) = harness.dataplane.find_node_problems(families)
+        expect(problem.limits_workloads and "net.ipv4.ip_forward" in str(problem), f"found {problem}")
+    expect(not harness.dataplane.find_node_problems(()), "IPv4 alone is not forwarded")
+
+
 DATAPLANE_CHECKS: tuple[DataplaneCheck, ...] = (
     *OWNERSHIP_CHECKS,
     an_attachment_is_as_planned,
@@ -355,4 +367,5 @@ DATAPLANE_CHECKS: tuple[DataplaneCheck, ...] = (
     settings_that_protect_others_are_compared,
     a_changed_alias_is_a_difference,
     a_missing_end_is_a_difference,
+    a_node_that_does_not_forward_is_reported,
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -16,11 +17,14 @@ from netplug_core.ipam.allocation.request import Assignment
 from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import handle_query
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
-from netplug_core.names import DEFAULT_INTERFACE, RESOURCE_DOMAIN, label_value
+from netplug_core.names import DEFAULT_INTERFACE, endpoint_labels
 from netplug_core.records import Create, Delete, Get, NeedMore, Snapshot, Update, Write
-from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.metadata import Labels, Metadata
 from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.workload.identity import WorkloadIdentity
+
+if TYPE_CHECKING:
+    from netplug_core.workload.pod import PodDetails  # a container without a pod does without
 
 __all__ = [
     "NO_OPTIONS", "EndpointOptions", "NewObjectMetadata", "PodReplaced", "build_endpoint", "endpoint_delete",
@@ -38,20 +42,24 @@ class NewObjectMetadata:
 
 @frozen(kw_only=True)
 class EndpointOptions:
-    """What a pod's annotations say about its endpoint.
+    """What a pod and its annotations, or an orchestrator of plain containers, say about the endpoint.
 
     ``mac`` replaces the one that follows from the handle. ``unmanaged`` addresses are held by no IPAM. ``floating_ips``
     stand for the endpoint's first address of their family. ``allowed_source_prefixes`` are those that it may send from.
+    ``labels`` are those of a container without a pod. ``pod`` is None if the pod was not looked up; if it has no
+    profiles, the one of the network counts.
     """
 
     mac: str = ""
     unmanaged: tuple[Address, ...] = ()
     floating_ips: tuple[Address, ...] = ()
     allowed_source_prefixes: tuple[str, ...] = ()
+    labels: Labels = ()
+    pod: PodDetails | None = None
 
 
 NO_OPTIONS = EndpointOptions()
-"""Those of a workload without annotations."""
+"""Those of a workload of which nothing is said, and of a pod that was not looked up."""
 
 
 class PodReplaced(RequestError):
@@ -81,33 +89,44 @@ def build_endpoint(
 ) -> WorkloadEndpoint:
     """The endpoint of a workload that holds these addresses.
 
-    Without a policy type it has one profile, named like its network.
+    Its profiles are those of its pod, else one that is named like its network.
     """
+    pod = options.pod
     addresses = (*(assigned.address for assigned in assignment.addresses), *options.unmanaged)
     return WorkloadEndpoint(
-        metadata=Metadata(
-            name=workload.endpoint_key.name,
-            namespace=workload.namespace,
-            uid=new_metadata.uid,
-            creation_time_ns=new_metadata.creation_time_ns
-            - new_metadata.creation_time_ns % 1_000_000_000,  # stored in whole seconds
-            labels=(
-                (f"{RESOURCE_DOMAIN}/namespace", label_value(workload.namespace)),
-                (f"{RESOURCE_DOMAIN}/orchestrator", workload.orchestrator),
-            ),
-        ),
+        metadata=_metadata(workload, new_metadata, options),
         spec=WorkloadEndpointSpec(
             orchestrator=workload.orchestrator,
             node=workload.node,
             container_id=workload.container_id,
             pod=workload.pod if workload.is_pod else "",
             endpoint=workload.interface,
+            service_account=pod.service_account if pod else "",
             addresses=addresses,
             ip_nats=tuple(_floating(options.floating_ips, addresses)) if options.floating_ips else (),
-            profiles=(workload.network,),
+            profiles=(pod.profiles if pod else ()) or (workload.network,),
             interface_name=workload.host_interface,
             mac=options.mac or workload.mac,
+            ports=pod.ports if pod else (),
             allowed_source_prefixes=options.allowed_source_prefixes,
+        ),
+    )
+
+
+def _metadata(workload: WorkloadIdentity, new_metadata: NewObjectMetadata, options: EndpointOptions) -> Metadata:
+    pod = options.pod
+    created_ns = new_metadata.creation_time_ns
+    return Metadata(
+        name=workload.endpoint_key.name,
+        namespace=workload.namespace,
+        generate_name=pod.generate_name if pod else "",
+        uid=new_metadata.uid,
+        creation_time_ns=created_ns - created_ns % 1_000_000_000,  # stored in whole seconds
+        labels=endpoint_labels(
+            namespace=workload.namespace,
+            orchestrator=workload.orchestrator,
+            service_account=pod.service_account if pod else "",
+            workload=pod.labels if pod else options.labels,
         ),
     )
 
@@ -143,9 +162,13 @@ def endpoint_upsert(
             return (Create(key, wanted),)
         if storage is EndpointStorage.PODS and (replaced := find_replaced(workload, stored.value.metadata.uid)):
             return replaced
-        # The pod was restarted, or this call is a repetition. The uid and the labels that others added stay.
+        # The pod was restarted, or this call is a repetition. The uid stays. Policy selects by labels, so one that the
+        # pod lost goes; where the pod is not known, those that others added stay.
+        former = () if options.pod else stored.value.metadata.labels
         metadata = evolve(
-            stored.value.metadata, labels=_merge_labels(stored.value.metadata.labels, wanted.metadata.labels)
+            stored.value.metadata,
+            generate_name=wanted.metadata.generate_name,
+            labels=_merge_labels(former, wanted.metadata.labels),
         )
         spec = evolve(wanted.spec, unknown_json=stored.value.spec.unknown_json)
         value = evolve(stored.value, metadata=metadata, spec=spec)

@@ -6,12 +6,14 @@ Calls are made as a runtime makes them: variables and JSON in, through the real 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 
 from attrs import Factory, define, field, frozen
 
+from netplug_backends.delegate.ipam import DelegatedIPAM
 from netplug_backends.hostlocal.ipam import HostLocalIPAM
 from netplug_backends.memory.dataplane import MemoryDataplane
 from netplug_backends.memory.datastore import MemoryDatastore
@@ -50,15 +52,17 @@ from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT, WorkloadEndpoint
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.dataplane_harness import link_to
+from netplug_core.workload.gates import ProbeResult
 
 NODE = "node-1"
 LOCK_FILE = "/var/run/netplug/ipam.lock"
 POD = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1"
+NO_ANSWER = ProbeResult(problem="Connection refused")
 DUAL_STACK: dict[str, object] = {"type": "netplug-ipam", "assign_ipv6": "true"}
 
 Flow = Callable[[CNIWorld, CNIRequest, NetConf], CNIResult | None]
 
-_FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
+FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
     Plugin.MAIN: {
         "ADD": add.add,
         "DEL": delete.delete,
@@ -80,15 +84,18 @@ _FLOWS: Mapping[Plugin, Mapping[str, Flow]] = {
 class FakeHost:
     """A machine of texts and locks; a path may hold an error instead. ``before_lock`` is called before each attempt.
 
-    ``before_write`` is called before a file is written. In the folders of ``unwritable`` nothing can be written or
-    removed.
+    ``before_read`` is called with the path of a text before it is read, ``before_write`` before a file is written. In
+    the folders of ``unwritable`` nothing can be written or removed. ``answer_probe`` answers probes; without it no URL
+    does.
     """
 
     name: str = "Machine"
     texts: dict[str, str | OSError] = field(factory=dict)
     locks: MemoryLocks = field(factory=MemoryLocks)
     before_lock: Callable[[], None] = lambda: None
+    before_read: Callable[[str], None] = lambda _path: None
     before_write: Callable[[], None] = lambda: None
+    answer_probe: Callable[[str, Deadline], ProbeResult] = lambda _url, _deadline: NO_ANSWER
     unwritable: set[str] = field(factory=set)
     _uids: Iterator[int] = field(factory=lambda: count(1))
 
@@ -96,10 +103,14 @@ class FakeHost:
         return self.name
 
     def find_text(self, path: str) -> str | None:
+        self.before_read(path)
         found = self.texts.get(path)
         if isinstance(found, OSError):
             raise found
         return found
+
+    def probe(self, url: str, *, deadline: Deadline) -> ProbeResult:
+        return self.answer_probe(url, deadline)
 
     def list_folder(self, path: str) -> tuple[str, ...]:
         found = self.texts.get(path)
@@ -186,6 +197,7 @@ class CNINodeHarness:
     orchestrator: Orchestrator | None = None
     pod_cidrs: tuple[Prefix, ...] = ()
     boot: Boot | None = None
+    cni_path: str = "/opt/cni/bin"
 
     @property
     def world(self) -> CNIWorld:
@@ -223,7 +235,15 @@ class CNINodeHarness:
         """Serve a call as ``netplug_cli.cni.main`` does; ``changes`` are made to the configuration."""
         request, netconf = self.make_call(command, container, plugin, **changes)
         ipam = self.open_host_local(netconf) if netconf.ipam.type == HOST_LOCAL_IPAM else None
-        return _FLOWS[plugin][command](self.open_world(netconf.ipam_lock_file, ipam), request, netconf)
+        ipam = self.open_delegated(request, netconf) if netconf.ipam.is_delegated and plugin is Plugin.MAIN else ipam
+        return FLOWS[plugin][command](self.open_world(netconf.ipam_lock_file, ipam), request, netconf)
+
+    def open_delegated(self, request: CNIRequest, netconf: NetConf) -> IPAM:
+        """The IPAM that executes a program of ``cni_path``."""
+        context = IPAMContext(
+            datastore=self.store, clock=self.clock, chance=lambda: 0.5, netconf=netconf.own_keys, request=request
+        )
+        return DelegatedIPAM(context, request)
 
     def open_host_local(self, netconf: NetConf) -> IPAM:
         """The IPAM of files; ``pod_cidrs`` are those of every node."""
@@ -240,18 +260,19 @@ class CNINodeHarness:
         self, command: str, container: ContainerInterface, plugin: Plugin, **changes: object
     ) -> tuple[CNIRequest, NetConf]:
         """The request and the configuration of a call."""
-        environment = parse_environment(
-            {
-                "CNI_COMMAND": command,
-                "CNI_CONTAINERID": container.id,
-                "CNI_NETNS": container.netns,
-                "CNI_IFNAME": container.ifname,
-                "CNI_ARGS": container.args,
-                "CNI_PATH": "/opt/cni/bin",
-            }
-        )
+        environ = {
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": container.id,
+            "CNI_NETNS": container.netns,
+            "CNI_IFNAME": container.ifname,
+            "CNI_ARGS": container.args,
+            "CNI_PATH": self.cni_path,
+            "PATH": os.environ["PATH"],
+        }
+        environment = parse_environment(environ)
         raw = json.dumps({key: value for key, value in {**self.config, **changes}.items() if value is not None})
-        request = make_request(environment, netconf_text=raw, netconf_mapping=decode_netconf(raw))
+        mapping = decode_netconf(raw)
+        request = make_request(environment, netconf_text=raw, netconf_mapping=mapping, environ=environ)
         purpose = LoadPurpose.TEARDOWN if command in ("DEL", "GC") else LoadPurpose.SETUP
         return request, load(request.netconf_mapping, plugin, purpose)
 

@@ -36,6 +36,7 @@ class ToolHarness:
     out: str = ""
     err: str = ""
     environ: dict[str, str] = field(factory=dict)
+    host_problems: tuple[str, ...] = ()
     damage: dict[Key[object], bytes] = field(factory=dict)
     opened_settings: list[DatastoreSettings] = field(factory=list)
     _number: Iterator[int] = field(factory=lambda: count(1))
@@ -56,6 +57,7 @@ class ToolHarness:
             require_trusted_environment=lambda: None,
             install_executables=lambda folder, report: report(f"installed {folder}"),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
+            find_host_problems=lambda _folder: self.host_problems,
             clock=self.clock,
             chance=lambda: 0.5,
             new_uid=lambda: f"00000000-0000-4000-8000-{next(self._number):012}",

@@ -1,11 +1,37 @@
-"""How many examples a machine tries on a real server, where a step costs milliseconds: some in CI, plenty at night."""
+"""How many examples the tests try whose examples are long: few before each change, plenty at night.
+
+`make nightly` takes the share of the profile's examples that stands first in each line, whatever CI takes.
+"""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
-__all__ = ["APISERVER_EXAMPLES", "ETCD_EXAMPLES"]
+from tests.harness.local_stores import IS_DEEP
 
-ETCD_EXAMPLES = settings(max_examples=max(10, settings().max_examples // 12))
-APISERVER_EXAMPLES = settings(max_examples=max(5, settings().max_examples // 25))
-"""For an API server: each write is a request of its own."""
+__all__ = [
+    "ALLOCATOR_EXAMPLES",
+    "APISERVER_EXAMPLES",
+    "COLLECTOR_EXAMPLES",
+    "CONFORMANCE_EXAMPLES",
+    "CONTENTION_EXAMPLES",
+    "ETCD_EXAMPLES",
+    "MALFORMED_CALLS",
+    "MALFORMED_PROCESSES",
+]
+
+_ALL = settings().max_examples
+
+# A step is many calls, and each is checked.
+ALLOCATOR_EXAMPLES = settings(max_examples=_ALL * 2 // 9 if IS_DEEP else max(8, _ALL // 5))
+COLLECTOR_EXAMPLES = settings(max_examples=_ALL if IS_DEEP else _ALL // 2)
+# For the suite's own settings. It draws so many short examples and so many long ones, after its plain checks.
+CONFORMANCE_EXAMPLES = _ALL if IS_DEEP else _ALL // 2
+# An example is a whole cluster of threads, which takes a tenth of a second and more.
+CONTENTION_EXAMPLES = settings(max_examples=_ALL // 6 if IS_DEEP else 5)
+# On a real server a step costs milliseconds; on an API server each write is a request of its own.
+ETCD_EXAMPLES = settings(max_examples=_ALL // 12 if IS_DEEP else 10)
+APISERVER_EXAMPLES = settings(max_examples=_ALL // 25 if IS_DEEP else 5)
+# A call within this process takes some milliseconds, one of the installed executables a tenth of a second.
+MALFORMED_CALLS = settings(max_examples=10_000 if IS_DEEP else 100)
+MALFORMED_PROCESSES = settings(max_examples=200 if IS_DEEP else 8)

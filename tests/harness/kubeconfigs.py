@@ -22,7 +22,8 @@ SECRET = "s3cret-token"  # noqa: S105  # planted, and searched for
 CLUSTER: dict[str, object] = {"server": "https://api:6443", "certificate-authority": "ca.pem"}
 
 
-def soon(seconds: float = 5.0) -> Deadline:
+def soon(seconds: float = 60.0) -> Deadline:
+    """A deadline that nothing misses on a machine that works, unless the test wants a nearer one."""
     return Deadline.after(SystemClock(), seconds)
 
 

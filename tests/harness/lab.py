@@ -195,6 +195,7 @@ class LabHarness:
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
             require_trusted_environment=lambda: None,
             install_executables=self.install,
+            find_host_problems=lambda _folder: (),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             clock=self.clock,
             chance=lambda: 0.5,

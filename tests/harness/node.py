@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from ipaddress import IPv6Interface
+from pathlib import Path
 
 from attrs import define, field, frozen
 
@@ -62,7 +63,6 @@ PEER_NAMESPACE = "world"
 # No dad, no router advertisements, no generated addresses: what the node has is the same before and after a test.
 _NODE_SETUP_SCRIPT = f"""
 set -e
-mount -t tmpfs none /run
 mkdir /run/netns
 echo {NODE_HOST_NAME} > /proc/sys/kernel/hostname
 ip netns add {PEER_NAMESPACE}
@@ -87,9 +87,10 @@ ip route add default via {GATEWAY_ADDRESS}
 ip route add default via 2001:db8::2
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
-echo ready
-exec cat
 """
+
+_NAMESPACES = ("--net", "--mount", "--uts")
+_PROCESS_NAMESPACES = ("--pid", "--ipc")
 
 # What a workload could leave on a node: interfaces, routes, neighbours, settings of any of them, packet filters.
 _LEFTOVERS_SCRIPT = """
@@ -159,12 +160,18 @@ class StoreInspector:
     open: Callable[[], AbstractContextManager[Datastore]]
 
     def add_pool(
-        self, name: str, prefix: str, *, block_length: int = 0, uses: tuple[AllowedUse, ...] = (AllowedUse.WORKLOAD,)
+        self,
+        name: str,
+        prefix: str,
+        *,
+        block_length: int = 0,
+        uses: tuple[AllowedUse, ...] = (AllowedUse.WORKLOAD,),
+        node_selector: str = "",
     ) -> None:
         """A new pool with blocks of that length, or of the family's usual one."""
         parsed = Prefix.parse(prefix)
         length = block_length or max(parsed.family.default_block_length, parsed.length)
-        spec = IPPoolSpec(prefix=parsed, block_length=length, allowed_uses=uses)
+        spec = IPPoolSpec(prefix=parsed, block_length=length, allowed_uses=uses, node_selector=node_selector)
         with self._opened() as (store, deadline):
             pool = IPPool(metadata=Metadata(name=name), spec=spec)
             store.commit([Create(ippool_key(name), pool)], deadline=deadline)
@@ -233,7 +240,9 @@ class NetnsNode:
     """One node; ``folder`` is its private state on the machine's file system."""
 
     folder: str
+    pid: int
     _holder: subprocess.Popen[str]
+    _namespaces: tuple[str, ...] = _NAMESPACES
     _children: ExitStack = field(factory=ExitStack)
     _pods: int = 0
 
@@ -351,23 +360,32 @@ class NetnsNode:
 
     def entering(self, inside: str, argv: tuple[str, ...]) -> list[str]:
         """The command line of a program that is to run on the node, or inside one of its namespaces."""
-        whole = ["nsenter", "--target", str(self._holder.pid), "--net", "--mount", "--uts"]
+        whole = ["nsenter", "--target", str(self.pid), *self._namespaces]
         return [*whole, *(("nsenter", f"--net=/run/netns/{inside}") if inside else ()), *argv]
 
 
 @contextmanager
-def open_node(folder: str) -> Iterator[NetnsNode]:
-    """A new node, for as long as the context lasts."""
+def open_node(folder: str, *, private_files: str | None = None) -> Iterator[NetnsNode]:
+    """A new node, for as long as the context lasts.
+
+    ``private_files`` is a script that mounts what only the node shall see. Such a node has processes of its own, too:
+    the holder is the first of them, which reaps the others, and all end with it.
+    """
+    isolation = () if private_files is None else (*_PROCESS_NAMESPACES, "--fork", "--kill-child", "--mount-proc")
+    script = f"mount -t tmpfs none /run\n{private_files or ''}{_NODE_SETUP_SCRIPT}echo ready\nread -r _ || true"
     holder = subprocess.Popen(
-        ["unshare", "--net", "--mount", "--uts", "sh", "-c", _NODE_SETUP_SCRIPT],
-        stdin=subprocess.PIPE,  # closed when the test run ends: then cat ends, and with it the namespaces
+        ["unshare", *_NAMESPACES, *isolation, "bash", "-c", script],
+        stdin=subprocess.PIPE,  # closed when the test run ends: then the script ends, and with it the namespaces
         stdout=subprocess.PIPE,
         text=True,
     )
-    node = NetnsNode(folder, holder)
+    node = NetnsNode(folder, holder.pid, holder)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n", "the node could not be set up"
+        if private_files is not None:
+            (child,) = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+            node = NetnsNode(folder, int(child), holder, (*_NAMESPACES, *_PROCESS_NAMESPACES))
         wait_until(node.has_local_routes, "the uplink has its addresses")
         yield node
     finally:

@@ -24,6 +24,7 @@ from netplug_core.errors import NetplugError
 from netplug_core.records import Create, Get, Revision
 from netplug_core.resources.ippool import IPPOOL, IPPool, ippool_key
 from netplug_core.settings.model import DatastoreSettings
+from tests.harness.waiting import EMERGENCY_STOP_S
 
 __all__ = ["FailingSettings", "key_lines", "output_in_process", "output_of_plugin", "output_of_tool"]
 
@@ -147,7 +148,7 @@ def _run_and_capture(arguments: tuple[str, ...], environ: Mapping[str, str], std
         cwd=_ROOT,
         env={**kept, **talkative, **environ},
         check=False,
-        timeout=60,
+        timeout=EMERGENCY_STOP_S,
     )
     return done.stdout + done.stderr
 

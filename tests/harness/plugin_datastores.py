@@ -5,6 +5,8 @@ A server runs outside the node, on the machine's loopback; the node reaches it a
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 
@@ -17,7 +19,7 @@ from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.datastore.protocol import Atomicity
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint
 from tests.harness.node import NetConfDict, NetnsNode, PodNamespace, StoreInspector
-from tests.harness.servers.etcd import make_client, start_etcd
+from tests.harness.servers.etcd import make_client, read_all_entries, start_etcd
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
     delete_custom_objects,
@@ -32,6 +34,7 @@ from tests.harness.servers.port_forward import OutageMode, forward_port
 
 __all__ = ["PluginDatastore", "on_every_datastore", "open_plugin_datastore"]
 
+_ETCD_ENDPOINTS = b"/netplug/resources/v3/projectnetplug.org/workloadendpoints/"
 _NAMESPACE, _NODE = "places", "node-1"
 
 on_every_datastore = pytest.mark.parametrize(
@@ -51,7 +54,8 @@ class PluginDatastore:
     """A store with the two pools of the usual node, and how a runtime's calls come to use it.
 
     ``committed`` is the function of ours that returns when a write is done: in an ADD at least ``commits`` times.
-    During ``outage`` the server is away.
+    During ``outage`` the server is away. ``endpoint_documents`` are the stored JSON documents of endpoints by
+    ``namespace/name``; none where endpoints are pods.
     """
 
     name: str
@@ -64,6 +68,7 @@ class PluginDatastore:
     register_pods: Callable[[Sequence[PodNamespace]], None] = lambda _pods: None
     is_attached: Callable[[WorkloadEndpoint], bool] = lambda _endpoint: True
     outage: Callable[[OutageMode], AbstractContextManager[None]] | None = None
+    endpoint_documents: Callable[[], dict[str, object]] = dict
 
     def attached_containers(self) -> list[str]:
         """Who has an endpoint."""
@@ -93,7 +98,14 @@ def _sqlite(node: NetnsNode) -> PluginDatastore:
         commit_function="SqliteDatastore._commit_transaction",
         min_commits=1,
         netconf_keys={},
+        endpoint_documents=lambda: _rows(node.database),
     )
+
+
+def _rows(database: str) -> dict[str, object]:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT path, value FROM record WHERE kind = 'WorkloadEndpoint'").fetchall()
+    return {path.replace("\x1f", "/"): json.loads(value) for path, value in rows}
 
 
 @contextmanager
@@ -108,6 +120,11 @@ def _etcd(node: NetnsNode) -> Iterator[PluginDatastore]:
             min_commits=1,
             netconf_keys={"datastore_type": "etcdv3", "sqlite_path": None, "etcd_endpoints": etcd.endpoints[0]},
             outage=forward.outage,
+            endpoint_documents=lambda: {
+                entry.key.removeprefix(_ETCD_ENDPOINTS).decode(): json.loads(entry.value)
+                for entry in read_all_entries(etcd)
+                if entry.key.startswith(_ETCD_ENDPOINTS)
+            },
         )
 
 

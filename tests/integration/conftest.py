@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.install import install
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetnsNode, PodNamespace, missing_requirement, open_node
 from tests.harness.plugin_datastores import PluginDatastore, open_plugin_datastore
+from tests.harness.runtimes.environment import make_environment
+from tests.harness.runtimes.image import make_image
 from tests.harness.servers.certificates import Certificates, issue_certificates
 from tests.harness.servers.etcd import EtcdCluster, ServerTLS, start_etcd
 from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
+
+collect_ignore = () if IS_DEEP else ("test_quickstart_kubernetes.py",)
+"""It needs four more programs of Kubernetes, which only `make nightly` builds; named on the command line, it runs."""
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +70,18 @@ def plugin_datastore(node: NetnsNode, request: pytest.FixtureRequest) -> Iterato
     name: str = getattr(request, "param", "sqlite")
     with open_plugin_datastore(name, node, lambda: request.getfixturevalue("api_server")) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def busybox_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image for container runtimes."""
+    return make_image(tmp_path_factory.mktemp("image") / "busybox.tar")
+
+
+@pytest.fixture(scope="session")
+def host_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the quick starts install into ``/opt/netplug``."""
+    return make_environment(tmp_path_factory.mktemp("environment"))
 
 
 @pytest.fixture(scope="session")

@@ -111,6 +111,35 @@ def test_a_host_port(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, ve
     assert node.store.is_empty
 
 
+def test_tuning_and_bandwidth_behind_netplug(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """Both find the interfaces of our result, CHECK accepts what they changed, and nothing of them is left."""
+    before, rate = node.leftovers(), {"ingressRate": 8_000_000, "ingressBurst": 800_000}
+    rates = {**rate, "egressRate": rate["ingressRate"], "egressBurst": rate["ingressBurst"]}
+    conf: NetConfDict = {"cniVersion": "1.0.0", "name": "net1"}
+    tuning: NetConfDict = {**conf, "type": "tuning", "sysctl": {"net.ipv4.conf.eth0.log_martians": "1"}}
+    bandwidth: NetConfDict = {**conf, "type": "bandwidth", "runtimeConfig": {"bandwidth": rates}}
+    main = runtime.make_netconf()
+
+    first = runtime.add(main, pod)
+    second = runtime.add({**tuning, "prevResult": first.result}, pod, plugin="tuning")
+    last = runtime.add({**bandwidth, "prevResult": second.result}, pod, plugin="bandwidth")
+    assert last.addresses == first.addresses
+    assert node.setting("ipv4/conf/eth0/log_martians", pod) == "1"
+    (host_end,) = [name for name in node.links() if name.startswith("netp")]
+    assert "tbf" in node.run("tc", "qdisc", "show", "dev", host_end)
+    assert "rate 8Mbit" in node.run("tc", "qdisc")
+    assert node.can_ping(first.addresses[0])
+    for conf_of, plugin in ((main, "netplug"), (tuning, "tuning"), (bandwidth, "bandwidth")):
+        checked = runtime.call("CHECK", {**conf_of, "prevResult": last.result}, pod, plugin=plugin)
+        assert checked.is_success_without_output, checked
+
+    for conf_of, plugin in ((bandwidth, "bandwidth"), (tuning, "tuning"), (main, "netplug")):
+        runtime.delete({**conf_of, "prevResult": last.result}, pod, plugin=plugin)
+    assert set(node.links()) == {"lo", "up0"}
+    assert node.leftovers() == before
+    assert node.store.is_empty
+
+
 def test_what_came_before_is_passed_on(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """As a chained plugin: interfaces, addresses and routes of the one before stay in front, and indexes fit."""
     interface, address = {"name": "net0", "sandbox": pod.path}, {"address": "172.31.0.2/24", "interface": 0}

@@ -266,7 +266,7 @@ def test_the_handle_owns_what_the_endpoint_says(node: NetnsNode, runtime: CNIRun
 
 
 def test_a_pod_is_known_by_its_name(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """An orchestrator's variables name the endpoint and the host end; unknown ones are passed over."""
+    """Check 60: an orchestrator's variables name the endpoint and the host end; unknown ones are passed over."""
     args = "IgnoreUnknown=1;K8S_POD_UID=u;K8S_POD_NAMESPACE=test;K8S_POD_NAME=test-pod-1;K8S_POD_INFRA_CONTAINER_ID=x"
     runtime.add(runtime.make_netconf(), pod, CNI_ARGS=args)
 
@@ -281,7 +281,7 @@ def test_a_pod_is_known_by_its_name(node: NetnsNode, runtime: CNIRuntime, pod: P
 
 
 def test_a_late_del_of_a_restarted_pod(node: NetnsNode, runtime: CNIRuntime) -> None:
-    """The pod has a new container: DEL of the old one frees the old address and touches nothing of the new one."""
+    """Check 67: DEL of the pod's old container frees the old address and touches nothing of the new one."""
     args = "K8S_POD_NAMESPACE=test;K8S_POD_NAME=web"
     old, new = node.make_pods(2)
     runtime.add(runtime.make_netconf(), old, CNI_ARGS=args)
@@ -297,12 +297,15 @@ def test_a_late_del_of_a_restarted_pod(node: NetnsNode, runtime: CNIRuntime) -> 
     assert set(node.links()) == {"lo", "up0"}
 
 
-def test_a_second_add_is_refused_and_harms_nothing(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """The interface is there: an error that names it; the first attachment still has its address and works."""
+@pytest.mark.parametrize("network", ["net1", "net2"])
+def test_a_second_add_is_refused_and_harms_nothing(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, network: str
+) -> None:
+    """Check 54: the interface is there, so this is an error that names it; the first attachment works as before."""
     first = runtime.add(dual(runtime), pod)
     wait_until(node.has_local_routes, "the host interface has its link-local address")
     before, held = node.leftovers(), node.store.held()
-    reply = runtime.call("ADD", dual(runtime), pod)
+    reply = runtime.call("ADD", dual(runtime, name=network), pod)
 
     assert reply.code == 121
     assert "eth0" in reply.text
@@ -310,6 +313,27 @@ def test_a_second_add_is_refused_and_harms_nothing(node: NetnsNode, runtime: CNI
     assert all(node.can_ping(address) for address in first.addresses)
     assert runtime.check(dual(runtime), pod, first).is_success_without_output
     runtime.delete(dual(runtime), pod)
+
+
+@pytest.mark.parametrize("container", ["", "another"])
+def test_checks_55_and_69_an_add_beside_a_host_end_of_another_name(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, container: str
+) -> None:
+    """Of the same container, or of another one in its namespace: refused, and what the first one holds stays."""
+    conf, second = runtime.make_netconf(), container or pod.name
+    runtime.add(conf, pod)
+    node.run("ip", "link", "set", host_name(pod), "down")
+    node.run("ip", "link", "set", host_name(pod), "name", "renamed0")
+    held = node.store.held()
+    assert runtime.call("ADD", conf, pod, CNI_CONTAINERID=second).code == 121
+    assert (node.store.held(), node.store.handles()) == (held, {f"net1.{pod.name}"})
+    if container:
+        runtime.delete(conf, pod, CNI_CONTAINERID=container)
+        assert node.store.held() == held
+        assert "eth0" in node.links(pod)
+    runtime.delete(conf, pod)
+    assert node.store.is_empty
+    assert set(node.links()) == {"lo", "up0"}
 
 
 def test_a_foreign_interface_of_that_name_is_left_alone(
@@ -338,7 +362,7 @@ def test_the_same_addresses_in_a_new_namespace(node: NetnsNode, runtime: CNIRunt
 
 
 def test_a_second_interface_lives_beside_the_first(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """Each has an address, a handle and a host end of its own, and DEL of one leaves the other working."""
+    """Check 70: each has an address, a handle and a host end of its own, and DEL of one leaves the other working."""
     (first,) = runtime.add(runtime.make_netconf(), pod).addresses
     (second,) = runtime.add(runtime.make_netconf(), pod, CNI_IFNAME="net1").addresses
 

@@ -5,6 +5,9 @@ Numbers are those of the black-box checks.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.harness.node import NODE_HOST_NAME, CNIRuntime, NetnsNode, PodNamespace
@@ -192,25 +195,70 @@ def test_a_required_node_name_file(node: NetnsNode, runtime: CNIRuntime, pod: Po
 
 def test_a_setting_of_a_later_release_is_refused(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """What this release does not serve stops ADD, naming the key, and never DEL."""
-    conf = runtime.make_netconf(readiness_gates=["http://127.0.0.1:1/"])
+    conf = runtime.make_netconf(device_type="netkit")
     reply = runtime.call("ADD", conf, pod)
 
     assert reply.code == 7
-    assert "readiness_gates" in reply.text
+    assert "device_type" in reply.text
     assert is_untouched(node)
     runtime.delete(conf, pod)
 
 
+@pytest.mark.parametrize(
+    "keys, texts",
+    [
+        ({"datastore_type": "foo"}, ("'foo'", "etcdv3, kubernetes, memory, sqlite")),
+        (
+            {"datastore_type": "etcdv3", "etcd_endpoints": "http://127.0.0.1:1", "etcd_discovery_srv": "example.org"},
+            ('"etcd_endpoints"', '"etcd_discovery_srv"'),
+        ),
+    ],
+    ids=["unknown-type", "two-ways-to-etcd"],
+)
+def test_check_24_which_datastore(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, keys: dict[str, object], texts: tuple[str, ...]
+) -> None:
+    reply = runtime.call("ADD", runtime.make_netconf(**keys), pod)
+
+    assert reply.code == 7
+    assert all(text in reply.text for text in texts), reply
+    assert is_untouched(node)
+    assert set(node.links(pod)) == {"lo"}
+
+
 def test_the_log_file(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """Its folder is made and lines are appended; a path that cannot be written is no reason to fail."""
+    """Check 34: its folder is made and lines are appended; a path that cannot be written is no reason to fail."""
     conf = runtime.make_netconf(log_file_path=node.file("logs/deep/cni.log"))
     runtime.add(conf, pod)
     runtime.delete(conf, pod)
 
-    with open(node.file("logs/deep/cni.log"), encoding="utf-8") as file:
-        lines = file.read()
+    path = Path(node.file("logs/deep/cni.log"))
+    lines = path.read_text(encoding="utf-8")
+    assert path.stat().st_mode & 0o777 == 0o644
     assert "container attached" in lines
     assert "container detached" in lines
     broken = runtime.make_netconf(log_file_path=node.file("netplug.db/cni.log"))
     assert "[WARNING]" in runtime.add(broken, pod).stderr
     runtime.delete(broken, pod)
+
+
+def test_check_34_without_a_path_there_is_no_log_file(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """Lines go to standard error all the same."""
+    node.run("mount", "-t", "tmpfs", "none", "/var/log")
+    assert "container attached" in runtime.add(runtime.make_netconf(), pod).stderr
+    assert "container detached" in runtime.delete(runtime.make_netconf(), pod).stderr
+    assert node.run("ls", "-A", "/var/log") == ""
+    assert [name for name in node.run("ls", "-A", node.folder).split() if "log" in name] == []
+
+
+@pytest.mark.parametrize("text, count", [("ERROR", 1), ("warn", 2), ("Warning", 2), ("info", 3), ("DEBUG", 4)])
+def test_check_35_lines_of_the_level_or_worse_are_written(
+    node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, text: str, count: int
+) -> None:
+    """An ADD and a DEL that have something to say on every level."""
+    unwritable = node.file("netplug.db/cni.log")
+    conf = runtime.make_netconf(log_level=text, log_file_path=unwritable)
+    replies = [runtime.call("ADD", conf, pod, CNI_NETNS="/not/there"), runtime.delete(conf, pod)]
+
+    levels = set(re.findall(r"^\S+ \S+ \[(\w+)\]", "".join(reply.stderr for reply in replies), re.MULTILINE))
+    assert levels == {"ERROR", "WARNING", "INFO", "DEBUG"} - set(("DEBUG", "INFO", "WARNING")[: 4 - count])

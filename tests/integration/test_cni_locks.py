@@ -6,39 +6,52 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from netplug_backends.host.locks import FileLocks
-from netplug_core.flows.locks import HOST_LOCK_S
 from netplug_core.locks import HeldLock
+from tests.harness.file_watch import watch_closes
+from tests.harness.killer import killer_command
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 
 pytestmark = pytest.mark.netns
 
-KILLER_SCRIPT = os.path.join(os.path.dirname(__file__), "..", "harness", "processes", "plugin_killer.py")
+
+def lock_file(node: NetnsNode) -> str:
+    """The file that every call of the node locks."""
+    return node.file("ipam.lock")
 
 
 def take_host_lock(node: NetnsNode) -> HeldLock:
     """The host's lock, held by this process."""
-    held = FileLocks().try_lock(node.file("ipam.lock"), 0)
+    held = FileLocks().try_lock(lock_file(node), 0)
     assert held is not None
     return held
 
 
-def test_the_hosts_lock_is_waited_for(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
-    """Check 59: an ADD whose neighbour releases the lock in time goes on with it."""
-    timer = threading.Timer(HOST_LOCK_S / 4, take_host_lock(node).release)
-    timer.start()
-    added = runtime.add(runtime.make_netconf(), pod)
+def waits_for_neighbour(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> bool:
+    """Whether an ADD commits only after the host's lock is released, and with it; its first attempt fails."""
+    held, conf = take_host_lock(node), runtime.make_netconf()
+    with watch_closes(lock_file(node)) as watch, ThreadPoolExecutor() as pool:
+        adding = pool.submit(runtime.add, conf, pod)
+        watch.wait()  # an attempt that succeeds keeps the file open
+        has_waited = node.store.is_empty
+        held.release()
+        added = adding.result()
+    runtime.delete(conf, pod)
+    return has_waited and "without the host lock" not in added.stderr
 
-    timer.join()
-    assert "without the host lock" not in added.stderr
-    runtime.delete(runtime.make_netconf(), pod)
+
+def test_the_hosts_lock_is_waited_for(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """Check 59: an ADD whose neighbour releases the lock in time goes on with it.
+
+    On a busy machine it may be released too late, so there are several attempts.
+    """
+    assert any(waits_for_neighbour(node, runtime, pod) for _attempt in range(5))
 
 
 def test_a_holder_of_the_hosts_lock_that_hangs_does_not_stop_the_node(
@@ -75,7 +88,7 @@ def start_add(runtime: CNIRuntime, conf: NetConfDict, pod: PodNamespace, *, stop
     """Start an ADD that stops (SIGSTOP) after its effect of that number; 0 is never."""
     node = runtime.node
     listed = node.file("effects")
-    argv = (sys.executable, "-IS", KILLER_SCRIPT, str(stop_at), listed, runtime.executable("netplug"), "SIGSTOP")
+    argv = killer_command(runtime.executable("netplug"), stop_at=stop_at, effects_file=listed, sent=signal.SIGSTOP)
     return subprocess.Popen(
         node.entering("", argv),
         stdin=subprocess.PIPE,
@@ -158,10 +171,12 @@ def test_a_second_add_waits_for_the_first_and_harms_nothing(
     """It finds the interface there, as any second ADD does, and releases nothing."""
     conf = runtime.make_netconf()
     with stopped_add(runtime, conf, pod) as call:
-        timer = threading.Timer(1.0, call.send_signal, (signal.SIGCONT,))
-        timer.start()
-        second = runtime.call("ADD", conf, pod)
-        timer.join()
+        with watch_closes(lock_file(node)) as watch, ThreadPoolExecutor() as pool:
+            adding = pool.submit(runtime.call, "ADD", conf, pod)
+            watch.wait()  # the second one has found the lock of the attachment held
+            assert not adding.done()
+            call.send_signal(signal.SIGCONT)
+            second = adding.result()
         assert call.stdout is not None
         printed = call.stdout.read()
     assert second.code == 121

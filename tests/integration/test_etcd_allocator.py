@@ -16,12 +16,14 @@ from netplug_backends.host.machine import SystemClock
 from netplug_core.addressing import Family
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Datastore
-from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.flows.ipam.check import RepairResult, check_ipam, repair
+from netplug_core.ipam.allocation.request import ReleaseRequest, Shortfall
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinities_query, affinity_key
 from netplug_core.ipam.model.block import Block
 from netplug_core.ipam.model.handle import handle_key
+from netplug_core.ipam.outcome.refusals import CommitFull
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.records import Create, Get, Update
+from netplug_core.records import Create, Delete, Get, Update
 from netplug_core.resources.ippool import ippool_key
 from netplug_core.testing.allocator.machine import allocator_machine
 from tests.harness.example_counts import ETCD_EXAMPLES
@@ -112,3 +114,29 @@ def test_a_node_that_has_to_give_up_150_blocks_assigns_addresses(wide: Datastore
         listed = affinities_query(NODE_A, Family.IPV4)
         left.append(len(wide.read([listed], deadline=Deadline.after(clock, 5)).list(listed)))
     assert left == [131, 111, 91, 71, 51, 31, 11, 1, 1]
+
+
+def test_a_request_over_150_blocks_takes_several_transactions_or_is_refused(wide: Datastore) -> None:
+    clock = SystemClock()
+    ipam, request = open_standalone_ipam(wide, clock), make_request("wide", ipv4(4 * COUNT))
+    with pytest.raises(CommitFull):
+        ipam.assign(request, NO_ENDPOINT, deadline=Deadline.after(clock, 30))
+    accepting = evolve(request, shortfall=Shortfall.RETURN)
+    assert len(ipam.assign(accepting, NO_ENDPOINT, deadline=Deadline.after(clock, 30)).addresses) == 4 * COUNT
+
+
+def test_a_lost_handle_of_150_blocks_is_restored(wide: Datastore) -> None:
+    for total in range(60, 4 * COUNT + 1, 60):
+        assign(wide, "wide", total)
+    clock, query = SystemClock(), Get(handle_key("wide"))
+    stored = wide.read([query], deadline=Deadline.after(clock, 5)).find(query)
+    assert stored is not None
+    wide.commit([Delete(stored.key, stored.revision)], deadline=Deadline.after(clock, 5))
+    for repairs in (1, 1, 0):
+        deadline = Deadline.after(clock, 30)
+        report = check_ipam(wide, clock=clock, deadline=deadline)
+        attempts = tuple(repair(wide, report, chance=lambda: 0.5, deadline=deadline))
+        assert [attempt.result for attempt in attempts] == [RepairResult.DONE] * repairs
+    restored = wide.read([query], deadline=Deadline.after(clock, 5)).find(query)
+    assert restored is not None
+    assert restored.value == stored.value

@@ -139,7 +139,7 @@ def test_blocks_whose_names_begin_as_a_whole_pool_does_are_read_by_their_keys(
     """No other block of the pool is read."""
     inside, beside = (BLOCK.key("ipv6", cidr) for cidr in ("fd00::48/125", "fd00::4:0/122"))
     made(store, [inside, beside])
-    queries = tuple(overlap_queries([Prefix.parse("fd00::40/122")]))
+    queries = overlap_queries([Prefix.parse("fd00::40/122")])
     before = calls_served(etcd)["Txn"]
     snapshot = store.read(queries, deadline=soon())
     assert (len(queries), calls_served(etcd)["Txn"] - before) == (132, 2)

@@ -18,6 +18,7 @@ from tests.harness.node import (
     CNIRuntime,
     NetConfDict,
     NetnsNode,
+    PluginReply,
     PodNamespace,
     missing_requirement,
     open_node,
@@ -91,6 +92,19 @@ def test_a_configuration_that_names_no_store_uses_etcd_on_this_machine(
     assert added.addresses[0] not in ctl(node, "get", "workloadendpoints", "-o", "yaml")
 
 
+def test_check_15_four_keys_are_enough(runtime: CNIRuntime, node: NetnsNode, pod: PodNamespace) -> None:
+    """Every other one has a default, also the plugin's own files."""
+    node.run("mount", "-t", "tmpfs", "none", "/var/lib")
+    minimal: NetConfDict = {
+        "name": "net1", "cniVersion": "1.0.0", "type": "netplug", "ipam": {"type": "netplug-ipam"},
+    }  # fmt: skip
+    (address,) = runtime.add(minimal, pod).addresses
+    assert address.startswith("10.65.0.")
+    assert node.can_ping(address)
+    runtime.delete(minimal, pod)
+    assert "node--7.example" not in ctl(node, "get", "workloadendpoints", "-o", "yaml")
+
+
 @pytest.mark.parametrize(
     "keys",
     [
@@ -105,6 +119,21 @@ def test_check_25_endpoints_and_the_deprecated_pair(
     given = conf(runtime, **keys)
     assert runtime.add(given, pod).addresses
     runtime.delete(given, pod)
+
+
+def test_check_26_the_test_flag(runtime: CNIRuntime, node: NetnsNode) -> None:
+    """As an installer uses it, which sets no variable of CNI."""
+
+    def tested(plugin: str, **keys: object) -> PluginReply:
+        stdin, environ = json.dumps(conf(runtime, **keys)), {"PATH": "/usr/bin:/bin"}
+        done = node.run_unchecked(runtime.executable(plugin), "-t", stdin=stdin, env=environ)
+        return PluginReply(done.returncode, done.stdout, done.stderr)
+
+    for plugin in ("netplug", "netplug-ipam"):
+        assert tested(plugin).is_success_without_output
+        refused = tested(plugin, etcd_endpoints="http://127.0.0.1:1")
+        assert (refused.code, refused.error["msg"]) == (100, "data store connection failed")
+        assert "http://127.0.0.1:1: " in refused.text
 
 
 def test_a_cold_process_costs_at_most_two_reads_and_one_commit(runtime: CNIRuntime, node: NetnsNode) -> None:

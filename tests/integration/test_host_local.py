@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from attrs import frozen
 
+from tests.harness.killer import killer_command
 from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
 
 pytestmark = pytest.mark.netns
 
-KILLER_SCRIPT = os.path.join(os.path.dirname(__file__), "..", "harness", "processes", "plugin_killer.py")
 NAMED_BUILD = os.environ.get("HOST_LOCAL_PLUGIN")
 OTHER_BUILDS = {"debian": f"{DEBIAN_PLUGINS}/host-local"} | ({"named": NAMED_BUILD} if NAMED_BUILD else {})
 
@@ -192,7 +191,7 @@ def files_of_network(shared: SharedFolder, pod: PodNamespace) -> set[str]:
 def kill(shared: SharedFolder, command: str, pod: PodNamespace, number: int) -> tuple[int, list[str]]:
     """A call that is killed after an effect (0: it is not); its exit status and the effects that it had."""
     path = shared.node.file(f"{pod.name}.effects")
-    script = (sys.executable, "-IS", KILLER_SCRIPT, str(number), path, shared.runtime.executable("netplug"), "SIGKILL")
+    script = killer_command(shared.runtime.executable("netplug"), stop_at=number, effects_file=path)
     environ = shared.runtime.make_environ(command, pod)
     done = shared.node.run_unchecked(*script, stdin=json.dumps(own_network(shared, pod)), env=environ)
     return done.returncode, Path(path).read_text(encoding="utf-8").split()

@@ -137,3 +137,13 @@ def test_add_and_del(runtime: CNIRuntime, plugin_datastore: PluginDatastore, pod
             runtime, conf, runtime.make_environ(command, pod, CNI_ARGS=plugin_datastore.make_cni_args(pod.name))
         )
         assert_is_as_listed(found, f"{command}-{plugin_datastore.name}", HEAVY_OF.get(plugin_datastore.name, set()))
+
+
+def test_a_log_file_loads_one_module(node: NetnsNode, runtime: CNIRuntime) -> None:
+    """It is not ``logging``, which only the call that rotates the file loads."""
+    pods = node.make_pods(2)
+    plain, logged = (
+        loaded(runtime, runtime.make_netconf(log_file_path=path), runtime.make_environ("ADD", pod))
+        for path, pod in zip((None, node.file("cni.log")), pods, strict=True)
+    )
+    assert logged.modules - plain.modules == {"netplug_backends.host.log_file"}

@@ -12,6 +12,7 @@ from netplug_backends.host.install import EXECUTABLES, install
 from netplug_backends.host.trust import Environment, remove_open_caches, require_trusted
 from netplug_core.errors import ConfigurationError, Unavailable
 from tests.harness.umask import UMASKS, modes_below, under_umask
+from tests.harness.waiting import EMERGENCY_STOP_S
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of several users")
 
@@ -137,7 +138,7 @@ def install_from(tmp_path: Path) -> Run:
     """Runs ``install host`` in an environment of its own, which has the libraries of this one."""
     folder = tmp_path / "venv"
     tmp_path.chmod(0o755)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=EMERGENCY_STOP_S)
     libraries = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     (libraries / "ours.pth").write_text("".join(f"{path}\n" for path in sys.path if path))
 
@@ -145,7 +146,7 @@ def install_from(tmp_path: Path) -> Run:
         command = (folder / "bin" / "python", "-m", "netplug_cli.wiring.ctl", "install", "host")
         return subprocess.run(
             [*command, "--bin-dir", str(tmp_path / "bin"), *options],
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=EMERGENCY_STOP_S,
             env={"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")},
         )  # fmt: skip
 

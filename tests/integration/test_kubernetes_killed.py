@@ -19,6 +19,7 @@ from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import IPPool
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.processes.allocating_worker import open_kubernetes_store
 from tests.harness.servers.kube_apiserver import ApiServer
 from tests.harness.servers.kube_objects import (
@@ -33,7 +34,7 @@ from tests.harness.worker_processes import WorkerProcesses
 pytestmark = pytest.mark.apiserver
 
 _WORKERS = 8
-_KILLS = 11
+_KILLS = 11 if IS_DEEP else 5
 _HANDLES_BETWEEN = 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -177,6 +178,22 @@ def test_a_pod_that_is_gone_is_refused_at_once_and_leaves_nothing(
     assert refused.code == 4
     assert f"pod {_NAMESPACE}/gone" in refused.text
     assert handles(cluster) == 0
+
+
+def test_check_74_a_del_without_rights_and_one_after_its_pod(
+    runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace
+) -> None:
+    """The first leaves the addresses and a release record; the second finds no pod, and frees them."""
+    given, name = conf(runtime, cluster), new_pod(cluster)
+    records = str(given["release_record_dir"])
+    runtime.add(given, pod, CNI_ARGS=named(name))
+    install_role(cluster, without=("pods", "get"))
+    assert "cannot get resource" in runtime.delete(given, pod, CNI_ARGS=named(name)).stderr
+    assert (handles(cluster), len(os.listdir(records))) == (1, 1)
+    install_role(cluster)
+    cluster.request("DELETE", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
+    runtime.delete(given, pod, CNI_ARGS=named(name))
+    assert (handles(cluster), os.listdir(records)) == (0, [])
 
 
 def test_a_container_without_a_pod_cannot_be_kept(runtime: CNIRuntime, cluster: ApiServer, pod: PodNamespace) -> None:

@@ -194,9 +194,9 @@ def choose_victims(effects: list[str]) -> list[int]:
 @pytest.mark.parametrize(
     "datastore,step",
     [
-        ("sqlite", 1),
-        pytest.param("etcdv3", 1 if IS_DEEP else 3, marks=pytest.mark.etcd),
-        pytest.param("kubernetes", 3 if IS_DEEP else 7, marks=[pytest.mark.etcd, pytest.mark.apiserver]),
+        ("sqlite", 1 if IS_DEEP else 2),
+        pytest.param("etcdv3", 1 if IS_DEEP else 5, marks=pytest.mark.etcd),
+        pytest.param("kubernetes", 3 if IS_DEEP else 11, marks=[pytest.mark.etcd, pytest.mark.apiserver]),
     ],
 )
 @pytest.mark.parametrize("victim", ["up", "down"])
@@ -205,7 +205,7 @@ def test_killed_after_every_kind_of_effect(
 ) -> None:
     """Whatever it was doing, ``down`` leaves nothing, servers included, and ``up`` works.
 
-    Servers take their time to start, so with them it is every so many kinds. ``make nightly`` kills at more places.
+    A lab takes its time to start, most of all with servers: by day it is every so many kinds, by night nearly all.
     """
     before, quick, log = everything(machine), what_shows(machine), tmp_path / "effects"
     up = ("up", "--pods", "1", *on(datastore, tmp_path))

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +44,7 @@ from netplug_core.dataplane.protocol import (
 from netplug_core.testing.clock import ManualClock
 from netplug_core.testing.dataplane_checks import DATAPLANE_CHECKS, DataplaneCheck
 from netplug_core.testing.dataplane_harness import endpoint, link_to
-from tests.harness.waiting import is_eventually
+from tests.harness.waiting import EMERGENCY_STOP_S, is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -60,7 +59,7 @@ def python(code: str) -> tuple[str, ...]:
 
 
 def run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=EMERGENCY_STOP_S).stdout
 
 
 @define
@@ -97,10 +96,7 @@ class LinuxDataplaneHarness:
         """The kernel takes a namespace's links away some time after its last process."""
         left = len(self.links()) - len([link for link in self.show("link", path) if "link_netnsid" in link])
         self.release(self.holders.pop(path))
-        give_up = time.monotonic() + 10
-        while len(self.links()) > left:
-            assert time.monotonic() < give_up, "the links of a namespace that is gone are still there"
-            time.sleep(0.01)
+        wait_until(lambda: len(self.links()) <= left, "the links of a namespace that is gone are gone too")
 
     def close(self) -> None:
         for holder in self.holders.values():
@@ -215,6 +211,7 @@ def harness(tmp_path: Path) -> Iterator[LinuxDataplaneHarness]:
         run("ip", "link", "set", "lo", "up")
         run("ip", "address", "add", "10.240.0.1/32", "dev", "lo")
         run("ip", "address", "add", "fd24::1/128", "dev", "lo", "nodad")
+        made.write_setting("net/ipv4/ip_forward", "1")
         made.write_setting("net/ipv6/conf/all/forwarding", "1")
         yield made
     finally:
@@ -508,13 +505,23 @@ def test_routes_over_several_interfaces_have_no_one_owner(harness: LinuxDataplan
         harness.attach(link_to(harness.make_namespace()), "10.65.0.5")
 
 
-def test_missing_ipv6_forwarding_is_reported_once_and_only_for_ipv6(harness: LinuxDataplaneHarness) -> None:
-    harness.write_setting("net/ipv6/conf/all/forwarding", "0")
-    harness.attach(link_to(harness.make_namespace()), "10.65.0.5")
+@pytest.mark.parametrize(
+    "path, with_it, without_it",
+    [
+        ("net/ipv4/ip_forward", DUAL, ("fd65::7",)),
+        ("net/ipv6/conf/all/forwarding", DUAL, ("10.65.0.7",)),
+    ],
+)
+def test_missing_forwarding_is_reported_once_and_only_for_its_family(
+    harness: LinuxDataplaneHarness, path: str, with_it: tuple[str, ...], without_it: tuple[str, ...]
+) -> None:
+    harness.write_setting(path, "0")
+    harness.attach(link_to(harness.make_namespace(), host_name="netp1", pod="web-1"), *without_it)
     assert harness.warnings == []
-    harness.attach(link_to(harness.make_namespace()), *DUAL)
+    harness.attach(link_to(harness.make_namespace()), *with_it)
     (warning,) = harness.warnings
-    assert "net.ipv6.conf.all.forwarding is 0" in warning
+    assert f"{path.replace('/', '.')} is 0 on this node" in warning
+    assert f"run: sysctl -w {path.replace('/', '.')}=1" in warning
 
 
 def with_setting(wanted: AttachmentPlan, end: InterfacePlan, setting: Sysctl) -> AttachmentPlan:
@@ -602,7 +609,7 @@ def test_a_process_that_is_killed_leaves_a_pair_that_is_known(harness: LinuxData
     link = link_to(harness.make_namespace(), name)
     for sends in range(1, 8):
         command = (*python(KILLED), link.namespace, str(sends), name)
-        subprocess.run(command, capture_output=True, timeout=30, check=False)
+        subprocess.run(command, capture_output=True, timeout=EMERGENCY_STOP_S, check=False)
         assert harness.links() == {HOST_NAME}
         namespace = link.namespace if link.has_own_table else ""
         harness.dataplane.remove(evolve(link, namespace=namespace), deadline=harness.deadline())
@@ -744,7 +751,7 @@ print("went on")
 
 def test_a_process_that_cannot_return_ends(harness: LinuxDataplaneHarness) -> None:
     command = (*python(LOST), harness.make_namespace())
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=EMERGENCY_STOP_S, check=False)
     assert (ended.returncode, ended.stdout) == (-6, "")
     assert "cannot return to the node's network namespace: [Errno 9]" in ended.stderr
 
@@ -824,7 +831,9 @@ def test_a_kernel_without_ipv6_attaches_ipv4_without_a_warning(harness: LinuxDat
         file.touch()
     mount = f'mount --bind {harness.folder}/net /proc/sys/net && exec "$@"'
     shown = run("unshare", "--mount", "sh", "-c", mount, "sh", *python(NO_IPV6), harness.make_namespace())
-    assert shown.splitlines() == ["()", "KernelError setting net/ipv6/conf/eth0/accept_dad = 0"]
+    # The mounted file of ip_forward is the host's and the container's, which gets a 0.
+    lines = [line for line in shown.splitlines() if "net.ipv4.ip_forward is 0" not in line]
+    assert lines == ["()", "KernelError setting net/ipv6/conf/eth0/accept_dad = 0"]
 
 
 def test_verifying_waits_for_what_settles(harness: LinuxDataplaneHarness) -> None:

@@ -7,96 +7,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
-from attrs import define
 
 from tests.harness.annotations import prefixed
-from tests.harness.node import GATEWAY_ADDRESS, CNIRuntime, NetConfDict, NetnsNode, PluginReply, PodNamespace
+from tests.harness.node import GATEWAY_ADDRESS, CNIRuntime, NetnsNode, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore
+from tests.harness.pod_cluster import NAMESPACE, PodCluster, cni_args, on_every_pod_datastore, open_pod_cluster
 from tests.harness.servers.kube_apiserver import ApiServer
-from tests.harness.servers.kube_objects import install_role, make_namespace, make_pod
-from tests.harness.servers.port_forward import forward_port
+from tests.harness.servers.kube_objects import install_role, make_pod
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
-NAMESPACE = "annotated"
 FEATURES = {"ip_addrs_no_ipam": True, "floating_ips": True, "allowed_source_prefixes": True}
 CAPABILITY = "io.kubernetes.cri.pod-annotations"
-MERGE_PATCH = "application/merge-patch+json"
-
-on_every_datastore = pytest.mark.parametrize(
-    "plugin_datastore",
-    ["sqlite", pytest.param("etcdv3", marks=pytest.mark.etcd), "kubernetes"],
-    indirect=True,
-)
-
-
-@define
-class AnnotatedCluster:
-    """A node whose plugin reads annotations of an API server, wherever it stores addresses."""
-
-    node: NetnsNode
-    runtime: CNIRuntime
-    server: ApiServer
-    datastore: PluginDatastore
-    kubeconfig: str
-
-    def conf(self, **changes: object) -> NetConfDict:
-        access = {"kubernetes": {"kubeconfig": self.kubeconfig}}
-        return self.runtime.make_netconf(**{**self.datastore.netconf_keys, **access, **changes})
-
-    def make_pod(self, **texts: str) -> PodNamespace:
-        """A pod with these annotations."""
-        pod = self.node.make_pod()
-        make_pod(self.server, NAMESPACE, pod.name, node="node-1", annotations=prefixed(texts))
-        return pod
-
-    def annotate(self, path: str, **texts: str) -> None:
-        """Change annotations of an object."""
-        body = {"metadata": {"annotations": prefixed(texts)}}
-        self.server.request("PATCH", path, body, content_type=MERGE_PATCH)
-
-    def annotate_namespace(self, **texts: str) -> None:
-        self.annotate(f"/api/v1/namespaces/{NAMESPACE}", **texts)
-
-    def add(self, pod: PodNamespace, **changes: object) -> PluginReply:
-        return self.runtime.add(self.conf(**changes), pod, CNI_ARGS=cni_args(pod))
-
-    def delete(self, pod: PodNamespace) -> None:
-        self.runtime.delete(self.conf(), pod, CNI_ARGS=cni_args(pod))
-
-    def refusal(self, pod: PodNamespace, **changes: object) -> PluginReply:
-        """An ADD that is refused and leaves nothing."""
-        reply = self.runtime.call("ADD", self.conf(**changes), pod, CNI_ARGS=cni_args(pod))
-        assert reply.status == 1
-        self.assert_nothing_left()
-        return reply
-
-    def assert_nothing_left(self) -> None:
-        assert self.datastore.store.held() == {}
-        assert self.datastore.store.handles() == set()
-        assert set(self.node.links()) == {"lo", "up0"}
-
-
-def cni_args(pod: PodNamespace) -> str:
-    return f"IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={pod.name}"
 
 
 @pytest.fixture
 def cluster(
     node: NetnsNode, runtime: CNIRuntime, api_server: ApiServer, plugin_datastore: PluginDatastore
-) -> Iterator[AnnotatedCluster]:
-    make_namespace(api_server, NAMESPACE)
-    api_server.delete_collection(f"/api/v1/namespaces/{NAMESPACE}/pods")
-    kubeconfig = api_server.write_kubeconfig(install_role(api_server), name="annotated")
-    with ExitStack() as stack:
-        if plugin_datastore.name != "kubernetes":
-            stack.enter_context(forward_port(node, api_server.port))
-        found = AnnotatedCluster(node, runtime, api_server, plugin_datastore, kubeconfig)
-        yield found
-        found.annotate_namespace(ipv4pools="")
+) -> Iterator[PodCluster]:
+    with open_pod_cluster(node, runtime, api_server, plugin_datastore) as opened:
+        yield opened
 
 
 def host_end(node: NetnsNode) -> str:
@@ -111,8 +43,8 @@ def addresses_of(node: NetnsNode, pod: PodNamespace) -> set[str]:
     return {address["local"] for address in found}
 
 
-@on_every_datastore
-def test_a_pod_has_the_addresses_that_it_names_and_keeps_them(cluster: AnnotatedCluster) -> None:
+@on_every_pod_datastore
+def test_a_pod_has_the_addresses_that_it_names_and_keeps_them(cluster: PodCluster) -> None:
     """Checks 80, 81 and 87; no later change of an annotation alters a running pod (spec 2.4, rule 9)."""
     texts = {"ipAddrs": '["fd65::9", "10.65.0.111"]', "hwAddr": "CA-FE-CA-FE-CA-FE", "ipv4pools": '["v6"]'}
     pod = cluster.make_pod(**texts)
@@ -134,8 +66,8 @@ def test_a_pod_has_the_addresses_that_it_names_and_keeps_them(cluster: Annotated
     cluster.assert_nothing_left()
 
 
-@on_every_datastore
-def test_check_89_a_new_container_of_the_pod_has_the_same_address(cluster: AnnotatedCluster) -> None:
+@on_every_pod_datastore
+def test_check_89_a_new_container_of_the_pod_has_the_same_address(cluster: PodCluster) -> None:
     """The DEL of the former one comes late: it frees nothing, and the new one keeps its network."""
     former = cluster.make_pod(ipAddrs='["10.65.0.9"]')
     args = {"CNI_ARGS": cni_args(former)}
@@ -152,8 +84,8 @@ def test_check_89_a_new_container_of_the_pod_has_the_same_address(cluster: Annot
     cluster.assert_nothing_left()
 
 
-@on_every_datastore
-def test_pools_of_the_namespace_and_of_the_pod(cluster: AnnotatedCluster) -> None:
+@on_every_pod_datastore
+def test_pools_of_the_namespace_and_of_the_pod(cluster: PodCluster) -> None:
     """Checks 76, 77 and 79."""
     cluster.datastore.store.add_pool("blue", "10.77.0.0/28")
     cluster.annotate_namespace(ipv4pools='["10.77.0.0/28"]')
@@ -171,8 +103,25 @@ def test_pools_of_the_namespace_and_of_the_pod(cluster: AnnotatedCluster) -> Non
     cluster.assert_nothing_left()
 
 
-@on_every_datastore
-def test_addresses_without_address_assignment(cluster: AnnotatedCluster) -> None:
+@pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
+def test_checks_76_and_79_a_full_pool_and_one_of_other_nodes(cluster: PodCluster) -> None:
+    """The next pool of the list serves where the first is full; a pool that is named may be one of other nodes."""
+    cluster.datastore.store.add_pool("tiny", "10.88.0.0/32")
+    cluster.datastore.store.add_pool("far", "10.89.0.0/28", node_selector="rack == 'far'")
+    first, second = cluster.make_pod(ipv4pools='["tiny"]'), cluster.make_pod(ipv4pools='["tiny"]')
+    assert cluster.add(first).addresses == ("10.88.0.0",)
+    reply = cluster.runtime.call("ADD", cluster.conf(), second, CNI_ARGS=cni_args(second))
+    assert (reply.code, "Assigned 0 out of 1 requested IPv4 addresses" in reply.text) == (105, True), reply
+    others = [cluster.make_pod(ipv4pools=text) for text in ('["tiny", "v4"]', '["far"]', "")]
+    found = [cluster.add(pod).addresses[0] for pod in others]
+    assert [address.rsplit(".", 1)[0] for address in found] == ["10.65.0", "10.89.0", "10.65.0"]
+    for pod in (first, *others):
+        cluster.delete(pod)
+    cluster.assert_nothing_left()
+
+
+@on_every_pod_datastore
+def test_addresses_without_address_assignment(cluster: PodCluster) -> None:
     """Check 84: the pod has them, the node has the routes, and no block knows of them."""
     pod = cluster.make_pod(ipAddrsNoIpam='["203.0.113.9"]')
     refused = cluster.refusal(pod)
@@ -189,8 +138,8 @@ def test_addresses_without_address_assignment(cluster: AnnotatedCluster) -> None
     assert [route for route in cluster.node.routes() if route["dst"] == "203.0.113.9"] == []
 
 
-@on_every_datastore
-def test_floating_ips_are_stored_and_logged_once(cluster: AnnotatedCluster) -> None:
+@on_every_pod_datastore
+def test_floating_ips_are_stored_and_logged_once(cluster: PodCluster) -> None:
     """Check 85."""
     pod = cluster.make_pod(floatingIPs='["198.51.100.1", "198.51.100.1"]')
     added = cluster.add(pod, feature_control=FEATURES)
@@ -217,7 +166,7 @@ def filtered_packets(node: NetnsNode) -> int:
 
 
 @pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
-def test_other_source_addresses(cluster: AnnotatedCluster) -> None:
+def test_other_source_addresses(cluster: PodCluster) -> None:
     """Check 86: only the pod with the annotation may send from another address than its own."""
     node = cluster.node
     warning = "net.ipv4.conf.all.rp_filter is not 0 on this node: the kernel drops what 'eth0'"
@@ -260,14 +209,14 @@ REFUSED: tuple[tuple[dict[str, str], int, str], ...] = (
 
 
 @pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
-def test_checks_82_to_87_what_is_refused_leaves_nothing(cluster: AnnotatedCluster) -> None:
+def test_checks_82_to_87_what_is_refused_leaves_nothing(cluster: PodCluster) -> None:
     for texts, code, text in REFUSED:
         reply = cluster.refusal(cluster.make_pod(**texts))
         assert (reply.code, text in reply.text) == (code, True), reply
 
 
 @pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
-def test_checks_65_what_cannot_be_looked_up(cluster: AnnotatedCluster) -> None:
+def test_checks_65_what_cannot_be_looked_up(cluster: PodCluster) -> None:
     gone = cluster.node.make_pod()
     reply = cluster.refusal(gone)
     assert (reply.code, f"pod {NAMESPACE}/{gone.name}" in reply.text) == (4, True)
@@ -278,6 +227,16 @@ def test_checks_65_what_cannot_be_looked_up(cluster: AnnotatedCluster) -> None:
     assert (reply.code, "namespaces" in reply.text) == (11, True)
     away = {"k8s_api_root": "https://127.0.0.1:1"}
     assert cluster.refusal(cluster.make_pod(), kubernetes=away).code == 11
+
+
+@pytest.mark.parametrize("plugin_datastore", ["sqlite", "kubernetes"], indirect=True)
+def test_check_26_the_test_flag_asks_the_api_server_too(cluster: PodCluster) -> None:
+    """Beside another datastore, it is asked for the node; a node that is not there yet is no failure."""
+    for access, status in (({"kubeconfig": cluster.kubeconfig}, 0), ({"k8s_api_root": "https://127.0.0.1:1"}, 1)):
+        stdin = json.dumps(cluster.conf(nodename="unregistered", kubernetes=access))
+        done = cluster.node.run_unchecked(cluster.runtime.executable("netplug"), "-t", stdin=stdin, env={})
+        assert done.returncode == status, done
+        assert ('"code": 100' in done.stdout, "https://127.0.0.1:1" in done.stdout) == (status == 1, status == 1)
 
 
 def test_annotations_from_the_runtime(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:

@@ -26,11 +26,12 @@ from netplug_core.testing.allocator.invariants import (
     handle_counts_are_not_too_low,
 )
 from netplug_core.testing.allocator.state import read_state
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.waiting import deadline_in
 from tests.harness.worker_processes import WorkerProcesses
 
 _WORKERS = 4
-_KILLS = 16
+_KILLS = 16 if IS_DEEP else 8
 _HANDLES_BETWEEN = 8
 
 

@@ -17,7 +17,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.records import Create, Get, List, Revision
 from netplug_core.testing.samples import TOOL
 from tests.harness.processes.sqlite_counter import CLOCK, open_store
-from tests.harness.waiting import MARGIN_S
+from tests.harness.waiting import EMERGENCY_STOP_S, MARGIN_S
 
 Worker = subprocess.Popen[str]
 
@@ -55,7 +55,7 @@ def tell_to_begin(worker: Worker) -> None:
 
 def results(started: list[Worker]) -> list[tuple[int | None, str, str]]:
     """Exit status, standard output and standard error of each, once it has ended."""
-    ended = [(worker, *worker.communicate(timeout=60)) for worker in started]
+    ended = [(worker, *worker.communicate(timeout=EMERGENCY_STOP_S)) for worker in started]
     return [(worker.returncode, out, error) for worker, out, error in ended]
 
 

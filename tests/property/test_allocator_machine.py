@@ -7,6 +7,7 @@ go through ``datastore.batch``.
 from hypothesis import settings
 
 from netplug_core.testing.allocator.machine import allocator_machine
+from tests.harness.example_counts import ALLOCATOR_EXAMPLES
 from tests.harness.local_stores import (
     MEMORY_STORES,
     open_batching_ipam,
@@ -28,8 +29,6 @@ TestBatchOnAnOrderedStore = allocator_machine(ORDERED, open_batching_ipam).TestC
 TestBatchOnAKubeLikeStore = allocator_machine(KUBE_LIKE, open_batching_ipam).TestCase
 TestOnSqlite = allocator_machine(open_sqlite_store, open_standalone_ipam).TestCase
 
-# A step is many calls, and each is checked: fewer examples than for other properties; `nightly` has many.
-ALLOCATOR_EXAMPLES = settings(max_examples=max(8, settings().max_examples * 2 // 9))
 TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = TestOnAKubeLikeStore.settings = ALLOCATOR_EXAMPLES
 TestResidentOnAnAtomicStore.settings = TestResidentOnAnOrderedStore.settings = ALLOCATOR_EXAMPLES
 TestResidentOnAKubeLikeStore.settings = TestBatchOnAKubeLikeStore.settings = ALLOCATOR_EXAMPLES

@@ -33,6 +33,7 @@ from netplug_core.resources.ippool import AllowedUse, ippool_key
 from netplug_core.testing.allocator.client import CallFault, FaultKind, StoreClient
 from netplug_core.testing.faults import ProcessDied
 from tests.harness.collector import GRACE_S, CollectorHarness
+from tests.harness.example_counts import COLLECTOR_EXAMPLES
 
 NODES = ("node-a", "node-b", "node-c")
 PODS = ("p0", "p1", "p2", "p3")
@@ -409,3 +410,5 @@ class OnAKubeLikeStore(CollectorMachine):
 TestOnAnAtomicStore = OnAnAtomicStore.TestCase
 TestOnAnOrderedStore = OnAnOrderedStore.TestCase
 TestOnAKubeLikeStore = OnAKubeLikeStore.TestCase
+TestOnAnAtomicStore.settings = TestOnAnOrderedStore.settings = COLLECTOR_EXAMPLES
+TestOnAKubeLikeStore.settings = COLLECTOR_EXAMPLES

@@ -19,7 +19,7 @@ from threading import Event, Thread
 
 import pytest
 from attrs import define, field, frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
@@ -35,6 +35,7 @@ from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.records import Create, List
 from netplug_core.resources.ippool import AllowedUse, IPPool
 from netplug_core.testing.clock import ManualClock
+from tests.harness.example_counts import CONTENTION_EXAMPLES
 from tests.harness.stores import HookedStore
 
 NODES, BLOCKS = 32, 16
@@ -44,9 +45,6 @@ DEADLINE_S = 60.0
 ROUNDS = 3
 MAX_CALLS_PER_ADDRESS = 50
 """What one node may ask of the store for one address; the worst of 480 runs asked 32 times."""
-
-# A run takes a tenth of a second.
-CONTENTION_EXAMPLES = settings(max_examples=max(5, settings().max_examples // 6))
 
 
 @define

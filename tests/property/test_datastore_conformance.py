@@ -12,6 +12,7 @@ from sqlite3 import connect
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import settings
 
 from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
 from netplug_backends.sqlite.datastore import SqliteDatastore
@@ -24,6 +25,7 @@ from netplug_core.testing.datastore_conformance import datastore_conformance
 from netplug_core.testing.faults import FaultyDatastore
 from netplug_core.testing.medium import Medium, OpenMedium
 from netplug_core.testing.samples import SAMPLE_CODEC
+from tests.harness.example_counts import CONFORMANCE_EXAMPLES
 
 KEPT_CHANGES = 1000
 
@@ -82,6 +84,9 @@ TestMemoryAtomic = datastore_conformance(MEDIA["memory-atomic"])
 TestMemoryOrdered = datastore_conformance(MEDIA["memory-ordered"])
 TestMemoryKubeLike = datastore_conformance(MEDIA["memory-kube-like"])
 TestSqlite = datastore_conformance(MEDIA["sqlite"])
+FEWER_EXAMPLES = settings(TestSqlite.settings, max_examples=CONFORMANCE_EXAMPLES)
+TestMemoryAtomic.settings = TestMemoryOrdered.settings = TestMemoryKubeLike.settings = FEWER_EXAMPLES
+TestSqlite.settings = FEWER_EXAMPLES
 
 
 @pytest.mark.parametrize("check", DATASTORE_CHECKS, ids=lambda check: check.__name__)

@@ -19,88 +19,13 @@ from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.netconf.load import LoadPurpose, load
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings
+from tests.harness.netconfs import GOOD, IPAM_KEYS, JUNK, LISTS, anything, configurations, objects
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
-    max_leaves=4,
-)
-TEXTS = st.sampled_from(("", "a", "/x/y", "http://a:1,http://b", "node-1"))
-FLAGS = st.booleans()
-NUMBERS = st.integers(-2, 70_000)
-
-GOOD: Mapping[str, st.SearchStrategy[object]] = {
-    **dict.fromkeys(("nodename", "hostname", "nodename_file", "sqlite_path"), TEXTS),
-    "datastore_type": st.sampled_from(("", "etcdv3", "sqlite", "kubernetes", "of-somebody")),
-    **dict.fromkeys(("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme", "etcd_key_file"), TEXTS),
-    **dict.fromkeys(
-        (
-            "log_file_path",
-            "mtu_file",
-            "endpoint_status_dir",
-            "ipam_lock_file",
-            "release_record_dir",
-            "annotation_prefix",
-        ),
-        TEXTS,
-    ),
-    "netplug_api_group": TEXTS,
-    **dict.fromkeys(("nodename_file_optional", "require_mtu_file", "include_default_routes"), FLAGS),
-    **dict.fromkeys(("log_file_max_size", "log_file_max_age", "log_file_max_count", "num_queues", "mtu"), NUMBERS),
-    **dict.fromkeys(("policy_setup_timeout_seconds", "qps", "burst"), NUMBERS),
-    "log_level": st.sampled_from(("", "debug", "WARN", "Error", "loud")),
-    "device_type": st.sampled_from(("", "veth", "netkit", "bogus")),
-    "readiness_gates": st.lists(st.sampled_from(("http://a/b", "https://c", "ftp://d", "")), max_size=2),
-    "policy": st.fixed_dictionaries(
-        {}, optional={"type": st.sampled_from(("", "k8s", "foo")), "k8s_api_root": TEXTS, "k8s_auth_token": TEXTS}
-    ),
-    "kubernetes": st.dictionaries(st.sampled_from(("kubeconfig", "k8s_api_root", "node_name")), TEXTS),
-    "container_settings": st.dictionaries(st.just("allow_ip_forwarding"), FLAGS),
-    "feature_control": st.dictionaries(st.sampled_from(("ip_addrs_no_ipam", "floating_ips")), FLAGS),
-    "dataplane_options": st.dictionaries(st.just("type"), TEXTS),
-}
-IPAM_KEYS: Mapping[str, st.SearchStrategy[object]] = {
-    "type": st.sampled_from(("", "netplug-ipam", "host-local", "a/b")),
-    "assign_ipv4": st.sampled_from(("", "true", "false", "yes")),
-    "assign_ipv6": st.sampled_from(("", "true", "false", "no")),
-    "ipv4_pools": st.lists(TEXTS, max_size=2),
-    "ipv6_pools": st.lists(TEXTS, max_size=2),
-}
 _KEYS_OF = {
     "etcdv3": ("etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "etcd_scheme", "etcd_key_file"),
     "sqlite": ("sqlite_path",),
     "kubernetes": ("kubernetes", "netplug_api_group", "qps", "burst", "annotation_prefix", "policy"),
 }
-ATTACHMENTS = st.lists(
-    st.fixed_dictionaries({"containerID": TEXTS, "ifname": TEXTS}) | JUNK.map(lambda junk: {"ifname": junk}), max_size=2
-)
-LISTS: Mapping[str, st.SearchStrategy[object]] = dict.fromkeys(
-    ("cni.dev/valid-attachments", "cni.dev/attachments"), st.none() | ATTACHMENTS
-)
-
-
-def _objects(keys: Mapping[str, st.SearchStrategy[object]]) -> st.SearchStrategy[dict[str, object]]:
-    """Some of the keys, each with a value of its kind."""
-    return st.fixed_dictionaries({}, optional=dict(keys))
-
-
-def _spoilt(keys: Mapping[str, st.SearchStrategy[object]]) -> st.SearchStrategy[dict[str, object]]:
-    """The same, and now and then a value of any kind."""
-    return _objects({key: st.one_of(value, value, value, JUNK) for key, value in keys.items()})
-
-
-@st.composite
-def configurations(draw: st.DrawFn) -> dict[str, object]:
-    """Configurations of netplug, most of which are fine."""
-    ipam = {"type": "netplug-ipam"} | draw(_objects(IPAM_KEYS))
-    return {"name": "net1", "type": "netplug", "ipam": ipam} | draw(_objects({**GOOD, **LISTS}))
-
-
-@st.composite
-def anything(draw: st.DrawFn) -> dict[str, object]:
-    ipam = draw(st.one_of(_spoilt(IPAM_KEYS), _spoilt({**IPAM_KEYS, **GOOD}), JUNK))
-    top = {"type": draw(st.sampled_from(("netplug", "netplug", "bridge", 1, None))), "ipam": ipam}
-    return top | draw(_spoilt({**GOOD, **LISTS}))
 
 
 def accepted(config: Mapping[str, object], role: Plugin, purpose: LoadPurpose = LoadPurpose.SETUP) -> NetConf | None:
@@ -176,7 +101,7 @@ def test_unknown_keys_and_nulls_change_nothing(config: dict[str, object], unknow
     assert accepted({**config, **unknown, **nulls}, Plugin.MAIN) == accepted(config, Plugin.MAIN)
 
 
-@given(_objects(GOOD), _objects(IPAM_KEYS))
+@given(objects(GOOD), objects(IPAM_KEYS))
 def test_keys_inside_ipam_mean_the_same(keys: dict[str, object], ipam: dict[str, object]) -> None:
     ipam = {"type": "netplug-ipam"} | ipam
     own = accepted({"type": "netplug", "ipam": ipam} | keys, Plugin.MAIN)
@@ -184,7 +109,7 @@ def test_keys_inside_ipam_mean_the_same(keys: dict[str, object], ipam: dict[str,
     assert under_another == own
 
 
-@given(_objects(GOOD))
+@given(objects(GOOD))
 def test_the_other_plugins_keys_are_its_own(keys: dict[str, object]) -> None:
     theirs = {key: value for key, value in keys.items() if key in _NOT_SHARED}
     config = {"type": "bridge", "ipam": {"type": "netplug-ipam"}}

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from netplug_core.addressing import Family
 from netplug_core.cni.result import (
-    DNS,
     CNIInterface,
     CNIResult,
     CNIRoute,
@@ -24,6 +23,7 @@ from netplug_core.cni.result import (
     render_result,
 )
 from netplug_core.cni.versions import SUPPORTED_VERSIONS, CNIVersion, ResultFormat
+from netplug_core.ipam.allocation.request import DNS
 from netplug_core.testing.strategies import addresses, families, prefixes
 
 NUMBERS = st.none() | st.integers(0, 2**32 - 1)

@@ -1,5 +1,6 @@
 """What the pages show is true: links lead somewhere, and what needs no server runs and prints what stands below it."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from netplug_core.cni.dispatch import Plugin
+from netplug_core.netconf.load import LoadPurpose, load
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = ROOT / "docs" / "backends"
@@ -75,3 +79,21 @@ def test_the_page_of_sqlite_looks_into_a_file_and_saves_it(tmp_path: Path) -> No
     assert [printed(tmp_path, "bash", "-ec", saving)] == blocks(BACKENDS / "sqlite.md", "text")
     settings["SQLITE_PATH"] = "backup.db"
     assert "10.65.0.0/24" in printed(tmp_path, "netplugctl", "get", "ippools", **settings)
+
+
+def test_the_quick_start_of_a_cluster_names_what_there_is(tmp_path: Path) -> None:
+    """The whole page is followed at night; this is what needs no cluster: its pools, manifests and configuration."""
+    page = ROOT / "docs" / "quickstart-kubernetes.md"
+    scripts = blocks(page, "sh")
+    (pools,) = [script for script in scripts if script.startswith("netplugctl create")]
+    settings = {"DATASTORE_TYPE": "sqlite", "SQLITE_PATH": str(tmp_path / "netplug.db")}
+    assert printed(tmp_path, "bash", "-ec", pools, **settings) in blocks(page, "text")
+
+    manifests = set(re.findall(r"\$manifests/([\w/.-]+)", page.read_text()))
+    assert manifests == {"crds/v1", "rbac/cni-plugin.yaml"}
+    assert all((ROOT / "netplug_cli" / "manifests" / path).exists() for path in manifests)
+
+    (conflist,) = re.findall(r"<<JSON\n(\{\"cniVersion\".*?)JSON", page.read_text(), re.DOTALL)
+    netplug, portmap = json.loads(conflist)["plugins"]
+    load({**netplug, "cniVersion": "1.0.0", "name": "pods"}, Plugin.MAIN, LoadPurpose.SETUP)
+    assert portmap["type"] == "portmap"

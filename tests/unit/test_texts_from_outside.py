@@ -103,6 +103,9 @@ def replaced(value: object, path: tuple[str | int, ...], new: object) -> object:
 
 
 def message_of_call(environ: Mapping[str, str], netconf: object, flags: tuple[str, ...] = ()) -> str:
+    def test_connection(given: Mapping[str, object]) -> None:
+        load(given, Plugin.MAIN)
+
     def read(request: CNIRequest) -> None:
         load(request.netconf_mapping, Plugin.MAIN)
 
@@ -116,6 +119,7 @@ def message_of_call(environ: Mapping[str, str], netconf: object, flags: tuple[st
         ),
         handlers=dict.fromkeys(CNICommand, read),
         is_own_namespace=lambda _path: False,
+        test_connection=test_connection,
         log=logged.append,
     )
     return max((output.stdout, output.stderr, *logged), key=len)

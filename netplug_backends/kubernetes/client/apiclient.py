@@ -20,7 +20,6 @@ from attrs import define, field
 from netplug_backends.kubernetes.client.access import AccessSource
 from netplug_backends.kubernetes.client.credentials import ApiAccess, parse_scheme
 from netplug_backends.kubernetes.client.messages import (
-    JSON_TYPE,
     ApiReply,
     ApiRequest,
     Json,
@@ -279,7 +278,7 @@ class ApiClient:
 
 
 def _headers(access: ApiAccess, request: ApiRequest) -> dict[str, str]:
-    headers = {"Accept": JSON_TYPE, "User-Agent": _USER_AGENT}
+    headers = {"Accept": request.accept, "User-Agent": _USER_AGENT}
     if request.body is not None:
         headers["Content-Type"] = request.content_type
     if access.token:

@@ -13,6 +13,7 @@ from netplug_core.errors import Unavailable, excerpt
 from netplug_core.records import OutcomeUnknown
 
 __all__ = [
+    "METADATA_TYPE",
     "ApiReply",
     "ApiRequest",
     "Json",
@@ -27,6 +28,9 @@ Json: TypeAlias = Mapping[str, object]
 """A JSON object."""
 
 JSON_TYPE = "application/json"
+METADATA_TYPE = f"{JSON_TYPE};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON_TYPE}"
+"""What a request accepts that asks for the metadata of a collection's objects; a server without it sends them whole."""
+
 _SUCCESS, _REDIRECT = range(200, 300), range(300, 400)
 _NOT_FOUND = 404
 _MAX_BYTES = 1000  # more than a message shows of them, whatever the alphabet
@@ -52,6 +56,7 @@ class ApiRequest:
     query: Mapping[str, str] = field(factory=dict)
     body: object | None = field(default=None, repr=False)
     content_type: str = JSON_TYPE
+    accept: str = JSON_TYPE
 
     @property
     def is_read(self) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
+from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, NetplugError, Unavailable
@@ -30,6 +30,7 @@ ANY_VERSION = "0"
 """The resourceVersion of a list that the server may answer from its cache, however old."""
 
 _PAGE_SIZE = "500"
+_METADATA_PAGE_SIZE = "5000"  # about a kilobyte each
 _NOT_FOUND, _EXPIRED = 404, 410
 _REJECTED = (400, 413, 422)  # the object breaks a rule of the schema, or is too large
 _OUR_API_PATHS = tuple(f"/apis/{mode.group}/" for mode in CrdMode)
@@ -102,9 +103,9 @@ def convert_objects(
     The server forgets a state after some minutes; then the list is read again from its first page.
     """
     items: list[T] = []
-    query = dict(request.query) | {"limit": _PAGE_SIZE}
+    query = dict(request.query) | {"limit": _METADATA_PAGE_SIZE if request.accept == METADATA_TYPE else _PAGE_SIZE}
     while True:
-        reply = client.send(ApiRequest(request.method, request.path, query), deadline=deadline)
+        reply = client.send(evolve(request, query=query), deadline=deadline)
         if reply.status == _EXPIRED and "continue" in query:
             items.clear()
             del query["continue"]

@@ -7,85 +7,29 @@ of the ``kubernetes`` package takes five times as long to load, for every pod (d
 from __future__ import annotations
 
 import http.client
-import io
 import select
 import socket
 import ssl
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from threading import Thread
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import cast
 from urllib.parse import SplitResult, urlsplit
 
+from netplug_backends.connections import DeadlineSocket, connect_to, start_tls
 from netplug_backends.kubernetes.client.credentials import ApiAccess, Pem, TlsVerification, parse_scheme
 from netplug_backends.kubernetes.client.messages import RawReply
 from netplug_core.clock import Deadline
 from netplug_core.errors import UnusableFile
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 __all__ = ["ApiConnection", "connect", "port_of", "tls_context"]
-
-_ResolvedAddress: TypeAlias = "tuple[int, int, int, str, tuple[object, ...]]"  # as `getaddrinfo` returns it
-
-_CHUNK = 65536
-_MIN_TIMEOUT_S = 0.001
 
 # A watch may be silent for hours. These find a server that is gone within a minute.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
-class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket; no read waits beyond the deadline of the connection."""
-
-    def __init__(self, socket_: _DeadlineSocket) -> None:
-        self._socket = socket_
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        return self._socket.receive_into(buffer)
-
-
-class _DeadlineSocket:
-    """The part of a socket that ``http.client`` uses."""
-
-    def __init__(self, plain: socket.socket, deadline: Deadline) -> None:
-        self.plain = plain
-        self.deadline = deadline
-
-    def sendall(self, data: bytes) -> None:
-        self.plain.settimeout(self._remaining_s())
-        self.plain.sendall(data)
-
-    def receive_into(self, buffer: WriteableBuffer) -> int:
-        self.plain.settimeout(self._remaining_s())
-        try:
-            return self.plain.recv_into(buffer)
-        except TimeoutError as error:
-            if error.errno is None:  # our timeout, not the kernel's
-                raise
-            raise ConnectionAbortedError("the server is gone without a word") from error
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self), _CHUNK)
-
-    def close(self) -> None:
-        """Do nothing: ``http.client`` calls it after the headers if the server will close, before the body is read."""
-
-    def _remaining_s(self) -> float:
-        remaining_s = self.deadline.remaining_s
-        if not remaining_s:
-            raise TimeoutError("the deadline passed")
-        return remaining_s
-
-
 class ApiConnection:
     """An open connection, for one caller at a time; ``has_answered`` once the server has sent an HTTP reply."""
 
-    def __init__(self, access: ApiAccess, socket_: _DeadlineSocket) -> None:
+    def __init__(self, access: ApiAccess, socket_: DeadlineSocket) -> None:
         self.access = access
         self.has_answered = False
         self._socket = socket_
@@ -159,63 +103,16 @@ def connect(access: ApiAccess, context: ssl.SSLContext | None, deadline: Deadlin
     """
     address = urlsplit(access.server)
     with ExitStack() as undo:
-        plain = _connect_to_any(_resolve(address.hostname or "", port_of(address), deadline), deadline)
+        plain = connect_to(address.hostname or "", port_of(address), deadline)
         undo.callback(plain.close)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE:
             plain.setsockopt(socket.IPPROTO_TCP, option, value)
         if context is not None:
-            plain.settimeout(max(deadline.remaining_s, _MIN_TIMEOUT_S))
-            plain = context.wrap_socket(plain, server_hostname=access.tls_server_name or address.hostname)
+            plain = start_tls(plain, context, access.tls_server_name or address.hostname or "", deadline)
         undo.pop_all()
-    return ApiConnection(access, _DeadlineSocket(plain, deadline))
-
-
-def _resolve(host: str, port: int, deadline: Deadline) -> Sequence[_ResolvedAddress]:
-    """The addresses of a host. The system's resolver has no timeout, so a thread calls it and may be abandoned."""
-    answer: list[Sequence[_ResolvedAddress] | OSError] = []
-
-    def resolve() -> None:
-        try:
-            answer.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except OSError as error:
-            answer.append(error)
-
-    if _is_address(host):
-        resolve()
-    else:
-        thread = Thread(target=resolve, name=f"resolve {host}", daemon=True)
-        thread.start()
-        thread.join(deadline.remaining_s)
-    found = answer[0] if answer else TimeoutError("no name server answered by the deadline")
-    if isinstance(found, OSError):
-        raise found
-    return found
-
-
-def _is_address(host: str) -> bool:
-    return ":" in host or host.rpartition(".")[2].isdigit()
-
-
-def _connect_to_any(addresses: Sequence[_ResolvedAddress], deadline: Deadline) -> socket.socket:
-    """A connection to the first address that accepts one; each attempt gets its share of the remaining time."""
-    problem: OSError = TimeoutError("the deadline passed")
-    for position, (family, kind, protocol, _, address) in enumerate(addresses):
-        remaining_s = deadline.remaining_s
-        if not remaining_s:
-            break
-        with ExitStack() as undo:
-            plain = undo.enter_context(socket.socket(family, kind, protocol))
-            plain.settimeout(remaining_s / (len(addresses) - position))
-            try:
-                plain.connect(address)
-            except OSError as error:
-                problem = error
-            else:
-                undo.pop_all()
-                return plain
-    raise problem
+    return ApiConnection(access, DeadlineSocket(plain, deadline))
 
 
 def tls_context(access: ApiAccess) -> ssl.SSLContext | None:

@@ -7,13 +7,14 @@ the stored object read again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 
 from attrs import evolve
 
 from netplug_backends.kubernetes.client.apiclient import ApiClient
-from netplug_backends.kubernetes.client.messages import ApiReply, ApiRequest, Json
+from netplug_backends.kubernetes.client.messages import METADATA_TYPE, ApiReply, ApiRequest, Json
 from netplug_backends.kubernetes.client.objects import (
     ANY_VERSION,
     ObjectVersion,
@@ -29,6 +30,7 @@ from netplug_backends.kubernetes.client.objects import (
 )
 from netplug_backends.kubernetes.kinds.store import (
     CONFLICT,
+    NOTHING_FOUND,
     ConditionFailed,
     QueryResult,
     decode_each,
@@ -42,12 +44,26 @@ from netplug_backends.kubernetes.layout import KIND_MAPPINGS, KindMapping, is_de
 from netplug_backends.kubernetes.names import CrdMode, path_segment
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
-from netplug_core.records import Create, Delete, Get, Key, Kind, List, Malformed, Record, Revision, Update, WatchEvent
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Key,
+    Kind,
+    List,
+    Malformed,
+    Query,
+    Record,
+    Revision,
+    Update,
+    WatchEvent,
+)
 
 __all__ = ["CustomObjectStore"]
 
 _PRESERVED_METADATA = ("annotations", "finalizers", "labels", "ownerReferences")
 _MAX_CACHED = 4096
+_FEW_OF = 8  # a list of so many objects costs the server more than a request for one
 _RETRY_DELAYS_S = (0.0, 0.0, 0.2)  # before each attempt of a create
 
 
@@ -68,7 +84,7 @@ class CustomObjectStore:
         mapping = KIND_MAPPINGS[query.kind.name]
         is_one = len(query.within) == len(query.kind.segments)
         if is_one and not is_valid_path(self._path(mapping, query.kind.key(*query.within))):
-            return QueryResult(())
+            return NOTHING_FOUND
         parameters = {name: str(value) for name, value in mapping.list_parameters(query.within).items()}
         if query.may_be_cached:
             parameters["resourceVersion"] = ANY_VERSION
@@ -78,7 +94,32 @@ class CustomObjectStore:
         )
         # Another program may have set the labels, and the hashes of two hosts may be equal.
         present = (each for each in found if each is not None)
-        return evolve(list_result(query, present, resource_version), is_cached=query.may_be_cached)
+        result = list_result(query, present, resource_version)
+        return evolve(result, found=evolve(result.found, is_cached=query.may_be_cached))
+
+    def find_by_names(
+        self, whole: List[object], queries: Sequence[Query], most: int, *, deadline: Deadline
+    ) -> QueryResult:
+        """What some queries for single records, or for names that begin alike, may find of a whole list.
+
+        The names of all objects are listed, and then the objects that the queries may mean are read one by one, as they
+        are then. If these are more than ``most``, and not few beside all, the whole list is read.
+        """
+        mapping = KIND_MAPPINGS[whole.kind.name]
+        single = set(_names(mapping, queries))
+        starts = tuple(mapping.name_start(query.name_prefix) or "" for query in queries if isinstance(query, List))
+        request = ApiRequest("GET", self._path(mapping), accept=METADATA_TYPE)
+        names, resource_version = convert_objects(
+            self._client, request, lambda item: str(metadata_of(item).get("name") or ""), deadline=deadline
+        )
+        wanted = [name for name in names if name in single or name.startswith(starts)]
+        if len(wanted) > max(most, len(names) // _FEW_OF):
+            return self.find_all(whole, deadline=deadline)
+        paths = (f"{self._path(mapping)}/{path_segment(name)}" for name in wanted)
+        objects = (find_object(self._client, path, deadline=deadline) for path in paths)
+        whole = evolve(whole, keys_only_if=None)
+        found = (self._convert(whole, mapping, each) for each in objects if each is not None)
+        return list_result(whole, (each for each in found if each is not None), resource_version)
 
     def _convert(
         self, query: List[object], mapping: KindMapping, item: Json
@@ -251,6 +292,14 @@ class _MetadataCache:
         with self._lock:
             known, kept = self._entries.get(key, (None, {}))
         return kept if known == revision else None
+
+
+def _names(mapping: KindMapping, queries: Iterable[Query]) -> Iterator[str]:
+    """The names of the objects that queries for single records ask for; no object has a key that has no name."""
+    for query in queries:
+        if isinstance(query, Get):
+            with suppress(Malformed):
+                yield mapping.name(query.key.path)
 
 
 def _merge_metadata(kept: Json, ours: Json) -> Json:

@@ -26,6 +26,7 @@ from netplug_backends.kubernetes.client.objects import (
 )
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import node_facts, sorted_labels
 from netplug_backends.kubernetes.kinds.store import (
+    NOTHING_FOUND,
     ConditionFailed,
     QueryResult,
     decode_each,
@@ -93,7 +94,7 @@ class NodeStore:
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
         """All nodes."""
         if query.within and not is_valid_path(node_path(query.within[0])):
-            return QueryResult(())
+            return NOTHING_FOUND
         parameters = {"fieldSelector": f"metadata.name={query.within[0]}"} if query.within else {}
         request = ApiRequest("GET", NODES_PATH, parameters)
         items, resource_version = list_objects(self._client, request, deadline=deadline)

@@ -77,7 +77,12 @@ def _malformed(refused: Refused, where: str) -> Malformed:
 
 
 def _finish_pod(values: dict[str, object], _keys: Mapping[str, str]) -> dict[str, object]:
-    containers = cast("tuple[_Container, ...]", values.pop("ports", ()))
+    # Those of the containers that run first come last: of two ports of one name, that of the running container counts.
+    containers = [
+        container
+        for member in ("ports", "init_ports")
+        for container in cast("tuple[_Container, ...]", values.pop(member, ()))
+    ]
     pod_ips = cast("tuple[_PodIP, ...]", values.pop("addresses", ()))
     values["ports"] = tuple(port for container in containers for port in container.ports)
     values["addresses"] = tuple(each.address for each in pod_ips if each.address is not None)
@@ -135,6 +140,7 @@ _DECODER = Decoder(
                     ("status", "phase"), Codec(lambda value: _PHASE.decode(value or PodPhase.PENDING.value))
                 ),
                 "ports": Field(("spec", "containers"), ListOf(_Container)),
+                "init_ports": Field(("spec", "initContainers"), ListOf(_Container)),
                 "addresses": Field(
                     ("status", "podIPs"),
                     ListOf(_PodIP),

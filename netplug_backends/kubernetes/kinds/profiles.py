@@ -19,6 +19,7 @@ from netplug_backends.kubernetes.client.objects import (
 )
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import sorted_labels
 from netplug_backends.kubernetes.kinds.store import (
+    NOTHING_FOUND,
     QueryResult,
     decode_each,
     event_of_record,
@@ -38,7 +39,19 @@ from netplug_core.clock import Deadline
 from netplug_core.decoding.tables import DocumentOrigin
 from netplug_core.errors import ConfigurationError
 from netplug_core.names import API_VERSION, label_value
-from netplug_core.records import Create, Delete, Get, Kind, List, Malformed, Record, Revision, Update, WatchEvent
+from netplug_core.records import (
+    Create,
+    Delete,
+    Get,
+    Kind,
+    List,
+    Malformed,
+    ReadResult,
+    Record,
+    Revision,
+    Update,
+    WatchEvent,
+)
 from netplug_core.resources.codec import from_mapping
 from netplug_core.resources.profile import (
     DEFAULT_ALLOW_PROFILE,
@@ -62,15 +75,16 @@ class ProfileStore:
         """One profile; see :class:`~netplug_backends.kubernetes.kinds.store.KindStore`."""
         kind, name = query.key.kind, query.key.name
         if name == DEFAULT_ALLOW_PROFILE.key.name:
-            return QueryResult((DEFAULT_ALLOW_PROFILE,))
+            return QueryResult(ReadResult((DEFAULT_ALLOW_PROFILE,)))
         path = _find_object_path(name)
         found = find_object(self._client, path, deadline=deadline) if path else None
         if found is None:
-            return QueryResult(())
+            return NOTHING_FOUND
         record = require_key(query.key, profile_record(kind, found))
         version = parse_revision(record.revision).resource_version
         is_namespace = name.startswith(NAMESPACE_PROFILE_PREFIX)
-        return QueryResult((record,), collections_revision(*((version, "") if is_namespace else ("", version))))
+        versions = (version, "") if is_namespace else ("", version)
+        return QueryResult(ReadResult((record,)), collections_revision(*versions))
 
     def find_all(self, query: List[object], *, deadline: Deadline) -> QueryResult:
         """All profiles."""

@@ -25,6 +25,7 @@ from netplug_core.records import (
     List,
     Malformed,
     NotSupported,
+    ReadResult,
     Record,
     Revision,
     Update,
@@ -32,8 +33,8 @@ from netplug_core.records import (
 )
 
 __all__ = [
-    "CONFLICT", "ConditionFailed", "KindStore", "QueryResult", "decode_each", "event_of_record", "get_precondition",
-    "list_result", "not_supported", "record_result", "require_key", "write_error",
+    "CONFLICT", "NOTHING_FOUND", "ConditionFailed", "KindStore", "QueryResult", "decode_each", "event_of_record",
+    "get_precondition", "list_result", "not_supported", "record_result", "require_key", "write_error",
 ]  # fmt: skip
 
 CONFLICT = 409
@@ -43,17 +44,14 @@ UNKNOWN_REVISION = Revision("")
 
 @frozen
 class QueryResult:
-    """The records that a query found, and the revision of the kind from which a watch can start.
+    """What a query found, and the revision of the kind from which a watch can start."""
 
-    ``malformed`` has what is wrong with objects that hold no record. ``is_cached``: the server answered from its cache,
-    which may be behind. ``keys`` are those of records that a list answers by their keys alone.
-    """
-
-    records: tuple[Record[object], ...]
+    found: ReadResult
     revision: Revision = UNKNOWN_REVISION
-    malformed: tuple[Malformed, ...] = ()
-    is_cached: bool = False
-    keys: tuple[Key[object], ...] = ()
+
+
+NOTHING_FOUND = QueryResult(ReadResult(()))
+"""The result of a query that finds nothing, and no revision of its kind."""
 
 
 @frozen
@@ -130,19 +128,18 @@ def decode_each(
 
 def record_result(record: Record[object] | None) -> QueryResult:
     """The result of a query for one key."""
-    return QueryResult((record,), record.revision) if record else QueryResult(())
+    return QueryResult(ReadResult((record,)), record.revision) if record else NOTHING_FOUND
 
 
 def list_result(
     query: List[object], found: Iterable[Record[object] | Malformed | Key[object]], revision: str
 ) -> QueryResult:
     """The result of a list: the records whose paths begin as the query says, in path order."""
-    found = tuple(found)
-    matching = (each for each in found if isinstance(each, Record) and query.covers(each.key))
+    result = ReadResult.of(found)
+    matching = (record for record in result.records if query.covers(record.key))
     in_order = tuple(sorted(matching, key=lambda record: record.key.path))
-    keys = tuple(each for each in found if isinstance(each, Key) and query.covers(each))
-    malformed = tuple(each for each in found if isinstance(each, Malformed))
-    return QueryResult(in_order, Revision(revision), malformed, keys=keys)
+    keys = tuple(filter(query.covers, result.keys))
+    return QueryResult(evolve(result, records=in_order, keys=keys), Revision(revision))
 
 
 def event_of_record(event: Json, record: Record[object]) -> WatchEvent[object]:

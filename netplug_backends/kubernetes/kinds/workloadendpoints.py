@@ -29,6 +29,7 @@ from netplug_backends.kubernetes.client.objects import (
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import pod_facts
 from netplug_backends.kubernetes.kinds.store import (
     CONFLICT,
+    NOTHING_FOUND,
     ConditionFailed,
     QueryResult,
     decode_each,
@@ -38,7 +39,7 @@ from netplug_backends.kubernetes.kinds.store import (
     record_result,
     write_error,
 )
-from netplug_backends.kubernetes.names import API_DOMAIN, PODS_PATH, namespaced_path, pod_path
+from netplug_backends.kubernetes.names import PODS_PATH, namespaced_path, pod_path
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, RequestError
@@ -48,12 +49,12 @@ from netplug_core.names import (
     STORED_ANNOTATIONS,
     InvalidName,
     WorkloadEndpointIdentifiers,
+    endpoint_labels,
     host_interface_name,
-    label_value,
     parse_endpoint_name,
     workload_endpoint_name,
 )
-from netplug_core.orchestrator.model import ContainerPort, PodFacts, PodNetwork
+from netplug_core.orchestrator.model import PodFacts, PodNetwork
 from netplug_core.records import (
     Create,
     Delete,
@@ -68,8 +69,9 @@ from netplug_core.records import (
     WatchEvent,
 )
 from netplug_core.resources.metadata import Metadata
-from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
+from netplug_core.resources.workloadendpoint import IPNAT, WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.settings.model import DEFAULT_ANNOTATION_PREFIX
+from netplug_core.workload.pod import PodDetails, pod_details
 
 __all__ = ["WorkloadEndpointStore", "find_pod_endpoint"]
 
@@ -97,7 +99,7 @@ class WorkloadEndpointStore:
         """The endpoints of all pods, or of the pods of a namespace."""
         path = namespaced_path(query.within[0], "pods") if query.within else PODS_PATH
         if not is_valid_path(path):
-            return QueryResult(())
+            return NOTHING_FOUND
         items, resource_version = list_objects(self._client, ApiRequest("GET", path), deadline=deadline)
         found = decode_each(items, lambda item: self._find_endpoint_record(query.kind, item))
         return list_result(query, found, resource_version)
@@ -160,7 +162,7 @@ class WorkloadEndpointStore:
         if not _HASHED_NAME.fullmatch(name):
             return None
         listing = self.find_all(List(key.kind, (namespace,)), deadline=deadline)
-        return next((record for record in listing.records if record.key == key), None)
+        return next((record for record in listing.found.records if record.key == key), None)
 
     def _find_endpoint_record(self, kind: Kind[object], found: Json) -> Record[object] | None:
         endpoint = find_pod_endpoint(pod_facts(found), self._annotation_prefix)
@@ -251,50 +253,43 @@ def find_pod_endpoint(pod: PodFacts, prefix: str = DEFAULT_ANNOTATION_PREFIX) ->
     identity = WorkloadEndpointIdentifiers(
         node=pod.node, orchestrator=KUBERNETES_ORCHESTRATOR, pod=pod.name, endpoint=DEFAULT_INTERFACE
     )
-    own = (
-        (f"{API_DOMAIN}/namespace", pod.namespace),
-        (f"{API_DOMAIN}/orchestrator", KUBERNETES_ORCHESTRATOR),
-        (f"{API_DOMAIN}/serviceaccount", pod.service_account),
-    )
-    labels = {**dict(pod.labels), **{name: label_value(value) for name, value in own if value}}
+    details = pod_details(pod)
     return WorkloadEndpoint(
         metadata=Metadata(
             name=workload_endpoint_name(identity),
             namespace=pod.namespace,
-            generate_name=pod.generate_name,
+            generate_name=details.generate_name,
             uid=pod.runtime_uid,
             creation_time_ns=pod.creation_time_ns,
             deletion_time_ns=pod.deletion_time_ns,
-            labels=tuple(sorted(labels.items())),
+            labels=endpoint_labels(
+                namespace=pod.namespace,
+                orchestrator=KUBERNETES_ORCHESTRATOR,
+                service_account=details.service_account,
+                workload=details.labels,
+            ),
         ),
-        spec=_spec(_AnnotatedPod(pod, prefix)),
+        spec=_spec(_AnnotatedPod(pod, prefix), details),
     )
 
 
-def _spec(pod_annotations: _AnnotatedPod) -> WorkloadEndpointSpec:
+def _spec(pod_annotations: _AnnotatedPod, details: PodDetails) -> WorkloadEndpointSpec:
     pod, addresses = pod_annotations.pod, tuple(_addresses(pod_annotations))
-    account = (f"ksa.{pod.namespace}.{pod.service_account}",) if pod.service_account else ()
     return WorkloadEndpointSpec(
         orchestrator=KUBERNETES_ORCHESTRATOR,
         node=pod.node,
         container_id=pod_annotations.text(_CONTAINER) or "",
         pod=pod.name,
         endpoint=DEFAULT_INTERFACE,
-        service_account=pod.service_account,
+        service_account=details.service_account,
         addresses=addresses,
         ip_nats=tuple(_mappings(pod_annotations, addresses)),
-        profiles=(f"kns.{pod.namespace}", *account),
+        profiles=details.profiles,
         interface_name=host_interface_name(
             pod_namespace=pod.namespace, pod=pod.name, container_id="", ifname=DEFAULT_INTERFACE
         ),
-        ports=tuple(map(_port, pod.ports)),
+        ports=details.ports,
         allowed_source_prefixes=tuple(_valid_prefixes(pod_annotations.array(_ALLOWED_SOURCES))),
-    )
-
-
-def _port(port: ContainerPort) -> EndpointPort:
-    return EndpointPort(
-        name=port.name, protocol=port.protocol, port=port.port, host_port=port.host_port, host_ip=port.host_ip
     )
 
 

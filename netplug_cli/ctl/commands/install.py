@@ -22,12 +22,14 @@ def install() -> None:
 )
 @click.pass_context
 def install_host(context: click.Context, bin_dir: str, *, trust_environment: bool) -> None:
-    """Write the executables netplug and netplug-ipam into DIR."""
+    """Write the executables netplug and netplug-ipam into DIR, and say what else this machine lacks."""
     session = session_of(context)
     try:
         if not trust_environment:
             session.require_trusted_environment()
         session.install_executables(bin_dir, click.echo)
+        for problem in session.find_host_problems(bin_dir):
+            click.echo(f"warning: {problem}")
     except NetplugError as error:
         raise click.ClickException(str(error)) from error
 

@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
-from netplug_core.cni.result import DNS, CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
+from netplug_core.cni.result import CNIInterface, CNIResult, CNIRoute, IPConfig, find_previous_result
 from netplug_core.dataplane.plan import AttachmentPlan, plan
 from netplug_core.dataplane.protocol import InterfacePresence, Link, LinkExists
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NamespaceNotFound, NetplugError, quote
@@ -36,16 +36,24 @@ from netplug_core.flows.cni.call import (
     remove_interface,
     require_nodename_file,
     require_supported,
+    routes_of,
     workload_of,
 )
-from netplug_core.flows.cni.release_records import drain, finish_own, has_own
+from netplug_core.flows.cni.release_records import drain, finish_own, has_own, release_request_of
 from netplug_core.flows.locks import ADD_LOCK_S
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import AssignedAddress, Assignment, LinkLayer, ReleaseRequest
+from netplug_core.ipam.allocation.request import DNS, NO_DNS, AssignedAddress, Assignment, LinkLayer
 from netplug_core.ipam.protocol import NO_ENDPOINT, EndpointWrites
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
-from netplug_core.workload.endpoint import NewObjectMetadata, build_endpoint, endpoint_delete, endpoint_upsert
+from netplug_core.workload.endpoint import (
+    NO_OPTIONS,
+    EndpointOptions,
+    NewObjectMetadata,
+    build_endpoint,
+    endpoint_delete,
+    endpoint_upsert,
+)
 
 __all__ = ["DATAPLANE_S", "DeletedMeanwhile", "add", "assign_addresses"]
 
@@ -79,15 +87,34 @@ def add(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> CNIResult:
     require_supported(world, netconf)
     require_nodename_file(world, netconf)
     call = open_call(request, netconf, node_of(world, netconf))
-    link, wanted = link_of(world, call), _address_request(world, request, call)
-    previous, dns = find_previous_result(request), _dns_of(world, netconf)
+    link, previous, dns = link_of(world, call), find_previous_result(request), _dns_of(world, netconf)
+    _wait_for_gates(world, netconf)
+    wanted = _address_request(world, request, call)
     with attachment_lock(world, call.workload, wait_s=ADD_LOCK_S) as is_exclusive:
         finish_own(world, netconf, call.workload)
         result = _attach(world, call, link, wanted, is_exclusive=is_exclusive)
-    result = evolve(result, dns=dns)
+    if dns != NO_DNS:
+        result = evolve(result, dns=dns)
     world.log(Level.INFO, "container attached", **call.fields)
     drain(world, netconf)
+    _hold_back(world, call, result)
     return result if previous is None else previous.chained_with(result)
+
+
+def _wait_for_gates(world: CNIWorld, netconf: NetConf) -> None:
+    """Return when the readiness gates are ready, before anything is read or changed."""
+    if netconf.readiness_gates:
+        from netplug_core.flows.cni.gates import wait_for_gates  # few configurations have some
+
+        wait_for_gates(world, netconf.readiness_gates)
+
+
+def _hold_back(world: CNIWorld, call: AttachmentCall, result: CNIResult) -> None:
+    """Hold the pod's start back until its policy is programmed, if the configuration says for how long."""
+    if call.netconf.policy_setup_timeout_s:
+        from netplug_core.flows.cni.gates import hold_back  # few configurations do
+
+        hold_back(world, call, tuple(ip.address for ip in result.ips))
 
 
 def _address_request(world: CNIWorld, request: CNIRequest, call: AttachmentCall) -> AddressRequest:
@@ -102,10 +129,19 @@ def _address_request(world: CNIWorld, request: CNIRequest, call: AttachmentCall)
         accepted = "requested feature is not supported for this runtime: ip_addrs_no_ipam; CNI_ARGS must name a pod"
         raise ConfigurationError(feature, value=True, accepted=accepted)
     if not call.workload.is_pod or (world.open_orchestrator is None and netconf.pod_annotations is None):
-        return AddressRequest(assign=assign_request_of(request, netconf, call.workload))
+        return AddressRequest(
+            assign=assign_request_of(request, netconf, call.workload), options=_options_of_container(call)
+        )
     from netplug_core.flows.cni.pods import address_request_of_pod  # a plain container does without
 
     return address_request_of_pod(world, request, call)
+
+
+def _options_of_container(call: AttachmentCall) -> EndpointOptions:
+    """The labels that the configuration has for a container without a pod."""
+    if call.workload.is_pod or not call.netconf.labels:
+        return NO_OPTIONS
+    return EndpointOptions(labels=tuple((label.name, label.value) for label in call.netconf.labels))
 
 
 def _attach(
@@ -121,8 +157,10 @@ def _attach(
     with ExitStack() as undo:
         # An assignment that fails releases by itself what it has written.
         assignment = _assign(world, call, wanted, upsert)
-        undo.callback(release_after_failure, world, ReleaseRequest(handle=workload.handle), deletion)
+        undo.callback(release_after_failure, world, release_request_of(workload), deletion)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
+        if assignment.routes:
+            link = evolve(link, routes=routes_of(call.netconf, assignment.routes))
         attachment = plan(build_endpoint(workload, assignment, metadata, wanted.options), link)
         # No inverse here: the dataplane has its own in place before it makes anything.
         world.dataplane.apply(attachment, deadline=Deadline.after(world.clock, DATAPLANE_S))
@@ -131,9 +169,9 @@ def _attach(
         _require_wanted(world, call, assignment, is_exclusive=is_exclusive)
     except BaseException:
         remove_interface(world, link)  # if it stays, its addresses stay held, as in a DEL
-        release_after_failure(world, ReleaseRequest(handle=workload.handle), deletion)
+        release_after_failure(world, release_request_of(workload), deletion)
         raise
-    return _result(attachment)
+    return _result(attachment, assignment)
 
 
 def _require_wanted(world: CNIWorld, call: AttachmentCall, assignment: Assignment, *, is_exclusive: bool) -> None:
@@ -166,7 +204,7 @@ def _dns_of(world: CNIWorld, netconf: NetConf) -> DNS:
     """
     path = netconf.ipam.resolv_conf
     if not path:
-        return DNS()
+        return NO_DNS
     from netplug_core.cni.resolv_conf import parse_resolv_conf
 
     try:
@@ -183,8 +221,8 @@ def _require_still_held(world: CNIWorld, call: AttachmentCall, assignment: Assig
 
     A DEL that releases them after this looks for the interface once more, and finds it.
     """
-    held = world.ipam.held(call.workload.handle, deadline=Deadline.after(world.clock, RELEASE_S)).addresses
-    if not {assigned.address for assigned in assignment.addresses} <= set(held):
+    held = world.ipam.held(call.workload.handle, deadline=Deadline.after(world.clock, RELEASE_S))
+    if held is not None and not {assigned.address for assigned in assignment.addresses} <= set(held.addresses):
         raise DeletedMeanwhile(call.workload.container_id, call.workload.interface)
 
 
@@ -199,7 +237,7 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
         finish_own(world, netconf, workload)
         assignment = assign(world, assign_request, NO_ENDPOINT)
         if has_own(world, netconf, workload):
-            release_after_failure(world, ReleaseRequest(handle=workload.handle), NO_ENDPOINT)
+            release_after_failure(world, release_request_of(workload), NO_ENDPOINT)
             raise DeletedMeanwhile(workload.container_id, workload.interface)
     world.log(Level.INFO, "addresses assigned", container=workload.container_id, network=workload.network)
     drain(world, netconf)
@@ -219,20 +257,23 @@ def _format_addresses(assignment: Assignment) -> str:
     return ",".join(str(assigned.address) for assigned in assignment.addresses)
 
 
-def _result(attachment: AttachmentPlan) -> CNIResult:
-    """The result of this plugin alone."""
+def _result(attachment: AttachmentPlan, assignment: Assignment) -> CNIResult:
+    """The result of this plugin alone. Gateways of another IPAM plugin are repeated: its CHECK may compare them."""
     link, container = attachment.link, attachment.container
+    gateways = {assigned.address: assigned.gateway for assigned in assignment.addresses}
     return CNIResult(
         interfaces=(
             CNIInterface(name=link.host_name),
             CNIInterface(name=link.name, mac=container.mac, mtu=link.mtu, sandbox=link.namespace),
         ),
         ips=tuple(
-            IPConfig(address=planned.address, length=planned.length, interface=1) for planned in container.addresses
+            IPConfig(address=planned.address, length=planned.length, gateway=gateways.get(planned.address), interface=1)
+            for planned in container.addresses
         ),
         routes=tuple(
             CNIRoute(destination=route.destination, gateway=route.gateway) for route in attachment.container_routes
         ),
+        dns=assignment.dns,
     )
 
 

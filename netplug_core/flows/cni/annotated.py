@@ -67,6 +67,7 @@ def annotated_address_request(
         unmanaged=unmanaged,
         floating_ips=annotations.floating_ips,
         allowed_source_prefixes=tuple(map(str, annotations.allowed_source_prefixes)),
+        pod=found.details,
     )
     if call.netconf.ipam.type == BLOCK_IPAM:  # the ranges of another IPAM are not known here
         _require_families(pod, annotations, {one.family for one in (*wanted, *unmanaged)})

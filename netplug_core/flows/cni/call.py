@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -34,11 +35,14 @@ from netplug_core.resources.metadata import Labels
 from netplug_core.workload.endpoint import NO_OPTIONS, EndpointOptions, endpoint_delete
 from netplug_core.workload.identity import WorkloadIdentity
 
+if TYPE_CHECKING:
+    from netplug_core.workload.pod import PodDetails
+
 __all__ = [
     "ASSIGN_S", "RELEASE_S", "REMOVE_S", "AddressRequest", "AttachmentCall", "FoundPod", "NoAddressWanted",
     "assign", "assign_request_of", "attachment_lock", "link_between", "link_of", "mtu_of", "node_of",
     "node_of_delete", "open_call", "release", "release_after_failure", "remove_interface",
-    "require_nodename_file", "require_supported", "wanted_of", "workload_of",
+    "require_nodename_file", "require_supported", "routes_of", "wanted_of", "workload_of",
 ]  # fmt: skip
 
 ASSIGN_S = 60.0
@@ -65,7 +69,7 @@ class NoAddressWanted(AllocationError, error_code=ErrorCode.NO_ADDRESS_WANTED):
 
 @frozen(kw_only=True)
 class AddressRequest:
-    """What an ADD asks for: the addresses to assign, and what the pod's annotations say about its endpoint.
+    """What an ADD asks for: the addresses to assign, and what pod and annotations say about its endpoint.
 
     ``names_addresses``: an annotation of the pod names the addresses to assign.
     """
@@ -77,11 +81,15 @@ class AddressRequest:
 
 @frozen(kw_only=True)
 class FoundPod:
-    """All annotations of a pod and of its namespace, and the namespace's labels."""
+    """All annotations of a pod and of its namespace, the namespace's labels, and what the endpoint gets of the pod.
+
+    ``details`` is None if the annotations are those that the runtime sent.
+    """
 
     annotations: Labels
     namespace_annotations: Labels = ()
     namespace_labels: Labels = ()
+    details: PodDetails | None = None
 
 
 @frozen(kw_only=True)
@@ -111,14 +119,13 @@ def open_call(request: CNIRequest, netconf: NetConf, node: str) -> AttachmentCal
         link_between(workload, request.netns),
         queues=netconf.num_queues,
         forwarding=Forwarding.ENABLED if settings.allow_ip_forwarding else Forwarding.DISABLED,
-        routes=_routes_of(netconf),
+        routes=routes_of(netconf, netconf.ipam.routes),
     )
     return AttachmentCall(netconf=netconf, workload=workload, link=link)
 
 
-def _routes_of(netconf: NetConf) -> tuple[Prefix, ...] | None:
-    """The destinations that the configuration names; None for everything."""
-    routes = netconf.ipam.routes
+def routes_of(netconf: NetConf, routes: tuple[Prefix, ...]) -> tuple[Prefix, ...] | None:
+    """What a container reaches if an IPAM names these destinations; None for everything."""
     if not routes:
         return None
     defaults = tuple(Prefix(family, 0, 0) for family in Family) if netconf.include_default_routes else ()
@@ -209,7 +216,7 @@ def _find_configured_node(world: CNIWorld, netconf: NetConf) -> str:
 
 
 def require_supported(world: CNIWorld, netconf: NetConf) -> None:
-    """Return if every setting works; keys that are ignored are logged.
+    """Return if every setting works; keys that are ignored or deprecated are logged.
 
     Raises:
         ConfigurationError: a setting does not work.
@@ -219,6 +226,8 @@ def require_supported(world: CNIWorld, netconf: NetConf) -> None:
     if netconf.ignored_keys:
         text = f"etcd's keys are ignored: the datastore is {netconf.datastore.type}"
         world.log(Level.WARNING, text, keys=", ".join(netconf.ignored_keys))
+    for key, instead in netconf.deprecated_keys:
+        world.log(Level.WARNING, f"the key {key} is deprecated; use {instead}")
 
 
 def require_nodename_file(world: CNIWorld, netconf: NetConf) -> None:
@@ -291,14 +300,14 @@ def assign_request_of(
 def wanted_of(netconf: NetConf, address: Address | None = None) -> tuple[Wanted, ...]:
     """One address of each family that the configuration switches on, or only the address that the caller asks for.
 
-    With host-local, only the address that is asked for is named: the ranges say what else there is.
+    With host-local or another plugin, only the address that is asked for is named: what else there is, they know.
 
     Raises:
         NoAddressWanted: the configuration switches no family on.
     """
     if address is not None:
         return (Specific(address=address),)
-    if netconf.ipam.type == HOST_LOCAL_IPAM:
+    if netconf.ipam.type == HOST_LOCAL_IPAM or netconf.ipam.is_delegated:
         return ()
     families = (
         (netconf.ipam.assign_ipv4, Family.IPV4, netconf.ipam.ipv4_pools),
@@ -355,7 +364,8 @@ def detach_found(
     Raises:
         AttachmentBusy: another call is at work on the attachment.
     """
-    wanted = ReleaseRequest(handle=found.handle, node=workload.node, addresses=found.addresses)
+    owner = workload.allocation_attributes
+    wanted = ReleaseRequest(handle=found.handle, node=workload.node, addresses=found.addresses, owner=owner)
     with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
         deadline = Deadline.after(world.clock, REMOVE_S + RELEASE_S)
         return detach_by_host_end(world, workload, wanted, has_interface=has_interface, deadline=deadline)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
+from netplug_core.addressing import Family, Prefix
 from netplug_core.clock import Deadline
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.result import CNIResult, find_previous_result
-from netplug_core.dataplane.plan import plan
+from netplug_core.dataplane.plan import next_hop, plan
 from netplug_core.dataplane.protocol import Difference, Link
 from netplug_core.errors import ConfigurationError, DataplaneError, ErrorCode
 from netplug_core.flows.cni.call import AttachmentCall, node_of, open_call, wanted_of, workload_of
@@ -67,6 +68,7 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     Raises:
         ConfigurationError: the runtime handed over no prevResult.
         AttachmentDiffers, AddressesNotHeld, EndpointDiffers: it is not.
+        NetplugError: another plugin that keeps the addresses says so, or failed.
     """
     call = open_call(request, netconf, node_of(world, netconf))
     previous = require_previous_result(request)
@@ -80,6 +82,7 @@ def check(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     _require_held(world, call, assignment)
     if _has_endpoint(world, call):
         _require_endpoint(call.workload, stored, assignment)
+    world.ipam.forward(deadline=_deadline(world))
 
 
 def check_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
@@ -89,7 +92,8 @@ def check_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> N
     """
     workload = workload_of(request, node_of(world, netconf))
     reported = tuple(ip.address for ip in require_previous_result(request).ips)
-    held = world.ipam.held(workload.handle, deadline=_deadline(world)).addresses
+    found = world.ipam.held(workload.handle, deadline=_deadline(world))
+    held = () if found is None else found.addresses
     missing: list[str] = []
     for wanted in wanted_of(netconf):
         candidates = [address for address in reported if address.family is wanted.family]
@@ -136,7 +140,13 @@ def _assignment(previous: CNIResult, call: AttachmentCall) -> Assignment:
 
 def _link(previous: CNIResult, call: AttachmentCall) -> Link:
     mtu = next((item.mtu for item in previous.interfaces if item.name == call.link.name and item.sandbox), 0)
-    return evolve(call.link, mtu=mtu)
+    routes = call.link.routes
+    if call.netconf.ipam.is_delegated:  # only the result has what the plugin named
+        gateways = {next_hop(family) for family in Family}
+        routes = tuple(route.destination for route in previous.routes if route.gateway in gateways)
+        if set(routes) == {Prefix(ip.address.family, 0, 0) for ip in previous.ips}:
+            routes = None  # the default routes, which have to be there
+    return evolve(call.link, mtu=mtu, routes=routes)
 
 
 def _mac(previous: CNIResult, call: AttachmentCall) -> str:
@@ -165,7 +175,10 @@ def _require_held(world: CNIWorld, call: AttachmentCall, assignment: Assignment)
 
     Addresses that no IPAM assigned are in the endpoint only, and then the handle holds none at all.
     """
-    held = world.ipam.held(call.workload.handle, deadline=_deadline(world)).addresses
+    found = world.ipam.held(call.workload.handle, deadline=_deadline(world))
+    if found is None:
+        return  # the plugin that keeps them is asked at the end
+    held = found.addresses
     if not held and call.netconf.feature_control.ip_addrs_no_ipam and _has_endpoint(world, call):
         return
     missing = tuple(str(assigned.address) for assigned in assignment.addresses if assigned.address not in held)

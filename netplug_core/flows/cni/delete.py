@@ -21,10 +21,10 @@ from netplug_core.flows.cni.call import (
     remove_interface,
     workload_of,
 )
-from netplug_core.flows.cni.release_records import POSTPONED, drain, postpone
+from netplug_core.flows.cni.release_records import POSTPONED, drain, postpone, release_request_of
 from netplug_core.flows.locks import DEL_LOCK_S
 from netplug_core.flows.world import CNIWorld
-from netplug_core.ipam.allocation.request import Released, ReleaseRequest
+from netplug_core.ipam.allocation.request import Released
 from netplug_core.ipam.protocol import NO_ENDPOINT
 from netplug_core.log import Level
 from netplug_core.netconf.model import NetConf
@@ -39,6 +39,7 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
     Raises:
         DataplaneError: the interface cannot be removed; its addresses stay held.
         Unavailable, AttachmentBusy: something is left to do, and the release record cannot be written.
+        NetplugError: another plugin that keeps the addresses failed; the runtime repeats the DEL.
     """
     call = open_call(request, netconf, node_of_delete(world, netconf))
     if request.netns and world.dataplane.is_own_namespace(request.netns) and not request.has_netns_override:
@@ -58,7 +59,7 @@ def delete(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
 def _detach(world: CNIWorld, call: AttachmentCall) -> Released:
     """Remove the interface, then release the addresses, while no other call works on the attachment if possible."""
     endpoint = endpoint_delete(call.workload, world.datastore.description.endpoints)
-    wanted = ReleaseRequest(handle=call.workload.handle, node=call.workload.node)
+    wanted = release_request_of(call.workload)
     with attachment_lock(world, call.workload, wait_s=DEL_LOCK_S) as is_exclusive:
         remove_interface(world, call.link)
         released = release(world, wanted, endpoint)
@@ -72,7 +73,7 @@ def release_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) ->
     workload = workload_of(request, node_of_delete(world, netconf))
     try:
         with attachment_lock(world, workload, wait_s=DEL_LOCK_S):
-            release(world, ReleaseRequest(handle=workload.handle, node=workload.node), NO_ENDPOINT)
+            release(world, release_request_of(workload), NO_ENDPOINT)
     except POSTPONED as error:
         postpone(world, netconf, workload, error, has_interface=False)
         return

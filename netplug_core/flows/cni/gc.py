@@ -4,6 +4,8 @@ Only attachments of this network that hold addresses through this node are consi
 first: an address must not return to its pool while the old interface still answers on it. Where no handle leads to an
 address, it is released by its number.
 
+Another plugin that keeps the addresses does its own part at the end.
+
 Two runtimes of one node must not share a network name: each would release the attachments of the other.
 """
 
@@ -71,5 +73,9 @@ def _collect(world: CNIWorld, request: CNIRequest, netconf: NetConf, *, has_inte
             message = "leaked attachment released" if freed else "leaked attachment holds nothing any more"
             addresses = ",".join(map(str, freed))
             world.log(Level.INFO, message, container=attachment.container_id, node=node, addresses=addresses)
+    try:
+        world.ipam.forward(deadline=deadline)
+    except NetplugError as error:
+        problems.append(str(error))
     if problems:
         raise Unavailable("GC", "; ".join(problems))

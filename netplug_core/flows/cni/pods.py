@@ -15,7 +15,8 @@ from netplug_core.flows.cni.call import AddressRequest, AttachmentCall, FoundPod
 from netplug_core.flows.world import CNIWorld
 from netplug_core.names import STORED_ANNOTATIONS
 from netplug_core.orchestrator.model import PodName
-from netplug_core.workload.endpoint import find_replaced
+from netplug_core.workload.endpoint import EndpointOptions, find_replaced
+from netplug_core.workload.pod import pod_details
 
 __all__ = ["LOOKUP_S", "address_request_of_pod"]
 
@@ -39,7 +40,9 @@ def address_request_of_pod(world: CNIWorld, request: CNIRequest, call: Attachmen
 
         return annotated_address_request(world, request, call, found)
     plain = assign_request_of(request, call.netconf, call.workload)
-    return AddressRequest(assign=evolve(plain, namespace_labels=found.namespace_labels))
+    return AddressRequest(
+        assign=evolve(plain, namespace_labels=found.namespace_labels), options=EndpointOptions(pod=found.details)
+    )
 
 
 def _look_up(world: CNIWorld, call: AttachmentCall) -> FoundPod:
@@ -57,8 +60,10 @@ def _look_up(world: CNIWorld, call: AttachmentCall) -> FoundPod:
         namespace = orchestrator.find_namespace(name.namespace, deadline=Deadline.after(world.clock, LOOKUP_S))
     if namespace is None:
         raise RequestError(f"the namespace {name.namespace}, which K8S_POD_NAMESPACE names, does not exist")
+    details = pod_details(pod)
     return FoundPod(
         annotations=pod.annotations,
         namespace_annotations=namespace.annotations,
         namespace_labels=namespace.labels,
+        details=details if call.netconf.policy_type else evolve(details, profiles=()),
     )

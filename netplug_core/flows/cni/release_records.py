@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from functools import cache
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from netplug_core.clock import Deadline
 from netplug_core.decoding.codecs import BOOLEAN, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING
@@ -31,7 +31,7 @@ from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "DRAIN_S", "POSTPONED", "ReleaseRecord", "drain", "finish_own", "has_own", "postpone",
+    "DRAIN_S", "POSTPONED", "ReleaseRecord", "drain", "finish_own", "has_own", "postpone", "release_request_of",
 ]  # fmt: skip
 
 DRAIN_S = 0.2
@@ -53,6 +53,8 @@ class ReleaseRecord:
     """A DEL that is not finished. ``datastore`` is the fingerprint of the datastore that it could not use.
 
     With host-local the folder of the network follows in it: only a call with the same folder can release its files.
+    With another plugin its name and the network do, if the plugin has still to be called: only a call with the same
+    two has a configuration for it.
     ``has_interface``: whether an interface and an endpoint are netplug's too; a DEL of ``netplug-ipam`` has addresses
     only.
     """
@@ -68,6 +70,11 @@ class ReleaseRecord:
         return f"{self.created_ns:0{_DIGITS}}{_own_suffix(self.workload)}"
 
 
+def release_request_of(workload: WorkloadIdentity) -> ReleaseRequest:
+    """The release of all that a workload's attachment holds."""
+    return ReleaseRequest(handle=workload.handle, node=workload.node, owner=workload.allocation_attributes)
+
+
 def postpone(
     world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, cause: NetplugError, *, has_interface: bool
 ) -> None:
@@ -76,8 +83,10 @@ def postpone(
     Raises:
         NetplugError: the cause itself, because the record cannot be written. The runtime repeats the DEL.
     """
+    # Another plugin has released its addresses before any error of the datastore comes here.
+    needs_ipam = isinstance(cause, AttachmentBusy) or not netconf.ipam.is_delegated
     record = ReleaseRecord(
-        datastore=_scope(netconf),
+        datastore=_scope(netconf) if needs_ipam else netconf.datastore.fingerprint,
         has_interface=has_interface,
         created_ns=world.clock.now_ns(),
         workload=workload,
@@ -103,7 +112,7 @@ def finish_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) ->
         NetplugError: a record cannot be done.
     """
     for path, record in _own(world, netconf, workload).items():
-        _release(world, record, Deadline.after(world.clock, REMOVE_S + RELEASE_S))
+        _release(world, netconf, record, Deadline.after(world.clock, REMOVE_S + RELEASE_S))
         _remove(world, path)
 
 
@@ -130,22 +139,24 @@ def drain(world: CNIWorld, netconf: NetConf, *, seconds: float = DRAIN_S) -> Non
 
 def _drain_one(world: CNIWorld, netconf: NetConf, path: str, deadline: Deadline) -> None:
     record = _find(world, path)
-    if record is None or record.datastore != _scope(netconf):
+    if record is None or not _may_do(netconf, record):
         return
     with attachment_lock(world, record.workload, wait_s=0):
         # Another call may have done it, and an ADD may have begun anew since.
         if _find(world, path) is None:
             return
-        _release(world, record, deadline)
+        _release(world, netconf, record, deadline)
         _remove(world, path)
     workload = record.workload
     world.log(Level.INFO, "release record done", container=workload.container_id, network=workload.network)
 
 
-def _release(world: CNIWorld, record: ReleaseRecord, deadline: Deadline) -> None:
+def _release(world: CNIWorld, netconf: NetConf, record: ReleaseRecord, deadline: Deadline) -> None:
     """The DEL of a record."""
     workload = record.workload
-    wanted = ReleaseRequest(handle=workload.handle, node=workload.node)
+    wanted = release_request_of(workload)
+    if record.datastore != _scope(netconf):
+        wanted = evolve(wanted, owner=())  # the plugin that keeps its addresses has released them already
     detach_by_host_end(world, workload, wanted, has_interface=record.has_interface, deadline=deadline)
 
 
@@ -170,7 +181,7 @@ def _own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> dict[
         if name.endswith(suffix):
             path = f"{netconf.release_record_dir}/{name}"
             record = _find(world, path)
-            if record is not None and record.datastore == _scope(netconf):
+            if record is not None and _may_do(netconf, record):
                 found[path] = record
     return found
 
@@ -185,11 +196,19 @@ def _remove(world: CNIWorld, path: str) -> None:
 
 def _scope(netconf: NetConf) -> str:
     """What a call must have in common with a record to do it."""
-    store = netconf.datastore.fingerprint
+    store, network = netconf.datastore.fingerprint, netconf.own_keys.get("name", "")
+    if netconf.ipam.is_delegated:
+        return f"{store} {netconf.ipam.type} {network}"
     if netconf.ipam.type != HOST_LOCAL_IPAM:
         return store
-    folder, network = find_member(netconf.own_keys, "ipam", "dataDir") or "", netconf.own_keys.get("name", "")
+    folder = find_member(netconf.own_keys, "ipam", "dataDir") or ""
     return f"{store} {HOST_LOCAL_IPAM} {folder} {network}"
+
+
+def _may_do(netconf: NetConf, record: ReleaseRecord) -> bool:
+    """Whether a call with this configuration can do a record. With another plugin, it can do what needs none too."""
+    store = netconf.datastore.fingerprint
+    return record.datastore == _scope(netconf) or (netconf.ipam.is_delegated and record.datastore == store)
 
 
 def _own_suffix(workload: WorkloadIdentity) -> str:

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from netplug_core.addressing import Family
 from netplug_core.clock import Deadline
 from netplug_core.cni.errors import render_message
 from netplug_core.cni.request import CNIRequest
-from netplug_core.errors import AllocationError, DatastoreError, UnhealthyStatus
+from netplug_core.errors import (
+    AllocationError,
+    DatastoreError,
+    ErrorCode,
+    LimitedConnectivity,
+    NetplugError,
+    UnhealthyStatus,
+)
 from netplug_core.flows.cni.call import mtu_of, node_of, require_nodename_file, require_supported, wanted_of
 from netplug_core.flows.world import CNIWorld
 from netplug_core.ipam.allocation.request import AssignRequest, Shortfall
-from netplug_core.netconf.model import NetConf
+from netplug_core.netconf.model import BLOCK_IPAM, NetConf
 from netplug_core.records import Get
 from netplug_core.resources.ippool import AllowedUse
 from netplug_core.resources.node import node_key
@@ -28,6 +36,7 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
 
     Raises:
         UnhealthyStatus: it could not; the reason is in the text.
+        LimitedConnectivity: it could, but a setting of the node would keep the workload from what it should reach.
         ConfigurationError: the configuration itself cannot be served.
     """
     mtu_of(world, netconf)
@@ -36,6 +45,11 @@ def status(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
         _probe(world, request, netconf, deadline)
         if netconf.datastore.is_kubernetes:
             _require_node(world, node_of(world, netconf), deadline)
+        if netconf.readiness_gates:
+            from netplug_core.flows.cni.gates import require_ready_gates  # few configurations have some
+
+            require_ready_gates(world, netconf.readiness_gates)
+    _require_connectivity(world, netconf)
 
 
 def status_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> None:
@@ -48,8 +62,15 @@ def status_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
 def _as_unhealthy() -> Iterator[None]:
     try:
         yield
-    except (AllocationError, DatastoreError) as error:
+    except NetplugError as error:
+        if not isinstance(error, (AllocationError, DatastoreError)) and not _is_of_plugin(error):
+            raise
         raise UnhealthyStatus(render_message(error)) from error
+
+
+def _is_of_plugin(error: NetplugError) -> bool:
+    """Whether another plugin that keeps the addresses failed. Where it reports an error, its code is passed on."""
+    return error.error_code in (ErrorCode.IPAM_PLUGIN_FAILED, ErrorCode.TRY_AGAIN) and error.reported_code == error.code
 
 
 def _probe(world: CNIWorld, request: CNIRequest, netconf: NetConf, deadline: Deadline) -> None:
@@ -69,3 +90,16 @@ def _require_node(world: CNIWorld, node: str, deadline: Deadline) -> None:
     key = node_key(node)
     if world.datastore.read([Get(key)], deadline=deadline).find(key) is None:
         raise UnhealthyStatus(f"the cluster has no node {node!r}: nodename must be the name of one")
+
+
+def _require_connectivity(world: CNIWorld, netconf: NetConf) -> None:
+    """Require that the node forwards packets of the families that the configuration switches on.
+
+    Another IPAM than the block IPAM has its own settings for families, so an ADD warns there and STATUS does not.
+    """
+    switches = ((Family.IPV4, netconf.ipam.assign_ipv4), (Family.IPV6, netconf.ipam.assign_ipv6))
+    families = tuple(family for family, is_on in switches if is_on and netconf.ipam.type == BLOCK_IPAM)
+    problems = world.dataplane.find_node_problems(families)
+    limits = [str(problem) for problem in problems if problem.limits_workloads]
+    if limits:
+        raise LimitedConnectivity("; ".join(limits))

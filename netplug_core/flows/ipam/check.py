@@ -67,11 +67,15 @@ def check_ipam(store: Datastore, *, clock: Clock, deadline: Deadline) -> CheckRe
         Unavailable: the store does not answer.
     """
     first = _check(store, clock, deadline)
-    if not first.repairs:
+    if not first.problems:
         return first
     second = _check(store, clock, deadline)
-    found = frozenset(first.repairs)
-    return evolve(second, repairs=tuple(each for each in second.repairs if each in found))
+    repairs, unrepairable = frozenset(first.repairs), frozenset(first.unrepairable)
+    return evolve(
+        second,
+        repairs=tuple(each for each in second.repairs if each in repairs),
+        unrepairable=tuple(each for each in second.unrepairable if each in unrepairable),
+    )
 
 
 def _check(store: Datastore, clock: Clock, deadline: Deadline) -> CheckReport:

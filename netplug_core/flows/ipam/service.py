@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, suppress
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -82,12 +81,15 @@ class BlockIPAM:
     lock: Callable[[], AbstractContextManager[HeldLock]] = no_lock
 
     def assign(self, request: AssignRequest, endpoint: EndpointWrites, *, deadline: Deadline) -> Assignment:
-        """Assign the wanted addresses and store the endpoint, in one commit."""
+        """Assign the wanted addresses and store the endpoint, in one commit.
+
+        A request that accepts fewer addresses takes several where they lie in more blocks than one commit changes.
+        """
         from netplug_core.ipam.allocation.decide import decide, queries  # a DEL does without
 
         handle = None if request.handle is None else handle_query(request.handle)
         record = _CommitRecord(self._is_ordered, handle)
-        draw = cache(self.chance)
+        draw = _drawn_once(self.chance)
 
         def decided(snapshot: Snapshot) -> Decision[Assignment] | NeedMore:
             decision = decide(snapshot, request, self.clock.now_ns(), self.order, draw)
@@ -104,7 +106,11 @@ class BlockIPAM:
         wanted = (*queries(request), *endpoint.queries)
         try:
             with self.lock() as record.lock:
-                return _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
+                while True:
+                    made = _result_of(self._transactor(deadline, assumed_absent, record).run(wanted, decided))
+                    if handle is None or not _is_cut_by_commit(made):
+                        return made
+                    assumed_absent = ()  # the handle exists now
         except (NetplugError, KeyboardInterrupt, SystemExit) as error:
             if request.handle is not None and record.may_have_written_handle and record.handle_existed is not True:
                 self._release_after_failure(
@@ -233,6 +239,9 @@ class BlockIPAM:
         blocks = (record.value for record in read_pages(self.datastore, BLOCK, deadline=deadline, malformed=[]))
         return attachments(blocks, node=node, network=network)
 
+    def forward(self, *, deadline: Deadline) -> None:
+        """Nothing: the datastore has everything."""
+
     @property
     def _is_ordered(self) -> bool:
         return self.datastore.description.atomicity is Atomicity.ORDERED
@@ -316,6 +325,30 @@ def _assigned_by(write: Write) -> Iterator[ReleaseItem]:
         for held in write.value.held():
             if held.sequence == write.value.sequence - 1:
                 yield ReleaseItem(address=held.address, sequence=held.sequence)
+
+
+def _is_cut_by_commit(assignment: Assignment) -> bool:
+    """Whether the same request gets more addresses by another commit."""
+    if not assignment.shortfalls:
+        return False
+    from netplug_core.ipam.outcome.refusals import CommitFull
+
+    return any(isinstance(shortfall, CommitFull) for shortfall in assignment.shortfalls)
+
+
+def _drawn_once(chance: Callable[[], float]) -> Callable[[], float]:
+    """Draws a number at the first call, if there is one, and returns it at every call.
+
+    Most assignments draw none, so it has to be made in less time than ``functools.cache`` takes.
+    """
+    drawn: list[float] = []
+
+    def draw() -> float:
+        if not drawn:
+            drawn.append(chance())
+        return drawn[0]
+
+    return draw
 
 
 def _result_of(decision: Decision[R]) -> R:

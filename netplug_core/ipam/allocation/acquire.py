@@ -164,6 +164,7 @@ def acquire_each(
     allocation: FamilyAllocation, candidates: Iterable[BlockCandidate], find: OverlapFinder = find_overlap
 ) -> NeedMore | None:
     """Take what is missing from blocks that the claimant comes to own by it, as far as a limit allows."""
+    snapshot, owner = allocation.context.snapshot, allocation.context.claimant.owner
     has_malformed = bool(allocation.context.malformed)
     find_other = find_overlap if has_malformed else find  # a list does not say where its damaged blocks are
     for candidate in candidates:
@@ -171,11 +172,11 @@ def acquire_each(
             return None
         if candidate.block.prefix in allocation.seen:
             continue
-        sound = not has_malformed or is_sound(allocation.context, candidate.block.prefix)
+        sound = not has_malformed or is_sound(snapshot, owner, candidate.block.prefix)
         if isinstance(sound, NeedMore):
             return sound
         is_new = candidate.acquisition is Acquisition.NEW
-        overlap = find_other(allocation.context.snapshot, candidate.block.prefix) if sound and is_new else None
+        overlap = find_other(snapshot, candidate.block.prefix) if sound and is_new else None
         if isinstance(overlap, NeedMore):
             return overlap
         if sound and overlap is None:

@@ -1,8 +1,9 @@
-"""The stored blocks that a decision looks for: all of a family, or those that a new block would overlap.
+"""What is stored of a family: its blocks, the affinities to them, and the blocks that a new one would overlap.
 
-Decisions that borrow, report a shortfall or search without a pool read all blocks. Blocks of different sizes never
-overlap: a block is created only where no stored block covers it or lies in it. Blocks of another size are left over
-from a pool that was deleted, or belong to another pool. Pools that overlap are judged by ``pools``.
+Decisions that borrow or report a shortfall read all blocks, full ones by their keys alone. A release of an address that
+no pool leads to reads all with what they hold. Blocks of different sizes never overlap: a block is created only where
+no stored block covers it or lies in it. Blocks of another size are left over from a pool that was deleted, or belong to
+another pool. Pools that overlap are judged by ``pools``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 
 from netplug_core.addressing import Family, Prefix
-from netplug_core.ipam.allocation.context import AllocationContext
 from netplug_core.ipam.model.affinity import AFFINITY, affinity_key, claimed_block, claiming_owner
 from netplug_core.ipam.model.block import BLOCK, FULL, Block, block_key, block_query, blocks_path
 from netplug_core.records import PAGE_SIZE, Get, List, Malformed, NeedMore, Query, Record, Snapshot
@@ -66,7 +66,7 @@ def list_blocks(snapshot: Snapshot, family: Family) -> ListedBlocks:
     """The blocks of the pages that were read, without those that cannot be understood."""
     records: dict[Prefix, Record[Block]] = {}
     full: list[Prefix] = []
-    page = List(BLOCK, blocks_path(family), limit=PAGE_SIZE, keys_only_if=FULL)
+    page = _first_page(family)
     while snapshot.has(page):
         records.update((record.value.prefix, record) for record in snapshot.readable(page))
         full.extend(_parsed(key.name) for key in snapshot.keys(page))
@@ -102,16 +102,18 @@ def list_claims(snapshot: Snapshot, family: Family) -> Mapping[Prefix, str] | Ne
     return NeedMore((page,))
 
 
-def overlap_queries(new: Iterable[Prefix], wanted: int = 1) -> Iterator[Query]:
+def overlap_queries(new: Iterable[Prefix], wanted: int = 1) -> tuple[Query, ...]:
     """What to read before blocks are created: what the first ones would overlap, as many as have room enough.
 
     For a large block that is the first page of all blocks. Mostly no other read follows.
     """
+    queries: dict[Query, None] = {}  # blocks beside each other have the same neighbours
     for prefix in new:
-        yield from _queries_near(prefix) or _queries_over(prefix) or (_first_page(prefix.family),)
+        queries.update(dict.fromkeys(_queries_near(prefix) or _queries_over(prefix) or (_first_page(prefix.family),)))
         wanted -= prefix.size
         if wanted <= 0:
-            return
+            break
+    return tuple(queries)
 
 
 def find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
@@ -166,7 +168,8 @@ def _first_overlap(prefix: Prefix, stored: Iterable[Prefix]) -> Prefix | None:
 
 
 def _first_page(family: Family) -> List[Block]:
-    return List(BLOCK, blocks_path(family), limit=PAGE_SIZE)
+    """The same for everything that needs no values of full blocks, so that no page is read twice."""
+    return List(BLOCK, blocks_path(family), limit=PAGE_SIZE, keys_only_if=FULL)
 
 
 @lru_cache(maxsize=8)  # a claim asks for them when it reads and when it decides
@@ -209,13 +212,13 @@ def _covering(prefix: Prefix, end: int) -> Iterator[Get[Block]]:
     return (block_query(Prefix.at(prefix.first, length)) for length in lengths)
 
 
-def is_sound(context: AllocationContext, prefix: Prefix) -> bool | NeedMore:
-    """Whether neither a block that looks free nor the affinity to it is stored in a form that cannot be read.
+def is_sound(snapshot: Snapshot, owner: str, prefix: Prefix) -> bool | NeedMore:
+    """Whether neither a block that looks free nor an owner's affinity to it is stored in a form that cannot be read.
 
     A list that has damaged records does not say where they are stored, so both are read by themselves.
     """
-    queries = (Get(block_key(prefix)), Get(affinity_key(context.claimant.owner, prefix)))
-    needed = tuple(query for query in queries if not context.snapshot.has(query))
+    queries = (Get(block_key(prefix)), Get(affinity_key(owner, prefix)))
+    needed = tuple(query for query in queries if not snapshot.has(query))
     if needed:
         return NeedMore(needed)
-    return not any(context.snapshot.malformed(query) for query in queries)
+    return not any(snapshot.malformed(query) for query in queries)

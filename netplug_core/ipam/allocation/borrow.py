@@ -97,13 +97,13 @@ def _find_unclaimed(
 
 
 def _first_unclaimed(allocation: FamilyAllocation, unclaimed: Iterator[PoolPrefix]) -> tuple[PoolPrefix, ...]:
-    """As many blocks as have room for what is missing and the claimant may own, and at least a few."""
+    """As many blocks as have room for what is missing, and the claimant and the commit may take; at least a few."""
     chosen: list[PoolPrefix] = []
-    size = 0
+    size, most = 0, min(allocation.room, allocation.context.records_left)
     for pool, prefix in unclaimed:
         chosen.append((pool, prefix))
         size += prefix.size
-        has_enough = size >= allocation.missing or len(chosen) >= allocation.room
+        has_enough = size >= allocation.missing or len(chosen) >= most
         if has_enough and len(chosen) >= PROBE_COUNT:
             break
     return tuple(chosen)
@@ -177,7 +177,8 @@ def _take_over(allocation: FamilyAllocation, of_pools: Iterable[_PoolBlocks]) ->
     if needed:
         return NeedMore(needed)
     for candidate, query in chosen:
-        allocation.acquire(evolve(candidate, previous_affinity=context.snapshot.find(query)))
+        if allocation.missing:  # not where the commit takes no more blocks
+            allocation.acquire(evolve(candidate, previous_affinity=context.snapshot.find(query)))
     return None
 
 

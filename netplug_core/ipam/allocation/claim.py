@@ -7,24 +7,23 @@ claimant's affinity to it is deleted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from attrs import frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.errors import ConfigurationError
-from netplug_core.ipam.allocation.block_listing import all_blocks
+from netplug_core.ipam.allocation.block_listing import find_overlap, overlap_queries
 from netplug_core.ipam.allocation.context import CONFIGURATION, POOLS
 from netplug_core.ipam.allocation.cooldown import Cooldown
 from netplug_core.ipam.allocation.ownership import Claimant, Purpose, claim_block
 from netplug_core.ipam.allocation.pools import is_enabled
 from netplug_core.ipam.model.affinity import affinity_key
-from netplug_core.ipam.model.block import BLOCK, block_key, blocks_path
+from netplug_core.ipam.model.block import block_key
 from netplug_core.records import (
-    PAGE_SIZE,
     Decision,
     Delete,
     Get,
-    List,
     NeedMore,
     Query,
     Record,
@@ -63,8 +62,8 @@ def pool_of_range(snapshot: Snapshot, wanted: Prefix) -> Record[IPPool] | Config
 def claim_queries(owner: str, blocks: Sequence[Prefix]) -> tuple[Query, ...]:
     """What to read before ``decide_claim``."""
     keys = ((Get(block_key(block)), Get(affinity_key(owner, block))) for block in blocks)
-    listed = List(BLOCK, blocks_path(blocks[0].family), limit=PAGE_SIZE)
-    return (POOLS, CONFIGURATION, listed, *(query for pair in keys for query in pair))
+    overlaps = overlap_queries(blocks, sum(block.size for block in blocks))
+    return (POOLS, CONFIGURATION, *chain.from_iterable(keys), *overlaps)
 
 
 def decide_claim(
@@ -74,10 +73,11 @@ def decide_claim(
     pool = pool_of_range(snapshot, blocks[0])
     if isinstance(pool, ConfigurationError):
         return Decision((), pool)
-    stored = all_blocks(snapshot, blocks[0].family)
-    if isinstance(stored, NeedMore):
-        return stored
-    overlapped = {each for each in blocks for other in stored if other != each and other.overlaps(each)}
+    new = (prefix for prefix in blocks if snapshot.find(block_key(prefix)) is None)
+    overlaps = {prefix: find_overlap(snapshot, prefix) for prefix in new}
+    needed = chain.from_iterable(found.queries for found in overlaps.values() if isinstance(found, NeedMore))
+    if unread := tuple(dict.fromkeys(needed)):
+        return NeedMore(unread)
     claimant = Claimant(owner=owner, cooldown=Cooldown.of(snapshot, now_ns))
     writes: list[Write] = []
     claimed: list[Prefix] = []
@@ -85,7 +85,7 @@ def decide_claim(
     for prefix in blocks:
         record, affinity = snapshot.find(block_key(prefix)), snapshot.find(affinity_key(owner, prefix))
         candidate = claimant.find_candidate(Purpose.CLAIM, pool, prefix, record, affinity)
-        if candidate is not None and (record is not None or prefix not in overlapped):
+        if candidate is not None and overlaps.get(prefix) is None:
             claimed.append(prefix)
             claim_block(candidate, owner, writes)
             continue

@@ -1,4 +1,4 @@
-"""How much of a bulk change goes into one commit.
+"""How much goes into one commit: of a bulk change, and of one decision.
 
 Every store has to accept the commit, so all that an item may need, and what the commit has besides, stays below
 ``records.MAX_COMMIT_WRITES``.
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 __all__ = [
     "ACTIONS_PER_COMMIT", "ADDRESSES_PER_COMMIT", "BLOCKS_FREED_PER_COMMIT", "BLOCKS_PER_COMMIT",
-    "RELEASES_PER_DECISION", "batches",
+    "BLOCKS_PER_RESTORED_HANDLE", "RECORDS_PER_ASSIGNMENT", "RELEASES_PER_DECISION", "batches",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -25,13 +25,20 @@ BLOCKS_PER_COMMIT = 16
 ACTIONS_PER_COMMIT = 16
 """Actions of the garbage collector in one commit. Freeing a handle writes the handle and each block that it names."""
 
-
 BLOCKS_FREED_PER_COMMIT = 32
 """Blocks in which one commit of the garbage collector frees addresses. Each is a write, beside those of the handles."""
 
 RELEASES_PER_DECISION = 20
 """Affinities that an assignment gives up beside its own work, and blocks of a handle that one commit releases. Each may
 need three writes: the block and two of its affinity. The next decision goes on with the rest."""
+
+RECORDS_PER_ASSIGNMENT = 100
+"""Blocks, affinities and pools that the commit of an assignment changes or requires, in both families. What takes
+addresses comes first, and what is left is for affinities to give up. The rest of the commit is for the configuration,
+the node, the handle and the endpoint."""
+
+BLOCKS_PER_RESTORED_HANDLE = 100
+"""Blocks from which one commit restores a handle: it requires that they are unchanged."""
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -17,13 +17,14 @@ from attrs import Factory, define, evolve, field
 from netplug_core.addressing import Address, Family, Ordinal, Prefix
 from netplug_core.errors import NetplugError
 from netplug_core.ipam.allocation.block_order import BlockOrder
+from netplug_core.ipam.allocation.commit_sizes import RECORDS_PER_ASSIGNMENT
 from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.ownership import BlockCandidate, Claimant
 from netplug_core.ipam.allocation.pools import Pools, older_overlaps, selects_some
 from netplug_core.ipam.allocation.request import AssignedAddress, AssignRequest, Automatic, LinkLayer
 from netplug_core.ipam.allocation.reservations import Reserved
 from netplug_core.ipam.model.affinity import Affinity, affinities_query, claimed_block, current_affinities_query
-from netplug_core.ipam.model.block import LARGE_BLOCK, Block, block_query
+from netplug_core.ipam.model.block import Block, block_query
 from netplug_core.ipam.model.handle import Handle, handle_query
 from netplug_core.ipam.outcome.trace import BlockOutcome, BlockTrace
 from netplug_core.records import Get, List, Malformed, NeedMore, Query, Record, Snapshot, TraceEntry
@@ -75,7 +76,7 @@ class AllocationContext:
 
     A record that cannot be understood is passed over: only the claimant's handle, and its blocks, must be sound.
     ``unreadable`` are blocks that the claimant has affinities to and that are damaged. ``draw`` chooses among
-    the blocks of others.
+    the blocks of others. ``records_left`` is how many more blocks, affinities and pools the commit takes.
     """
 
     snapshot: Snapshot
@@ -92,6 +93,7 @@ class AllocationContext:
     has_read_node: bool
     node: Record[Node] | None
     draw: Draw
+    records_left: int = RECORDS_PER_ASSIGNMENT
 
     @classmethod
     def open(
@@ -101,13 +103,14 @@ class AllocationContext:
 
         Only a first read names the rest: the blocks of the handle and of the affinities, and the node's labels.
         """
-        pools, unread, unreadable = snapshot.readable(POOLS), list[Query](), list[Prefix]()
+        pools = snapshot.readable(POOLS)
+        unread: list[Query] = []
+        unreadable: list[Prefix] = []
         handle = snapshot.find(handle_query(request.handle)) if request.handle is not None else None
-        named = handle.value.blocks if handle else ()
-        blocks = [snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in named]
-        handle_blocks = tuple([record for record in blocks if record is not None])
+        handle_blocks = _blocks_of(snapshot, handle, unread) if handle else ()
+        owner = request.claimant
         own_affinities = {
-            wanted.family: _own_affinities(snapshot, (request.claimant, wanted.family), unread, unreadable)
+            wanted.family: _own_affinities(snapshot, (owner, wanted.family), unread, unreadable)
             for wanted in request.wanted
             if isinstance(wanted, Automatic)
         }
@@ -117,11 +120,10 @@ class AllocationContext:
         if unread:
             return NeedMore(tuple(dict.fromkeys(unread)))
         cooldown = Cooldown.configured(configuration := find_configuration(snapshot), now_ns)
-        nodes = snapshot.readable(Get(node_key(request.node))) if reads_node else ()
         return cls(
             snapshot=snapshot,
             request=request,
-            claimant=Claimant(owner=request.claimant, cooldown=cooldown, host_reserved=request.host_reserved),
+            claimant=Claimant(owner=owner, cooldown=cooldown, host_reserved=request.host_reserved),
             order=order,
             pools=pools,
             configuration=configuration,
@@ -131,7 +133,7 @@ class AllocationContext:
             own_affinities=own_affinities,
             unreadable=tuple(unreadable),
             has_read_node=reads_node,
-            node=nodes[0] if nodes else None,
+            node=_readable_node(snapshot, request) if reads_node else None,
             draw=draw,
         )
 
@@ -184,7 +186,7 @@ class AllocationContext:
 
         A block whose stored form nears what a store accepts has none.
         """
-        if len(block.allocations) > LARGE_BLOCK and block.is_at_size_limit:
+        if block.is_at_size_limit:
             return ()
         return block.find_free(count, self.may_assign(pool, block.prefix))
 
@@ -208,6 +210,16 @@ def _reserved(snapshot: Snapshot) -> Reserved | None:
     if not reservations:
         return None
     return Reserved.of(prefix for record in reservations for prefix in record.value.spec.reserved)
+
+
+def _blocks_of(snapshot: Snapshot, handle: Record[Handle], unread: list[Query]) -> tuple[Record[Block], ...]:
+    blocks = [snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in handle.value.blocks]
+    return tuple([record for record in blocks if record is not None])
+
+
+def _readable_node(snapshot: Snapshot, request: AssignRequest) -> Record[Node] | None:
+    nodes = snapshot.readable(Get(node_key(request.node)))
+    return nodes[0] if nodes else None
 
 
 def _own_affinities(
@@ -235,7 +247,8 @@ def _own_affinities(
 class FamilyAllocation:
     """What is taken for one address family so far, and what became of each block that was looked at.
 
-    Of ``wanted`` addresses ``missing`` are still to be found. ``room`` is how many blocks the claimant may still come
+    Of ``wanted`` addresses ``missing`` are still to be found, and ``postponed`` are not looked for any more because the
+    commit takes no more blocks. ``room`` is how many blocks the claimant may still come
     to own, ``may_borrow`` whether addresses of other nodes' blocks may be taken. ``stale`` are its affinities to blocks
     that it does not own; one of a block that it acquires after all is used for that block.
     """
@@ -246,6 +259,7 @@ class FamilyAllocation:
     room: int
     may_borrow: bool
     stale: dict[Prefix, Record[Affinity]]
+    postponed: int = 0
     candidates: list[BlockCandidate] = field(default=Factory(list))
     trace: list[TraceEntry] = field(default=Factory(list))
     seen: set[Prefix] = field(default=Factory(set))
@@ -268,6 +282,12 @@ class FamilyAllocation:
             is_too_large = bool(candidate.block.free) and candidate.block.is_at_size_limit
             self.note(prefix, BlockOutcome.TOO_LARGE if is_too_large else BlockOutcome.FULL)
             return
+        is_first_of_pool = all(other.pool.key != candidate.pool.key for other in self.candidates)
+        records = candidate.record_count + is_first_of_pool
+        if records > self.context.records_left:
+            self.postponed, self.missing = self.missing, 0
+            return
+        self.context.records_left -= records
         self.candidates.append(candidate.with_ordinals(ordinals))
         self.missing -= len(ordinals)
         self.note(prefix, candidate.outcome)
@@ -288,7 +308,10 @@ class FamilyAllocation:
 
 @define(kw_only=True)
 class RelinquishedBlock:
-    """An empty block of the claimant in a pool that does not select its node any more, and the affinity to it."""
+    """An empty block of the claimant that no pool gives it any more, and the affinity to it.
+
+    Its pool is gone, is not enabled, or does not select the claimant's node.
+    """
 
     affinity: Record[Affinity]
     block: Record[Block]

@@ -9,7 +9,7 @@ repeatable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 
 from attrs import evolve
 
@@ -73,8 +73,9 @@ _NEW_HANDLE = Handle()
 def queries(request: AssignRequest) -> tuple[Query, ...]:
     """What to read before the first ``decide``."""
     of_handle = () if request.handle is None else (handle_query(request.handle),)
-    families = [wanted.family for wanted in request.wanted if isinstance(wanted, Automatic)]
-    return (*_RULES, *of_handle, *[affinities_query(request.claimant, family) for family in families])
+    owner = request.claimant
+    affinities = [affinities_query(owner, wanted.family) for wanted in request.wanted if isinstance(wanted, Automatic)]
+    return (*_RULES, *of_handle, *affinities)
 
 
 def decide(
@@ -138,7 +139,7 @@ def _allocate_automatic(context: AllocationContext, wanted: Automatic) -> Family
         return outdated
     refusal: NetplugError | None = None
     room = allocation.room
-    if allocation.missing:
+    if allocation.missing or allocation.postponed:
         outcome = acquire_missing(allocation, wanted, choice.pools, own.pending)
         if isinstance(outcome, NeedMore):
             return outcome
@@ -158,12 +159,17 @@ def acquire_missing(
     allocation: FamilyAllocation, wanted: Automatic, pools: Sequence[Record[IPPool]], pending: Iterable[BlockCandidate]
 ) -> AllocationError | NeedMore | None:
     """Take what the claimant's own blocks lack from others; why that is not enough, or what to read first."""
-    needed = acquire_nearby(allocation, wanted, pools, pending)
-    if needed is not None or not allocation.missing:
-        return needed
-    from netplug_core.ipam.allocation.borrow import acquire_elsewhere  # most requests do without
+    refusal: AllocationError | NeedMore | None = acquire_nearby(allocation, wanted, pools, pending)
+    if refusal is None and allocation.missing:
+        from netplug_core.ipam.allocation.borrow import acquire_elsewhere  # most requests do without
 
-    return acquire_elsewhere(allocation, wanted, pools)
+        refusal = acquire_elsewhere(allocation, wanted, pools)
+    if refusal is None and allocation.postponed:
+        from netplug_core.ipam.outcome.refusals import CommitFull
+
+        found = allocation.wanted - allocation.postponed
+        return CommitFull(wanted.family, found, allocation.wanted, tuple(allocation.trace))
+    return refusal
 
 
 def _uses_own_blocks_only(allocation: FamilyAllocation, own: OwnBlocks) -> bool:
@@ -172,7 +178,7 @@ def _uses_own_blocks_only(allocation: FamilyAllocation, own: OwnBlocks) -> bool:
     The revision of the block is then the condition for everything that depends on an affinity, so the affinities may
     be older than the block.
     """
-    if allocation.missing or own.stale or own.relinquished:
+    if allocation.missing or allocation.postponed or own.stale or own.relinquished:
         return False
     return all(candidate.acquisition is Acquisition.OWN for candidate in allocation.candidates)
 
@@ -237,9 +243,9 @@ def _take_back(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tup
     return tuple(writes)
 
 
-def _stale_deletes(outcomes: list[FamilyOutcome]) -> list[Write]:
+def _stale_deletes(outcomes: list[FamilyOutcome], limit: int = RELEASES_PER_DECISION) -> list[Write]:
     stale = [affinity for outcome in outcomes for affinity in outcome.stale]
-    return [Delete(affinity.key, affinity.revision) for affinity in stale[:RELEASES_PER_DECISION]]
+    return [Delete(affinity.key, affinity.revision) for affinity in stale[:limit]]
 
 
 def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[Write, ...]:
@@ -251,10 +257,11 @@ def _writes(context: AllocationContext, outcomes: list[FamilyOutcome]) -> tuple[
     if any(outcome.has_limited_claims for outcome in outcomes):
         # A concurrent call of this node may claim a block too; both together could exceed the limit.
         writes.append(RequireUnchanged(AFFINITY, context.snapshot.revision(AFFINITY)))
-    stale = _stale_deletes(outcomes)
+    limit = min(RELEASES_PER_DECISION, context.records_left // 2)  # a block and its affinity
+    stale = _stale_deletes(outcomes, limit)
     writes.extend(stale)
-    relinquished = chain.from_iterable([outcome.relinquished for outcome in outcomes])
-    for given_up in islice(relinquished, RELEASES_PER_DECISION - len(stale)):
+    relinquished = [given_up for outcome in outcomes for given_up in outcome.relinquished]
+    for given_up in relinquished[: limit - len(stale)]:
         block = context.claimant.cooldown.expire(given_up.block.value)
         relinquish_block(given_up.affinity, given_up.block, block, writes)
     revisions = [claim_block(candidate, context.claimant.owner, writes) for candidate in candidates]

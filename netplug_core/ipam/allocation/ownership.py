@@ -1,7 +1,7 @@
 """What a block may become for a claimant: one table, read by every rule that takes addresses or claims blocks.
 
 A row is how the block stands to the claimant now, a column is what the claimant wants it for. The entry says what the
-block becomes, or that it may not be used. ``acquire``, ``specific`` and ``claim`` look here and decide
+block becomes, or that it may not be used. ``acquire``, ``borrow``, ``specific`` and ``claim`` look here and decide
 nothing of it themselves.
 
 ``claim_block`` and ``relinquish_block`` add the writes. The affinity is written before the block and deleted after it,
@@ -171,6 +171,13 @@ class BlockCandidate:
     def outcome(self) -> BlockOutcome:
         """What the trace says of a block that is used so."""
         return _OUTCOMES[self.acquisition]
+
+    @property
+    def record_count(self) -> int:
+        """How many blocks and affinities the commit changes that takes from it."""
+        if self.acquisition in (Acquisition.OWN, Acquisition.BORROWED):
+            return 1
+        return 2 if self.previous_affinity is None else 3
 
     def with_ordinals(self, ordinals: tuple[Ordinal, ...]) -> BlockCandidate:
         """This candidate with the ordinals that are taken."""

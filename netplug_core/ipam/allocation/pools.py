@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import define, evolve
 
 from netplug_core.addressing import Family, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
@@ -33,7 +33,7 @@ _UNQUALIFIED = (PoolOutcome.WRONG_USE, PoolOutcome.TOO_SMALL)
 _SELECTS_ALL = ("", "all()")
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)  # not frozen: each decision makes one, and a frozen object takes three times as long to make
 class Choice:
     """The pools that may serve, in the order to try them, and the trace of each pool that was considered."""
 

@@ -18,7 +18,7 @@ from netplug_core.addressing import Address, Prefix
 from netplug_core.ipam.allocation.commit_sizes import RELEASES_PER_DECISION
 from netplug_core.ipam.allocation.cooldown import Cooldown, find_configuration
 from netplug_core.ipam.allocation.request import ReleaseRequest
-from netplug_core.ipam.model.affinity import AffinityState, affinity_key, host_owner
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key, host_owner
 from netplug_core.ipam.model.block import Allocation, Block, block_key, block_query
 from netplug_core.ipam.model.handle import Handle, handle_key
 from netplug_core.records import (
@@ -70,7 +70,8 @@ def decide_release(
     cooldown = Cooldown.configured(configuration, now_ns)
     conditions: list[Write] = [Require(IPAM_CONFIGURATION_KEY, configuration.revision if configuration else ABSENT)]
     writes: list[Write] = []
-    left, released, is_short = handle.value, list[Address](), False
+    left, is_short = handle.value, False
+    released: list[Address] = []
     for (prefix, count), record in zip(blocks, found, strict=True):
         ours = record.value.held_by(request.handle) if record else ()
         going = tuple(held for held in ours if request.sequence in (None, held.sequence))
@@ -102,14 +103,16 @@ def _next_blocks(handle: Handle, after: Prefix | None) -> tuple[tuple[Prefix, in
 def _find_blocks(
     snapshot: Snapshot, request: ReleaseRequest, blocks: tuple[tuple[Prefix, int], ...]
 ) -> tuple[Record[Block] | None, ...] | NeedMore:
-    """Some blocks, each None if it is not stored; what to read first, also the node's affinity to one not stored."""
+    """Some blocks, each None if it is not stored; or what to read first, also for the creation of those."""
     unread: list[Query] = []
     found = tuple([snapshot.find_or_note(block_query(prefix), unread) for prefix, _count in blocks])
     if not unread and request.node and None in found:
         owner = host_owner(request.node)
         for (prefix, _count), record in zip(blocks, found, strict=True):
             if record is None:
-                snapshot.find_or_note(Get(affinity_key(owner, prefix)), unread)
+                affinity = snapshot.find_or_note(Get(affinity_key(owner, prefix)), unread)
+                overlap = _find_overlap(snapshot, prefix) if _is_pending(affinity) else None
+                unread.extend(overlap.queries if isinstance(overlap, NeedMore) else ())
     return NeedMore(tuple(unread)) if unread else found
 
 
@@ -117,13 +120,23 @@ def _creation(snapshot: Snapshot, request: ReleaseRequest, prefix: Prefix, now_n
     """The creation of a block that the node was about to create when it was killed: its own late creation then fails.
 
     Only a pending affinity leads to such a block. The node uses the block at its next request, or the collector deletes
-    it.
+    it. Nothing is created over a block of another size.
     """
     owner = host_owner(request.node)
     affinity = snapshot.find(affinity_key(owner, prefix)) if request.node else None
-    if affinity is None or affinity.value.state is not AffinityState.PENDING:
+    if not _is_pending(affinity) or _find_overlap(snapshot, prefix) is not None:
         return ()
     return (Create(block_key(prefix), Block.new(prefix, owner=owner, now_ns=now_ns)),)
+
+
+def _is_pending(affinity: Record[Affinity] | None) -> bool:
+    return affinity is not None and affinity.value.state is AffinityState.PENDING
+
+
+def _find_overlap(snapshot: Snapshot, prefix: Prefix) -> Prefix | NeedMore | None:
+    from netplug_core.ipam.allocation.block_listing import find_overlap  # most releases create no block
+
+    return find_overlap(snapshot, prefix)
 
 
 def _handle_write(handle: Record[Handle], left: Handle) -> Write:

@@ -14,8 +14,8 @@ from netplug_core.ipam.model.block import Pairs
 from netplug_core.resources.ippool import AllowedUse
 
 __all__ = [
-    "AddressesReleased", "AssignRequest", "AssignedAddress", "Assignment", "Attachment", "Automatic", "LinkLayer",
-    "ReleaseItem", "ReleaseRequest", "Released", "Shortfall", "Specific", "Wanted",
+    "DNS", "NO_DNS", "AddressesReleased", "AssignRequest", "AssignedAddress", "Assignment", "Attachment", "Automatic",
+    "LinkLayer", "ReleaseItem", "ReleaseRequest", "Released", "Shortfall", "Specific", "Wanted",
 ]  # fmt: skip
 
 _POOLS_ACCEPTED = "a tuple of pools' names or prefixes is expected"
@@ -128,21 +128,43 @@ class AssignRequest:
 
 @frozen(kw_only=True)
 class AssignedAddress:
-    """An address and the range it came from: its pool's, or its block's when the pool is gone."""
+    """An address and the range it came from: its pool's, or its block's when the pool is gone.
+
+    ``gateway`` is what an IPAM plugin of others names for it. A result repeats it, and nothing uses it.
+    """
 
     address: Address
     prefix: Prefix
+    gateway: Address | None = None
+
+
+@frozen(kw_only=True)
+class DNS:
+    """Name resolution settings, passed on word for word."""
+
+    nameservers: tuple[str, ...] = ()
+    domain: str = ""
+    search: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+NO_DNS = DNS()
+"""No settings."""
 
 
 @frozen(kw_only=True)
 class Assignment:
     """The addresses that are held after an assignment, in the order of the request's families and sorted in each.
 
-    ``shortfalls`` says of each family that got less than was asked why (only where the request accepts that).
+    ``shortfalls`` says of each family that got less than was asked why (only where the request accepts that). An IPAM
+    plugin of others may also say what the workload reaches, instead of everything (``routes``, the destinations), and
+    how it resolves names (``dns``).
     """
 
     addresses: tuple[AssignedAddress, ...]
     shortfalls: tuple[AllocationError, ...] = ()
+    routes: tuple[Prefix, ...] = ()
+    dns: DNS = NO_DNS
 
 
 @frozen(kw_only=True)
@@ -151,13 +173,15 @@ class ReleaseRequest:
 
     ``node`` is the node of the workload, as far as it is known. Where an assignment was killed, it leads to the block
     that this may still create. ``addresses`` are released one by one where no handle leads to them, each if it is still
-    held as described.
+    held as described. ``owner`` is that of the assignment: an IPAM that does not know handles releases by it, and
+    nothing without it.
     """
 
     handle: str
     sequence: int | None = None
     node: str = ""
     addresses: tuple[ReleaseItem, ...] = ()
+    owner: Pairs = ()
 
 
 @frozen(kw_only=True)

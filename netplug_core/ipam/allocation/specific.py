@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from netplug_core.addressing import Ordinal, Prefix
 from netplug_core.errors import ConfigurationError, NetplugError
-from netplug_core.ipam.allocation.block_listing import find_overlap, overlap_queries
+from netplug_core.ipam.allocation.block_listing import find_overlap
 from netplug_core.ipam.allocation.context import AllocationContext, FamilyOutcome, held_addresses, link_reserved
 from netplug_core.ipam.allocation.ownership import Purpose
 from netplug_core.ipam.allocation.pools import pool_of_address
@@ -37,7 +37,7 @@ def allocate_specific(context: AllocationContext, wanted: Specific) -> FamilyOut
     snapshot, prefix = context.snapshot, Prefix.at(wanted.address, pool.value.spec.block_length)
     needed = (Get(block_key(prefix)), Get(affinity_key(context.claimant.owner, prefix)))
     if not all(snapshot.has(query) for query in needed):
-        return NeedMore((*needed, *overlap_queries((prefix,))))
+        return NeedMore(needed)
     record = snapshot.find(block_key(prefix))
     refusal = _taken(context, wanted, record.value) if record else _not_in_new_block(context, wanted, prefix)
     if refusal is not None:

@@ -11,14 +11,13 @@ container's; any other file is never removed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
 from netplug_core.addressing import Address
 from netplug_core.clock import SECOND_NS
-from netplug_core.names import DEFAULT_INTERFACE, handle_id
+from netplug_core.names import DEFAULT_INTERFACE, handle_id, is_cni_name
 
 __all__ = [
     "BOOT_FILE", "LOCK_FILE", "TEMPORARY_PREFIX", "AddressFile", "Boot", "BootRecord", "NetworkFolder", "Owner",
@@ -30,7 +29,6 @@ BOOT_FILE = ".netplug-boot"
 TEMPORARY_PREFIX = ".netplug-new-"
 """Files under construction; under the lock, every one of them was left by a process that was killed."""
 
-_CONTAINER_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _BOOT_HEADER = "boot "
 _CLOCK_MARGIN_NS = SECOND_NS
 
@@ -107,8 +105,10 @@ class NetworkFolder:
             boot.boot_id, frozenset((one.name, one.modified_ns) for one in self.files if one.modified_ns < begun)
         )
 
-    def files_before(self, boot: Boot) -> frozenset[AddressFile]:
-        """The files of containers that ended with an earlier boot of the host."""
+    def files_before(self, boot: Boot | None) -> frozenset[AddressFile]:
+        """The files of containers that ended with an earlier boot of the host; none if its boot is not known."""
+        if boot is None:
+            return frozenset()
         older = self.record_of(boot).older_files
         return frozenset(one for one in self.files if one.owner and (one.name, one.modified_ns) in older)
 
@@ -129,7 +129,7 @@ def last_reserved_file(range_set: int) -> str:
 def parse_owner(text: str) -> Owner | None:
     """The interface that the text of a file names; None if it names no container."""
     lines = text.strip().splitlines()
-    if not lines or len(lines) > len(("container", "interface")) or not _CONTAINER_ID.fullmatch(lines[0]):
+    if not lines or len(lines) > len(("container", "interface")) or not is_cni_name(lines[0]):
         return None
     return Owner(*lines)
 

@@ -13,6 +13,7 @@ from attrs import frozen
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.ipam.hostlocal.settings import (
+    RANGES_WHERE,
     SUBNET_ACCEPTED,
     HostLocalSettings,
     PodCIDR,
@@ -20,7 +21,7 @@ from netplug_core.ipam.hostlocal.settings import (
     RangeSettings,
 )
 
-__all__ = ["AddressRange", "RangeSet", "make_range_sets"]
+__all__ = ["AddressRange", "RangeSet", "make_range_sets", "require_one_set_per_family"]
 
 _SMALLEST_HOST_BITS = 2  # without the network address and the gateway, a shorter rest has no address
 
@@ -99,21 +100,25 @@ def make_range_sets(
     """
     if not settings.range_sets:
         accepted = "no IP ranges are specified; a subnet or a list of range sets is expected"
-        raise ConfigurationError(f"{settings.where}.ipam.ranges", [], accepted)
+        raise ConfigurationError(RANGES_WHERE, [], accepted)
     made = tuple(_make_range_set(one, node, pod_cidrs) for one in settings.range_sets)
     for (n, one), (m, other) in combinations(enumerate(made), 2):
         if _overlap(one.ranges, other.ranges):
             accepted = f"range set {m} overlaps range set {n} ({one})"
             raise ConfigurationError(settings.range_sets[m].where, str(other), accepted)
-    if settings.has_one_address_of_a_family:
-        for family in Family:
-            sets = [n for n, one in enumerate(made) if one.family is family]
-            if len(sets) > 1:
-                accepted = (
-                    f"before CNI version 0.3.0 a result has one address of a family; leave one {family} range set"
-                )
-                raise ConfigurationError(settings.range_sets[sets[1]].where, str(made[sets[1]]), accepted)
     return made
+
+
+def require_one_set_per_family(settings: HostLocalSettings, range_sets: tuple[RangeSet, ...]) -> None:
+    """Refuse two range sets of one family, for a CNI version in which a result has one address of a family.
+
+    Raises:
+        ConfigurationError: naming the second set of a family.
+    """
+    for (_, one), (m, other) in combinations(enumerate(range_sets), 2):
+        if one.family is other.family:
+            accepted = f"a result of this CNI version has one address of a family; leave one {one.family} range set"
+            raise ConfigurationError(settings.range_sets[m].where, str(other), accepted)
 
 
 def _make_range_set(settings: RangeSetSettings, node: str, pod_cidrs: tuple[Prefix, ...]) -> RangeSet:
@@ -148,6 +153,9 @@ def _make_range(settings: RangeSettings, node: str, pod_cidrs: tuple[Prefix, ...
         last=settings.last or last,
         gateway=settings.gateway or subnet.nth(1),
     )
+    if made.gateway.family is not subnet.family:
+        accepted = f"an {subnet.family} address is expected, as {subnet} is"
+        raise ConfigurationError(f"{settings.where}.gateway", str(made.gateway), accepted)
     for key, address in (("rangeStart", made.first), ("rangeEnd", made.last)):
         if not subnet.contains(address):
             raise ConfigurationError(f"{settings.where}.{key}", str(address), f"an address of {subnet} is expected")

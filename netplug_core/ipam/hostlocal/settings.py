@@ -18,8 +18,8 @@ from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
 
 __all__ = [
-    "DEFAULT_DATA_FOLDER", "SUBNET_ACCEPTED", "HostLocalSettings", "PodCIDR", "RangeSetSettings", "RangeSettings",
-    "load_data_folder", "load_settings",
+    "DEFAULT_DATA_FOLDER", "RANGES_WHERE", "SUBNET_ACCEPTED", "FolderSettings", "HostLocalSettings", "PodCIDR",
+    "RangeSetSettings", "RangeSettings", "load_folder_settings", "load_settings", "settings_decoder",
 ]  # fmt: skip
 
 DEFAULT_DATA_FOLDER = "/var/lib/cni/networks"
@@ -29,7 +29,9 @@ SUBNET_ACCEPTED: Final = "a CIDR such as 10.22.0.0/16, usePodCidr or usePodCidrI
 """What an error about a subnet says would be accepted."""
 
 _WHERE: Final = "network configuration"
-_ONE_ADDRESS_VERSIONS: Final = ("", "0.1.0", "0.2.0")
+
+RANGES_WHERE: Final = f"{_WHERE}.ipam.ranges"
+"""Where range sets are expected."""
 
 
 class PodCIDR(enum.Enum):
@@ -64,18 +66,25 @@ class RangeSetSettings:
 
 
 @frozen(kw_only=True)
+class FolderSettings:
+    """Where the files of a network are: in the folder of that name in ``data_folder``."""
+
+    data_folder: str = DEFAULT_DATA_FOLDER
+    network: str = ""
+
+
+@frozen(kw_only=True)
 class HostLocalSettings:
     """All that host-local is configured with.
 
-    ``requested`` are the addresses that are asked for, besides that of CNI_ARGS. ``has_one_address_of_a_family``: the
-    version of the call knows no more.
+    ``requested`` are the addresses that are asked for, besides that of CNI_ARGS. ``version`` is the CNI version of the
+    call; empty if it names none.
     """
 
-    data_folder: str = DEFAULT_DATA_FOLDER
-    range_sets: tuple[RangeSetSettings, ...] = ()
-    requested: tuple[Address, ...] = ()
-    has_one_address_of_a_family: bool = False
-    where: str = _WHERE
+    folder: FolderSettings
+    range_sets: tuple[RangeSetSettings, ...]
+    requested: tuple[Address, ...]
+    version: str
 
     @property
     def uses_pod_cidrs(self) -> bool:
@@ -99,20 +108,20 @@ def load_settings(netconf: Mapping[str, object]) -> HostLocalSettings:
         *_located(ipam.ranges, lambda n: f"{_WHERE}.ipam.ranges[{n}]"),
     )
     return HostLocalSettings(
-        data_folder=ipam.data_folder,
+        folder=document.folder,
         range_sets=sets,
         requested=tuple(dict.fromkeys((*document.argument_addresses, *document.runtime_addresses))),
-        has_one_address_of_a_family=document.version in _ONE_ADDRESS_VERSIONS,
+        version=document.version,
     )
 
 
-def load_data_folder(netconf: Mapping[str, object]) -> str:
-    """Where the folders of networks are: all that a teardown reads.
+def load_folder_settings(netconf: Mapping[str, object]) -> FolderSettings:
+    """Where the files of the network are: all that a teardown reads.
 
     Raises:
         DecodeError, ConfigurationError: it cannot be known.
     """
-    return _TEARDOWN_DECODER.decode(netconf, _TeardownDocument, _WHERE).ipam.data_folder
+    return _TEARDOWN_DECODER.decode(netconf, FolderSettings, _WHERE)
 
 
 def _located(
@@ -166,11 +175,11 @@ def _read_requested(value: object) -> Address:
 class _IPAM:
     single: RangeSettings = RangeSettings()
     ranges: tuple[tuple[RangeSettings, ...], ...] = ()
-    data_folder: str = DEFAULT_DATA_FOLDER
 
 
 @frozen(kw_only=True)
 class _Document:
+    folder: FolderSettings = FolderSettings()
     ipam: _IPAM = _IPAM()
     version: str = ""
     ip_ranges: tuple[tuple[RangeSettings, ...], ...] = ()
@@ -178,29 +187,30 @@ class _Document:
     argument_addresses: tuple[Address, ...] = ()
 
 
-@frozen(kw_only=True)
-class _TeardownIPAM:
-    data_folder: str = DEFAULT_DATA_FOLDER
-
-
-@frozen(kw_only=True)
-class _TeardownDocument:
-    ipam: _TeardownIPAM = _TeardownIPAM()
-
-
-_ADDRESS: Final = Codec(_read_address)
-_REQUESTED: Final = ListOf(Codec(_read_requested))
-_FOLDER: Final = Field(
-    "dataDir", checked(STRING, lambda path: str(path).startswith("/"), "an absolute path is expected"),
-    is_unset_if_empty=True,
-)  # fmt: skip
+_ADDRESS: Final = Codec(_read_address, schema=STRING.schema)
+_REQUESTED: Final = ListOf(Codec(_read_requested, schema=STRING.schema))
+_ABSOLUTE_PATH: Final = checked(
+    STRING,
+    lambda path: str(path).startswith("/"),
+    "an absolute path is expected",
+    schema={"pattern": "^(?:/[^\\u0000]*)?$"},
+)
 _RANGES: Final = ListOf(ListOf(RangeSettings))
+
+_FOLDER_TABLE: Final = Table(
+    cls=FolderSettings,
+    fields={
+        "data_folder": Field(("ipam", "dataDir"), _ABSOLUTE_PATH, is_unset_if_empty=True),
+        "network": Field("name", STRING),
+    },
+)
 
 _DECODER: Final = Decoder(
     (
         Table(
             cls=_Document,
             fields={
+                "folder": Field((), FolderSettings),
                 "ipam": Field("ipam", _IPAM),
                 "version": Field("cniVersion", STRING),
                 "ip_ranges": Field(("runtimeConfig", "ipRanges"), _RANGES),
@@ -213,13 +223,13 @@ _DECODER: Final = Decoder(
             fields={
                 "single": Field((), RangeSettings),
                 "ranges": Field("ranges", _RANGES),
-                "data_folder": _FOLDER,
             },
         ),
+        _FOLDER_TABLE,
         Table(
             cls=RangeSettings,
             fields={
-                "subnet": Field("subnet", Codec(_read_subnet), is_unset_if_empty=True),
+                "subnet": Field("subnet", Codec(_read_subnet, schema=STRING.schema), is_unset_if_empty=True),
                 "first": Field("rangeStart", _ADDRESS, is_unset_if_empty=True),
                 "last": Field("rangeEnd", _ADDRESS, is_unset_if_empty=True),
                 "gateway": Field("gateway", _ADDRESS, is_unset_if_empty=True),
@@ -228,10 +238,9 @@ _DECODER: Final = Decoder(
     ),
     cni_error,
 )
-_TEARDOWN_DECODER: Final = Decoder(
-    (
-        Table(cls=_TeardownDocument, fields={"ipam": Field("ipam", _TeardownIPAM)}),
-        Table(cls=_TeardownIPAM, fields={"data_folder": _FOLDER}),
-    ),
-    cni_error,
-)
+_TEARDOWN_DECODER: Final = Decoder((_FOLDER_TABLE,), cni_error)
+
+
+def settings_decoder() -> tuple[Decoder, type]:
+    """The decoder of the settings, and the class that is read from a configuration's object."""
+    return _DECODER, _Document

@@ -1,7 +1,8 @@
 """An affinity: a node's claim on a block, written before the block and removed after it.
 
 The block itself says who owns it. The affinity is the node's index of its blocks, and makes a crash between two writes
-recoverable. ``allocation.ownership`` writes the transitions between the states below; no other module does.
+recoverable. ``allocation.ownership`` writes the transitions between the states below. A repair stores a lost affinity
+as pending (``reporting.restore``), and one that owns no block is deleted in any state.
 """
 
 from __future__ import annotations

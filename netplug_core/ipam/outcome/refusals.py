@@ -6,6 +6,8 @@ texts are rendered from the trace of the decision.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from attrs import frozen
 
 from netplug_core.addressing import Address, Family, Prefix
@@ -17,9 +19,9 @@ from netplug_core.resources.ippool import AllowedUse
 
 __all__ = [
     "AddressCooling", "AddressOutside", "AddressShortfall", "AddressTaken", "AddressWrongUse", "BlockLimitReached",
-    "BlockNotEmpty", "BlockUnavailable", "HandleMismatch", "NoPoolQualifies", "NoPoolServes", "PoolRefused",
-    "PoolUnknown", "PoolsExhausted", "SequenceMismatch", "StrictAffinity", "StrictlyExhausted", "UseMissing",
-    "is_shortfall",
+    "BlockNotEmpty", "BlockUnavailable", "CommitFull", "HandleMismatch", "NoPoolQualifies", "NoPoolServes",
+    "PoolRefused", "PoolUnknown", "PoolsExhausted", "SequenceMismatch", "StrictAffinity", "StrictlyExhausted",
+    "UseMissing", "is_shortfall",
 ]  # fmt: skip
 
 # --- which pools ----------------------------------------------------------------------------------------------------
@@ -192,6 +194,17 @@ class BlockLimitReached(AddressShortfall, error_code=ErrorCode.BLOCK_LIMIT_REACH
     def message(self) -> str:
         """Names the limit."""
         return f"Need to allocate an IPAM block but could not - limit of {self.limit} blocks reached for this node"
+
+
+@frozen
+class CommitFull(AddressShortfall, error_code=ErrorCode.BLOCK_LIMIT_REACHED):
+    """The request needs addresses of more blocks than one commit may change."""
+
+    next_step: ClassVar[str] = "ask for fewer addresses at once, or use larger blocks in the next pool"
+
+    def message(self) -> str:
+        """Says that the limit is one of a commit."""
+        return "the others lie in more blocks than one commit changes"
 
 
 @frozen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from attrs import frozen
+from attrs import define, frozen
 
 from netplug_core.addressing import Prefix
 from netplug_core.records import TraceEntry
@@ -63,7 +63,7 @@ class AllocationRule(enum.Enum):
     MAX_PER_HANDLE = "the request's maximum per handle caps what was asked"
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)  # not frozen, as the decision that they are of
 class PoolTrace(TraceEntry):
     """Whether a pool may serve; ``detail`` is the setting that decided."""
 
@@ -76,7 +76,7 @@ class PoolTrace(TraceEntry):
         return f"IPPool {self.pool} ({self.prefix}) {self.outcome.value}" + (f" ({self.detail})" if self.detail else "")
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)  # not frozen, as the decision that they are of
 class BlockTrace(TraceEntry):
     """A block and what became of it."""
 

@@ -38,6 +38,7 @@ Repair: TypeAlias = RepairHandle | RestoreHandle | RelinquishAffinity | RestoreA
 """A change that makes records fit together. Its text says what is done and why."""
 
 _GRACE_S = 1.0
+_SETTINGS = CollectorSettings(grace_s=_GRACE_S)
 
 
 @frozen(kw_only=True)
@@ -114,9 +115,6 @@ def check(view: StoreView, damaged: Iterable[DamagedRecord], now: ScanTime) -> C
     )
 
 
-_SETTINGS = CollectorSettings(grace_s=_GRACE_S)
-
-
 def _since_long_ago(view: StoreView, now: ScanTime) -> ScanHistory:
     """A history in which every record has looked so for the grace period: the caller itself waits where it has to."""
     records: Iterable[RecordRef[object]] = (
@@ -181,7 +179,7 @@ def _may_lead_to_damage(view: StoreView, repair: Repair) -> bool:
 def _overlaps(prefixes: Iterable[Prefix]) -> Iterator[Unrepairable]:
     """The blocks that lie in other blocks: an address of both may be held twice."""
     widest: Prefix | None = None
-    for prefix in sorted(prefixes, key=lambda prefix: (prefix.family, int(prefix.first), prefix.length)):
+    for prefix in sorted(prefixes):
         if widest is not None and widest.covers(prefix):
             yield Unrepairable(f"block {prefix} lies in block {widest}: an address of both may have two owners")
         else:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
+from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_RESTORED_HANDLE
 from netplug_core.ipam.allocation.ownership import is_owned
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, claiming_owner
 from netplug_core.ipam.model.block import Block
@@ -35,7 +36,10 @@ __all__ = ["DeleteDamaged", "RestoreAffinity", "RestoreHandle"]
 
 @frozen(kw_only=True)
 class RestoreHandle:
-    """Store a handle that is missing or damaged, as its blocks hold addresses for it."""
+    """Store a handle that is missing or damaged, as its blocks hold addresses for it.
+
+    Of very many blocks only as many count as a commit takes. The next check finds that the handle lacks the others.
+    """
 
     key: Key[Handle]
     blocks: tuple[Key[Block], ...]
@@ -46,13 +50,17 @@ class RestoreHandle:
     @property
     def queries(self) -> tuple[Query, ...]:
         """What to read before ``writes``."""
-        return (Get(self.key), *map(Get, self.blocks))
+        return (Get(self.key), *map(Get, self._first_blocks))
+
+    @property
+    def _first_blocks(self) -> tuple[Key[Block], ...]:
+        return self.blocks[:BLOCKS_PER_RESTORED_HANDLE]
 
     def writes(self, snapshot: Snapshot) -> tuple[Write, ...]:
         """The writes; empty if the handle is stored by now, or holds nothing any more."""
         if snapshot.readable(Get(self.key)):
             return ()
-        found = [record for block in self.blocks if (record := snapshot.find(block)) is not None]
+        found = [record for block in self._first_blocks if (record := snapshot.find(block)) is not None]
         counts = ((record.value.prefix, len(record.value.held_by(self.key.name))) for record in found)
         handle = Handle(blocks=tuple(sorted((prefix, count) for prefix, count in counts if count)))
         if not handle.blocks:

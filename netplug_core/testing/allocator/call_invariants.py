@@ -202,13 +202,14 @@ def _most_reads(call: ObservedCall) -> int:
 
     Blocks of another size than their pool's cost an assignment one read for each of the first blocks that it cannot
     create because of them. A release reads a handle and its blocks; if one of these is not stored, also the affinity to
-    it. Of a handle over many blocks each part is decided in a batch and then alone.
+    it, and where that is pending the blocks around it. Of a handle over many blocks each part is decided in a batch and
+    then alone.
     """
     if not isinstance(call.operation, Release):
         return MAX_READS + MAX_PROBES * call.before.has_leftovers
     handle = call.before.handles.get(call.operation.request.handle, Handle())
     is_missing = any(prefix not in call.before.blocks for prefix, _count in handle.blocks)
-    return 2 + (is_missing or _count_parts(call) > 1)
+    return 2 + max(2 * is_missing, _count_parts(call) > 1)
 
 
 def _count_parts(call: ObservedCall) -> int:

@@ -21,12 +21,15 @@ EFFECTS = {
     "execute": {"SqliteDatastore.commit", "SqliteDatastore._commit_transaction"},
     "fcntl": {"FileLocks.try_lock"},
     "flock": {"NetworkFiles._try_lock"},
+    "close": {"_Pipes.serve"},
     "link": {"NetworkFiles.create"},
     "open": {"write_file"},
+    "pidfd_open": {"_Pipes.serve"},
+    "read": {"_read"},
     "replace": {"NetworkFiles.note_boot"},
     "send": {"NetlinkSocket.send"},
     "unlink": {"HostMachine.remove_file", "NetworkFiles._unlink"},
-    "write": {"write_sysctl", "Logger._write", "serve"},
+    "write": {"write_sysctl", "_write_to_stderr", "LogFile._write", "serve", "_Pipes._write"},
 }
 # What speaks to a server, and has had an effect unless it was to GET something.
 SERVER_CALLS = {"EtcdClient.write", "ApiConnection.send", "ApiClient.send"}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["find_apiserver_binary", "find_etcd_binary"]
+__all__ = ["find_apiserver_binary", "find_etcd_binary", "find_kubernetes_program"]
 
 _SERVERS = Path(__file__).resolve().parents[3] / ".cache" / "servers"
-_APISERVER = "kube-apiserver-v1.36.3"
+_KUBERNETES = "v1.36.3"
 
 
 def find_etcd_binary() -> str:
@@ -33,7 +33,12 @@ def find_etcd_binary() -> str:
 
 def find_apiserver_binary() -> str:
     """A kube-apiserver; the test is skipped when there is none, which in CI is a failure."""
-    return _in_servers(os.environ.get("NETPLUG_KUBE_APISERVER", _APISERVER))
+    return _in_servers(os.environ.get("NETPLUG_KUBE_APISERVER", f"kube-apiserver-{_KUBERNETES}"))
+
+
+def find_kubernetes_program(name: str) -> str:
+    """Another program of Kubernetes, such as ``kubectl``; the test is skipped when it is missing."""
+    return _in_servers(f"{name}-{_KUBERNETES}")
 
 
 def _in_servers(name: str) -> str:

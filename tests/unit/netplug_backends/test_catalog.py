@@ -12,6 +12,7 @@ import pytest
 
 from netplug_backends.catalog import CATALOG
 from netplug_core import __version__
+from netplug_core.cni.request import CNIRequest, decode_netconf, make_request, parse_environment
 from netplug_core.hookspecs import BackendDescription, IPAMContext
 from netplug_core.log import Level
 from netplug_core.registry import Registry
@@ -27,6 +28,13 @@ def ignore_line(level: Level, message: str, /, **fields: object) -> None:
     """A log that writes nothing."""
 
 
+def a_request() -> CNIRequest:
+    """A call of a runtime."""
+    environment = parse_environment({"CNI_COMMAND": "STATUS", "CNI_PATH": "/opt/cni/bin"})
+    text = '{"cniVersion": "1.1.0", "name": "net1", "type": "netplug", "ipam": {"type": "static"}}'
+    return make_request(environment, netconf_text=text, netconf_mapping=decode_netconf(text))
+
+
 def open_backend(interface: str, name: str, settings: DatastoreSettings) -> AbstractContextManager[object]:
     registry = Registry(CATALOG)
     if interface == "datastore":
@@ -38,7 +46,8 @@ def open_backend(interface: str, name: str, settings: DatastoreSettings) -> Abst
     if interface == "host":
         return registry.open_host(name)
     with registry.open_datastore("memory", settings, CLOCK) as store:
-        return registry.open_ipam(name, IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5))
+        context = IPAMContext(datastore=store, clock=CLOCK, chance=lambda: 0.5, request=a_request())
+        return registry.open_ipam(name, context)
 
 
 @pytest.mark.parametrize("interface,name", ENTRIES)

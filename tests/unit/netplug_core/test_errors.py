@@ -19,6 +19,7 @@ from netplug_core.errors import (
     IncompatibleVersion,
     InvalidArgument,
     InvariantBroken,
+    LimitedConnectivity,
     NamespaceError,
     NamespaceNotFound,
     NetplugError,
@@ -60,6 +61,7 @@ REFUSED = (
         "gave up after 7 attempts against concurrent writers; the last one: Block(x) was changed",
     ),
     (UnhealthyStatus("no pool serves"), 50, "no pool serves"),
+    (LimitedConnectivity("not forwarded"), 51, "not forwarded"),
     (UsageError("unknown flag"), 100, "unknown flag"),
     (InvariantBroken("two owners"), 999, "internal error: two owners"),
 ])  # fmt: skip

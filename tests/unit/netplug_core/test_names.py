@@ -24,6 +24,7 @@ from netplug_core.names import (
     handle_id,
     host_interface_alias,
     host_interface_name,
+    is_cni_name,
     is_resource_name,
     label_value,
     matches_endpoint_name,
@@ -170,6 +171,16 @@ def test_check_106_a_name_is_parsed_as_far_as_it_goes(name: str, identity: Workl
 def test_check_106_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidName, match=r"^endpoint name: node, orchestrator, workload and endpoint joined by"):
         parse_endpoint_name(name)
+
+
+@pytest.mark.parametrize("text", ["a", "0", "Net_1.a-b", "x--", "a" * 300])
+def test_names_that_the_cni_specification_allows(text: str) -> None:
+    assert is_cni_name(text)
+
+
+@pytest.mark.parametrize("text", ["", ".a", "-a", "_a", "a/b", "a b", "a\n", "a\r", "é", "a\udcff", "\0"])
+def test_names_that_it_does_not_allow(text: str) -> None:
+    assert not is_cni_name(text)
 
 
 # --- every text that CNI allows ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from netplug_core.dataplane.protocol import InterfacePresence
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.errors import ConfigurationError
 from netplug_core.hookspecs import IPAMContext
+from netplug_core.ipam.allocation.request import Released
 from netplug_core.log import Level
 from netplug_core.registry import ENTRY_POINT_GROUP, Catalog, Registry
 from netplug_core.settings.model import DatastoreSettings
@@ -86,7 +87,7 @@ def test_the_catalogs_backends_open() -> None:
         registry.open_dataplane("memory", CLOCK, ignore_line) as dataplane,
     ):
         assert store.description.name == "memory"
-        assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
+        assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)) == Released(addresses=())
         assert dataplane.find(link_to("/n")) is InterfacePresence.NAMESPACE_GONE
 
 
@@ -190,7 +191,7 @@ def test_every_backend_is_found_by_its_entry_point(tmp_path: Path) -> None:
         with registry.open_datastore("memory", SETTINGS, CLOCK) as store:  # the distribution below claims this name too
             assert store.description.name == "memory"
             with registry.open_ipam("netplug-ipam", context_of(store)) as ipam:
-                assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)).addresses == ()
+                assert ipam.held("h", deadline=Deadline.after(CLOCK, 1)) == Released(addresses=())
         assert "nowhere" not in sys.modules
 
 
@@ -201,7 +202,7 @@ def test_the_names_that_are_offered_are_those_that_backends_describe(tmp_path: P
         names = {interface: Registry().names(interface) for interface in (*CATALOG, "host")}
     assert names == {
         "datastore": ("etcdv3", "foreign", "kubernetes", "memory", "sqlite"),
-        "ipam": ("host-local", "netplug-ipam"),
+        "ipam": ("delegate", "host-local", "netplug-ipam"),
         "dataplane": ("linux", "memory"),
         "orchestrator": ("kubernetes", "memory"),
         "host": ("host",),

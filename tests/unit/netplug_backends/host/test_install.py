@@ -14,6 +14,7 @@ import pytest
 
 from netplug_backends.host.install import EXECUTABLES, SHEBANG_LIMIT, Installed, install, uninstall
 from netplug_core.errors import ConfigurationError, Unavailable
+from tests.harness.waiting import EMERGENCY_STOP_S
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +62,11 @@ def test_a_file_names_interpreter_and_libraries_in_three_lines(installed: Instal
 
 @pytest.mark.parametrize("name", EXECUTABLES)
 def test_an_executable_answers(installed: Installed, folder: Path, name: str) -> None:
-    done = subprocess.run([folder / name], env={"CNI_COMMAND": "VERSION"}, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        [folder / name], env={"CNI_COMMAND": "VERSION"}, capture_output=True, check=True, timeout=EMERGENCY_STOP_S
+    )
     assert "1.1.0" in json.loads(done.stdout)["supportedVersions"]
-    about = subprocess.run([folder / name], env={}, capture_output=True, check=True, timeout=60)
+    about = subprocess.run([folder / name], env={}, capture_output=True, check=True, timeout=EMERGENCY_STOP_S)
     assert about.stdout == b""
     assert about.stderr.decode().startswith(f"{name} ")
 

@@ -42,6 +42,36 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         MACHINE.find_text(str(tmp_path))
 
 
+@pytest.mark.parametrize("kind", ["fifo", "device", "huge", "endless"])
+def test_what_is_no_small_file_is_an_error_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "text"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "huge":
+        path.write_bytes(b"x" * ((1 << 20) + 1))
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    with pytest.raises(OSError, match=r"a regular file is expected|larger than 1048576 bytes"):
+        MACHINE.find_text(str(path))
+
+
+def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"x" * (1 << 20))
+    assert len(MACHINE.find_text(str(tmp_path / "text")) or "") == 1 << 20
+
+
+def test_a_file_of_the_kernel_is_read() -> None:
+    assert MACHINE.find_text("/proc/sys/kernel/hostname") == Path("/proc/sys/kernel/hostname").read_text()
+
+
+def test_a_path_that_no_file_can_have_is_an_error() -> None:
+    with pytest.raises(ValueError, match="null byte"):
+        MACHINE.find_text("/a\0b")
+
+
 def test_identities_are_random_uuids() -> None:
     uids = {MACHINE.new_uid() for _ in range(100)}
     assert len(uids) == 100

@@ -11,6 +11,7 @@ from netplug_backends.kubernetes.names import (
     affinity_labels,
     affinity_name,
     block_name,
+    block_name_start,
     handle_name,
     host_hash_label,
 )
@@ -116,6 +117,11 @@ def test_no_two_blocks_share_a_name(chosen: list[Prefix]) -> None:
     found = [block_name(prefix) for prefix in chosen]
     assert len(set(found)) == len(chosen)
     assert all(SUBDOMAIN.fullmatch(name) and len(name) <= 253 for name in found)
+
+
+@given(blocks, st.integers(0, 43))
+def test_the_names_of_blocks_begin_as_their_prefixes_do(prefix: Prefix, length: int) -> None:
+    assert block_name(prefix).startswith(block_name_start(str(prefix)[:length]))
 
 
 @given(st.lists(handles, min_size=2, max_size=6, unique=True))

@@ -82,6 +82,9 @@ class MemoryDataplaneHarness:
         rules[:] = [rule for rule in rules if rule[0] != address]
 
     def write_setting(self, path: str, value: str) -> None:
+        if path == "net/ipv4/ip_forward":
+            self.dataplane.node_settings[path] = value
+            return
         interface = self.interface(path.split("/")[3])
         assert path in interface.settings
         interface.settings[path] = value

@@ -21,12 +21,13 @@ from importlib.util import find_spec
 
 import pytest
 
+from netplug_backends.host.log_file import LogFile
 from netplug_cli.cni.main import serve
 from netplug_core.flows.world import CNIWorld
 from tests.harness.cni_node import CNINodeHarness, ContainerInterface
 from tests.harness.walk import Crossing, Walk, recorded
 
-MAX_MODULES = 39
+MAX_MODULES = 40
 REPLACED = (
     "netplug_cli.wiring.cni",
     "netplug_cli.wiring.backends",
@@ -95,12 +96,12 @@ def is_step(function: str) -> bool:
 
 def walk_an_add(node: CNINodeHarness, capfd: pytest.CaptureFixture[str]) -> Walk:
     @contextmanager
-    def open_world(_netconf: object, _log: object) -> Iterator[CNIWorld]:
+    def open_world(_netconf: object, _log: object, _request: object) -> Iterator[CNIWorld]:
         yield node.world
 
     walk = new_walk()
     with recorded(walk):
-        status = serve(open_world, is_own_namespace=lambda _path: False)
+        status = serve(open_world, LogFile, is_own_namespace=lambda _path: False)
     assert status == 0, capfd.readouterr()
     return walk
 

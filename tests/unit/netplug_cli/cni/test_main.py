@@ -16,6 +16,7 @@ from netplug_core import __version__
 from netplug_core.cni.dispatch import Plugin
 from netplug_core.cni.versions import CNICommand
 from netplug_core.flows.cni import add, check, delete, gc, status
+from tests.harness.waiting import EMERGENCY_STOP_S
 
 CALL = {
     "CNI_CONTAINERID": "c1",
@@ -99,6 +100,14 @@ def test_check_1_without_any_variable_it_says_what_it_is(runtime: InProcessRunti
 
 def test_check_2_the_version_flag_prints_one_line(runtime: InProcessRuntime) -> None:
     assert runtime.call("", "-v") == (0, f"{__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", ["netplug", "netplug-ipam"])
+def test_check_26_the_test_flag_asks_the_datastore(runtime: InProcessRuntime, name: str) -> None:
+    assert runtime.call("", "-t", name=name) == (0, "", "")
+    status, out, _err = runtime.call("", "-t", name=name, datastore_type="foo")
+    assert (status, json.loads(out)["code"]) == (1, 100)
+    assert json.loads(out)["details"].startswith("datastore_type: 'foo' is not accepted")
 
 
 def test_check_11_an_error_is_one_object_on_standard_output_and_the_last_line_of_the_log(
@@ -186,7 +195,7 @@ def test_closed_descriptors_change_nothing(redirection: str, environ: dict[str, 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=EMERGENCY_STOP_S,
     )
     assert done.returncode == status
     assert out in done.stdout
@@ -197,7 +206,12 @@ def test_a_terminal_is_not_waited_for() -> None:
     script = f"import os, pty, sys\nleader, follower = pty.openpty()\nos.dup2(follower, 0)\nexec({EXECUTE!r})\n"
     environ = {"CNI_COMMAND": "STATUS", "CNI_PATH": "/"}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=EMERGENCY_STOP_S,
     )
     assert done.returncode == 1
     assert json.loads(done.stdout)["msg"].startswith("standard input: is empty;")
@@ -218,7 +232,7 @@ def test_a_command_loads_its_own_flow_only() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=EMERGENCY_STOP_S,
     )
     loaded = done.stderr.splitlines()[-1].split()
     flows = [name for name in loaded if name.startswith("netplug_core.flows.cni.")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.cni.method_cache import MethodCache
+from tests.harness.waiting import EMERGENCY_STOP_S
 
 KEEP = "from netplug_cli.cni.method_cache import cache_file, write_cache; print(write_cache(), cache_file())"
 STATUS = "import sys; sys.argv[:] = ['netplug']; from netplug_cli.wiring.cni import main; sys.exit(main())"
@@ -44,7 +45,7 @@ def run(folder: Path, script: str, **environ: str) -> subprocess.CompletedProces
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=EMERGENCY_STOP_S,
     )
 
 

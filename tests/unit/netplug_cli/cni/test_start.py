@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.harness.waiting import EMERGENCY_STOP_S
+
 EARLIER = "from netplug_cli.cni.start import start; import os; os._exit(start())"
 
 
@@ -13,7 +15,7 @@ def test_a_launcher_of_an_earlier_release_still_runs() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=EMERGENCY_STOP_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "supportedVersions" in done.stdout

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from attrs import Factory, define, evolve
@@ -53,6 +53,7 @@ class DispatchHarness:
     requests: list[CNIRequest] = Factory(list)
     namespaces: list[str] = Factory(list)
     logged: list[str] = Factory(list)
+    tested: list[Mapping[str, object]] = Factory(list)
     own_namespace: str = ""
 
     def handle(self, request: CNIRequest) -> CNIResult | None:
@@ -60,6 +61,11 @@ class DispatchHarness:
         if self.error is not None:
             raise self.error
         return self.answer
+
+    def test_connection(self, netconf: Mapping[str, object]) -> None:
+        self.tested.append(netconf)
+        if self.error is not None:
+            raise self.error
 
     def is_own_namespace(self, path: str) -> bool:
         self.namespaces.append(path)
@@ -70,6 +76,7 @@ class DispatchHarness:
             invocation,
             handlers={command: self.handle for command in CNICommand if command is not CNICommand.VERSION},
             is_own_namespace=self.is_own_namespace,
+            test_connection=self.test_connection,
             log=self.logged.append,
         )
 
@@ -124,7 +131,29 @@ def test_the_version_flag_prints_one_line(harness: DispatchHarness) -> None:
     assert harness.run(invocation) == ProcessOutput(stdout="3.33.0\n")
 
 
-@pytest.mark.parametrize("flags", [("-t",), ("-x", "-v"), ("-v", "word"), ("--version",)])
+def test_check_26_the_test_flag_reads_the_configuration_and_no_variable(harness: DispatchHarness) -> None:
+    invocation = evolve(NETPLUG, flags=("-t",), environ={"CNI_COMMAND": "FOO"})
+    assert harness.run(invocation) == ProcessOutput()
+    assert harness.tested == [json.loads(CONFIG)]
+    assert (harness.requests, harness.namespaces) == ([], [])
+
+
+def test_check_26_a_test_that_fails_is_code_100_and_says_why(harness: DispatchHarness) -> None:
+    harness.error = Unavailable("etcd", "Connection refused")
+    assert harness.refusal(evolve(NETPLUG, flags=("-t",), environ={})) == {
+        "cniVersion": "1.0.0",
+        "code": 100,
+        "msg": "data store connection failed",
+        "details": "etcd: Connection refused",
+    }
+
+
+def test_the_version_flag_goes_before_the_test(harness: DispatchHarness) -> None:
+    invocation = evolve(NETPLUG, flags=("-t", "-v"), environ={}, stdin=unread)
+    assert harness.run(invocation) == ProcessOutput(stdout="3.33.0\n")
+
+
+@pytest.mark.parametrize("flags", [("-T",), ("-x", "-v"), ("-v", "word"), ("--version",)])
 def test_any_other_argument_is_refused(harness: DispatchHarness, flags: tuple[str, ...]) -> None:
     document = harness.refusal(evolve(NETPLUG, flags=flags, stdin=unread))
     unknown = next(flag for flag in flags if flag != "-v")
@@ -132,7 +161,7 @@ def test_any_other_argument_is_refused(harness: DispatchHarness, flags: tuple[st
         "cniVersion": "1.1.0",
         "code": 100,
         "msg": "failed to parse CLI flags",
-        "details": f'unknown argument "{unknown}"; -v is accepted',
+        "details": f'unknown argument "{unknown}"; -v and -t are accepted',
     }
 
 
@@ -196,7 +225,7 @@ def test_version_imports_little() -> None:
         "from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, run_invocation\n"
         "identity = PluginIdentity(plugin=Plugin.MAIN, version='1')\n"
         "invocation = Invocation(identity=identity, environ={'CNI_COMMAND': 'VERSION'}, stdin=lambda: '{}')\n"
-        "reply = run_invocation(invocation, handlers={}, is_own_namespace=bool, log=print)\n"
+        "reply = run_invocation(invocation, handlers={}, is_own_namespace=bool, test_connection=print, log=print)\n"
         "assert reply.exit_status == 0\n"
         "print(*sorted(sys.modules))\n"
     )

@@ -12,6 +12,7 @@ from netplug_core.errors import (
     DecodeError,
     ErrorCode,
     IncompatibleVersion,
+    LimitedConnectivity,
     NamespaceError,
     NetplugError,
     ReadError,
@@ -60,6 +61,7 @@ def failing_twice(first: Exception, second: Exception) -> None:
         (NamespaceError("m"), 8),
         (Unavailable("w", "c"), 11),
         (UnhealthyStatus("m"), 50),
+        (LimitedConnectivity("m"), 51),
         (UsageError("m"), 100),
     ],
 )

@@ -1,7 +1,7 @@
 """Settings of name resolution from a file."""
 
 from netplug_core.cni.resolv_conf import parse_resolv_conf
-from netplug_core.cni.result import DNS
+from netplug_core.ipam.allocation.request import DNS
 
 TEXT = """\
 # made by hand

@@ -7,7 +7,6 @@ import pytest
 from netplug_core.addressing import Address, Prefix
 from netplug_core.cni.request import CNIArgs, CNICommand, CNIRequest
 from netplug_core.cni.result import (
-    DNS,
     CNIInterface,
     CNIResult,
     CNIRoute,
@@ -17,6 +16,7 @@ from netplug_core.cni.result import (
     render_result,
 )
 from netplug_core.errors import ConfigurationError, DecodeError, IncompatibleVersion
+from netplug_core.ipam.allocation.request import DNS
 
 NETNS = "/var/run/netns/cni-1"
 MAC = "3a:5d:80:a2:ab:d0"

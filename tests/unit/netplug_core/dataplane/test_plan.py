@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.dataplane.plan import next_hop, plan
+from netplug_core.dataplane.plan import find_node_problems, next_hop, plan
 from netplug_core.dataplane.protocol import (
     AttachmentPlan,
     Forwarding,
@@ -190,3 +190,25 @@ def test_routes_of_the_configuration_replace_the_default_route(routes: tuple[str
 def test_planning_twice_gives_one_plan() -> None:
     assert planned("10.65.0.5", "fd65::5") == planned("10.65.0.5", "fd65::5")
     assert hash(planned("10.65.0.5")) == hash(planned("10.65.0.5"))
+
+
+def test_a_node_that_does_not_forward_limits_workloads() -> None:
+    off = {"net/ipv4/ip_forward": "0", "net/ipv6/conf/all/forwarding": "0"}
+    ipv4, ipv6 = find_node_problems(tuple(Family), off.get)
+    assert str(ipv4) == (
+        "net.ipv4.ip_forward is 0 on this node: over IPv4, pods reach this node and its other pods, and nothing else; "
+        "run: sysctl -w net.ipv4.ip_forward=1"
+    )
+    assert ipv6.command == "sysctl -w net.ipv6.conf.all.forwarding=1"
+    assert ipv4.limits_workloads
+    assert ipv6.limits_workloads
+    assert find_node_problems((Family.IPV4,), off.get) == (ipv4,)
+    forwarding = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
+    assert find_node_problems(tuple(Family), forwarding.get) == ()
+    assert find_node_problems(tuple(Family), lambda _path: None) == (), "a kernel without these settings"
+
+
+def test_an_open_loopback_of_the_node_does_not_limit_workloads() -> None:
+    (problem,) = find_node_problems((), {"net/ipv4/conf/all/route_localnet": "1"}.get)
+    assert not problem.limits_workloads
+    assert "every pod reaches what listens on the node's 127.0.0.1" in str(problem)

@@ -200,6 +200,15 @@ def test_a_commit_of_this_process_is_known_before_the_watch_delivers_it(harness:
     assert harness.titles() == ["cooking", "atlas", "bible"]
 
 
+def test_a_commit_may_change_what_is_watched_and_what_is_not(harness: FeedHarness) -> None:
+    harness.follow(BOOK)
+    began, atlas = harness.cache.state, harness.stored(ATLAS)
+    writes: tuple[Write, ...] = (Create(HAMMER, "h"), Update(ATLAS, "new", atlas.revision))
+    harness.cache.apply_writes(writes, harness.commit(*writes), began=began)
+    assert harness.known(Get(ATLAS)).find(ATLAS) == harness.stored(ATLAS)
+    assert harness.known(Get(HAMMER)).find(HAMMER) == harness.stored(HAMMER)
+
+
 def test_a_commit_that_the_watch_has_overtaken_changes_nothing(harness: FeedHarness) -> None:
     harness.follow()
     began = harness.cache.state

@@ -186,7 +186,7 @@ def test_a_store_that_does_not_answer_is_not_asked_again(harness: TransactionHar
     assert harness.value(ONE) is None
 
 
-def test_who_loses_every_race_gives_up_at_the_deadline(harness: TransactionHarness) -> None:
+def test_check_75_who_loses_every_race_gives_up_at_the_deadline(harness: TransactionHarness) -> None:
     with pytest.raises(ContentionExhausted) as caught:
         harness.run(make_one, Get(ONE), script=dict.fromkeys(MANY, LostRace()), seconds=0.1)
     assert harness.clock.monotonic() == pytest.approx(0.1)

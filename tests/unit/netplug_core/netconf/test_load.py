@@ -7,10 +7,10 @@ import pytest
 
 from netplug_core.addressing import Prefix
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.errors import ConfigurationError, DecodeError, NetplugError, NotYetSupported
-from netplug_core.log import Level
+from netplug_core.errors import ConfigurationError, DecodeError, NetplugError
+from netplug_core.log import Level, LogSettings
 from netplug_core.netconf.load import LoadPurpose, load
-from netplug_core.netconf.model import ContainerSettings, FeatureControl, IPAMConfig, LogSettings, NetConf
+from netplug_core.netconf.model import ContainerLabel, ContainerSettings, FeatureControl, IPAMConfig, NetConf
 from netplug_core.settings.model import DatastoreSettings
 
 MINIMAL: Mapping[str, object] = {
@@ -20,6 +20,8 @@ MINIMAL: Mapping[str, object] = {
     "ipam": {"type": "netplug-ipam"},
 }
 A_PLUGIN = "the name of an IPAM plugin is expected, such as netplug-ipam"
+UNUSED = "nothing reads it without kubernetes.kubeconfig or kubernetes.k8s_api_root; leave it out"
+NEEDS_ACCESS = "pods are looked up for it: set kubernetes.kubeconfig or kubernetes.k8s_api_root"
 NOT_NEGATIVE = "a number of at least 0 is expected"
 REQUESTS = "a number from 0 to 4294967295 is expected"
 BRIDGE: Mapping[str, object] = {"name": "any-net", "cniVersion": "1.0.0", "type": "bridge"}
@@ -75,8 +77,8 @@ EVERY_KEY = {
     "ipam_lock_file": "/l",
     "release_record_dir": "/r",
     "annotation_prefix": "example.org",
-    "device_type": "netkit",
-    "dataplane_options": {"type": "other"},
+    "device_type": "veth",
+    "dataplane_options": {"type": "linux"},
     "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}],
 }
 
@@ -104,8 +106,8 @@ def test_every_key_arrives() -> None:
         endpoint_status_dir="/s",
         ipam_lock_file="/l",
         release_record_dir="/r",
-        device_type="netkit",
-        dataplane_type="other",
+        device_type="veth",
+        dataplane_type="linux",
         valid_attachments=frozenset({("c1", "eth0")}),
     )
 
@@ -206,7 +208,7 @@ def test_no_list_of_attachments_is_not_an_empty_one(keys: dict[str, object], att
         ),
         (
             with_keys(device_type="bogus"),
-            '7 device_type: \'bogus\' is not accepted; supported: "veth", "netkit"',
+            '7 device_type: \'bogus\' is not accepted; supported: "veth"; "netkit" comes with a later release',
         ),
         (with_keys(mtu=-1), "7 mtu: -1 is not accepted; a number from 0 to 65535 is expected"),
         (
@@ -268,6 +270,11 @@ def test_check_96_gates_are_a_list() -> None:
         "http://:80/",
         "http://?x",
         "http://a\tb",
+        "http://a:x/",
+        "http://a:99999/",
+        "http://a:0/",
+        "http://[::1/",
+        "http://a/\x7f",
     ],
 )
 def test_check_96_a_gate_is_a_url_with_a_host(gate: str) -> None:
@@ -490,7 +497,9 @@ def unsupported(plugin: Plugin, **keys: object) -> str:
     "keys",
     [
         {},
-        {"log_file_max_size": 100, "log_file_max_age": 30, "log_file_max_count": 10},
+        {"log_file_max_size": 1, "log_file_max_age": 2, "log_file_max_count": 3},
+        {"readiness_gates": ["http://a", "https://[::1]:8/b?c"], "policy_setup_timeout_seconds": 3},
+        {"endpoint_status_dir": "/s"},
         {"log_file_max_size": 0, "readiness_gates": [], "policy": {}, "policy_setup_timeout_seconds": 0},
         {"feature_control": {"floating_ips": False}, "device_type": "veth", "include_default_routes": False},
         {"etcd_discovery_srv": "a.org", "etcd_key_file": "/k", "etcd_cert_file": "/c", "etcd_ca_cert_file": "/ca"},
@@ -500,7 +509,8 @@ def unsupported(plugin: Plugin, **keys: object) -> str:
         {"datastore_type": "kubernetes", "kubernetes": {"kubeconfig": "/k"}, "qps": 7},
         {"datastore_type": "kubernetes", "policy": {"k8s_api_root": "https://a"}},
         {"kubernetes": {"kubeconfig": "/k"}, "qps": 7, "burst": 9, "policy": {"k8s_auth_token": "t"}},
-        {"datastore_type": "sqlite", "kubernetes": {"k8s_api_root": "https://a"}},
+        {"datastore_type": "sqlite", "kubernetes": {"k8s_api_root": "https://a"}, "policy": {"type": "k8s"}},
+        {"datastore_type": "kubernetes", "policy": {"type": "k8s"}},
         {"feature_control": {"ip_addrs_no_ipam": True, "floating_ips": True, "allowed_source_prefixes": True}},
         {"nodename": "n", "mtu": 1450, "num_queues": 4, "container_settings": {"allow_ip_forwarding": True}},
     ],
@@ -514,49 +524,45 @@ def test_what_works_is_not_refused(keys: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "keys,text",
     [
-        ({"log_file_max_size": 1}, "log_file_max_size: 1 is not yet supported; leave it out"),
-        ({"log_file_max_age": 1}, "log_file_max_age: 1 is not yet supported; leave it out"),
-        ({"log_file_max_count": 1}, "log_file_max_count: 1 is not yet supported; leave it out"),
-        ({"readiness_gates": ["http://a"]}, "readiness_gates: ['http://a'] is not yet supported; leave it out"),
-        ({"readiness_gates": ["http://u:s3cr3t@a"]}, "readiness_gates: '…' is not yet supported; leave it out"),
-        ({"policy": {"type": "k8s"}}, "policy.type: 'k8s' is not yet supported; leave it out"),
-        (
-            {"policy_setup_timeout_seconds": 3},
-            "policy_setup_timeout_seconds: 3 is not yet supported; leave it out",
-        ),
-        ({"endpoint_status_dir": "/s"}, "endpoint_status_dir: '/s' is not yet supported; leave it out"),
-        ({"device_type": "netkit"}, "device_type: 'netkit' is not yet supported; leave it out"),
-        ({"kubernetes": {"node_name": "n", "x": "t0ken"}}, "kubernetes: '…' is not yet supported; leave it out"),
+        ({"policy": {"type": "k8s"}}, f"policy.type: 'k8s' is not accepted; {NEEDS_ACCESS}"),
+        ({"kubernetes": {"node_name": "n", "x": "t0ken"}}, f"kubernetes: '…' is not accepted; {UNUSED}"),
         (
             {"kubernetes": {"kubeconfig": "/k"}, "netplug_api_group": "projectnetplug.org"},
-            "netplug_api_group: 'projectnetplug.org' is not yet supported; leave it out",
+            "netplug_api_group: 'projectnetplug.org' is not accepted; it belongs to the datastore kubernetes",
         ),
-        ({"policy": {"k8s_auth_token": "t0ken"}}, "policy.k8s_auth_token: '…' is not yet supported; leave it out"),
-        ({"qps": 7}, "qps: 7 is not yet supported; leave it out"),
-        (
-            {"ipam": {"type": "static"}},
-            "ipam.type: 'static' is not yet supported; 'netplug-ipam' and 'host-local' are",
-        ),
-        (
-            {"args": {"org.apache.mesos": {"network_info": {}}}},
-            "args['org.apache.mesos']: '…' is not yet supported; leave it out",
-        ),
+        ({"policy": {"k8s_auth_token": "t0ken"}}, f"policy.k8s_auth_token: '…' is not accepted; {UNUSED}"),
+        ({"qps": 7}, f"qps: 7 is not accepted; {UNUSED}"),
     ],
 )
 def test_what_does_not_work_is_refused_by_name(keys: dict[str, object], text: str) -> None:
     assert unsupported(Plugin.MAIN, **keys) == text
 
 
-def test_check_31_a_dataplane_that_nobody_offers_is_invalid() -> None:
-    netconf = load(
-        {"type": "netplug", "ipam": {"type": "netplug-ipam"}, "dataplane_options": {"type": "invalid"}}, Plugin.MAIN
+@pytest.mark.parametrize(
+    "keys,text",
+    [
+        (
+            {"dataplane_options": {"type": "invalid"}},
+            "dataplane_options.type: 'invalid' is not accepted; invalid dataplane type: \"linux\" is the one there is",
+        ),
+        (
+            {"device_type": "netkit"},
+            'device_type: \'netkit\' is not accepted; supported: "veth"; "netkit" comes with a later release',
+        ),
+    ],
+)
+def test_check_31_what_makes_the_link(keys: dict[str, object], text: str) -> None:
+    assert refusal(with_keys(**keys)) == f"7 {text}"
+
+
+def test_deprecated_keys_are_named_with_what_to_use() -> None:
+    policy = {"type": "k8s", "k8s_api_root": "https://a", "k8s_auth_token": ""}
+    netconf = load(with_keys(etcd_scheme="https", hostname="h", policy=policy), Plugin.MAIN)
+    assert netconf.deprecated_keys == (
+        ("etcd_scheme", "etcd_endpoints"),
+        ("policy.k8s_api_root", "kubernetes.k8s_api_root"),
     )
-    assert isinstance(netconf.unsupported, ConfigurationError)
-    assert not isinstance(netconf.unsupported, NotYetSupported)
-    assert str(netconf.unsupported) == (
-        "network configuration.dataplane_options.type: 'invalid' is not accepted; "
-        "invalid dataplane type: leave it out for linux"
-    )
+    assert load(with_keys(), Plugin.MAIN).deprecated_keys == ()
 
 
 @pytest.mark.parametrize(
@@ -587,12 +593,51 @@ def test_annotations_of_the_runtimes_capability() -> None:
         load(with_keys(runtimeConfig={name: {"a/b": 1}}), Plugin.MAIN)
 
 
+def mesos(*labels: object) -> dict[str, object]:
+    return {"org.apache.mesos": {"network_info": {"labels": {"labels": list(labels)}}}}
+
+
+@pytest.mark.parametrize(
+    "key,value,name,text",
+    [
+        ("DCOS_SPACE", "/a/b/c", "DCOS_SPACE", "a.b.c"),
+        ("k", "v", "k", "v"),
+        ("k", "", "k", ""),
+        ("k", "//", "k", ""),
+        ("projectnetplug.org/orchestrator", "x", "projectnetplug.org.orchestrator", "x"),
+        ("projectnetplug.org/namespace/", "x", "projectnetplug.org.namespace", "x"),
+        ("-.a b ü_c", "a--b-.-c...d-", "a-b-_c", "a--b.c.d"),
+        ("_a", "_b", "a_34fb716034edaa88", "b_a305900c6efe21ae"),
+        ("k", "-" * 100_000 + "x", "k", "x"),
+        ("a" * 63, "b" * 63, "a" * 63, "b" * 63),
+    ],
+)
+def test_check_50_labels_of_mesos_in_the_characters_of_labels(key: str, value: str, name: str, text: str) -> None:
+    netconf = load(with_keys(args=mesos({"key": key, "value": value})), Plugin.MAIN)
+    assert netconf.labels == (ContainerLabel(name=name, value=text),)
+
+
+def test_a_label_of_mesos_that_is_too_long_is_cut_and_ends_in_a_hash() -> None:
+    (label,) = load(with_keys(args=mesos({"key": "a" * 64, "value": "/" + "b" * 64})), Plugin.MAIN).labels
+    assert label.name.startswith("a" * 46 + "_")
+    assert label.value.startswith("b" * 46 + "_")
+    assert (len(label.name), len(label.value)) == (63, 63)
+
+
+def test_labels_of_mesos_do_not_stop_a_teardown() -> None:
+    """A DEL finds the endpoint by container and interface, whatever the labels are by then."""
+    wrong = with_keys(args=mesos({"key": "projectnetplug.org/namespace", "value": "x"}, 7))
+    assert load(wrong, Plugin.MAIN, LoadPurpose.TEARDOWN).labels == ()
+    assert load({**BRIDGE, "ipam": {"type": "netplug-ipam"}, "args": 7}, Plugin.IPAM).labels == ()
+
+
 def test_under_another_main_plugin_only_our_keys_are_judged() -> None:
     ipam = {"type": "netplug-ipam"}
     netconf = load({"type": "bridge", "kubernetes": {"x": 1}, "qps": 1, "ipam": ipam}, Plugin.IPAM)
     assert netconf.unsupported is None
     assert (
-        unsupported(Plugin.IPAM, type="bridge", ipam={**ipam, "qps": 1}) == "qps: 1 is not yet supported; leave it out"
+        unsupported(Plugin.IPAM, type="bridge", ipam={**ipam, "qps": 1})
+        == "qps: 1 is not accepted; it belongs to the datastore kubernetes"
     )
     assert unsupported(Plugin.IPAM, type="bridge", ipam={**ipam, "ranges": [[]]}) == (
         "ipam.ranges: [[]] is not accepted; it belongs to host-local"
@@ -607,7 +652,10 @@ def test_under_another_main_plugin_only_our_keys_are_judged() -> None:
     [
         ({"ipam": {"type": "netplug-ipam", "subnet": "usePodCidr"}}, "ipam.subnet: 'usePodCidr'@host-local"),
         ({"ipam": {"type": "netplug-ipam", "gateway": "10.0.0.1"}}, "ipam.gateway: '10.0.0.1'@host-local"),
-        ({"include_default_routes": True}, "include_default_routes: True@host-local"),
+        (
+            {"include_default_routes": True},
+            "include_default_routes: True@an ipam.type with routes of its own, such as host-local",
+        ),
         ({"ipam": {"type": "host-local", "ipv4_pools": ["p"]}}, "ipam.ipv4_pools: ['p']@netplug-ipam"),
         ({"ipam": {"type": "host-local", "assign_ipv6": "true"}}, "ipam.assign_ipv6: 'true'@netplug-ipam"),
     ],

@@ -164,7 +164,7 @@ def test_a_kubeconfig_beside_an_endpoint_in_parts_is_not_the_store() -> None:
             lambda: from_environment(ETCD_ENDPOINTS=f"http://u:{SECRET}@a", NETPLUG_ETCD_DISCOVERY_SRV="b.org"),
             (
                 "environment.NETPLUG_ETCD_DISCOVERY_SRV: 'b.org' is not accepted; multiple discovery or bootstrap "
-                'options specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
+                'options specified, use either "ETCD_ENDPOINTS" or "NETPLUG_ETCD_DISCOVERY_SRV"'
             ),
         ),
         (

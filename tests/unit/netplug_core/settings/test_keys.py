@@ -5,7 +5,7 @@ import pytest
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder
 from netplug_core.errors import ConfigurationError, DecodeError
-from netplug_core.settings.keys import netconf_path, netconf_tables
+from netplug_core.settings.keys import netconf_path, netconf_tables, refuse_endpoints_beside_srv
 from netplug_core.settings.model import (
     DEFAULT_ETCD_ENDPOINT,
     DatastoreSettings,
@@ -67,7 +67,7 @@ def test_check_24_endpoints_and_srv_exclude_each_other() -> None:
         settings(etcd_endpoints=f"http://u:{PASSWORD}@a", etcd_discovery_srv="b.org")
     assert str(refusal.value) == (
         "network configuration.etcd_discovery_srv: 'b.org' is not accepted; multiple discovery or bootstrap options "
-        'specified, use either "etcdEndpoints" or "etcdDiscoverySrv"'
+        'specified, use either "etcd_endpoints" or "etcd_discovery_srv"'
     )
 
 
@@ -176,3 +176,10 @@ def test_options_are_an_object_of_texts() -> None:
 )
 def test_a_variable_has_its_place_in_a_network_configuration(variable: str, path: tuple[str, ...]) -> None:
     assert netconf_path(variable) == path
+
+
+def test_endpoints_beside_a_domain_are_refused_where_the_store_is_opened() -> None:
+    with pytest.raises(ConfigurationError, match='use either "etcdEndpoints" or "etcdDiscoverySrv"'):
+        refuse_endpoints_beside_srv(("http://a:1",), "b.org", "etcd_discovery_srv")
+    refuse_endpoints_beside_srv((), "b.org", "etcd_discovery_srv")
+    refuse_endpoints_beside_srv(("http://a:1",), "", "etcd_discovery_srv")

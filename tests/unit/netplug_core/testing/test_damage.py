@@ -1,7 +1,10 @@
 """The store whose records can be damaged: what is read instead, and what removes the damage."""
 
-from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_core.addressing import Prefix
 from netplug_core.clock import Deadline
+from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinities_query, affinity_key
+from netplug_core.ipam.model.block import BLOCK, FULL, Attribute, Block
 from netplug_core.ipam.model.handle import HANDLE, Handle, handle_key
 from netplug_core.records import Create, Delete, Get, List, RequireUnchanged, Update
 from netplug_core.testing.clock import ManualClock
@@ -42,3 +45,32 @@ def test_damage_may_be_a_mark_of_deletion_and_goes_with_the_record() -> None:
         Handle(),
         None,
     ]
+
+
+def test_a_damaged_record_is_not_answered_by_its_key_and_the_others_are() -> None:
+    clock = ManualClock()
+    store = DamagedDatastore(MemoryDatastore(clock=clock))
+    deadline = Deadline.after(clock, 5)
+    blocks = [Block.new(Prefix.parse(f"10.0.0.{number}/32"), owner="host:a", now_ns=1) for number in range(4)]
+    full = [block.assign(block.free, Attribute(handle="h")) for block in blocks[:3]]
+    revisions = store.commit([Create(block.key, block) for block in (*full, blocks[3])], deadline=deadline)
+    store.damage[full[0].key] = b"{"
+    store.damage[full[1].key] = store.codec.encode(full[1].key, blocks[1])  # stored otherwise, and sound
+    page = List(BLOCK, keys_only_if=FULL)
+    snapshot = store.read((page,), deadline=deadline)
+    assert list(snapshot.results) == [page]
+    assert snapshot.keys(page) == (full[2].key,)
+    assert [record.value for record in snapshot.readable(page)] == [blocks[1], blocks[3]]
+    assert [(error.subject, error.revision) for error in snapshot.malformed(page)] == [(full[0].key, revisions[0])]
+
+
+def test_damage_of_one_record_does_not_hide_that_a_cache_answered() -> None:
+    clock = ManualClock()
+    store = DamagedDatastore(MemoryDatastore(MemoryMode.KUBE_LIKE, clock=clock))
+    prefix = Prefix.parse("10.0.0.0/26")
+    key, query = affinity_key("host:a", prefix), affinities_query("host:a", prefix.family)
+    store.commit([Create(key, Affinity(state=AffinityState.CONFIRMED))], deadline=Deadline.after(clock, 5))
+    clock.sleep(10)
+    store.damage[key] = b"{"
+    result = store.read((query,), deadline=Deadline.after(clock, 5)).results[query]
+    assert (result.records, len(result.malformed), result.is_cached) == ((), 1, True)

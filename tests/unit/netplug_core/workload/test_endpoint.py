@@ -12,6 +12,7 @@ from netplug_core.records import Create, Delete, Get, ReadResult, Record, Revisi
 from netplug_core.resources.metadata import Metadata
 from netplug_core.resources.workloadendpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from netplug_core.workload.endpoint import (
+    EndpointOptions,
     NewObjectMetadata,
     PodReplaced,
     build_endpoint,
@@ -20,6 +21,7 @@ from netplug_core.workload.endpoint import (
     has_endpoint,
 )
 from netplug_core.workload.identity import WorkloadIdentity
+from netplug_core.workload.pod import PodDetails
 
 POD = WorkloadIdentity(
     node="node-a", network="k8s-pod-network", container_id="4f2a", interface="eth0", pod="web-0", pod_namespace="prod"
@@ -124,6 +126,23 @@ def test_a_restarted_pod_takes_its_endpoint_over_with_what_others_added() -> Non
     )
     assert value.spec == evolve(build_endpoint(POD, HELD, BIRTH).spec, unknown_json='{"x":1}')
     assert value.unknown_json == '{"y":2}'
+
+
+def test_the_labels_of_a_pod_replace_those_of_its_former_container() -> None:
+    stored = build_endpoint(
+        POD, HELD, BIRTH, EndpointOptions(pod=PodDetails(labels=(("old", "1"),), generate_name="a-"))
+    )
+    options = EndpointOptions(pod=PodDetails(labels=(("new", "2"),)))
+    (update,) = writes(endpoint_upsert(POD, LATER, options=options), POD, stored, HELD)
+    assert isinstance(update, Update)
+    value = update.value
+    assert isinstance(value, WorkloadEndpoint)
+    assert value.metadata.labels == (
+        ("new", "2"),
+        ("projectnetplug.org/namespace", "prod"),
+        ("projectnetplug.org/orchestrator", "k8s"),
+    )
+    assert value.metadata.generate_name == ""
 
 
 def test_an_endpoint_goes_with_its_container() -> None:

@@ -116,7 +116,9 @@ def test_d14_a_provider_that_hangs_costs_no_more_than_the_deadline(tmp_path: Pat
     error = error_of(path, deadline=soon(0.5))
     assert time.monotonic() - access_began < 0.5 + MARGIN_S
     assert isinstance(error, Unavailable)
-    assert str(error) == f"{path} users[u].auth-provider: the provider gave no credentials within 0.5 s"
+    said, _, seconds = str(error).rpartition(" within ")
+    assert said == f"{path} users[u].auth-provider: the provider gave no credentials"
+    assert seconds in {f"0.{tenths} s" for tenths in range(6)}  # what is left of the deadline when the provider starts
 
 
 def test_a_provider_that_is_down_is_tried_again_later(tmp_path: Path, temporary: Path) -> None:

@@ -26,6 +26,7 @@ def test_every_member_of_a_pod_is_decoded() -> None:
                 "nodeName": "node-a",
                 "serviceAccountName": "web",
                 "hostNetwork": True,
+                "initContainers": [{"ports": [{"name": "init", "containerPort": 9}]}],
                 "containers": [{"ports": [port, {"containerPort": 53, "protocol": "UDP"}]}, {}],
             },
             "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]},
@@ -37,6 +38,7 @@ def test_every_member_of_a_pod_is_decoded() -> None:
     assert pod.ports == (
         ContainerPort(name="http", protocol="TCP", port=80, host_port=8080, host_ip="192.0.2.1"),
         ContainerPort(protocol="UDP", port=53),
+        ContainerPort(name="init", port=9),
     )
     assert pod.addresses == (Address.parse("10.0.0.1"), Address.parse("fd00::1"))
     assert pod.creation_time_ns == 1_787_220_000_000_000_000

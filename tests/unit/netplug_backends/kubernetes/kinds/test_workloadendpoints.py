@@ -41,7 +41,16 @@ def test_s27_an_endpoint_is_named_by_node_pod_and_interface() -> None:
 
 
 def test_an_endpoint_belongs_to_its_namespace_and_account() -> None:
-    found = endpoint(evolve(POD, ports=(ContainerPort(name="http", port=80), ContainerPort(protocol="SCTP", port=9))))
+    found = endpoint(
+        evolve(
+            POD,
+            ports=(
+                ContainerPort(name="http", port=80),
+                ContainerPort(name="s", protocol="SCTP", port=9),
+                ContainerPort(port=8),
+            ),
+        )
+    )
     assert found.spec.profiles == ("kns.default", "ksa.default.web")
     assert dict(found.metadata.labels) == {
         "app": "web",
@@ -51,7 +60,7 @@ def test_an_endpoint_belongs_to_its_namespace_and_account() -> None:
     }
     assert found.spec.ports == (
         EndpointPort(name="http", protocol="TCP", port=80),
-        EndpointPort(protocol="SCTP", port=9),
+        EndpointPort(name="s", protocol="SCTP", port=9),
     )
     assert found.spec.interface_name.startswith("netp")
     assert len(found.spec.interface_name) == 15

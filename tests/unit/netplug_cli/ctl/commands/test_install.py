@@ -32,6 +32,12 @@ def test_an_environment_that_others_may_write_is_refused_unless_it_is_trusted(ha
     assert harness.capsys.readouterr() == ("installed /bin\n", "")
 
 
+def test_what_the_host_lacks_is_said_and_stops_nothing(harness: ToolHarness) -> None:
+    harness.host_problems = ("portmap is not in /bin: …; run: …", "net.ipv4.ip_forward is 0 on this node: …; run: …")
+    assert harness.run_command("install", "host", "--bin-dir", "/bin") == 0
+    assert harness.out.splitlines() == ["installed /bin", *(f"warning: {text}" for text in harness.host_problems)]
+
+
 def test_a_file_that_cannot_be_removed_is_named(harness: ToolHarness) -> None:
     def uninstall(bin_dir: str, _report: object) -> None:
         raise Unavailable(bin_dir, "Is a directory")

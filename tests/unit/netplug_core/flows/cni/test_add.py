@@ -22,7 +22,6 @@ from netplug_core.errors import (
     DecodeError,
     NamespaceNotFound,
     NetplugError,
-    NotYetSupported,
     Unavailable,
 )
 from netplug_core.flows.cni.add import DeletedMeanwhile
@@ -130,6 +129,34 @@ def test_check_52_endpoint_and_handle_are_stored(
     assert endpoint.spec.interface_name == result.interfaces[0].name == host
     assert harness.allocations() == dict.fromkeys(addresses, "net1.c1")
     assert harness.handles() == ["net1.c1"]
+
+
+MESOS = {
+    "org.apache.mesos": {
+        "network_info": {"labels": {"labels": [{"key": "DCOS_SPACE", "value": "/a/b/c"}, {"key": "k", "value": "v"}]}}
+    }
+}
+
+
+def test_check_50_the_endpoint_of_a_container_has_the_labels_of_mesos(harness: CNINodeHarness) -> None:
+    """A DEL with other labels, or without any, deletes it all the same."""
+    harness.add(args=MESOS)
+    (endpoint,) = harness.endpoints()
+    assert endpoint.metadata.namespace == "default"
+    assert endpoint.metadata.labels == (
+        ("DCOS_SPACE", "a.b.c"),
+        ("k", "v"),
+        ("projectnetplug.org/namespace", "default"),
+        ("projectnetplug.org/orchestrator", "cni"),
+    )
+    harness.run("DEL")
+    assert (harness.endpoints(), harness.allocations()) == ([], {})
+
+
+def test_a_pods_endpoint_has_no_labels_of_mesos(harness: CNINodeHarness) -> None:
+    harness.add(ContainerInterface(args=POD), args=MESOS)
+    (endpoint,) = harness.endpoints()
+    assert dict(endpoint.metadata.labels).keys() == {"projectnetplug.org/namespace", "projectnetplug.org/orchestrator"}
 
 
 def test_each_phase_has_its_line(harness: CNINodeHarness) -> None:
@@ -271,8 +298,7 @@ def test_a_restarted_pod_takes_its_endpoint_over(harness: CNINodeHarness) -> Non
 @pytest.mark.parametrize(
     "changes,error,text",
     [
-        ({"policy": {"type": "k8s"}}, NotYetSupported, "network configuration.policy.type: 'k8s' is not yet supported"),
-        ({"ipam": {"type": "static"}}, NotYetSupported, "network configuration.ipam.type: 'static' is not yet"),
+        ({"policy": {"type": "k8s"}}, ConfigurationError, "network configuration.policy.type: 'k8s' is not accepted"),
         ({"dataplane_options": {"type": "invalid"}}, ConfigurationError, "invalid dataplane type"),
         ({"require_mtu_file": True}, ConfigurationError, "failed to read MTU file"),
         ({"nodename_file_optional": False}, Unavailable, "/var/lib/netplug/nodename: no such file"),

@@ -73,6 +73,14 @@ def test_the_deprecated_host_name_is_used_with_a_warning(
     assert harness.log.of(Level.WARNING) == ["the key hostname is deprecated; use nodename"]
 
 
+def test_each_deprecated_key_is_a_warning_that_names_what_to_use(harness: CNINodeHarness) -> None:
+    harness.add(etcd_scheme="https", etcd_authority="a:1")
+    assert harness.log.of(Level.WARNING) == [
+        "the key etcd_authority is deprecated; use etcd_endpoints",
+        "the key etcd_scheme is deprecated; use etcd_endpoints",
+    ]
+
+
 @pytest.mark.parametrize("netconf", [NetConf(nodename="a", hostname="b"), NetConf()])
 def test_there_is_no_warning_about_what_was_not_used(harness: CNINodeHarness, netconf: NetConf) -> None:
     harness.host.texts = {FILE: "filenode"}

@@ -1,5 +1,6 @@
 """The CNI commands with host-local, on a node of fakes and real files."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -7,15 +8,16 @@ import pytest
 
 from netplug_backends.memory.orchestrator import MemoryOrchestrator
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.cni.result import DNS, CNIRoute
+from netplug_core.cni.result import CNIRoute
 from netplug_core.dataplane.protocol import KernelError, RouteConflict
 from netplug_core.errors import ConfigurationError, Unavailable, UnhealthyStatus
 from netplug_core.flows.cni.check import AddressesNotHeld
+from netplug_core.ipam.allocation.request import DNS
 from netplug_core.ipam.hostlocal.folder import Boot
 from netplug_core.ipam.hostlocal.reserve import AddressHeld, RangesExhausted
 from netplug_core.names import host_interface_name
 from netplug_core.orchestrator.model import NamespaceFacts, PodFacts
-from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest
+from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 from tests.harness.cni_node import DEFAULT_CONTAINER, NODE, POD, CNINodeHarness, ContainerInterface
 
 SECOND = ContainerInterface(id="c2", netns="/run/netns/c2")
@@ -140,6 +142,29 @@ def test_a_bad_range_stops_an_add_and_never_a_teardown(harness: CNINodeHarness, 
     assert files(folder) == {}
 
 
+@pytest.mark.parametrize("version", ["", "0.1.0", "0.2.0"])
+def test_a_version_whose_result_has_one_address_of_a_family(
+    harness: CNINodeHarness, folder: Path, version: str
+) -> None:
+    harness.config["cniVersion"] = version
+    two = ipam(folder, ranges=[[{"subnet": "10.9.0.0/24"}], [{"subnet": "10.8.0.0/24"}]])
+    with pytest.raises(ConfigurationError, match=r"ranges\[1\]: .* leave one IPv4 range set"):
+        harness.add(ipam=two)
+    assert files(folder) == {}
+    assert len(harness.add().ips) == 2
+    assert len(harness.add(SECOND, ipam=two, cniVersion="0.3.0").ips) == 2
+
+
+def test_a_gateway_of_another_family_stops_an_add_and_never_a_teardown(harness: CNINodeHarness, folder: Path) -> None:
+    bad = ipam(folder, subnet="10.9.0.0/24", gateway="fd09::1")
+    with pytest.raises(ConfigurationError, match=r"ipam\.gateway: 'fd09::1' is not accepted; an IPv4 address"):
+        harness.add(SECOND, ipam=bad)
+    assert not folder.exists()
+    harness.add()
+    harness.run("DEL", ipam=bad)
+    assert files(folder) == {}
+
+
 def test_full_ranges_leave_nothing(harness: CNINodeHarness, folder: Path) -> None:
     keys = ipam(folder, ranges=[[{"subnet": "fd09::/64"}], [{"subnet": "10.9.0.0/30"}]])
     harness.add(ipam=keys)
@@ -256,6 +281,28 @@ def test_a_store_that_is_away_leaves_nothing_of_an_add(harness: CNINodeHarness, 
         harness.add()
     assert files(folder) == {}
     harness.assert_nothing_left()
+
+
+def test_an_add_that_finds_its_files_and_fails_keeps_them_and_waits_for_no_lock(
+    harness: CNINodeHarness, folder: Path
+) -> None:
+    """The ADD before it was killed between its files and the endpoint."""
+    held, began = {"10.9.0.2": "c1\r\neth0", "fd09::2": "c1\r\neth0"}, harness.clock.monotonic()
+    (folder / "net1").mkdir(parents=True)
+    for name, text in held.items():
+        (folder / "net1" / name).write_bytes(text.encode())
+    (folder / "net1" / "lock").touch()
+    with open(folder / "net1" / "lock", encoding="utf-8") as lock:
+
+        def lock_folder_and_fail() -> None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            raise Unavailable("the store", "it went away")
+
+        harness.store = FaultyDatastore(harness.memory, {1: RunBefore(lock_folder_and_fail)})
+        with pytest.raises(Unavailable, match="it went away"):
+            harness.add()
+    assert files(folder) == held
+    assert harness.clock.monotonic() == began
 
 
 def test_a_del_without_the_store_is_finished_by_a_call_with_the_same_folder(

@@ -229,7 +229,7 @@ def test_an_address_that_another_container_has_since_stays(harness: CNINodeHarne
     delete_in_an_outage(harness, DEFAULT_CONTAINER)
     records = {path: harness.host.texts.pop(path) for path in list(harness.host.texts) if path.startswith(FOLDER)}
     harness.run("DEL")
-    (other,) = (config.address for config in harness.add(OTHER, args="").ips)
+    (other,) = (config.address for config in harness.add(OTHER).ips)
     held = harness.allocations()
     harness.host.texts |= records
     drain_all(harness)

@@ -7,7 +7,7 @@ import pytest
 
 from netplug_backends.sqlite.datastore import SqliteDatastore
 from netplug_core.cni.dispatch import Plugin
-from netplug_core.errors import ConfigurationError, UnhealthyStatus
+from netplug_core.errors import ConfigurationError, LimitedConnectivity, UnhealthyStatus
 from netplug_core.log import Level
 from netplug_core.records import Create
 from netplug_core.resources.metadata import Metadata
@@ -124,9 +124,8 @@ def test_check_99_a_store_that_is_away_is_unhealthy(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"ipam": {"type": "static"}},
+        {"ipam": {"type": "host-local", "ipv4_pools": ["one"]}},
         {"ipam": {"type": "netplug-ipam", "routes": [{"dst": "10.0.0.0/8"}]}},
-        {"log_file_max_size": 1},
     ],
 )
 def test_a_setting_that_is_not_served_is_code_7(
@@ -162,3 +161,29 @@ def test_keys_of_etcd_beside_the_orchestrator_are_passed_over_with_one_warning(p
         "STATUS", DEFAULT_CONTAINER, plugin, datastore_type="sqlite", nodename="node-1", etcd_endpoints="http://a:1"
     )
     assert harness.log.of(Level.WARNING) == []
+
+
+def test_a_node_that_does_not_forward_has_limited_connectivity() -> None:
+    """For the families of the configuration alone: code 51, and the command that mends it."""
+    harness = CNINodeHarness()
+    harness.add_pool("one", "10.65.0.0/24")
+    harness.add_pool("six", "fd65::/64")
+    harness.dataplane.node_settings["net/ipv6/conf/all/forwarding"] = "0"
+    harness.run("STATUS")
+    with pytest.raises(LimitedConnectivity, match=r"net.ipv6.conf.all.forwarding is 0 .*; run: sysctl -w") as limited:
+        harness.run("STATUS", ipam=DUAL_STACK)
+    assert limited.value.code == 51
+    harness.run("STATUS", plugin=Plugin.IPAM, ipam=DUAL_STACK)
+    harness.dataplane.node_settings["net/ipv4/ip_forward"] = "0"
+    with pytest.raises(LimitedConnectivity, match=r"=1; net.ipv6.conf.all"):
+        harness.run("STATUS", ipam=DUAL_STACK)
+    harness.dataplane.node_settings.clear()
+    harness.dataplane.node_settings["net/ipv4/conf/all/route_localnet"] = "1"
+    harness.run("STATUS", ipam=DUAL_STACK)
+    assert harness.add().ips
+
+
+def test_an_unhealthy_node_is_said_before_its_limits() -> None:
+    harness = CNINodeHarness()
+    harness.dataplane.node_settings["net/ipv4/ip_forward"] = "0"
+    assert "pools" in unhealthy(harness)

@@ -199,6 +199,23 @@ def test_damaged_handles_and_affinities_are_made_from_the_blocks(any_harness: Co
     assert harness.get(handle_key("h-web")) == Handle(blocks=((ONE, 1),))
 
 
+@pytest.mark.parametrize("has_leftover", [False, True])
+def test_damage_that_only_one_of_two_looks_finds_is_no_problem(
+    harness: CollectorHarness, *, has_leftover: bool
+) -> None:
+    """Another writer has replaced the record meanwhile, or is about to."""
+    if has_leftover:
+        leave_block(harness)
+        harness.clock.sleep(60)
+    damaged = DamagedStore.of(harness, block_key(ONE))
+    store = HookedStore(damaged.store, after_read=damaged.store.damage.clear)
+    report = check_of(harness, store)
+    assert (len(report.repairs), report.unrepairable) == (int(has_leftover), ())
+    damaged.store.damage[block_key(ONE)] = b"no JSON"
+    found = str(check_of(harness, damaged.store).unrepairable[0])
+    assert found.startswith("the stored record IPAMBlock(ipv4/10.0.0.0/30) is malformed: ")
+
+
 def test_a_repair_that_needs_a_record_that_is_damaged_by_now_fails_alone(harness: CollectorHarness) -> None:
     leave_handle(harness)
     harness.put(handle_key("h-db"), Handle(blocks=((TWO, 2),)))

@@ -8,16 +8,19 @@ import pytest
 from attrs import evolve
 
 from netplug_backends.memory.datastore import MemoryMode
+from netplug_core.addressing import Prefix
 from netplug_core.datastore.cache import ORDERED_MAX_AGE_S, CachedState, DatastoreCache
 from netplug_core.datastore.protocol import Atomicity
+from netplug_core.datastore.transaction import Transaction
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.flows.ipam.affinities import relinquish_node
 from netplug_core.ipam.allocation.relinquish import Emptiness
 from netplug_core.ipam.allocation.request import ReleaseRequest
+from netplug_core.ipam.model.block import block_key
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.outcome.refusals import PoolsExhausted
 from netplug_core.ipam.protocol import NO_ENDPOINT
-from netplug_core.records import Get, OutcomeUnknown, Revision, Write
+from netplug_core.records import Decision, Delete, Get, OutcomeUnknown, Revision, Snapshot, Write
 from netplug_core.testing.faults import LostReply
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6, make_request
 from tests.harness.ipam_service import NOTE_KIND, make_cluster, note_endpoint_part
@@ -88,6 +91,21 @@ def test_many_pods_in_a_row_have_an_address_each_and_the_books_balance(harness: 
         assert harness.release(f"h{number}") != []
     assert harness.held() == {"10.0.0.0": "first", "fd00::": "first"}
     assert harness.handles() == ["first"]
+
+
+def test_that_a_block_does_not_exist_is_not_remembered_after_its_deletion(harness: IPAMHarness) -> None:
+    """As it is not after a read: who claims a block asks for all those that it would overlap."""
+    harness.put_block("10.0.1.0/26")
+    block = Get(block_key(Prefix.parse("10.0.1.0/26")))
+
+    def delete(snapshot: Snapshot) -> Decision[None]:
+        record = snapshot.find(block)
+        return Decision((Delete(block.key, record.revision),) if record else (), None)
+
+    Transaction(harness.store, harness.pace, cache=harness.cache).run((block,), delete)
+    assert harness.find(block.key) is None
+    assert harness.cache is not None
+    assert harness.cache.lookup((block,))[1] == (block,)
 
 
 # --- being out of date ------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """How often the store is asked, on one that applies all writes at once: the numbers that were promised.
 
 Warm (a resident process): no read and one commit. Cold (a process per call): at most two reads and one commit, for an
-assignment and for a release; the first on a node at most three and one.
+assignment and for a release; the first on a node, and an address by name in a new block, at most three and one.
 """
 
 from collections.abc import Callable, Sequence
@@ -123,12 +123,18 @@ def test_asking_again_takes_two_reads_and_no_commit(cluster: Callable[[], IPAMHa
 @pytest.mark.parametrize(
     "wanted", [(specific("10.0.9.9"),), (specific("fd00::99"),), (specific("10.0.9.9"), specific("fd00::99"))]
 )
-def test_an_address_by_name_takes_two_reads_and_one_commit(
+def test_an_address_by_name_takes_two_reads_and_one_commit_and_one_read_more_in_a_new_block(
     cluster: Callable[[], IPAMHarness], wanted: tuple[Wanted, ...]
 ) -> None:
+    """Only for a new block the stored ones around it are read: on some stores that is a list of all blocks."""
     harness = cluster()
     harness.take_call_counts()
     harness.assign(make_request("h", *wanted), part=note("n"))
+    assert harness.take_call_counts() == (3, 1)
+    harness.release("h")
+    harness.clock.sleep(60)
+    harness.take_call_counts()
+    harness.assign(make_request("h", *wanted), part=note("m"))
     assert harness.take_call_counts() == (2, 1)
 
 
@@ -176,6 +182,10 @@ def test_an_address_by_name_from_a_block_that_is_remembered_takes_one_commit_too
 def test_a_block_that_nobody_looked_at_yet_is_read() -> None:
     harness = warm(plain)
     harness.assign_or_refuse("h", specific("10.0.9.9"))
+    assert harness.take_call_counts() == (2, 1)
+    harness.put_owned_block("10.0.8.0/26", OTHER_NODE)
+    harness.take_call_counts()
+    harness.assign_or_refuse("h2", specific("10.0.8.9"))
     assert harness.take_call_counts() == (1, 1)
 
 

@@ -16,6 +16,7 @@ from netplug_core.records import ABSENT, Decision, Delete, NeedMore, Require, Up
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION_KEY, READINESS_GATE
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY
 from netplug_core.resources.ippool import ippool_key
+from netplug_core.testing.damage import DamagedDatastore
 from netplug_core.testing.faults import ProcessDeath, ProcessDied
 from tests.harness.ipam import NODE, OTHER_NODE, IPAMHarness, ipv4, ipv6
 from tests.harness.ipam_release import decide_without_commit, sequence_of, texts
@@ -336,6 +337,24 @@ def test_no_block_is_created_for_a_node_that_was_not_about_to_create_it(harness:
     harness.put_handle("h1", b0=1)
     assert release_on_node(harness, "h1", node) == []
     assert harness.blocks() == {}
+    assert harness.handles() == []
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize("length", [26, 23])
+def test_no_block_is_created_over_one_of_another_size(length: int, *, is_damaged: bool) -> None:
+    """The pool was deleted and created again with another block size, and another node was faster."""
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/22", length)
+    block, other = f"10.0.0.0/{length}", "10.0.0.32/30"
+    harness.put_affinity(block, AffinityState.PENDING)
+    harness.put(handle_key("h1"), Handle(blocks=((Prefix.parse(block), 1),)))
+    harness.put_owned_block(other, OTHER_NODE)
+    if is_damaged:
+        damaged = DamagedDatastore(harness.store, damage={block_key(Prefix.parse(other)): b"{"})
+        harness.store = damaged  # type: ignore[assignment]  # same calls
+    assert release_on_node(harness, "h1", NODE) == []
+    assert harness.find(block_key(Prefix.parse(block))) is None
     assert harness.handles() == []
 
 

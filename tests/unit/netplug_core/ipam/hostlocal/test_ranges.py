@@ -4,18 +4,15 @@ import pytest
 
 from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import ConfigurationError, Unavailable
-from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets
+from netplug_core.ipam.hostlocal.ranges import RangeSet, make_range_sets, require_one_set_per_family
 from netplug_core.ipam.hostlocal.settings import SUBNET_ACCEPTED, load_settings
 
 WHERE = "network configuration.ipam"
 V4, V6 = Prefix.parse("10.10.0.0/24"), Prefix.parse("fd10::/64")
 
 
-def make(
-    *sets: list[dict[str, str]], version: str = "1.0.0", pod_cidrs: tuple[Prefix, ...] = ()
-) -> tuple[RangeSet, ...]:
-    settings = load_settings({"cniVersion": version, "ipam": {"ranges": list(sets)}})
-    return make_range_sets(settings, "node-1", pod_cidrs)
+def make(*sets: list[dict[str, str]], pod_cidrs: tuple[Prefix, ...] = ()) -> tuple[RangeSet, ...]:
+    return make_range_sets(load_settings({"ipam": {"ranges": list(sets)}}), "node-1", pod_cidrs)
 
 
 def order(made: RangeSet, after: str = "") -> list[str]:
@@ -84,6 +81,10 @@ def test_what_lies_in_a_range() -> None:
             "ranges[0][0].rangeEnd: '10.0.0.8' is not accepted; an address of 10.0.0.0/24 from 10.0.0.9 on is expected",
         ),
         (
+            ([{"subnet": "10.0.0.0/24", "gateway": "fd00::1"}],),
+            "ranges[0][0].gateway: 'fd00::1' is not accepted; an IPv4 address is expected, as 10.0.0.0/24 is",
+        ),
+        (
             ([{"subnet": "10.0.0.0/24"}, {"subnet": "fd00::/64"}],),
             "ranges[0][1].subnet: 'fd00::/64' is not accepted; a set is of one family, and its first range is IPv4",
         ),
@@ -113,14 +114,17 @@ def test_one_subnet_may_have_several_ranges() -> None:
     assert order(made) == ["10.0.0.2", "10.0.0.3", "10.0.0.9"]
 
 
-@pytest.mark.parametrize("version", ["", "0.1.0", "0.2.0"])
-def test_old_versions_have_one_address_of_a_family(version: str) -> None:
-    assert len(make([{"subnet": "10.0.0.0/24"}], [{"subnet": "fd00::/64"}], version=version)) == 2
-    with pytest.raises(
-        ConfigurationError, match=r"ranges\[1\]: .*before CNI version 0\.3\.0 .* leave one IPv6 range set"
-    ):
-        make([{"subnet": "fd00::/64"}], [{"subnet": "fd01::/64"}], version=version)
-    assert len(make([{"subnet": "fd00::/64"}], [{"subnet": "fd01::/64"}], version="0.3.0")) == 2
+def test_one_range_set_per_family() -> None:
+    sets = [[{"subnet": "10.0.0.0/24"}], [{"subnet": "fd00::/64"}], [{"subnet": "fd01::/64"}]]
+    settings = load_settings({"ipam": {"ranges": sets}})
+    made = make_range_sets(settings)
+    require_one_set_per_family(settings, made[:2])
+    with pytest.raises(ConfigurationError) as caught:
+        require_one_set_per_family(settings, made)
+    assert str(caught.value) == (
+        f"{WHERE}.ranges[2]: 'fd01::1-fd01::ffff:ffff:ffff:ffff' is not accepted;"
+        " a result of this CNI version has one address of a family; leave one IPv6 range set"
+    )
 
 
 def test_the_pod_cidrs_of_the_node() -> None:

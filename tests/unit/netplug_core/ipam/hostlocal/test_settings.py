@@ -6,9 +6,10 @@ from netplug_core.addressing import Address, Family, Prefix
 from netplug_core.errors import ConfigurationError, DecodeError
 from netplug_core.ipam.hostlocal.settings import (
     SUBNET_ACCEPTED,
+    FolderSettings,
     PodCIDR,
     RangeSettings,
-    load_data_folder,
+    load_folder_settings,
     load_settings,
 )
 
@@ -21,9 +22,9 @@ HOST_BITS = (
 
 def test_a_configuration_without_anything() -> None:
     settings = load_settings({})
-    assert settings.data_folder == load_data_folder({}) == "/var/lib/cni/networks"
-    assert (settings.range_sets, settings.requested) == ((), ())
-    assert settings.has_one_address_of_a_family
+    assert settings.folder == FolderSettings(data_folder="/var/lib/cni/networks", network="")
+    assert load_folder_settings({}) == settings.folder
+    assert (settings.range_sets, settings.requested, settings.version) == ((), (), "")
     assert not settings.uses_pod_cidrs
 
 
@@ -31,6 +32,7 @@ def test_all_that_can_be_configured() -> None:
     settings = load_settings(
         {
             "cniVersion": "1.0.0",
+            "name": "net1",
             "ipam": {
                 "subnet": "10.1.0.0/24",
                 "rangeStart": "10.1.0.5",
@@ -43,9 +45,9 @@ def test_all_that_can_be_configured() -> None:
             "runtimeConfig": {"ipRanges": [[{"subnet": "10.3.0.0/24"}]], "ips": ["10.2.0.7/24", "10.1.0.6"]},
         }
     )
-    assert settings.data_folder == "/run/networks"
+    assert settings.folder == FolderSettings(data_folder="/run/networks", network="net1")
     assert settings.requested == (Address.parse("10.1.0.6"), Address.parse("10.2.0.7"))
-    assert not settings.has_one_address_of_a_family
+    assert settings.version == "1.0.0"
     assert settings.uses_pod_cidrs
     runtime, single, *listed = settings.range_sets
     assert runtime.where == f"{WHERE}.runtimeConfig.ipRanges[0]"
@@ -69,7 +71,7 @@ def test_all_that_can_be_configured() -> None:
 def test_empty_texts_count_as_not_set() -> None:
     settings = load_settings({"ipam": {"subnet": "", "rangeStart": "", "gateway": "", "dataDir": ""}})
     assert settings.range_sets == ()
-    assert settings.data_folder == "/var/lib/cni/networks"
+    assert settings.folder.data_folder == "/var/lib/cni/networks"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,8 @@ def test_wrong_types(netconf: dict[str, object], where: str) -> None:
 
 
 def test_a_teardown_reads_where_the_files_are_and_nothing_else() -> None:
-    broken = {"ipam": {"dataDir": "/run/networks", "subnet": 10, "ranges": "none"}, "runtimeConfig": []}
-    assert load_data_folder(broken) == "/run/networks"
+    ipam = {"dataDir": "/run/networks", "subnet": 10, "ranges": "none"}
+    broken = {"name": "net1", "ipam": ipam, "runtimeConfig": [], "cniVersion": 1}
+    assert load_folder_settings(broken) == FolderSettings(data_folder="/run/networks", network="net1")
     with pytest.raises(ConfigurationError, match="an absolute path is expected"):
-        load_data_folder({"ipam": {"dataDir": "networks"}})
+        load_folder_settings({"ipam": {"dataDir": "networks"}})

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from netplug_core.addressing import Address, Family, Prefix
-from netplug_core.errors import AllocationError, NetplugError
+from netplug_core.errors import AllocationError, ErrorCode, NetplugError
 from netplug_core.flows.cni.call import NoAddressWanted, wanted_of
 from netplug_core.flows.ipam.addresses import release_addresses
 from netplug_core.flows.ipam.affinities import relinquish_block
@@ -91,6 +91,13 @@ def exhausted() -> NetplugError:
     harness.reserve("edges", "10.0.0.62/31")
     harness.assign_or_refuse("more", ipv4(61))
     return refused(harness, make_request("h"))
+
+
+def over_many_blocks() -> NetplugError:
+    harness = IPAMHarness.new()
+    harness.add_pool("main", "10.0.0.0/24", 32)
+    harness.configure(is_affinity_strict=True, max_blocks_per_host=100)
+    return refused(harness, make_request("h", ipv4(80)))
 
 
 def limited() -> NetplugError:
@@ -206,6 +213,7 @@ EXAMPLES: tuple[tuple[int, str, Callable[[], NetplugError]], ...] = (
     (105, "pools-exhausted", exhausted),
     (105, "pools-exhausted", address_under_a_leftover_block),
     (106, "block-limit-reached", limited),
+    (106, "block-limit-reached", over_many_blocks),
     (107, "pool-being-removed", removed),
     (108, "pool-not-allocatable", not_allocatable),
     (109, "pool-wrong-use", for_another_use),
@@ -242,6 +250,23 @@ def test_the_catalogue_has_each_reason_with_a_text_that_is_really_given(
     said = section(code, identifier)
     assert f"\n```text\n{error}\n```\n" in said
     assert "\n**Fix.** " in said
+
+
+@pytest.mark.parametrize("code, identifier, example", EXAMPLES)
+def test_each_reason_says_what_to_do_next(code: int, identifier: str, example: Callable[[], NetplugError]) -> None:
+    error = example()
+    assert (error.code, error.identifier) == (code, identifier)
+    assert error.next_step
+
+
+def test_the_details_are_the_first_twenty_entries_of_the_trace() -> None:
+    entry = RuleTrace(rule=AllocationRule.STRICT_AFFINITY)
+    error = PoolsExhausted(Family.IPV4, 0, 1, (entry,) * 20)
+    assert error.details == "; ".join([str(entry)] * 20)
+    assert evolve(error, trace=(entry,) * 22).details == f"{error.details}; and 2 more"
+    assert error.next_step == ErrorCode.POOLS_EXHAUSTED.next_step
+    over = BlockTrace(block=Prefix.parse("10.0.0.0/26"), outcome=BlockOutcome.OVER_LIMIT)
+    assert "maxBlocksPerHost" in evolve(error, trace=(entry, over)).next_step
 
 
 def test_every_reason_has_its_example() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from netplug_core.addressing import Ordinal, Prefix
+from netplug_core.ipam.allocation.commit_sizes import BLOCKS_PER_RESTORED_HANDLE
 from netplug_core.ipam.model.affinity import Affinity, AffinityState, affinity_key
 from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.model.handle import Handle, handle_key
@@ -51,6 +52,15 @@ def test_a_missing_handle_is_created_while_its_blocks_are_unchanged() -> None:
         Require(BLOCK.key, Revision("5")),
         Create(handle_key("h"), Handle(blocks=((ONE, 2),))),
     )
+
+
+def test_a_handle_over_more_blocks_than_a_commit_takes_is_restored_from_the_first() -> None:
+    prefixes = [Prefix.parse(f"10.0.{number}.0/30") for number in range(BLOCKS_PER_RESTORED_HANDLE + 1)]
+    blocks = [Block.new(each, owner="", now_ns=1).assign((Ordinal(1),), Attribute(handle="h")) for each in prefixes]
+    wide = RestoreHandle(key=handle_key("h"), blocks=tuple(block.key for block in blocks))
+    *required, made = wide.writes(snapshot_of(wide.queries, *(record(block.key, block) for block in blocks)))
+    assert required == [Require(block.key, Revision("1")) for block in blocks[:-1]]
+    assert made == Create(wide.key, Handle(blocks=tuple((each, 1) for each in prefixes[:-1])))
 
 
 def test_a_damaged_handle_is_replaced_at_its_revision() -> None:

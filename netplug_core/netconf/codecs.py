@@ -1,0 +1,166 @@
+"""How the values of a network configuration are decoded, beyond plain texts, numbers and booleans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, cast
+
+from netplug_core.addressing import Prefix
+from netplug_core.decoding.codecs import (
+    INTEGER,
+    OBJECT,
+    STRING,
+    Codec,
+    Refused,
+    WrongType,
+    checked,
+    choice_of,
+    exactly,
+    number_in,
+)
+from netplug_core.decoding.tables import find_member
+from netplug_core.log import Level
+from netplug_core.names import RESOURCE_DOMAIN, label_value
+from netplug_core.netconf.model import LINUX_DATAPLANE, MAX_MTU, MAX_QUEUES
+
+__all__ = [
+    "AT_LEAST_ZERO", "DATAPLANE_TYPE", "DEVICE_TYPE", "GATE", "LABEL_NAME", "LABEL_VALUE", "LEVEL", "MTU",
+    "PLUGIN_NAME", "POLICY_TYPE", "QUEUES", "ROUTE", "STRING_BOOLEAN",
+]  # fmt: skip
+
+_LEVELS: Final = {
+    "ERROR": Level.ERROR,
+    "WARNING": Level.WARNING,
+    "WARN": Level.WARNING,
+    "INFO": Level.INFO,
+    "DEBUG": Level.DEBUG,
+}
+
+# Loader and schema have one pattern, so that they agree: user and password, host, port and the rest. No space and no
+# control character is in it.
+_HTTP_URL: Final = (
+    r"[Hh][Tt][Tt][Pp][Ss]?://(?:[^/?#\s\u0000-\u001f\u007f]*@)?"
+    r"(?:\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]\s\u0000-\u001f\u007f]+)"
+    r"(?::(?:0*(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?)?"
+    r"(?:[/?#][^\s\u0000-\u001f\u007f]*)?"
+)
+
+
+_NAMESPACE_LABEL: Final = f"{RESOURCE_DOMAIN}/namespace"
+
+
+def _read_level(value: object) -> Level | None:
+    text = cast("str", STRING.decode(value))
+    level = _LEVELS.get(text.upper()) if text.isascii() else None
+    if text and level is None:
+        raise Refused("ERROR, WARNING, INFO and DEBUG are accepted")
+    return level
+
+
+def _read_string_boolean(value: object) -> bool | None:
+    """A key whose value is the *string* true or false (spec 2.2)."""
+    text = cast("str", STRING.decode(value))
+    if text not in ("", "true", "false"):
+        raise Refused('the string "true" or "false" is expected')
+    return text == "true" if text else None
+
+
+def _read_plugin_name(value: object) -> str:
+    name = "" if value is None else cast("str", STRING.decode(value))
+    if not name or "/" in name or name == "netplug":
+        raise Refused("the name of an IPAM plugin is expected, such as netplug-ipam", value=name)
+    return name
+
+
+def _read_queues(value: object) -> int:
+    queues = max(cast("int", INTEGER.decode(value)), 1)
+    if queues > MAX_QUEUES:
+        raise Refused(f"at most {MAX_QUEUES} are possible")
+    return queues
+
+
+def _is_url(text: str) -> bool:
+    return re.fullmatch(_HTTP_URL, text) is not None
+
+
+def _read_route(value: object) -> Prefix | None:
+    """The destination of a route; its gateway is ignored, as the next hop is always the same."""
+    text = find_member(cast("Mapping[str, object]", OBJECT.decode(value)), "dst")
+    try:
+        return Prefix.parse(cast("str", STRING.decode(text))) if text else None
+    except WrongType:
+        raise
+    except ValueError as error:
+        raise Refused(f"{error}; a CIDR such as 10.0.0.0/8 is expected", path=".dst", value=text) from None
+
+
+def _read_label_name(value: object) -> str:
+    """The name of a label that an orchestrator of plain containers sends.
+
+    One of these labels would move the endpoint to a namespace. A DEL finds the endpoint by container and interface
+    alone, and the labels may have changed since the ADD; so all endpoints of such containers are in one namespace.
+    """
+    text = cast("str", STRING.decode(value))
+    if text == _NAMESPACE_LABEL:
+        raise Refused("endpoints of containers without a pod are in the namespace default; leave this label out")
+    name = _without_foreign_characters(text)
+    if not name:
+        raise Refused("a text with a letter, a digit or '_' is expected")
+    return label_value(name)
+
+
+def _read_label_value(value: object) -> str:
+    return label_value(_without_foreign_characters(cast("str", STRING.decode(value))))
+
+
+def _without_foreign_characters(text: str) -> str:
+    """A text such as a path, of the characters that a label may have: ``/a/b/c`` becomes ``a.b.c``."""
+    dashed = re.sub("[^-_.a-zA-Z0-9]+", "-", text.replace("/", "."))
+    return re.sub("[-.]+", lambda run: "." if "." in run[0] else run[0], dashed).strip("-.")
+
+
+def _any_case(text: str) -> str:
+    """A pattern of JSON Schema, which has no flags, for a text in upper and lower case."""
+    return "".join(f"[{letter}{letter.lower()}]" for letter in text)
+
+
+LEVEL: Final = Codec(
+    _read_level,
+    schema={
+        "anyOf": [
+            {"enum": ["", *_LEVELS]},  # what an editor offers
+            {"type": "string", "pattern": exactly("|".join(map(_any_case, _LEVELS)))},
+        ]
+    },
+)
+LABEL_NAME: Final = Codec(
+    _read_label_name,
+    schema={
+        "type": "string",
+        "pattern": exactly(
+            rf"(?!{re.escape(_NAMESPACE_LABEL)}(?![\s\S]))[^\u0000]*[A-Za-z0-9_][^\u0000]*",
+        ),
+    },
+)
+LABEL_VALUE: Final = Codec(_read_label_value, schema=STRING.schema)
+STRING_BOOLEAN: Final = Codec(_read_string_boolean, schema={"enum": ["", "true", "false"]})
+PLUGIN_NAME: Final = Codec(
+    _read_plugin_name, schema={"type": "string", "pattern": "^(?!netplug(?![\\s\\S]))[^/\\u0000]+$"}
+)
+QUEUES: Final = Codec(_read_queues, schema={"type": "integer", "maximum": MAX_QUEUES})
+ROUTE: Final = Codec(_read_route, schema={"type": "object", "properties": {"dst": {"type": ["string", "null"]}}})
+AT_LEAST_ZERO: Final = number_in(0, None, "a number of at least 0 is expected")
+MTU: Final = number_in(0, MAX_MTU, f"a number from 0 to {MAX_MTU} is expected")
+GATE: Final = checked(
+    STRING,
+    _is_url,
+    "an http or https URL with a host is expected",
+    is_empty_accepted=False,
+    schema={"pattern": exactly(_HTTP_URL)},
+)
+POLICY_TYPE: Final = choice_of(("k8s",), '"k8s" is the one policy type there is')
+DEVICE_TYPE: Final = choice_of(("veth",), 'supported: "veth"; "netkit" comes with a later release')
+DATAPLANE_TYPE: Final = choice_of(
+    (LINUX_DATAPLANE,), f'invalid dataplane type: "{LINUX_DATAPLANE}" is the one there is'
+)

@@ -1,0 +1,246 @@
+"""The JSON Schema of the network configuration (draft 2020-12), made from the tables that decode it.
+
+`make manifests` writes it for editors. What it accepts, ``load`` accepts too, and the other way round. Only what a text
+means is beyond it: whether a CIDR has host bits, a pool exists or a datastore is installed. Source: spec 2.1 to 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
+
+from attrs import NOTHING, AttrsInstance, fields_dict, frozen
+
+from netplug_core.cni.versions import SUPPORTED_VERSIONS
+from netplug_core.decoding.codecs import Codec, exactly
+from netplug_core.decoding.tables import Decoder, ListOf, Table
+from netplug_core.ipam.hostlocal.settings import settings_decoder
+from netplug_core.netconf.descriptions import DESCRIPTIONS
+from netplug_core.netconf.load import KEYS_OF_IPAM, LoadPurpose, netconf_decoder
+from netplug_core.netconf.model import BLOCK_IPAM, HOST_LOCAL_IPAM
+from netplug_core.settings.keys import DEPRECATED_KEYS, KUBERNETES_NETCONF_KEYS
+from netplug_core.settings.model import ETCD_DATASTORE, KUBERNETES_DATASTORE, SQLITE_DATASTORE
+
+__all__ = ["CONFIGURATION_FILE", "configuration_schema", "list_schema"]
+
+Schema = dict[str, object]
+
+CONFIGURATION_FILE: Final = "netplug.conf.schema.json"
+"""The name under which the schema of one configuration is published; that of a list refers to it."""
+
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_NAME: Final = {"type": "string", "pattern": exactly("[A-Za-z0-9][A-Za-z0-9_.-]*")}
+_NOTHING: Final[Schema] = {"enum": [None, "", False, 0, [], {}]}
+_SOMETHING: Final[Schema] = {"type": "string", "minLength": 1}
+_DEPRECATED: Final = (*DEPRECATED_KEYS, "hostname")
+
+
+def configuration_schema() -> Schema:
+    """The schema of one configuration, as a runtime sends it; ``$defs.plugin`` is without the keys of its list."""
+    return {
+        "$schema": _DRAFT,
+        "title": "Network configuration of netplug",
+        "$ref": "#/$defs/plugin",
+        "type": "object",
+        "required": ["name"],
+        "properties": _of_the_list(),
+        "$defs": {"plugin": _plugin_schema()},
+    }
+
+
+def list_schema() -> Schema:
+    """The schema of a list of configurations (a ``.conflist`` file); other plugins' members are not judged."""
+    ours = {
+        "if": {"properties": {"type": {"const": "netplug"}}, "required": ["type"]},
+        "then": {"$ref": f"{CONFIGURATION_FILE}#/$defs/plugin"},
+    }
+    plugins = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["type"], **ours}}
+    return {
+        "$schema": _DRAFT,
+        "title": "List of network configurations with netplug in it",
+        "type": "object",
+        "required": ["name", "plugins"],
+        "properties": {**_of_the_list(), "plugins": {**plugins, "description": DESCRIPTIONS["plugins"]}},
+    }
+
+
+def _of_the_list() -> Schema:
+    version = {"enum": [None, "", *(version.text for version in SUPPORTED_VERSIONS)]}
+    return {
+        "name": {**_NAME, "description": DESCRIPTIONS["name"]},
+        "cniVersion": {**version, "description": DESCRIPTIONS["cniVersion"]},
+    }
+
+
+def _plugin_schema() -> Schema:
+    decoder, classes = netconf_decoder(LoadPurpose.SETUP)
+    schema: Schema = {"type": "object"}
+    for cls in classes:
+        _merge(schema, _Reader(decoder).object_of(cls))
+    properties = cast("dict[str, Schema]", schema["properties"])
+    properties["type"] = {"const": "netplug"}
+    properties["ipam"]["type"] = "object"  # null is no configuration
+    # The name of any installed backend is accepted; an editor offers netplug's own.
+    own = [ETCD_DATASTORE, KUBERNETES_DATASTORE, SQLITE_DATASTORE]
+    properties["datastore_type"] = {"anyOf": [{"enum": own}, properties["datastore_type"]]}
+    _describe(schema, "")
+    return {**schema, "required": ["type", "ipam"], "allOf": [_keys_of_own_ipam(properties["ipam"]), *_rules()]}
+
+
+def _keys_of_own_ipam(ipam: Schema) -> Schema:
+    """The rules of the keys of ``ipam``, taken out of its schema: another plugin may have the same keys."""
+    keys = cast("dict[str, Schema]", ipam["properties"])
+    ipam["properties"] = {
+        key: schema if key == "type" else {"description": schema["description"]} for key, schema in keys.items()
+    }
+    is_own = _has({"ipam": _has({"type": {"enum": list(KEYS_OF_IPAM)}})})
+    return _if(is_own, _members({"ipam": _members(keys)}))
+
+
+# --- from tables -----------------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Reader:
+    """Makes schemas of the classes of one decoder."""
+
+    decoder: Decoder
+
+    def object_of(self, cls: type) -> Schema:
+        """The schema of an object of a class."""
+        table = next(table for table in self.decoder.tables if table.cls is cls)
+        schema: Schema = {"type": "object"}
+        for attribute, line in table.fields.items():
+            is_required = line.is_required or _default(table, attribute) is NOTHING
+            for one in (line, *line.alternatives):
+                value = self.value_of(one.codec)
+                _merge(schema, _below(one.path, value if is_required else _nullable(value), is_required=is_required))
+        return schema
+
+    def value_of(self, codec: Codec | ListOf | type) -> Schema:
+        """The schema of one member's value."""
+        match codec:
+            case Codec():
+                return dict(codec.schema)
+            case ListOf():
+                return {"type": "array", "items": self._item_of(codec.item)}
+        return self.object_of(codec)
+
+    def _item_of(self, codec: Codec | ListOf | type) -> Schema:
+        item = self.value_of(codec)
+        # An object of a list may be null, like any other, if it has no required members.
+        return _nullable(item) if isinstance(codec, type) and "required" not in item else item
+
+
+def _default(table: Table[object], attribute: str) -> object:
+    found = fields_dict(cast("type[AttrsInstance]", table.cls)).get(attribute)
+    return None if found is None else found.default
+
+
+def _below(path: tuple[str, ...], value: Schema, *, is_required: bool) -> Schema:
+    """The schema of an object in which a path leads to a value."""
+    if not path:
+        return {name: part for name, part in value.items() if name != "type"}
+    name, *rest = path
+    inner = _nullable({"type": "object", **_below(tuple(rest), value, is_required=is_required)}) if rest else value
+    return {"properties": {name: inner}, **({"required": [name]} if is_required and not rest else {})}
+
+
+def _merge(schema: Schema, other: Mapping[str, object]) -> None:
+    """Add the members of another object's schema."""
+    for name, value in other.items():
+        here = schema.get(name)
+        if isinstance(here, dict) and isinstance(value, Mapping):
+            _merge(here, value)
+        elif name == "required" and isinstance(here, list):
+            here.extend(one for one in cast("list[str]", value) if one not in here)
+        else:
+            schema[name] = value
+
+
+def _nullable(schema: Schema) -> Schema:
+    """The schema with null, which means that a member is absent."""
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*cast("list[Schema]", schema["anyOf"]), {"type": "null"}]}
+    with_null = dict(schema)
+    if "enum" in schema:
+        with_null["enum"] = [*cast("list[object]", schema["enum"]), None]
+    if isinstance(schema.get("type"), str):
+        with_null["type"] = [schema["type"], "null"]
+    return with_null
+
+
+def _describe(schema: Schema, path: str) -> None:
+    """Put descriptions and marks at the members of an object's schema; every one has a description."""
+    for name, member in cast("dict[str, Schema]", schema.get("properties", {})).items():
+        here = f"{path}{name}"
+        member["description"] = DESCRIPTIONS[here]
+        if here in _DEPRECATED:
+            member["deprecated"] = True
+        _describe(member, f"{here}.")
+
+
+# --- rules between keys ----------------------------------------------------------------------------------------------
+
+
+def _rules() -> Iterator[Schema]:
+    """What ``load`` refuses of keys that are right by themselves."""
+    yield _if(
+        _datastore_is(None, "", ETCD_DATASTORE),
+        {"not": _has({"etcd_endpoints": _SOMETHING, "etcd_discovery_srv": _SOMETHING})},
+    )
+    yield _if(_datastore_is(SQLITE_DATASTORE), _members({"sqlite_path": {"pattern": "^(?:/|(?![\\s\\S]))"}}))
+    yield from _ipam_rules()
+    yield from _access_rules()
+
+
+def _ipam_rules() -> Iterator[Schema]:
+    for ipam_type in KEYS_OF_IPAM:
+        others = [key for other, keys in KEYS_OF_IPAM.items() if other != ipam_type for key in keys]
+        yield _if(_ipam_is(ipam_type), _members({"ipam": _members(dict.fromkeys(others, _NOTHING))}))
+    decoder, cls = settings_decoder()
+    host_local = _Reader(decoder).object_of(cls)
+    yield _if(_ipam_is(HOST_LOCAL_IPAM), host_local)
+    yield _if(_ipam_is(BLOCK_IPAM), _members({"include_default_routes": _NOTHING}))
+
+
+def _access_rules() -> Iterator[Schema]:
+    """Keys about the Kubernetes API that nothing reads."""
+    policy = [key.partition(".")[2] for key in DEPRECATED_KEYS if key.startswith("policy.")]
+    unused = _members(
+        {
+            **dict.fromkeys(KUBERNETES_NETCONF_KEYS, _NOTHING),
+            "policy": _members({"type": _NOTHING, **dict.fromkeys(policy, _NOTHING)}),
+        }
+    )
+    has_access: Schema = {
+        "anyOf": [
+            *(_has({"kubernetes": _has({key: _SOMETHING})}) for key in ("kubeconfig", "k8s_api_root")),
+            _has({"policy": _has({"k8s_api_root": {"type": "string", "pattern": r"^(?!/api/)[\s\S]"}})}),
+        ]
+    }
+    beside = {"if": has_access, "then": _members({"netplug_api_group": _NOTHING}), "else": unused}
+    yield {"if": _datastore_is(KUBERNETES_DATASTORE), "else": beside}
+
+
+def _if(condition: Schema, then: Schema) -> Schema:
+    return {"if": condition, "then": then}
+
+
+def _members(members: Mapping[str, Schema]) -> Schema:
+    """Members that have to be so if they are there."""
+    return {"properties": dict(members)}
+
+
+def _has(members: Mapping[str, Schema]) -> Schema:
+    """An object with these members."""
+    return {"type": "object", **_members(members), "required": list(members)}
+
+
+def _datastore_is(*names: str | None) -> Schema:
+    condition = _members({"datastore_type": {"enum": list(names)}})
+    return condition if None in names else {**condition, "required": ["datastore_type"]}
+
+
+def _ipam_is(ipam_type: str) -> Schema:
+    return _has({"ipam": _has({"type": {"const": ipam_type}})})
