@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from attrs import define, frozen
+from attrs import define
 
 from netplug_core.addressing import Prefix
 from netplug_core.records import TraceEntry
@@ -63,7 +63,7 @@ class AllocationRule(enum.Enum):
     MAX_PER_HANDLE = "the request's maximum per handle caps what was asked"
 
 
-@define(kw_only=True)  # not frozen, as the decision that they are of
+@define(kw_only=True)  # none of the entries is frozen, as the decision that they are of
 class PoolTrace(TraceEntry):
     """Whether a pool may serve; ``detail`` is the setting that decided."""
 
@@ -76,7 +76,7 @@ class PoolTrace(TraceEntry):
         return f"IPPool {self.pool} ({self.prefix}) {self.outcome.value}" + (f" ({self.detail})" if self.detail else "")
 
 
-@define(kw_only=True)  # not frozen, as the decision that they are of
+@define(kw_only=True)
 class BlockTrace(TraceEntry):
     """A block and what became of it."""
 
@@ -88,7 +88,7 @@ class BlockTrace(TraceEntry):
         return f"block {self.block} {self.outcome.value}" + (f" ({self.detail})" if self.detail else "")
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class RuleTrace(TraceEntry):
     """A setting that decided; ``detail`` is its value."""
 
@@ -99,7 +99,7 @@ class RuleTrace(TraceEntry):
         return self.rule.value + (f" ({self.detail})" if self.detail else "")
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class RecordTrace(TraceEntry):
     """A stored record that cannot be understood, and without which the decision was made."""
 
@@ -109,7 +109,7 @@ class RecordTrace(TraceEntry):
         return f"{self.problem}; it is passed over"
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class PoolExhausted(TraceEntry):
     """A pool without an address for this request: its size, and how its addresses are used.
 
