@@ -78,7 +78,7 @@ def release_request_of(workload: WorkloadIdentity) -> ReleaseRequest:
 def postpone(
     world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity, cause: NetplugError, *, has_interface: bool
 ) -> None:
-    """Write the record of a DEL that could not be finished.
+    """Write the record of a DEL that could not be finished. It takes the place of those that the same DEL left before.
 
     Raises:
         NetplugError: the cause itself, because the record cannot be written. The runtime repeats the DEL.
@@ -98,6 +98,18 @@ def postpone(
         world.log(Level.ERROR, "the release record cannot be written", path=path, cause=str(error))
         raise cause from error
     world.log(Level.WARNING, "addresses are released later: a record keeps them", path=path, cause=str(cause))
+    _remove_older(world, netconf, record)
+
+
+def _remove_older(world: CNIWorld, netconf: NetConf, record: ReleaseRecord) -> None:
+    """Remove what the same DEL left before: runtimes repeat a DEL that succeeded, and one that was killed."""
+    try:
+        own = _own(world, netconf, record.workload)
+    except ConfigurationError:
+        return  # the call that does the records names the damaged one
+    for path, other in own.items():
+        if other.created_ns < record.created_ns and evolve(other, created_ns=record.created_ns) == record:
+            _remove(world, path)
 
 
 def has_own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> bool:
@@ -148,7 +160,7 @@ def _drain_one(world: CNIWorld, netconf: NetConf, path: str, deadline: Deadline)
         _release(world, netconf, record, deadline)
         _remove(world, path)
     workload = record.workload
-    world.log(Level.INFO, "release record done", container=workload.container_id, network=workload.network)
+    world.log(Level.INFO, "release record done", container=workload.container_id, network=workload.network, path=path)
 
 
 def _release(world: CNIWorld, netconf: NetConf, record: ReleaseRecord, deadline: Deadline) -> None:

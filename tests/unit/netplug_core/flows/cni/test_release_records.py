@@ -119,6 +119,38 @@ def test_netplug_ipam_leaves_a_record_of_addresses_alone(harness: CNINodeHarness
     harness.assert_nothing_left()
 
 
+def test_a_del_that_is_repeated_leaves_one_record(harness: CNINodeHarness) -> None:
+    harness.add()
+    for _ in range(3):
+        delete_in_an_outage(harness, DEFAULT_CONTAINER)
+        harness.clock.sleep(1)
+    (name,) = harness.release_records()
+    assert int(name.partition("-")[0]) == harness.clock.now_ns() - 10**9
+    drain_all(harness)
+    harness.assert_nothing_left()
+
+
+def test_a_repeated_del_leaves_what_is_more_than_itself(harness: CNINodeHarness) -> None:
+    harness.add()
+    delete_in_an_outage(harness, DEFAULT_CONTAINER)
+    harness.clock.sleep(1)
+    delete_in_an_outage(harness, DEFAULT_CONTAINER, plugin=Plugin.IPAM)
+    assert len(harness.release_records()) == 2
+    drain_all(harness)
+    harness.assert_nothing_left()
+
+
+def test_a_repeated_del_leaves_a_damaged_record(harness: CNINodeHarness) -> None:
+    harness.add()
+    delete_in_an_outage(harness, DEFAULT_CONTAINER)
+    (damaged,) = harness.release_records()
+    harness.host.texts[f"{FOLDER}/{damaged}"] = "{"
+    harness.clock.sleep(1)
+    delete_in_an_outage(harness, DEFAULT_CONTAINER)
+    assert len(harness.release_records()) == 2
+    assert damaged in harness.release_records()
+
+
 @pytest.mark.parametrize("plugin", Plugin)
 def test_without_a_record_the_runtime_has_to_come_again(harness: CNINodeHarness, plugin: Plugin) -> None:
     harness.add()
