@@ -10,7 +10,9 @@ import sys
 from functools import partial
 
 import pytest
+from attrs import evolve
 
+from tests.harness.kill_scene import open_kill_scene
 from tests.harness.node import (
     NODE_ADDRESS,
     PEER_NAMESPACE,
@@ -21,11 +23,13 @@ from tests.harness.node import (
     PluginReply,
     PodNamespace,
 )
+from tests.harness.plugin_datastores import PluginDatastore
 from tests.harness.waiting import is_eventually
 
 pytestmark = pytest.mark.netns
 
 GREETING = "hello from the pod"
+MAPPING: JSONObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
 
 SERVER = """
 import socket, sys
@@ -60,17 +64,16 @@ def answer(node: NetnsNode, address: str, port: int, *, inside: str = "") -> str
 class Chain:
     """``netplug`` and ``portmap`` behind it, called as a runtime calls a list: forwards on ADD, backwards on DEL."""
 
-    def __init__(self, runtime: CNIRuntime, version: str) -> None:
+    def __init__(self, runtime: CNIRuntime, version: str, mappings: tuple[JSONObject, ...] = (MAPPING,)) -> None:
         self._cni = runtime
         self._main = runtime.make_netconf(cniVersion=version)
-        mapping = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
         self._portmap: NetConfDict = {
             "cniVersion": version,
             "name": "net1",
             "type": "portmap",
             "snat": True,
             "capabilities": {"portMappings": True},
-            "runtimeConfig": {"portMappings": [mapping]},
+            "runtimeConfig": {"portMappings": list(mappings)},
         }
 
     def add(self, pod: PodNamespace) -> tuple[PluginReply, PluginReply]:
@@ -109,6 +112,29 @@ def test_a_host_port(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace, ve
     assert not [line for line in left if "netp" in line or "10.65." in line or "8080" in line], left
     assert set(node.links()) == {"lo", "up0"}
     assert node.store.is_empty
+
+
+def test_a_pod_without_a_mapping_has_no_rule(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
+    """The section of ``portmap`` costs such a pod nothing but the start of a program."""
+    chain = Chain(runtime, "1.0.0", mappings=())
+    rules = node.run("iptables-save"), node.run("ip6tables-save")
+    _first, last = chain.add(pod)
+    assert (node.run("iptables-save"), node.run("ip6tables-save")) == rules
+    chain.delete(pod, last.result)
+    assert (node.run("iptables-save"), node.run("ip6tables-save")) == rules
+
+
+@pytest.mark.parametrize("plugin_datastore", ["sqlite"], indirect=True)
+def test_a_mapping_is_no_work_for_netplug(
+    node: NetnsNode, runtime: CNIRuntime, plugin_datastore: PluginDatastore
+) -> None:
+    """Its calls have the same effects, in the same order, with a mapping and without."""
+    scene = open_kill_scene(node, runtime, plugin_datastore, is_dual_stack=False)
+    mapped = evolve(scene, conf={**scene.conf, "runtimeConfig": {"portMappings": [MAPPING]}})
+    pods = scene.pods(2)
+    for command in ("ADD", "DEL"):
+        without, with_mapping = scene.run_to_end(command, pods[0]), mapped.run_to_end(command, pods[1])
+        assert with_mapping == without != []
 
 
 def test_tuning_and_bandwidth_behind_netplug(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
