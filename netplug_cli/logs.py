@@ -1,8 +1,9 @@
-"""Writes log lines to standard error, and to a file if one is configured.
+"""Writes the log lines of a call to standard error, and to a file if one is configured.
 
 A line has the form ``2026-01-02 03:04:05.678 [INFO][4711] cni-plugin: message key="value"``, with sorted fields. Each
 line is one write. Characters that could end a value or a line are escaped. The log never makes a call fail: what is
-wrong with the file is reported on standard error, once. ``wiring`` passes what opens the file.
+wrong with the file is reported on standard error, once. ``wiring`` passes what opens the file. The node process, which
+serves many calls, takes the lines that are for standard error to send them with the reply.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 from netplug_core.log import Level, LogSettings
 
-__all__ = ["LineFile", "Logger", "OpenLogFile", "Report"]
+__all__ = ["LineFile", "Logger", "OpenLogFile", "Report", "WriteLine"]
 
 _ESCAPES = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
     ord("\n"): "\\n",
@@ -23,6 +24,9 @@ _ESCAPES = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {
     ord("\\"): "\\\\",
 }
 _ORDER = (Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR)
+
+WriteLine: TypeAlias = Callable[[bytes], None]
+"""Takes one line, whose end is in it; raises nothing."""
 
 Report: TypeAlias = Callable[[str, Exception], None]
 """Takes what could not be done with a log file, and why."""
@@ -35,20 +39,25 @@ class LineFile(Protocol):
         """Write one line, whose end is in it."""
         ...
 
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
 
 OpenLogFile: TypeAlias = Callable[[LogSettings, Report], LineFile]
 """Opens the log file that settings name."""
 
 
 class Logger:
-    """Writes log lines of one process; a :class:`netplug_core.log.Log`.
+    """Writes log lines of one call; a :class:`netplug_core.log.Log`.
 
-    It writes to standard error at INFO until ``configure`` sets level and file.
+    It writes at INFO, and to no file, until ``configure`` sets both. Without ``write_line`` lines go to standard error.
     """
 
-    def __init__(self, component: str, open_file: OpenLogFile) -> None:
+    def __init__(self, component: str, open_file: OpenLogFile, write_line: WriteLine | None = None) -> None:
         self._component = component
         self._open_file = open_file
+        self._write_line = write_line or _write_to_stderr
         self._level = Level.INFO
         self._file: LineFile | None = None
         self._path = ""
@@ -65,17 +74,22 @@ class Logger:
         if _ORDER.index(level) < _ORDER.index(self._level):
             return
         line = self._format_line(level, message, fields).encode("utf-8", "backslashreplace")
-        _write_to_stderr(line)
+        self._write_line(line)
         if self._file is not None:
             self._file.append(line)
 
+    def close(self) -> None:
+        """Close the file, if one is open. No line is written any more."""
+        if self._file is not None:
+            self._file.close()
+
     def _report(self, problem: str, cause: Exception) -> None:
-        """Write one warning to standard error alone."""
+        """Write one warning, not to the file."""
         if self._has_reported or self._level is Level.ERROR:
             return
         self._has_reported = True
         fields = {"path": self._path, "cause": cause}
-        _write_to_stderr(self._format_line(Level.WARNING, problem, fields).encode("utf-8", "backslashreplace"))
+        self._write_line(self._format_line(Level.WARNING, problem, fields).encode("utf-8", "backslashreplace"))
 
     def _format_line(self, level: Level, message: str, fields: dict[str, object]) -> str:
         now = time.time()

@@ -57,6 +57,7 @@ class IPAMContext:
     sent it, for an IPAM with settings of its own; empty where there is none. ``find_node`` looks a node up at the
     orchestrator; None where no access to it is configured. ``request`` is the call of a runtime that the IPAM is
     opened for, None for other programs: another plugin that is executed gets its text and its variables.
+    ``write_stderr`` takes what such a plugin writes to standard error; None: that of this process does.
     """
 
     datastore: Datastore
@@ -66,6 +67,7 @@ class IPAMContext:
     netconf: Mapping[str, object] = field(factory=dict, repr=False)
     find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
     request: CNIRequest | None = None
+    write_stderr: Callable[[bytes], None] | None = None
 
 
 @frozen(kw_only=True)
@@ -89,8 +91,14 @@ def netplug_open_ipam(name: str, context: IPAMContext) -> AbstractContextManager
 
 
 @hookspec(firstresult=True)
-def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane] | None:
-    """The dataplane with that ``dataplane_options.type``."""
+def netplug_open_dataplane(
+    name: str, clock: Clock, log: Log, namespaces: Mapping[str, int]
+) -> AbstractContextManager[Dataplane] | None:
+    """The dataplane with that ``dataplane_options.type``.
+
+    ``namespaces`` are descriptors of network namespaces that the caller has opened, by path; a dataplane uses them
+    instead of the path, and leaves them open. Other namespaces it opens by their path.
+    """
 
 
 @hookspec(firstresult=True)

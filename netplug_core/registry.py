@@ -71,9 +71,12 @@ class Registry:
         """The IPAM of that name; errors as for ``open_datastore``."""
         return cast("AbstractContextManager[IPAM]", self._open("ipam", name, context=context))
 
-    def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
-        """The dataplane of that name; errors as for ``open_datastore``."""
-        return cast("AbstractContextManager[Dataplane]", self._open("dataplane", name, clock=clock, log=log))
+    def open_dataplane(
+        self, name: str, clock: Clock, log: Log, namespaces: Mapping[str, int] | None = None
+    ) -> AbstractContextManager[Dataplane]:
+        """The dataplane of that name; ``namespaces`` as its hook says, errors as for ``open_datastore``."""
+        opened = self._open("dataplane", name, clock=clock, log=log, namespaces=namespaces or {})
+        return cast("AbstractContextManager[Dataplane]", opened)
 
     def open_orchestrator(
         self, name: str, settings: DatastoreSettings, clock: Clock

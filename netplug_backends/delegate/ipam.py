@@ -140,7 +140,7 @@ class DelegatedIPAM:
                 environ=plugin_environment(self.request, command, plugin, owner),
                 stdin=self.request.netconf_text.encode(),
                 deadline=deadline,
-                on_stderr=_copy_to_stderr,
+                on_stderr=self.context.write_stderr or _copy_to_stderr,
             )
         except DidNotEnd:
             raise IPAMPluginTimeout(plugin=plugin, command=command, seconds=seconds) from None

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_backends.linux import links, routes, sysctls
 from netplug_backends.linux.netlink_socket import NetlinkSocket
@@ -42,15 +42,19 @@ _VERIFY_POLL_S = 0.05
 
 @frozen(kw_only=True)
 class LinuxDataplane:
-    """Attaches workloads to this node by veth pairs; ``warn`` receives warnings for people, as sentences."""
+    """Attaches workloads to this node by veth pairs; ``warn`` receives warnings for people, as sentences.
+
+    ``namespaces`` are descriptors of namespaces by path. They are entered in place of the path, and stay open.
+    """
 
     clock: Clock
     warn: Callable[[str], None]
+    namespaces: Mapping[str, int] = field(factory=dict)
 
     def find(self, link: Link) -> InterfacePresence:
         """Whether the interface exists in the namespace."""
         try:
-            with _entered(link.namespace), NetlinkSocket.open() as container_socket:
+            with self._entered(link.namespace), NetlinkSocket.open() as container_socket:
                 found = links.find_link(container_socket, link.name)
         except NamespaceGone:
             return InterfacePresence.NAMESPACE_GONE
@@ -80,7 +84,7 @@ class LinuxDataplane:
         settled = deadline.capped(_VERIFY_TIMEOUT_S)
         while True:
             with _translated(f"looking at {plan.container.name!r} in {plan.link.namespace}"):
-                differences = compare_with_plan(plan, inspect(plan))
+                differences = compare_with_plan(plan, inspect(plan, self.namespaces))
             if not differences or settled.has_passed:
                 return differences
             self.clock.sleep(_VERIFY_POLL_S)
@@ -95,7 +99,7 @@ class LinuxDataplane:
 
     def is_own_namespace(self, path: str) -> bool:
         """Whether the path is the calling thread's own network namespace."""
-        return is_own_namespace(path)
+        return is_own_namespace(path, self.namespaces)
 
     def find_node_problems(self, families: tuple[Family, ...]) -> tuple[NodeProblem, ...]:
         """What settings of this machine keep workloads of these families from, or open to them."""
@@ -107,7 +111,7 @@ class LinuxDataplane:
         with ExitStack() as sockets, ExitStack() as undo:
             host_socket = sockets.enter_context(NetlinkSocket.open())
             index = links.choose_index()
-            with _entered(plan.link.namespace) as namespaces:
+            with self._entered(plan.link.namespace) as namespaces:
                 container_socket = sockets.enter_context(NetlinkSocket.open())
                 # Before the pair exists, as the answer may be lost. A pair that was there has another index.
                 undo.callback(self._remove_new_pair, host_socket, index, plan.host.name)
@@ -137,7 +141,7 @@ class LinuxDataplane:
     def _remove_from_inside(self, host_socket: NetlinkSocket, link: Link) -> int | None:
         """The index of the host end, found as the peer; what outlives the pair in the namespace is removed."""
         try:
-            with _entered(link.namespace) as namespaces, NetlinkSocket.open() as container_socket:
+            with self._entered(link.namespace) as namespaces, NetlinkSocket.open() as container_socket:
                 pair = links.find_pair(host_socket, container_socket, namespaces, link)
                 if pair is None:
                     return None
@@ -157,6 +161,11 @@ class LinuxDataplane:
     def _remove_new_rules(self, container_socket: NetlinkSocket, index: int) -> None:
         with self._failures_as_warnings():
             routes.remove_source_rules(container_socket, index)
+
+    @contextmanager
+    def _entered(self, path: str) -> Iterator[NamespaceDescriptors]:
+        with _translated(f"entering the namespace {path}"), entered_namespace(path, self.namespaces) as namespaces:
+            yield namespaces
 
     @contextmanager
     def _failures_as_warnings(self) -> Iterator[None]:
@@ -208,12 +217,6 @@ def _translated(operation: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise KernelError(operation, os.strerror(error.errno or 0)) from error
-
-
-@contextmanager
-def _entered(path: str) -> Iterator[NamespaceDescriptors]:
-    with _translated(f"entering the namespace {path}"), entered_namespace(path) as namespaces:
-        yield namespaces
 
 
 def _check_deadline(deadline: Deadline, plan: AttachmentPlan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,15 @@ __all__ = ["netplug_describe", "netplug_open_dataplane"]
 
 
 @hookimpl
-def netplug_open_dataplane(name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane] | None:
+def netplug_open_dataplane(
+    name: str, clock: Clock, log: Log, namespaces: Mapping[str, int]
+) -> AbstractContextManager[Dataplane] | None:
     """The kernel's dataplane."""
     if name != "linux":
         return None
     from netplug_backends.linux.dataplane import LinuxDataplane
 
-    return nullcontext(LinuxDataplane(clock=clock, warn=lambda text: log(Level.WARNING, text)))
+    return nullcontext(LinuxDataplane(clock=clock, warn=lambda text: log(Level.WARNING, text), namespaces=namespaces))
 
 
 @hookimpl

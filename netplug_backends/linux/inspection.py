@@ -24,15 +24,17 @@ _UNUSABLE = 0x08 | 0x40  # flags of an address: duplicate, or still tentative
 _PERMANENT = 0x80
 
 
-def inspect(plan: AttachmentPlan) -> AttachmentState:
+def inspect(plan: AttachmentPlan, namespaces: Mapping[str, int]) -> AttachmentState:
     """The state of both ends of a plan. A namespace that is gone has no interface.
+
+    ``namespaces`` are descriptors of namespaces that are open already, by path.
 
     Raises:
         OSError, DataplaneError: the kernel refused a request.
     """
     with NetlinkSocket.open() as host_socket:
         host = links.find_link(host_socket, plan.host.name)
-        container, is_pair = _inspect_container(plan, host_socket, host)
+        container, is_pair = _inspect_container(plan, namespaces, host_socket, host)
         if host is None:
             return AttachmentState(container=container, host=None, is_pair=False)
         destinations = (route.destination for route in plan.host.routes)
@@ -41,11 +43,11 @@ def inspect(plan: AttachmentPlan) -> AttachmentState:
 
 
 def _inspect_container(
-    plan: AttachmentPlan, host_socket: NetlinkSocket, host_link: KernelLink | None
+    plan: AttachmentPlan, opened: Mapping[str, int], host_socket: NetlinkSocket, host_link: KernelLink | None
 ) -> tuple[InterfaceState | None, bool]:
     """The container's end, and whether the host's end is its peer."""
     try:
-        with entered_namespace(plan.link.namespace) as namespaces, NetlinkSocket.open() as container_socket:
+        with entered_namespace(plan.link.namespace, opened) as namespaces, NetlinkSocket.open() as container_socket:
             container = links.find_link(container_socket, plan.container.name)
             if container is None:
                 return None, False

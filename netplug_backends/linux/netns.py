@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from netplug_core.dataplane.protocol import OWN_NAMESPACE
+from netplug_core.dataplane.protocol import NO_NAMESPACES, OWN_NAMESPACE
 
 __all__ = ["NamespaceDescriptors", "NamespaceGone", "entered_namespace", "is_own_namespace"]
 
@@ -70,8 +70,10 @@ class NamespaceDescriptors:
 
 
 @contextmanager
-def entered_namespace(path: str) -> Iterator[NamespaceDescriptors]:
+def entered_namespace(path: str, opened: Mapping[str, int] = NO_NAMESPACES) -> Iterator[NamespaceDescriptors]:
     """Move the calling thread into the namespace at a path until the block ends.
+
+    ``opened`` are descriptors by path: they are used in place of the path.
 
     Raises:
         NamespaceGone: there is no such namespace; the block does not run.
@@ -79,7 +81,7 @@ def entered_namespace(path: str) -> Iterator[NamespaceDescriptors]:
     """
     original = os.open(OWN_NAMESPACE, _OPEN_FLAGS)
     try:
-        entered = _open(path)
+        entered = _open(path, opened)
         try:
             try:
                 _enter(entered, path)
@@ -92,16 +94,21 @@ def entered_namespace(path: str) -> Iterator[NamespaceDescriptors]:
         os.close(original)
 
 
-def is_own_namespace(path: str) -> bool:
-    """Whether the path is the calling thread's network namespace; false if the path cannot be opened."""
+def is_own_namespace(path: str, opened: Mapping[str, int] = NO_NAMESPACES) -> bool:
+    """Whether the path is the calling thread's network namespace; false if the path cannot be opened.
+
+    ``opened`` are descriptors by path: they are used in place of the path.
+    """
     try:
-        found = os.stat(path)
+        found = os.stat(opened.get(path, path))
     except (OSError, ValueError):
         return False
     return _same(found, os.stat(OWN_NAMESPACE))
 
 
-def _open(path: str) -> int:
+def _open(path: str, opened: Mapping[str, int]) -> int:
+    if path in opened:
+        return os.dup(opened[path])
     try:
         return os.open(path, _OPEN_FLAGS)
     except OSError as error:

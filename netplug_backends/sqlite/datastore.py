@@ -13,7 +13,7 @@ from threading import Lock
 
 from attrs import evolve
 
-from netplug_backends.sqlite.schema import open_database
+from netplug_backends.sqlite.schema import file_identity, open_database
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KindCondition, Mutation, condition_error, fold_writes
@@ -85,6 +85,7 @@ class SqliteDatastore:
         self._keep_changes = keep_changes
         self._missing_file = missing_file
         self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
         self._lock = Lock()
         # Grows when this store opens the file and when it writes: `data_version` only shows the writes of others.
         self._epoch = 0
@@ -167,8 +168,11 @@ class SqliteDatastore:
             self._lock.release()
 
     def _connect(self, deadline: Deadline) -> sqlite3.Connection:
+        if self._connection is not None and file_identity(self._path) != self._identity:
+            self._disconnect()  # the file was moved away or replaced: what is written to it now would be lost
         if self._connection is None:
             self._connection = open_database(self._path, self._missing_file, deadline=deadline)
+            self._identity = file_identity(self._path)
             self._epoch += 1
         else:
             self._connection.execute(f"PRAGMA busy_timeout={round(deadline.remaining_s * 1000)}")

@@ -15,7 +15,7 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError
 from netplug_core.settings.model import MissingFile
 
-__all__ = ["SCHEMA_VERSION", "open_database"]
+__all__ = ["SCHEMA_VERSION", "file_identity", "open_database"]
 
 SCHEMA_VERSION = 1
 """The ``PRAGMA user_version`` of a file that this release creates."""
@@ -56,6 +56,15 @@ def open_database(
         connection.close()
         raise
     return connection
+
+
+def file_identity(path: str) -> tuple[int, int] | None:
+    """Which file is at the path, whatever it is called by now; None if there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _check(connection: sqlite3.Connection, path: str, deadline: Deadline) -> None:

@@ -1,7 +1,8 @@
 """The executables ``netplug`` and ``netplug-ipam``: environment and standard input in, text and an exit status out.
 
 The name of the file selects the plugin. VERSION and ``-v`` are answered without importing a flow; every other
-command imports its own flow and no other. ``netplug_cli.wiring.cni`` calls ``serve``.
+command imports its own flow and no other. ``netplug_cli.wiring.cni`` calls ``serve``. The node process calls
+``answer_call`` for each request, so that a call is answered in one way only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from netplug_core.cni.dispatch import (
     Invocation,
     Plugin,
     PluginIdentity,
+    ProcessOutput,
     plugin_from_argv0,
     run_invocation,
 )
@@ -26,7 +28,7 @@ from netplug_core.cni.versions import CNICommand
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from netplug_cli.logs import Logger, OpenLogFile
+    from netplug_cli.logs import Logger, OpenLogFile, WriteLine
     from netplug_core.cni.request import CNIRequest
     from netplug_core.cni.result import CNIResult
     from netplug_core.flows.world import CNIWorld
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     Flow = Callable[[CNIWorld, CNIRequest, NetConf], CNIResult | None]
     OpenWorld = Callable[[NetConf, Log, CNIRequest | None], AbstractContextManager[CNIWorld]]
 
-__all__ = ["serve"]
+__all__ = ["answer_call", "serve"]
 
 _COMPONENT = {Plugin.MAIN: "cni-plugin", Plugin.IPAM: "ipam"}
 
@@ -65,20 +67,13 @@ def serve(open_world: OpenWorld, open_log_file: OpenLogFile, *, is_own_namespace
     ``open_world`` opens the interfaces that a configuration names, ``open_log_file`` its log file. Everything is
     written and closed at the end, so the process may end at once.
     """
-    plugin = plugin_from_argv0(sys.argv[0])
-    logger = _LazyLogger(_COMPONENT[plugin], open_log_file)
-    output = run_invocation(
-        Invocation(
-            identity=PluginIdentity(plugin=plugin, version=__version__),
-            flags=tuple(sys.argv[1:]),
-            environ=os.environ,
-            stdin=_read_stdin,
-        ),
-        handlers={command: _make_handler(plugin, command, open_world, logger) for command in _FLOWS[plugin]},
-        is_own_namespace=is_own_namespace,
-        test_connection=_make_connection_test(plugin, open_world, logger),
-        log=logger.log_error,
+    invocation = Invocation(
+        identity=PluginIdentity(plugin=plugin_from_argv0(sys.argv[0]), version=__version__),
+        flags=tuple(sys.argv[1:]),
+        environ=os.environ,
+        stdin=_read_stdin,
     )
+    output = answer_call(invocation, open_world, open_log_file, is_own_namespace=is_own_namespace)
     if output.stderr and sys.stderr is not None:
         sys.stderr.write(output.stderr)
         sys.stderr.flush()
@@ -87,20 +82,51 @@ def serve(open_world: OpenWorld, open_log_file: OpenLogFile, *, is_own_namespace
     return output.exit_status
 
 
-class _LazyLogger:
-    """The log of the process, made for the first line or when the configuration has been read."""
+def answer_call(
+    invocation: Invocation,
+    open_world: OpenWorld,
+    open_log_file: OpenLogFile,
+    *,
+    is_own_namespace: Callable[[str], bool],
+    write_line: WriteLine | None = None,
+) -> ProcessOutput:
+    """The output for one call of a runtime; what it opened is closed.
 
-    def __init__(self, component: str, open_file: OpenLogFile) -> None:
+    ``write_line`` takes the log lines of the call beside the log file; None: standard error does.
+    """
+    plugin = invocation.identity.plugin
+    logger = _LazyLogger(_COMPONENT[plugin], open_log_file, write_line)
+    try:
+        return run_invocation(
+            invocation,
+            handlers={command: _make_handler(plugin, command, open_world, logger) for command in _FLOWS[plugin]},
+            is_own_namespace=is_own_namespace,
+            test_connection=_make_connection_test(plugin, open_world, logger),
+            log=logger.log_error,
+        )
+    finally:
+        logger.close()
+
+
+class _LazyLogger:
+    """The log of one call, made for the first line or when the configuration has been read."""
+
+    def __init__(self, component: str, open_file: OpenLogFile, write_line: WriteLine | None) -> None:
         self._component = component
         self._open_file = open_file
+        self._write_line = write_line
         self._logger: Logger | None = None
 
     def logger(self) -> Logger:
         if self._logger is None:
             from netplug_cli.logs import Logger
 
-            self._logger = Logger(self._component, self._open_file)
+            self._logger = Logger(self._component, self._open_file, self._write_line)
         return self._logger
+
+    def close(self) -> None:
+        if self._logger is not None:
+            self._logger.close()
 
     def log_error(self, text: str) -> None:
         from netplug_core.log import Level

@@ -4,17 +4,45 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from netplug_backends.catalog import CATALOG
 from netplug_backends.host.machine import SystemClock
 from netplug_core.registry import Registry
 
 if TYPE_CHECKING:
+    from netplug_core.clock import Clock
+    from netplug_core.dataplane.protocol import Dataplane
     from netplug_core.datastore.protocol import Datastore
+    from netplug_core.hookspecs import IPAMContext
+    from netplug_core.ipam.protocol import IPAM
+    from netplug_core.log import Log
+    from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["open_datastore", "open_registry"]
+__all__ = ["Backends", "open_datastore", "open_registry"]
+
+
+class Backends(Protocol):
+    """What opens the interfaces of a CNI command, as :class:`~netplug_core.registry.Registry` does."""
+
+    def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> AbstractContextManager[Datastore]:
+        """The datastore of that name."""
+        ...
+
+    def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
+        """The IPAM of that name."""
+        ...
+
+    def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
+        """The dataplane of that name."""
+        ...
+
+    def open_orchestrator(
+        self, name: str, settings: DatastoreSettings, clock: Clock
+    ) -> AbstractContextManager[Orchestrator]:
+        """The orchestrator of that name."""
+        ...
 
 
 def open_registry() -> Registry:

@@ -13,6 +13,7 @@ from netplug_cli.cni.method_cache import use_cache
 
 if TYPE_CHECKING:
     from netplug_cli.logs import LineFile, Report
+    from netplug_cli.wiring.backends import Backends
     from netplug_core.clock import Clock, Deadline
     from netplug_core.cni.request import CNIRequest
     from netplug_core.datastore.protocol import Datastore
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from netplug_core.netconf.model import NetConf
     from netplug_core.orchestrator.model import NodeFacts
     from netplug_core.orchestrator.protocol import Orchestrator
-    from netplug_core.registry import Registry
     from netplug_core.settings.model import DatastoreSettings
 
 __all__ = ["main", "open_cni_world"]
@@ -35,22 +35,33 @@ def main() -> int:
     return serve(open_cni_world, _open_log_file, is_own_namespace=_is_own_namespace)
 
 
-@contextmanager
-def open_cni_world(netconf: NetConf, log: Log, request: CNIRequest | None = None) -> Iterator[CNIWorld]:
+def open_cni_world(
+    netconf: NetConf, log: Log, request: CNIRequest | None = None, backends: Backends | None = None
+) -> AbstractContextManager[CNIWorld]:
     """Open everything that a CNI command acts through; without a request, no other IPAM plugin is executed.
+
+    ``backends`` opens the interfaces; None: the registry of a process that serves one call.
 
     Raises:
         ConfigurationError: no backend has the configured name, or a backend cannot use its settings.
     """
+    if backends is None:
+        from netplug_cli.wiring.backends import open_registry
+
+        backends = open_registry()
+    return _open_world(backends, netconf, log, request)
+
+
+@contextmanager
+def _open_world(registry: Backends, netconf: NetConf, log: Log, request: CNIRequest | None) -> Iterator[CNIWorld]:
     from random import random
 
     from netplug_backends.host.machine import HostMachine, SystemClock
-    from netplug_cli.wiring.backends import open_registry
     from netplug_core.flows.locks import CallLocks
     from netplug_core.flows.world import CNIWorld
     from netplug_core.hookspecs import IPAMContext
 
-    registry, clock, host = open_registry(), SystemClock(), HostMachine()
+    clock, host = SystemClock(), HostMachine()
     locks = CallLocks(host=host, clock=clock, log=log, path=netconf.ipam_lock_file)
     with ExitStack() as stack:
         open_orchestrator = _orchestrator_opener(registry, netconf, clock)
@@ -77,7 +88,7 @@ def open_cni_world(netconf: NetConf, log: Log, request: CNIRequest | None = None
         )
 
 
-def _open_datastore(stack: ExitStack, registry: Registry, settings: DatastoreSettings, clock: Clock) -> Datastore:
+def _open_datastore(stack: ExitStack, registry: Backends, settings: DatastoreSettings, clock: Clock) -> Datastore:
     """The configured datastore, until the stack is closed.
 
     A DEL cleans the node even if a file of the configuration is gone; any other command fails at first use.
@@ -102,7 +113,7 @@ def _ipam_name(netconf: NetConf, request: CNIRequest | None) -> str:
 
 
 def _orchestrator_opener(
-    registry: Registry, netconf: NetConf, clock: Clock
+    registry: Backends, netconf: NetConf, clock: Clock
 ) -> Callable[[], AbstractContextManager[Orchestrator]] | None:
     """What opens the orchestrator; None if the configuration does not say how to reach it."""
     if not netconf.has_orchestrator:

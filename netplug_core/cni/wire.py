@@ -22,8 +22,8 @@ A reply is the byte "T" and a result::
               the two texts
 
 Until it reads the "T" a client may give up, close the connection and do the job itself: nothing has been done. If the
-reply breaks off after it, the job may be done in part: whoever does it again has to resume it. A server that does not
-understand a request closes the connection without a "T".
+reply breaks off after it, the job may be done in part: a client that does it again has to resume it. A server that does
+not understand a request closes the connection without a "T".
 """
 
 from __future__ import annotations

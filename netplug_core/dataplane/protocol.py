@@ -7,6 +7,7 @@ exist, not how the kernel is configured. ``netplug_core.testing.dataplane_checks
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Protocol
 
 from attrs import frozen
@@ -17,7 +18,7 @@ from netplug_core.errors import DataplaneError, ErrorCode
 from netplug_core.names import DEFAULT_INTERFACE, HostInterfaceAlias
 
 __all__ = [
-    "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding",
+    "NO_NAMESPACES", "OWN_NAMESPACE", "AttachmentPlan", "Dataplane", "DataplaneTimeout", "Difference", "Forwarding",
     "HostInterfaceTaken", "InterfaceAddress", "InterfacePlan", "InterfacePresence", "KernelError", "Link", "LinkExists",
     "Neighbour", "NodeProblem", "PlannedRoute", "RouteConflict", "RouteProtocol", "RouteScope", "RouteTable", "Sysctl",
     "SysctlRequirement",
@@ -26,6 +27,9 @@ __all__ = [
 
 OWN_NAMESPACE = "/proc/thread-self/ns/net"
 """The path of the calling thread's own network namespace."""
+
+NO_NAMESPACES: Mapping[str, int] = {}
+"""No descriptors of namespaces: each is opened by its path."""
 
 
 class Forwarding(enum.Enum):

@@ -727,6 +727,24 @@ def test_errors_of_a_batch_belong_to_their_messages(harness: LinuxDataplaneHarne
         outcomes[1].require_success()
 
 
+def test_a_namespace_that_was_opened_before_is_used_without_its_path(harness: LinuxDataplaneHarness) -> None:
+    path = harness.make_namespace()
+    link = link_to("/run/netns/of-another-mount-namespace")
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        dataplane = evolve(harness.dataplane, namespaces={link.namespace: descriptor})
+        wanted = plan(endpoint(*DUAL), link)
+        dataplane.apply(wanted, deadline=harness.deadline())
+        assert link.name in harness.links(path)
+        assert dataplane.find(link) is InterfacePresence.PRESENT
+        assert dataplane.verify(wanted, deadline=harness.deadline()) == ()
+        dataplane.remove(link, deadline=harness.deadline())
+        assert link.name not in harness.links(path)
+        assert os.fstat(descriptor).st_ino == os.stat(path).st_ino
+    finally:
+        os.close(descriptor)
+
+
 def test_the_thread_is_back_where_it_was_whatever_happens(harness: LinuxDataplaneHarness) -> None:
     link = link_to(harness.make_namespace())
     own = os.stat(OWN_NAMESPACE).st_ino

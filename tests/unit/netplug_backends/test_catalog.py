@@ -61,7 +61,7 @@ def test_a_name_opens(interface: str, name: str, tmp_path: Path) -> None:
 def test_a_module_answers_to_its_own_name_only(interface: str, name: str) -> None:
     module = importlib.import_module(CATALOG[interface][name])
     hook = getattr(module, f"netplug_open_{interface}")
-    given = {"settings": DatastoreSettings(), "clock": CLOCK, "log": ignore_line, "context": None}
+    given = {"settings": DatastoreSettings(), "clock": CLOCK, "log": ignore_line, "context": None, "namespaces": {}}
     wanted = hook.__code__.co_varnames[1 : hook.__code__.co_argcount]
     assert cast("object", hook("another", **{key: given[key] for key in wanted})) is None
     assert f"netplug_open_{interface}" in module.__all__

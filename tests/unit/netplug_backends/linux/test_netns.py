@@ -24,6 +24,28 @@ def test_a_pipe_does_not_block(tmp_path: Path) -> None:
         pytest.fail("the block ran")
 
 
+def test_a_descriptor_that_is_no_network_namespace_is_gone_and_stays_open(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with (
+            pytest.raises(NamespaceGone, match="'/run/netns/c1' is not a network namespace: it is something else"),
+            entered_namespace("/run/netns/c1", {"/run/netns/c1": descriptor}),
+        ):
+            pytest.fail("the block ran")
+        assert os.fstat(descriptor).st_ino == tmp_path.stat().st_ino
+    finally:
+        os.close(descriptor)
+
+
+def test_a_descriptor_is_looked_at_in_place_of_its_path() -> None:
+    descriptor = os.open(OWN_NAMESPACE, os.O_RDONLY)
+    try:
+        assert is_own_namespace("/nowhere", {"/nowhere": descriptor})
+        assert not is_own_namespace("/elsewhere", {"/nowhere": descriptor})
+    finally:
+        os.close(descriptor)
+
+
 def test_a_path_that_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

@@ -121,6 +121,21 @@ def test_a_closed_store_opens_again_at_the_next_call(store: SqliteDatastore, dea
     assert len(store.read((FRUITS,), deadline=deadline).list(FRUITS)) == 1
 
 
+def test_a_file_that_is_replaced_under_an_open_store_is_opened_again(
+    store: SqliteDatastore, path: Path, clock: EventfulClock, deadline: Deadline
+) -> None:
+    """As the advice for a damaged file says: it is moved away, and a backup takes its place or a new file is made."""
+    store.commit((Create(APPLE, "a"),), deadline=deadline)
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        (path.parent / name).rename(path.parent / f"old-{name}")
+    assert store.read((FRUITS,), deadline=deadline).list(FRUITS) == ()
+    with opened(path, clock) as other:
+        other.commit((Create(PEAR, "p"),), deadline=deadline)
+        assert len(store.read((FRUITS,), deadline=deadline).list(FRUITS)) == 1
+    with opened(path.parent / f"old-{path.name}", clock) as old:
+        assert [record.key for record in old.read((FRUITS,), deadline=deadline).list(FRUITS)] == [APPLE]
+
+
 def test_two_stores_on_one_file_race_for_one_revision(
     store: SqliteDatastore, path: Path, clock: EventfulClock, deadline: Deadline
 ) -> None:
