@@ -52,13 +52,15 @@ class LinuxDataplane:
     namespaces: Mapping[str, int] = field(factory=dict)
 
     def find(self, link: Link) -> InterfacePresence:
-        """Whether the interface exists in the namespace."""
+        """Which interface of the name is in the namespace."""
         try:
             with self._entered(link.namespace), NetlinkSocket.open() as container_socket:
                 found = links.find_link(container_socket, link.name)
+            if found is None:
+                return InterfacePresence.ABSENT
+            return InterfacePresence.OWN if self._has_pair(link) else InterfacePresence.FOREIGN
         except NamespaceGone:
             return InterfacePresence.NAMESPACE_GONE
-        return InterfacePresence.ABSENT if found is None else InterfacePresence.PRESENT
 
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Create what the plan says; after an error, what this call created is removed."""
@@ -128,6 +130,13 @@ class LinuxDataplane:
             _check_deadline(deadline, plan)
             routes.add_host_routes(host_socket, pair.host, plan.host)
             undo.pop_all()
+
+    def _has_pair(self, link: Link) -> bool:
+        with ExitStack() as stack:
+            host_socket = stack.enter_context(NetlinkSocket.open())
+            namespaces = stack.enter_context(_entered(link.namespace))
+            container_socket = stack.enter_context(NetlinkSocket.open())
+            return links.has_pair(host_socket, container_socket, namespaces, link)
 
     def _remove(self, link: Link) -> None:
         with NetlinkSocket.open() as host_socket:

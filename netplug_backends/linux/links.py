@@ -19,7 +19,7 @@ from netplug_core.dataplane.protocol import AttachmentPlan, HostInterfaceTaken, 
 
 __all__ = [
     "AttachContext", "VethPair", "are_peers", "bring_up", "choose_index", "find_host_end_by_name", "find_link",
-    "find_pair", "interface_name", "make_pair", "remove_link",
+    "find_pair", "has_pair", "interface_name", "make_pair", "remove_link",
 ]  # fmt: skip
 
 _MIN_INDEX, _MAX_INDEX = 1 << 20, (1 << 31) - 1
@@ -99,6 +99,16 @@ def find_pair(
     if not is_ours or not are_peers(host_socket, namespaces, container, host):
         return None
     return VethPair(container=container.index, host=host.index)
+
+
+def has_pair(
+    host_socket: NetlinkSocket, container_socket: NetlinkSocket, namespaces: NamespaceDescriptors, link: Link
+) -> bool:
+    """Whether the container's interface is the peer of the host end that has the link's name and alias."""
+    container, host = find_link(container_socket, link.name), find_link(host_socket, link.host_name)
+    if container is None or host is None or not link.is_pair(host.alias):
+        return False
+    return are_peers(host_socket, namespaces, container, host)
 
 
 def remove_link(socket: NetlinkSocket, index: int, name: str) -> None:

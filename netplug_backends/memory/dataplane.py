@@ -98,10 +98,14 @@ class MemoryDataplane:
     # --- the dataplane ---------------------------------------------------------------------------------------------
 
     def find(self, link: Link) -> InterfacePresence:
-        """Whether the interface is in the namespace."""
+        """Which interface of the name is in the namespace."""
         if link.namespace not in self._namespaces:
             return InterfacePresence.NAMESPACE_GONE
-        return InterfacePresence.PRESENT if self.interface(link.name, link.namespace) else InterfacePresence.ABSENT
+        inner, outer = self.interface(link.name, link.namespace), self.interface(link.host_name, _HOST)
+        if inner is None:
+            return InterfacePresence.ABSENT
+        is_own = outer is not None and inner.peer is outer and link.is_pair(outer.alias)
+        return InterfacePresence.OWN if is_own else InterfacePresence.FOREIGN
 
     def apply(self, plan: AttachmentPlan, *, deadline: Deadline) -> None:
         """Make what the plan says, or leave nothing of it."""

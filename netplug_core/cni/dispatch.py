@@ -3,7 +3,8 @@
 The executables pass the arguments, variables and input of the process, and print the output. This is the one place
 where exceptions become the error object. A call is checked in this order: flags, variables, standard input, JSON,
 name, version, command, namespace. VERSION and ``-v`` are answered first and load nothing else. ``-t`` tests the
-datastore of the configuration on standard input; no variable is looked at.
+datastore of the configuration on standard input; no variable is looked at. ``--resume`` says that another process began
+the call and did not finish it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ Handler: TypeAlias = "Callable[[CNIRequest], CNIResult | None]"
 ConnectionTest: TypeAlias = "Callable[[Mapping[str, object]], None]"
 """Returns if the datastore of a network configuration answers and is ready; otherwise raises."""
 
-_VERSION_FLAG, _TEST_FLAG = "-v", "-t"
+_VERSION_FLAG, _TEST_FLAG, _RESUME_FLAG = "-v", "-t", "--resume"
+_FLAGS = (_VERSION_FLAG, _TEST_FLAG, _RESUME_FLAG)
 
 
 class Plugin(enum.Enum):
@@ -117,13 +119,19 @@ def run_invocation(
         from netplug_core.cni.request import decode_netconf, make_request, parse_environment
 
         # The test of the connection is made by an installer, which has no container and sets no variables.
-        environment = None if invocation.flags else parse_environment(invocation.environ)
+        environment = None if _TEST_FLAG in invocation.flags else parse_environment(invocation.environ)
         text = _read_stdin(invocation.stdin)
         netconf = decode_netconf(text)
         version = reported_version(netconf.get("cniVersion"))
         if environment is None:
             return _answer_test(netconf, test_connection)
-        request = make_request(environment, netconf_text=text, netconf_mapping=netconf, environ=invocation.environ)
+        request = make_request(
+            environment,
+            netconf_text=text,
+            netconf_mapping=netconf,
+            environ=invocation.environ,
+            is_resumed=_RESUME_FLAG in invocation.flags,
+        )
         _refuse_own_namespace(request, is_own_namespace)
         return _success_output(handlers[request.command](request), version)
     except Exception as error:  # noqa: BLE001  for any exception the runtime gets one error object
@@ -131,13 +139,13 @@ def run_invocation(
 
 
 def _answer_without_request(invocation: Invocation) -> ProcessOutput | None:
-    unknown = [flag for flag in invocation.flags if flag not in (_VERSION_FLAG, _TEST_FLAG)]
+    unknown = [flag for flag in invocation.flags if flag not in _FLAGS]
     if unknown:
-        accepted = f"{_VERSION_FLAG} and {_TEST_FLAG} are accepted"
+        accepted = f"{', '.join(_FLAGS)} are accepted"
         raise UsageError("failed to parse CLI flags", f'unknown argument "{excerpt(unknown[0])}"; {accepted}')
     if _VERSION_FLAG in invocation.flags:
         return ProcessOutput(stdout=f"{invocation.identity.version}\n")
-    if invocation.flags:
+    if _TEST_FLAG in invocation.flags:
         return None
     if not any(name.startswith("CNI_") for name in invocation.environ):
         return ProcessOutput(stderr=_usage_text(invocation.identity))

@@ -105,8 +105,8 @@ class CNIRequest:
 
     ``netconf_text`` is the configuration as it came, for delegates; ``netconf_mapping`` is the same text decoded.
     ``environ`` are all variables of the call, for delegates too. ``cni_version`` is the negotiated version,
-    ``reported_version`` the one that answers carry. Text, mapping and variables are never shown: they may contain
-    tokens.
+    ``reported_version`` the one that answers carry. ``is_resumed``: another process began the call, and may have done a
+    part of it or all. Text, mapping and variables are never shown: they may contain tokens.
     """
 
     command: CNICommand
@@ -122,6 +122,7 @@ class CNIRequest:
     netconf_text: str = field(repr=False)
     netconf_mapping: Mapping[str, object] = field(repr=False, eq=False)
     environ: Mapping[str, str] = field(factory=dict, repr=False, eq=False)
+    is_resumed: bool = False
 
     @property
     def orchestrator(self) -> str:
@@ -195,6 +196,7 @@ def make_request(
     netconf_text: str,
     netconf_mapping: Mapping[str, object],
     environ: Mapping[str, str] | None = None,
+    is_resumed: bool = False,
 ) -> CNIRequest:
     """The request that variables and configuration make together.
 
@@ -224,6 +226,7 @@ def make_request(
         netconf_text=netconf_text,
         netconf_mapping=netconf_mapping,
         environ=environ or {},
+        is_resumed=is_resumed,
     )
 
 

@@ -40,10 +40,17 @@ class Forwarding(enum.Enum):
 
 
 class InterfacePresence(enum.Enum):
-    """What was found in a namespace: no such interface, the interface, or no such namespace."""
+    """What was found in a namespace.
+
+    - ``ABSENT``: no interface of the name
+    - ``OWN``: the attachment's interface, finished or not: its peer has the name and the alias of the host end
+    - ``FOREIGN``: another interface of the name
+    - ``NAMESPACE_GONE``: no such namespace
+    """
 
     ABSENT = "absent"
-    PRESENT = "present"
+    OWN = "own"
+    FOREIGN = "foreign"
     NAMESPACE_GONE = "namespace gone"
 
 
@@ -133,6 +140,10 @@ class Link:
         """Whether an interface with that alias is this attachment's host end."""
         found = HostInterfaceAlias.parse(alias)
         return found is not None and found.attachment == self.alias.attachment
+
+    def is_pair(self, alias: str) -> bool:
+        """Whether an interface with that alias is this attachment's host end, and the same workload's."""
+        return HostInterfaceAlias.parse(alias) == self.alias
 
     def is_of_workload(self, alias: str) -> bool:
         """Whether an interface with that alias is the same workload's: of this container, or of a former one."""
@@ -255,7 +266,7 @@ class Dataplane(Protocol):
     """Who programs the node for one attachment at a time."""
 
     def find(self, link: Link) -> InterfacePresence:
-        """Whether the interface is in the namespace; ``NAMESPACE_GONE`` when the path is not a namespace.
+        """Which interface of the name is in the namespace; ``NAMESPACE_GONE`` when the path is not a namespace.
 
         Raises:
             KernelError: the namespace cannot be looked into.

@@ -181,7 +181,8 @@ def another_interface_of_the_name_is_left_alone(harness: DataplaneHarness) -> No
             harness.make_link(host_name)
         with expect_unchanged(harness):
             expect_refused(LinkExists, partial(apply, harness, wanted), "eth0", wanted.link.namespace)
-        expect(harness.dataplane.find(wanted.link) is InterfacePresence.PRESENT, "the other interface is gone")
+        presence = harness.dataplane.find(wanted.link)
+        expect(presence is InterfacePresence.FOREIGN, f"find says {presence}")
 
 
 def a_route_of_another_interface_is_respected(harness: DataplaneHarness) -> None:

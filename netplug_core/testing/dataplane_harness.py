@@ -157,7 +157,7 @@ def expect_as_planned(harness: DataplaneHarness, wanted: AttachmentPlan) -> None
     found = harness.dataplane.verify(wanted, deadline=Deadline.after(harness.clock, 5))
     expect(not found, f"the attachment is not as planned: {'; '.join(map(str, found))}")
     presence = harness.dataplane.find(wanted.link)
-    expect(presence is InterfacePresence.PRESENT, f"find says {presence}")
+    expect(presence is InterfacePresence.OWN, f"find says {presence}")
 
 
 def expect_difference(harness: DataplaneHarness, wanted: AttachmentPlan, *words: str) -> None:

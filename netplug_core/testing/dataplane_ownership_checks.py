@@ -79,6 +79,8 @@ def a_second_container_in_the_namespace_is_refused(harness: DataplaneHarness) ->
             second = plan(endpoint("10.65.0.7", "fd65::7", mac="02:65:00:00:00:07"), link)
             expect_refused(LinkExists, partial(apply, harness, second), "eth0", link.namespace)
             remove(harness, link)
+            presence = harness.dataplane.find(link)
+            expect(presence is InterfacePresence.FOREIGN, f"find says {presence}")
         expect_as_planned(harness, first)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from netplug_backends.delegate.ipam import DelegatedIPAM
 from netplug_backends.hostlocal.ipam import HostLocalIPAM
@@ -233,10 +233,23 @@ class CNINodeHarness:
         **changes: object,
     ) -> CNIResult | None:
         """Serve a call as ``netplug_cli.cni.main`` does; ``changes`` are made to the configuration."""
+        return self._serve(plugin, *self.make_call(command, container, plugin, **changes))
+
+    def resume(
+        self,
+        command: str,
+        container: ContainerInterface = DEFAULT_CONTAINER,
+        plugin: Plugin = Plugin.MAIN,
+        **changes: object,
+    ) -> CNIResult | None:
+        """Serve a call that another process began."""
         request, netconf = self.make_call(command, container, plugin, **changes)
+        return self._serve(plugin, evolve(request, is_resumed=True), netconf)
+
+    def _serve(self, plugin: Plugin, request: CNIRequest, netconf: NetConf) -> CNIResult | None:
         ipam = self.open_host_local(netconf) if netconf.ipam.type == HOST_LOCAL_IPAM else None
         ipam = self.open_delegated(request, netconf) if netconf.ipam.is_delegated and plugin is Plugin.MAIN else ipam
-        return FLOWS[plugin][command](self.open_world(netconf.ipam_lock_file, ipam), request, netconf)
+        return FLOWS[plugin][request.command.value](self.open_world(netconf.ipam_lock_file, ipam), request, netconf)
 
     def open_delegated(self, request: CNIRequest, netconf: NetConf) -> IPAM:
         """The IPAM that executes a program of ``cni_path``."""

@@ -87,6 +87,14 @@ class KillScene:
         """An ADD that nothing befalls, for the pod's own container unless another is named."""
         return self.runtime.add(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))
 
+    def resume(self, pod: PodNamespace) -> PluginReply:
+        """An ADD that continues one that was killed."""
+        environ = self.runtime.make_environ("ADD", pod, **self.variables(pod.name))
+        executable = self.runtime.executable("netplug")
+        done = self.node.run_unchecked(executable, "--resume", stdin=json.dumps(self.conf), env=environ)
+        assert done.returncode == 0, done
+        return PluginReply(done.returncode, done.stdout, done.stderr)
+
     def delete(self, pod: PodNamespace, *, container: str = "") -> None:
         """Its DEL."""
         self.runtime.delete(self.conf, pod, plugin="netplug", **self.variables(container or pod.name))

@@ -100,6 +100,25 @@ def test_add_killed_anywhere_then_add(scene: KillScene, effects: list[str]) -> N
     scene.assert_clean()
 
 
+@pytest.mark.parametrize("scene", ["dual-stack"], indirect=True)
+def test_add_killed_anywhere_then_resumed(scene: KillScene, effects: list[str]) -> None:
+    """It has the whole result, with the addresses that were held, and the interface works; a DEL leaves nothing."""
+    numbers = numbers_without_repeated_settings(effects)
+    victims = scene.kill("ADD", effects, scene.victims(numbers if IS_DEEP else numbers[::3]))
+    held = scene.plugin_datastore.store.held()
+
+    def again(pod: PodNamespace) -> None:
+        reply = scene.resume(pod)
+        assert [ip.partition(":")[1] for ip in reply.addresses] == ["", ":"]
+        assert reply.addresses == held.get(f"net1.{pod.name}", reply.addresses)
+        assert scene.node.can_ping("192.0.2.2", inside=pod.name)
+        assert scene.runtime.call("ADD", scene.conf, pod).code == 121
+        scene.delete(pod)
+
+    run_in_parallel(again, victims)
+    scene.assert_clean()
+
+
 def test_add_killed_anywhere_then_add_in_a_new_namespace(scene: KillScene, effects: list[str]) -> None:
     """The container is started again under its id: ADD succeeds with the addresses that were held for it, if any."""
     victims = scene.kill("ADD", effects, scene.victims(numbers_without_repeated_settings(effects)))

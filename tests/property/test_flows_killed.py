@@ -4,8 +4,9 @@
 2. ADD killed anywhere, then GC once the runtime has given the namespace up: the same.
 3. ADD killed anywhere, then ADD again: it succeeds with one address of each family, or says that the interface is
    there already; DEL leaves nothing either way.
-4. DEL killed anywhere, then DEL; GC killed anywhere, then GC: nothing left.
-5. Every flow may be run twice, and the second time changes nothing.
+4. ADD killed anywhere, then resumed: the whole result, with the addresses that were held; then DEL leaves nothing.
+5. DEL killed anywhere, then DEL; GC killed anywhere, then GC: nothing left.
+6. Every flow may be run twice, and the second time changes nothing.
 
 Stores come in both sorts: all of a commit or nothing, and any prefix of it. On the second sort GC may leave a handle
 that holds nothing: it starts from addresses, and handles are written before and removed after them. The collector's
@@ -136,6 +137,13 @@ class KilledFlowNode:
     def add(self) -> CNIResult:
         return self.harness.add(self.container, ipam=self.scenario.ipam)
 
+    def resume(self) -> CNIResult:
+        if self.harness.is_namespace_missing(self.container.netns):
+            self.harness.dataplane.add_namespace(self.container.netns)
+        result = self.harness.resume("ADD", self.container, ipam=self.scenario.ipam)
+        assert result is not None
+        return result
+
     def delete(self) -> None:
         self.harness.run("DEL", self.container)
 
@@ -221,6 +229,17 @@ def test_add_dies_at_each_effect_then_del(scenario: KilledFlowScenario) -> None:
 
 
 @STORES
+def test_add_dies_at_each_effect_then_is_resumed(mode: MemoryMode) -> None:
+    scenario = KilledFlowScenario(mode=mode)
+
+    def resume_then_delete(node: KilledFlowNode) -> None:
+        node.resume()
+        node.delete()
+
+    assert every_death(lambda: KilledFlowNode(scenario), KilledFlowNode.add, resume_then_delete) > 20
+
+
+@STORES
 def test_del_dies_at_each_effect_then_del(mode: MemoryMode) -> None:
     assert (
         every_death(lambda: attached_node(KilledFlowScenario(mode=mode)), KilledFlowNode.delete, KilledFlowNode.delete)
@@ -258,6 +277,22 @@ def test_add_dies_then_add(scenario: KilledFlowScenario, effects: int) -> None:
         node.harness.check(node.container, result, ipam=scenario.ipam)
         assert len(node.harness.allocations()) == len(node.unaffected_result.ips) + len(result.ips)
         assert len({ip.address.family for ip in result.ips}) == len(result.ips)
+    node.delete()
+    node.assert_only_the_other_is_left()
+
+
+@given(SCENARIOS, LIFETIMES, LIFETIMES)
+def test_add_dies_then_is_resumed(scenario: KilledFlowScenario, effects: int, effects_of_resumed: int) -> None:
+    """Also if the call that resumes it dies."""
+    node = KilledFlowNode(scenario)
+    node.dies(ProcessLifetime(effects), node.add)
+    held = set(node.harness.allocations())
+    node.dies(ProcessLifetime(effects_of_resumed), node.resume)
+    result = node.resume()
+    node.harness.check(node.container, result, ipam=scenario.ipam)
+    assert len({ip.address.family for ip in result.ips}) == len(result.ips)
+    expected = {ip.address for ip in (*node.unaffected_result.ips, *result.ips)}
+    assert held <= set(node.harness.allocations()) == expected
     node.delete()
     node.assert_only_the_other_is_left()
 

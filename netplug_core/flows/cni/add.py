@@ -4,6 +4,9 @@ Everything is checked before anything is changed. Addresses and endpoint are com
 programmed, and released if it fails; the dataplane itself removes what it could not finish. From before the commit
 until the interface stands, a DEL of the same attachment is kept away. Called by ``netplug_cli.cni``.
 
+A call that resumes another, whose process died, finishes what that one began: the addresses are those of its handle,
+and an interface of this attachment is completed. Any other call refuses an interface that exists.
+
 ``netplug-ipam`` assigns addresses for other main plugins (``ptp``, ``bridge``), which put the address on a shared link.
 So its result has the pool's prefix length, the address after the network address as gateway and a default route, and
 the first two addresses of a pool and its last are never assigned. No endpoint is stored.
@@ -32,6 +35,7 @@ from netplug_core.flows.cni.call import (
     link_of,
     node_of,
     open_call,
+    release,
     release_after_failure,
     remove_interface,
     require_nodename_file,
@@ -149,15 +153,20 @@ def _attach(
 ) -> CNIResult:
     """Assign, commit and program, while no other call works on the attachment if ``is_exclusive``."""
     workload = call.workload
-    _refuse_present(world, call)
+    is_begun = _is_begun(world, call)
     storage = world.datastore.description.endpoints
     metadata = NewObjectMetadata(uid=world.host.new_uid(), creation_time_ns=world.clock.now_ns())
     upsert = endpoint_upsert(workload, metadata, storage, wanted.options)
     deletion = endpoint_delete(workload, storage)
+    if call.is_resumed and call.netconf.ipam.is_delegated:
+        # An IPAM plugin may refuse a second ADD of one interface, or return other addresses.
+        remove_interface(world, link)
+        release(world, release_request_of(workload), deletion)
+        is_begun = False
     with ExitStack() as undo:
         # An assignment that fails releases by itself what it has written.
         assignment = _assign(world, call, wanted, upsert)
-        undo.callback(release_after_failure, world, release_request_of(workload), deletion)
+        undo.callback(_take_back, world, call, deletion, has_interface=is_begun)
         world.log(Level.INFO, "addresses assigned", **call.fields, addresses=_format_addresses(assignment))
         if assignment.routes:
             link = evolve(link, routes=routes_of(call.netconf, assignment.routes))
@@ -168,10 +177,16 @@ def _attach(
     try:
         _require_wanted(world, call, assignment, is_exclusive=is_exclusive)
     except BaseException:
-        remove_interface(world, link)  # if it stays, its addresses stay held, as in a DEL
-        release_after_failure(world, release_request_of(workload), deletion)
+        _take_back(world, call, deletion, has_interface=True)
         raise
     return _result(attachment, assignment)
+
+
+def _take_back(world: CNIWorld, call: AttachmentCall, deletion: EndpointWrites, *, has_interface: bool) -> None:
+    """Remove the interface, if it is there, and release the addresses. If it stays, they stay held, as in a DEL."""
+    if has_interface:
+        remove_interface(world, call.link)
+    release_after_failure(world, release_request_of(call.workload), deletion)
 
 
 def _require_wanted(world: CNIWorld, call: AttachmentCall, assignment: Assignment, *, is_exclusive: bool) -> None:
@@ -244,13 +259,19 @@ def assign_addresses(world: CNIWorld, request: CNIRequest, netconf: NetConf) -> 
     return CNIResult(ips=_ips(assignment, link_layer), routes=_routes(assignment))
 
 
-def _refuse_present(world: CNIWorld, call: AttachmentCall) -> None:
-    """Refuse an interface that exists already (CNI specification, "ADD"); it is left as it is."""
+def _is_begun(world: CNIWorld, call: AttachmentCall) -> bool:
+    """Whether the attachment's interface is there, made by the call that this one resumes.
+
+    Any other interface of the name is refused (CNI specification, "ADD"), and left as it is.
+    """
     presence = world.dataplane.find(call.link)
     if presence is InterfacePresence.NAMESPACE_GONE:
         raise NamespaceNotFound(f"CNI_NETNS {quote(call.link.namespace)} is not a network namespace")
-    if presence is InterfacePresence.PRESENT:
-        raise LinkExists(call.link.name, call.link.namespace)
+    if presence is InterfacePresence.ABSENT:
+        return False
+    if presence is InterfacePresence.OWN and call.is_resumed:
+        return True
+    raise LinkExists(call.link.name, call.link.namespace)
 
 
 def _format_addresses(assignment: Assignment) -> str:

@@ -94,11 +94,15 @@ class FoundPod:
 
 @frozen(kw_only=True)
 class AttachmentCall:
-    """One CNI command about one attachment. ``link`` has no MTU: ADD and CHECK set it."""
+    """One CNI command about one attachment. ``link`` has no MTU: ADD and CHECK set it.
+
+    ``is_resumed``: another process began the call, and may have done a part of it or all.
+    """
 
     netconf: NetConf
     workload: WorkloadIdentity
     link: Link
+    is_resumed: bool = False
 
     @property
     def fields(self) -> dict[str, object]:
@@ -121,7 +125,7 @@ def open_call(request: CNIRequest, netconf: NetConf, node: str) -> AttachmentCal
         forwarding=Forwarding.ENABLED if settings.allow_ip_forwarding else Forwarding.DISABLED,
         routes=routes_of(netconf, netconf.ipam.routes),
     )
-    return AttachmentCall(netconf=netconf, workload=workload, link=link)
+    return AttachmentCall(netconf=netconf, workload=workload, link=link, is_resumed=request.is_resumed)
 
 
 def routes_of(netconf: NetConf, routes: tuple[Prefix, ...]) -> tuple[Prefix, ...] | None:

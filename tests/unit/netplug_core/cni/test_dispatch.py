@@ -161,8 +161,21 @@ def test_any_other_argument_is_refused(harness: DispatchHarness, flags: tuple[st
         "cniVersion": "1.1.0",
         "code": 100,
         "msg": "failed to parse CLI flags",
-        "details": f'unknown argument "{unknown}"; -v and -t are accepted',
+        "details": f'unknown argument "{unknown}"; -v, -t, --resume are accepted',
     }
+
+
+def test_a_resumed_call_is_a_call_like_any_other(harness: DispatchHarness) -> None:
+    assert harness.run(evolve(NETPLUG, flags=("--resume",))) == harness.run(NETPLUG)
+    assert [request.is_resumed for request in harness.requests] == [True, False]
+
+
+def test_what_goes_before_a_call_goes_before_a_resumed_one(harness: DispatchHarness) -> None:
+    assert harness.run(evolve(NETPLUG, flags=("--resume", "-v"), stdin=unread)) == ProcessOutput(stdout="3.33.0\n")
+    assert harness.run(evolve(NETPLUG, flags=("--resume", "-t"))) == ProcessOutput()
+    assert (len(harness.tested), harness.requests) == (1, [])
+    usage = harness.run(evolve(NETPLUG, flags=("--resume",), environ={}, stdin=unread))
+    assert usage.stderr.startswith("netplug 3.33.0:")
 
 
 @pytest.mark.parametrize("plugin", list(Plugin))

@@ -292,6 +292,84 @@ def test_a_restarted_pod_takes_its_endpoint_over(harness: CNINodeHarness) -> Non
     harness.check(restarted, result)
 
 
+def refuse(effect: str) -> Callable[[str], None]:
+    """A kernel that refuses every effect whose description begins so."""
+
+    def before_effect(found: str) -> None:
+        if found.startswith(effect):
+            raise KernelError(found, "Operation not permitted")
+
+    return before_effect
+
+
+# --- resumed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("container", [DEFAULT_CONTAINER, ContainerInterface(args=POD)])
+def test_a_resumed_add_completes_the_interface_of_its_attachment(
+    harness: CNINodeHarness, container: ContainerInterface
+) -> None:
+    first = harness.add(container, ipam=DUAL_STACK)
+    inside = harness.dataplane.interface("eth0", container.netns)
+    assert inside is not None
+    inside.addresses.clear()
+    inside.routes.clear()
+    stored = (harness.allocations(), harness.handles(), harness.endpoints())
+    assert harness.resume("ADD", container, ipam=DUAL_STACK) == first
+    assert (harness.allocations(), harness.handles(), harness.endpoints()) == stored
+    assert harness.dataplane.interface("eth0", container.netns) is inside
+    harness.check(container, first, ipam=DUAL_STACK)
+
+
+@pytest.mark.parametrize("second", [ContainerInterface(id="c2"), ContainerInterface(id="c2", args=POD)])
+@pytest.mark.parametrize("first", [ContainerInterface(), ContainerInterface(args=POD)])
+def test_a_resumed_add_refuses_the_interface_of_another_attachment(
+    harness: CNINodeHarness, first: ContainerInterface, second: ContainerInterface
+) -> None:
+    """Of another container of the same pod, too."""
+    result, commits = harness.add(first), harness.memory.calls.commits
+    with pytest.raises(LinkExists):
+        harness.resume("ADD", second)
+    assert harness.memory.calls.commits == commits
+    harness.check(first, result)
+
+
+def test_a_resumed_add_refuses_an_interface_that_is_not_ours(harness: CNINodeHarness) -> None:
+    harness.dataplane.add_namespace(DEFAULT_CONTAINER.netns)
+    harness.dataplane.add_link("eth0", DEFAULT_CONTAINER.netns)
+    with pytest.raises(LinkExists):
+        harness.resume("ADD")
+    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0",)
+    harness.assert_nothing_left()
+
+
+def test_a_resumed_add_that_fails_leaves_nothing(harness: CNINodeHarness) -> None:
+    """Not even the interface that it found."""
+    result = harness.add()
+    inside = harness.dataplane.interface("eth0", DEFAULT_CONTAINER.netns)
+    assert inside is not None
+    inside.addresses.clear()
+    harness.dataplane.before_effect = refuse("adding the address")
+    with pytest.raises(KernelError):
+        harness.resume("ADD")
+    assert harness.dataplane.names() == harness.dataplane.names(DEFAULT_CONTAINER.netns) == ()
+    assert result.ips[0].address not in harness.allocations()
+    harness.assert_nothing_left()
+
+
+def test_a_resumed_add_that_cannot_remove_the_interface_keeps_its_addresses(harness: CNINodeHarness) -> None:
+    harness.add()
+    held = harness.allocations()
+    harness.dataplane.before_effect = refuse("")
+    inside = harness.dataplane.interface("eth0", DEFAULT_CONTAINER.netns)
+    assert inside is not None
+    inside.addresses.clear()
+    with pytest.raises(KernelError):
+        harness.resume("ADD")
+    assert harness.allocations() == held
+    assert harness.dataplane.names(DEFAULT_CONTAINER.netns) == ("eth0",)
+
+
 # --- refused before anything is made -------------------------------------------------------------------------------
 
 

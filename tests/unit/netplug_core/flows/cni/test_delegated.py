@@ -73,6 +73,15 @@ def test_an_attachment(harness: CNINodeHarness, plugin: ScriptedPlugin) -> None:
     assert_nothing_left(harness, plugin)
 
 
+def test_a_resumed_add_gives_back_what_the_program_assigned(harness: CNINodeHarness, plugin: ScriptedPlugin) -> None:
+    """The program may refuse a second ADD, or return another address than the interface has."""
+    first = harness.add()
+    assert harness.resume("ADD") == first
+    assert plugin.calls() == ["ADD c1 eth0", "DEL c1 eth0", "ADD c1 eth0"]
+    harness.check(DEFAULT_CONTAINER, first)
+    assert len(harness.endpoints()) == 1
+
+
 def test_check_sees_that_the_default_route_is_gone(harness: CNINodeHarness) -> None:
     """As with every other IPAM; routes that the program named are not compared."""
     request, netconf = harness.make_call("CHECK", DEFAULT_CONTAINER, Plugin.MAIN)
