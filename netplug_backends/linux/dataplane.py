@@ -134,7 +134,7 @@ class LinuxDataplane:
     def _has_pair(self, link: Link) -> bool:
         with ExitStack() as stack:
             host_socket = stack.enter_context(NetlinkSocket.open())
-            namespaces = stack.enter_context(_entered(link.namespace))
+            namespaces = stack.enter_context(self._entered(link.namespace))
             container_socket = stack.enter_context(NetlinkSocket.open())
             return links.has_pair(host_socket, container_socket, namespaces, link)
 

@@ -10,8 +10,9 @@ A request is 16 bytes and a body::
     4 bytes   the length of the body, at most 4 MiB
 
 The body is strings that end with a NUL: the name of the executable (``netplug`` or ``netplug-ipam``), then the
-variables of the environment as ``NAME=VALUE``, then an empty string. What follows is the standard input. With the first
-byte may come one descriptor (SCM_RIGHTS): the network namespace of ``CNI_NETNS``, if the client could open it.
+variables of the environment as ``NAME=VALUE``, then an empty string. Of two variables of one name the first counts, as
+in a process of its own. What follows is the standard input. With the first byte may come one descriptor (SCM_RIGHTS):
+the network namespace of ``CNI_NETNS``, if the client could open it.
 
 A reply is the byte "T" and a result::
 
@@ -22,8 +23,8 @@ A reply is the byte "T" and a result::
               the two texts
 
 Until it reads the "T" a client may give up, close the connection and do the job itself: nothing has been done. If the
-reply breaks off after it, the job may be done in part: a client that does it again has to resume it. A server that does
-not understand a request closes the connection without a "T".
+reply breaks off after it, the job may be done in part, and has to be resumed (``--resume``). A server that does not
+understand a request closes the connection without a "T". What follows a reply is not read.
 """
 
 from __future__ import annotations
@@ -110,12 +111,12 @@ def parse_body(data: bytes) -> WireRequest:
     if not separator:
         raise DecodeError("the request", "has no end of its variables")
     program, *variables = (text.decode("utf-8", _TEXT_ERRORS) for text in strings.split(b"\0"))
-    environ = {}
+    environ: dict[str, str] = {}
     for variable in variables:
         name, separator_of_value, value = variable.partition("=")
         if not name or not separator_of_value:
             raise DecodeError("the request", f"has a variable without a name or a value: {variable[:40]!r}")
-        environ[name] = value
+        environ.setdefault(name, value)
     return WireRequest(program=program, environ=environ, stdin=stdin)
 
 

@@ -736,7 +736,7 @@ def test_a_namespace_that_was_opened_before_is_used_without_its_path(harness: Li
         wanted = plan(endpoint(*DUAL), link)
         dataplane.apply(wanted, deadline=harness.deadline())
         assert link.name in harness.links(path)
-        assert dataplane.find(link) is InterfacePresence.PRESENT
+        assert dataplane.find(link) is InterfacePresence.OWN
         assert dataplane.verify(wanted, deadline=harness.deadline()) == ()
         dataplane.remove(link, deadline=harness.deadline())
         assert link.name not in harness.links(path)

@@ -24,6 +24,11 @@ def test_the_bytes_of_a_request() -> None:
     )
 
 
+def test_of_two_variables_of_one_name_the_first_counts() -> None:
+    """As in Python and for getenv; a client in another language passes both."""
+    assert parse_body(b"netplug\0A=1\0A=2\0\0").environ == {"A": "1"}
+
+
 def test_the_bytes_of_a_reply() -> None:
     reply = WireReply(exit_status=1, stdout=b"{}", stderr=b"log")
     assert encode_reply(reply) == b"\0\0\0\x01\0\0\0\x02\0\0\0\x03{}log"
