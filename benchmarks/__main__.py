@@ -14,6 +14,7 @@ BENCHMARKS = {
     "blocks": "the JSON of blocks, their changes and their memory beside plain JSON",
     "cluster": "assignments at 500, 2,000 and 5,000 nodes beside plain JSON, and searches for blocks",
     "full_cluster": "an address for a full node in a full cluster beside one from a block with room",
+    "client": "a call to a server that only replies, beside a start of Python",
     "attach": "ADD and DEL beside the well-known plugins",
 }
 

@@ -210,6 +210,7 @@ def _print_burst(contenders: Sequence[MeasuredPlugin]) -> None:
 def _call(contender: MeasuredPlugin, verb: str, container: str) -> ProcessSample:
     """One command, run in the node's namespace as a runtime runs it."""
     environ = {
+        "NETPLUG_NODE_SOCKET": "",
         "CNI_COMMAND": verb,
         "CNI_CONTAINERID": container,
         "CNI_NETNS": f"/run/netns/{container}",

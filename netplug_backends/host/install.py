@@ -33,9 +33,9 @@ _TRIAL_TIMEOUT_S = 60.0
 # Folders 0755, files 0644: everybody may execute and load what is installed, only its owner may change it.
 _UMASK = 0o022
 
-_CALL = "from netplug_cli.wiring.cni import main; os._exit(main())"
+_CALL = "from netplug_cli.cni.client import main; main()"
 _WRITE_CACHE = "from netplug_cli.cni.method_cache import write_cache; write_cache()"
-# The second one is in the launchers of releases up to 3.33.0.
+# The first one is in the launchers of earlier releases.
 _OUR_IMPORTS = ("from netplug_cli.wiring.cni import", "from netplug_cli.cni.")
 
 # The packages that the executables load (pyroute2 only for CHECK). They are byte-compiled as a whole.
@@ -87,9 +87,7 @@ def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
 
 def _install(folder: Path, shebang: str, report: Callable[[str], None]) -> Installed:
     compiled = tuple(_compile(name, report) for name in _LIBRARIES)
-    # A process of a tenth of a second leaves its memory to the kernel: garbage collection would take a tenth of that
-    # time, and a regular exit of the interpreter a fifth.
-    start = f"import gc, os, sys; gc.disable(); sys.path.extend({_library_folders()!r})"
+    start = f"import sys; sys.path.extend({_library_folders()!r})"
     _cache_attrs_methods(start, report)
     text = f"{shebang}\n{start}\n{_CALL}\n"
     for name in EXECUTABLES:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from netplug_core import __version__
 from netplug_core.cni.dispatch import (
+    RESUME_FLAG,
     ConnectionTest,
     Handler,
     Invocation,
@@ -61,17 +62,25 @@ _FLOWS = {
 }
 
 
-def serve(open_world: OpenWorld, open_log_file: OpenLogFile, *, is_own_namespace: Callable[[str], bool]) -> int:
+def serve(
+    open_world: OpenWorld,
+    open_log_file: OpenLogFile,
+    *,
+    is_own_namespace: Callable[[str], bool],
+    stdin: bytes | None = None,
+    is_resumed: bool = False,
+) -> int:
     """Serve one call of a runtime; return the exit status of the process.
 
-    ``open_world`` opens the interfaces that a configuration names, ``open_log_file`` its log file. Everything is
-    written and closed at the end, so the process may end at once.
+    ``open_world`` opens the interfaces that a configuration names, ``open_log_file`` its log file. ``stdin`` is all of
+    standard input, if it has been read already. ``is_resumed``: another process began the call. Everything is written
+    and closed at the end, so the process may end at once.
     """
     invocation = Invocation(
         identity=PluginIdentity(plugin=plugin_from_argv0(sys.argv[0]), version=__version__),
-        flags=tuple(sys.argv[1:]),
+        flags=(RESUME_FLAG,) if is_resumed else tuple(sys.argv[1:]),
         environ=os.environ,
-        stdin=_read_stdin,
+        stdin=_read_stdin if stdin is None else lambda: stdin,
     )
     output = answer_call(invocation, open_world, open_log_file, is_own_namespace=is_own_namespace)
     if output.stderr and sys.stderr is not None:

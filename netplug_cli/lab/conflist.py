@@ -54,7 +54,10 @@ class PluginCall:
 
 
 def plugin_environment(call: PluginCall) -> dict[str, str]:
-    """The variables of a call, with those of the kubelet's runtimes (CNI specification, "Parameters")."""
+    """The variables of a call, with those of the kubelet's runtimes (CNI specification, "Parameters").
+
+    The lab is a node of its own: the node process of this machine is not asked.
+    """
     arguments = {
         "IgnoreUnknown": "1",
         "K8S_POD_NAMESPACE": POD_NAMESPACE,
@@ -63,6 +66,7 @@ def plugin_environment(call: PluginCall) -> dict[str, str]:
     }
     return {
         "PATH": _PATH,
+        "NETPLUG_NODE_SOCKET": "",
         "CNI_COMMAND": call.command,
         "CNI_CONTAINERID": call.pod,
         "CNI_NETNS": call.netns,

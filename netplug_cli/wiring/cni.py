@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["main", "open_cni_world"]
 
 
-def main() -> int:
-    """Serve one call of a runtime; return the exit status of the process."""
+def main(stdin: bytes | None = None, *, is_resumed: bool = False) -> int:
+    """Serve one call of a runtime; return the exit status of the process.
+
+    ``stdin`` is all of standard input, if it has been read already. ``is_resumed``: another process began the call.
+    """
     use_cache()
     from netplug_cli.cni.main import serve
 
-    return serve(open_cni_world, _open_log_file, is_own_namespace=_is_own_namespace)
+    return serve(open_cni_world, _open_log_file, is_own_namespace=_is_own_namespace, stdin=stdin, is_resumed=is_resumed)
 
 
 def open_cni_world(

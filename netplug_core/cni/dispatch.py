@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from netplug_core.cni.result import CNIResult
 
 __all__ = [
+    "RESUME_FLAG",
     "ConnectionTest",
     "Handler",
     "Invocation",
@@ -49,8 +50,11 @@ Handler: TypeAlias = "Callable[[CNIRequest], CNIResult | None]"
 ConnectionTest: TypeAlias = "Callable[[Mapping[str, object]], None]"
 """Returns if the datastore of a network configuration answers and is ready; otherwise raises."""
 
-_VERSION_FLAG, _TEST_FLAG, _RESUME_FLAG = "-v", "-t", "--resume"
-_FLAGS = (_VERSION_FLAG, _TEST_FLAG, _RESUME_FLAG)
+RESUME_FLAG = "--resume"
+"""The argument of a call that another process began."""
+
+_VERSION_FLAG, _TEST_FLAG = "-v", "-t"
+_FLAGS = (_VERSION_FLAG, _TEST_FLAG, RESUME_FLAG)
 
 
 class Plugin(enum.Enum):
@@ -130,7 +134,7 @@ def run_invocation(
             netconf_text=text,
             netconf_mapping=netconf,
             environ=invocation.environ,
-            is_resumed=_RESUME_FLAG in invocation.flags,
+            is_resumed=RESUME_FLAG in invocation.flags,
         )
         _refuse_own_namespace(request, is_own_namespace)
         return _success_output(handlers[request.command](request), version)

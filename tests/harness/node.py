@@ -420,6 +420,7 @@ class CNIRuntime:
         """The variables of a call; the container is called like the pod unless they are changed."""
         usual: dict[str, str | None] = {
             "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+            "NETPLUG_NODE_SOCKET": "",  # a node process of this machine is not asked
             "CNI_COMMAND": command,
             "CNI_PATH": f"{self.bin_dir}:{DEBIAN_PLUGINS}",
         }

@@ -39,8 +39,8 @@ LISTED = os.path.join(os.path.dirname(__file__), "loaded_modules.txt")
 
 # The executable, and then the names of everything that is loaded. Its own exit is caught, so that it can be asked.
 ASK = """
-import os, sys
-os._exit = sys.exit
+import os, posix, sys
+os._exit = posix._exit = sys.exit
 path, listed = sys.argv[1:3]
 sys.argv[:] = [path]
 with open(path) as file:

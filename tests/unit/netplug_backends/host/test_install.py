@@ -50,14 +50,14 @@ def test_two_files_are_written(installed: Installed, folder: Path, reports: list
 def test_a_file_names_interpreter_and_libraries_in_three_lines(installed: Installed) -> None:
     shebang, start, call = Path(installed.files[0]).read_text().splitlines()
     assert shebang == f"#!{sys.executable} -IS"
-    folders = re.fullmatch(r"import gc, os, sys; gc\.disable\(\); sys\.path\.extend\((\[.*\])\)", start)
+    folders = re.fullmatch(r"import sys; sys\.path\.extend\((\[.*\])\)", start)
     assert folders is not None
     for package in ("attrs", "pluggy", "netplug_core"):
         spec = importlib.util.find_spec(package)
         assert spec is not None
         assert spec.origin is not None
         assert repr(str(Path(spec.origin).resolve().parent.parent)) in folders[1]
-    assert call == "from netplug_cli.wiring.cni import main; os._exit(main())"
+    assert call == "from netplug_cli.cni.client import main; main()"
 
 
 @pytest.mark.parametrize("name", EXECUTABLES)
@@ -106,8 +106,9 @@ def test_our_executables_are_removed(installed: Installed, folder: Path, tmp_pat
     assert os.listdir(tmp_path) == []
 
 
-def test_a_launcher_of_an_earlier_release_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "netplug").write_text("#!/usr/bin/python3 -IS\nfrom netplug_cli.cni.start import start; start()\n")
+@pytest.mark.parametrize("module", ["cni.start", "wiring.cni"])
+def test_a_launcher_of_an_earlier_release_is_removed(tmp_path: Path, module: str) -> None:
+    (tmp_path / "netplug").write_text(f"#!/usr/bin/python3 -IS\nfrom netplug_cli.{module} import main; main()\n")
     assert uninstall(str(tmp_path), print) == (str(tmp_path / "netplug"),)
 
 
