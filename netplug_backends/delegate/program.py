@@ -159,16 +159,19 @@ class _Pipes:
         )
 
     def _serve_once(self, selector: selectors.BaseSelector, deadline: Deadline) -> bool:
-        """Serve what is ready, or wait for something; return whether the program has ended."""
+        """Serve what is ready, or wait for something; return whether the program has ended.
+
+        Nothing may be ready before the deadline: a program that another thread is just starting has copies of the
+        pipes, and one that was closed here is reported for as long.
+        """
         has_ended = False
-        events = selector.select(deadline.remaining_s)
-        if not events:
-            raise DidNotEnd
-        for key, _events in events:
+        for key, _events in selector.select(deadline.remaining_s):
             if key.data is None:
                 has_ended = True
             elif not key.data():
                 selector.unregister(key.fileobj)
+                if key.fileobj is self.to_stdin:
+                    self.to_stdin.close()
         return has_ended
 
     # Each returns whether there may be more.
@@ -179,8 +182,6 @@ class _Pipes:
         except BrokenPipeError:  # it does not read all of it, and need not
             written = len(self.unsent)
         self.unsent = self.unsent[written:]
-        if not self.unsent:
-            self.to_stdin.close()
         return bool(self.unsent)
 
     def _read_stdout(self) -> bool:

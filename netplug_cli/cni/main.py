@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from netplug_core import __version__
 from netplug_core.cni.dispatch import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from netplug_cli.logs import Logger, OpenLogFile, WriteLine
     from netplug_core.cni.request import CNIRequest
     from netplug_core.cni.result import CNIResult
+    from netplug_core.errors import NetplugError
     from netplug_core.flows.world import CNIWorld
     from netplug_core.log import Log
     from netplug_core.netconf.model import NetConf
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     Flow = Callable[[CNIWorld, CNIRequest, NetConf], CNIResult | None]
     OpenWorld = Callable[[NetConf, Log, CNIRequest | None], AbstractContextManager[CNIWorld]]
 
-__all__ = ["answer_call", "serve"]
+__all__ = ["answer_call", "refuse_call", "serve"]
 
 _COMPONENT = {Plugin.MAIN: "cni-plugin", Plugin.IPAM: "ipam"}
 
@@ -115,6 +116,28 @@ def answer_call(
         )
     finally:
         logger.close()
+
+
+def refuse_call(
+    invocation: Invocation, error: NetplugError, open_log_file: OpenLogFile, *, write_line: WriteLine
+) -> ProcessOutput:
+    """The output for a call that is not served, because of an error: nothing is opened, no namespace is looked at.
+
+    A call that is wrong in itself gets its own error.
+    """
+    plugin = invocation.identity.plugin
+    logger = _LazyLogger(_COMPONENT[plugin], open_log_file, write_line)
+
+    def refuse(_request: object) -> NoReturn:
+        raise error
+
+    return run_invocation(
+        invocation,
+        handlers=dict.fromkeys(_FLOWS[plugin], refuse),
+        is_own_namespace=lambda _path: False,
+        test_connection=refuse,
+        log=logger.log_error,
+    )
 
 
 class _LazyLogger:

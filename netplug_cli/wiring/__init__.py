@@ -1,5 +1,5 @@
 """The composition roots, one per role; only this package names a backend.
 
 ``cni`` opens what the plugins act through, ``ctl`` what ``netplugctl`` acts through, ``lab`` what its lab acts
-through. ``backends`` has what they share.
+through. ``node`` starts the node process, ``node_calls`` answers its requests. ``backends`` has what they share.
 """

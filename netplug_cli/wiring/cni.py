@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.settings.model import DatastoreSettings
 
-__all__ = ["main", "open_cni_world"]
+__all__ = ["main", "open_cni_world", "open_log_file"]
 
 
 def main(stdin: bytes | None = None, *, is_resumed: bool = False) -> int:
@@ -35,7 +35,7 @@ def main(stdin: bytes | None = None, *, is_resumed: bool = False) -> int:
     use_cache()
     from netplug_cli.cni.main import serve
 
-    return serve(open_cni_world, _open_log_file, is_own_namespace=_is_own_namespace, stdin=stdin, is_resumed=is_resumed)
+    return serve(open_cni_world, open_log_file, is_own_namespace=_is_own_namespace, stdin=stdin, is_resumed=is_resumed)
 
 
 def open_cni_world(
@@ -143,7 +143,7 @@ def _node_lookup(
     return find_node
 
 
-def _open_log_file(settings: LogSettings, report: Report) -> LineFile:
+def open_log_file(settings: LogSettings, report: Report) -> LineFile:
     """The log file of this machine."""
     from netplug_backends.host.log_file import LogFile
 

@@ -47,6 +47,7 @@ __all__ = [
     "PluginReply",
     "PodNamespace",
     "StoreInspector",
+    "check_reply",
     "missing_requirement",
     "open_node",
 ]
@@ -447,7 +448,7 @@ class CNIRuntime:
             self.executable(plugin), stdin=text, env=self.make_environ(command, pod, **variables)
         )
         reply = PluginReply(done.returncode, done.stdout, done.stderr)
-        _check_reply(reply, is_ours=plugin in EXECUTABLES)
+        check_reply(reply, is_ours=plugin in EXECUTABLES)
         return reply
 
     def add(
@@ -502,7 +503,8 @@ def missing_requirement(*programs: str) -> str:
     return ""
 
 
-def _check_reply(reply: PluginReply, *, is_ours: bool) -> None:
+def check_reply(reply: PluginReply, *, is_ours: bool) -> None:
+    """Check the form of an answer."""
     assert reply.status in (0, 1), reply
     assert "Traceback" not in reply.stdout, reply
     if reply.stdout:

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from attrs import define, field
 from netplug_backends.delegate.program import MAX_OUTPUT, DidNotEnd, Output, TooMuchOutput, run_program
 from netplug_core.clock import Deadline
 from netplug_core.testing.clock import ManualClock, RealClock
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 LONG = 50_000_000
 
@@ -99,6 +100,19 @@ def test_what_writes_too_much_is_killed_with_its_processes(runner: Runner) -> No
     with pytest.raises(TooMuchOutput):
         runner.run(f"sleep 1000 & echo $! > child; head -c {LONG} /dev/zero; wait")
     runner.wait_for_its_end()
+
+
+def test_programs_of_several_threads_do_not_disturb_each_other(runner: Runner) -> None:
+    """While one is started, it has copies of the pipes of the others, and theirs are reported as ready for as long."""
+    path = runner.program("cat")
+    text = b"x" * 100_000
+
+    def run(_number: int) -> Output:
+        deadline = Deadline.after(RealClock(), EMERGENCY_STOP_S)
+        return run_program(path, environ=os.environ, stdin=text, deadline=deadline, on_stderr=runner.errors.append)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(run, range(80))) == {Output(status=0, stdout=text, stderr=b"")}
 
 
 def test_as_much_as_is_accepted(runner: Runner) -> None:

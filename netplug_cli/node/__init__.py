@@ -1,0 +1,11 @@
+"""The node process: serves the calls of the executables over a Unix socket, on libraries and stores that stay open.
+
+- ``listening``: the socket, by path or from systemd; it imports nothing of weight, and is there before anything else
+- ``signals``: what ends the process
+- ``reading``: one request, as it comes; ``peer``: who sends it
+- ``server``: accepts connections and reads requests, in one thread
+- ``calls``: the bounded queue of requests, and how one is served; ``workers``: the threads that do
+- ``shared``: datastores that many calls use
+- ``draining``: release records, every few seconds
+- ``process``: the order in which all of it begins and ends
+"""

@@ -1,0 +1,116 @@
+"""The calls that wait for a worker, in a queue that does not grow beyond its limit; and how one call is served."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from threading import Condition
+from typing import TypeAlias
+
+from attrs import define, field, frozen
+
+from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, encode_reply
+from netplug_core.errors import ErrorCode, NetplugError
+from netplug_core.log import Level, Log
+
+__all__ = ["SEND_S", "AnswerCall", "CallQueue", "NodeProcessBusy", "PendingCall", "RefuseCall", "serve_call"]
+
+SEND_S = 5.0
+"""The longest that a client may take to read its reply."""
+
+AnswerCall: TypeAlias = Callable[[WireRequest, int | None], WireReply]
+"""Does what a request asks for, in the network namespace of a descriptor if there is one. It leaves that open."""
+
+
+@frozen(kw_only=True)
+class NodeProcessBusy(NetplugError, error_code=ErrorCode.TRY_AGAIN):
+    """As many calls wait as the node process lets wait (code 11)."""
+
+    waiting: int
+
+    def __str__(self) -> str:
+        return f"the node process is busy: {self.waiting} calls wait; try again"
+
+
+RefuseCall: TypeAlias = Callable[[WireRequest, NodeProcessBusy], WireReply]
+"""The reply to a request that is not served."""
+
+
+@define(kw_only=True)
+class PendingCall:
+    """A request that nothing has been done for, and the connection that its reply goes to.
+
+    ``gives_up_at``: when its client waits no more (monotonic seconds).
+    """
+
+    connection: socket.socket
+    request: WireRequest
+    gives_up_at: float
+    namespace: int | None = None
+
+    def close(self) -> None:
+        """Close the connection and the descriptor of the namespace."""
+        self.connection.close()
+        namespace, self.namespace = self.namespace, None
+        if namespace is not None:
+            os.close(namespace)
+
+
+@define
+class CallQueue:
+    """Calls in the order in which they came, at most ``limit``. Any number of threads may use it."""
+
+    limit: int
+    _calls: deque[PendingCall] = field(factory=deque, init=False)
+    _changed: Condition = field(factory=Condition, init=False, repr=False, eq=False)
+    _is_closed: bool = field(default=False, init=False)
+
+    def put(self, call: PendingCall) -> bool:
+        """Let a call wait; false if the queue is full or closed, and the call stays the caller's."""
+        with self._changed:
+            if self._is_closed or len(self._calls) >= self.limit:
+                return False
+            self._calls.append(call)
+            self._changed.notify()
+            return True
+
+    def take(self) -> PendingCall | None:
+        """The call that has waited longest; waits for one. None: the queue is closed."""
+        with self._changed:
+            while not self._calls and not self._is_closed:
+                self._changed.wait()
+            return self._calls.popleft() if self._calls else None
+
+    def close(self) -> None:
+        """Close the connection of each call that waits, whose client then serves itself; wake those that wait."""
+        with self._changed:
+            self._is_closed = True
+            waiting = tuple(self._calls)
+            self._calls.clear()
+            self._changed.notify_all()
+        for call in waiting:
+            call.close()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+def serve_call(call: PendingCall, answer: AnswerCall, *, now: float, log: Log) -> None:
+    """Take a call, answer it and close it. If its client is there no more, nothing is done."""
+    try:
+        if now > call.gives_up_at:
+            return
+        call.connection.settimeout(SEND_S)
+        try:
+            call.connection.sendall(TAKEN)
+        except OSError:
+            return  # the client has given up and serves itself
+        reply = encode_reply(answer(call.request, call.namespace))
+        try:
+            call.connection.sendall(reply)
+        except OSError as error:
+            log(Level.WARNING, "a reply could not be sent", program=call.request.program, cause=str(error))
+    finally:
+        call.close()

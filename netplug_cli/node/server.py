@@ -1,0 +1,157 @@
+"""Accepts connections and reads their requests, all in the thread that calls ``run``.
+
+A client that is slow occupies no worker: its request is read here as it comes, and the connection is closed if that
+takes too long. Only so many requests are read at once; further connections wait until they are accepted.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+
+from attrs import define, field
+
+from netplug_cli.node.calls import CallQueue, NodeProcessBusy, PendingCall, RefuseCall, serve_call
+from netplug_cli.node.peer import peer_of
+from netplug_cli.node.reading import ReadRequest, RequestReading
+from netplug_core.errors import DecodeError
+from netplug_core.log import Level, Log
+
+__all__ = ["MAX_READING", "READ_S", "Server"]
+
+READ_S = 5.0
+"""The longest that a client may take to send its request."""
+
+MAX_READING = 128
+"""How many requests are read at once."""
+
+_NO_ROOM_S = 0.1  # a wait for descriptors or memory
+
+
+@define(kw_only=True)
+class Server:
+    """Puts the requests that come over a socket into a queue; ``refuse`` answers those for which there is no room.
+
+    Only processes of ``uid`` are served.
+    """
+
+    listening: socket.socket
+    queue: CallQueue
+    refuse: RefuseCall
+    log: Log
+    uid: int = field(factory=os.geteuid)
+    read_s: float = READ_S
+    max_reading: int = MAX_READING
+    _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector, init=False, repr=False)
+    _readings: dict[int, RequestReading] = field(factory=dict, init=False)  # the one that began first comes first
+    _is_accepting: bool = field(default=False, init=False)
+
+    def run(self, wakeup: socket.socket) -> None:
+        """Serve until ``wakeup`` is readable. Then requests that have not come as a whole are given up."""
+        try:
+            self._selector.register(wakeup, selectors.EVENT_READ)
+            while True:
+                self._set_accepting(len(self._readings) < self.max_reading)
+                for key, _events in self._selector.select(self._timeout()):
+                    if key.fileobj is wakeup:
+                        return
+                    if isinstance(key.data, RequestReading):
+                        self._read(key.data)
+                    else:
+                        self._accept_all()
+                self._close_late()
+        finally:
+            for reading in tuple(self._readings.values()):
+                self._close(reading)
+            self._selector.close()
+
+    def _set_accepting(self, is_accepting: bool) -> None:  # noqa: FBT001
+        if is_accepting and not self._is_accepting:
+            self._selector.register(self.listening, selectors.EVENT_READ)
+        elif self._is_accepting and not is_accepting:
+            self._selector.unregister(self.listening)
+        self._is_accepting = is_accepting
+
+    def _timeout(self) -> float | None:
+        first = next(iter(self._readings.values()), None)
+        return None if first is None else max(0.0, first.ends_at - time.monotonic())
+
+    def _accept_all(self) -> None:
+        while len(self._readings) < self.max_reading:
+            try:
+                connection, _address = self.listening.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError as error:
+                self.log(Level.ERROR, "no connection can be accepted", cause=str(error))
+                time.sleep(_NO_ROOM_S)
+                return
+            if self._is_allowed(connection):
+                self._begin(connection)
+            else:
+                connection.close()
+
+    def _is_allowed(self, connection: socket.socket) -> bool:
+        try:
+            peer = peer_of(connection)
+        except OSError:
+            return False
+        if peer.uid != self.uid:
+            self.log(Level.WARNING, "a process of another user is not served", user=peer.uid, process=peer.pid)
+        return peer.uid == self.uid
+
+    def _begin(self, connection: socket.socket) -> None:
+        connection.settimeout(0)
+        reading = RequestReading(connection, time.monotonic() + self.read_s)
+        self._readings[connection.fileno()] = reading
+        self._selector.register(connection, selectors.EVENT_READ, reading)
+        self._read(reading)
+
+    def _read(self, reading: RequestReading) -> None:
+        try:
+            found = reading.read()
+        except EOFError as error:
+            if reading.has_begun:
+                self._give_up(reading, str(error))
+            else:
+                self._close(reading)  # it looked whether there is a process
+        except (DecodeError, OSError) as error:
+            self._give_up(reading, str(error))
+        else:
+            if found is not None:
+                self._forget(reading)
+                self._queue(reading.connection, found)
+
+    def _queue(self, connection: socket.socket, found: ReadRequest) -> None:
+        now = time.monotonic()
+        call = PendingCall(
+            connection=connection,
+            request=found.request,
+            gives_up_at=now + found.patience_s,
+            namespace=found.namespace,
+        )
+        if not self.queue.put(call):
+            busy = NodeProcessBusy(waiting=len(self.queue))
+            self.log(Level.WARNING, "a call is refused", cause=str(busy))
+            serve_call(call, lambda request, _namespace: self.refuse(request, busy), now=now, log=self.log)
+
+    def _close_late(self) -> None:
+        now = time.monotonic()
+        for reading in tuple(self._readings.values()):
+            if reading.ends_at > now:
+                return
+            self._give_up(reading, f"it did not come within {self.read_s:g} s")
+
+    def _give_up(self, reading: RequestReading, cause: str) -> None:
+        self.log(Level.WARNING, "a request cannot be served", cause=cause)
+        self._close(reading)
+
+    def _close(self, reading: RequestReading) -> None:
+        self._forget(reading)
+        reading.close()
+
+    def _forget(self, reading: RequestReading) -> None:
+        self._selector.unregister(reading.connection)
+        del self._readings[reading.connection.fileno()]

@@ -1,0 +1,135 @@
+"""The calls of the node process: as the executables answer them, on datastores that stay open.
+
+``netplug_cli.wiring.node`` imports it once the process listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from netplug_backends.linux.netns import is_own_namespace
+from netplug_cli.cni.main import answer_call, refuse_call
+from netplug_cli.node.calls import NodeProcessBusy
+from netplug_cli.node.draining import RecordDrain
+from netplug_cli.node.shared import SharedOpenings
+from netplug_cli.wiring.backends import open_registry
+from netplug_cli.wiring.cni import open_cni_world, open_log_file
+from netplug_core import __version__
+from netplug_core.clock import Clock
+from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, ProcessOutput
+from netplug_core.cni.request import CNIRequest
+from netplug_core.cni.wire import WireReply, WireRequest
+from netplug_core.dataplane.protocol import Dataplane
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.cni.release_records import drain
+from netplug_core.flows.world import CNIWorld
+from netplug_core.hookspecs import IPAMContext
+from netplug_core.ipam.protocol import IPAM
+from netplug_core.log import Log
+from netplug_core.netconf.model import NetConf
+from netplug_core.orchestrator.protocol import Orchestrator
+from netplug_core.registry import Registry
+from netplug_core.settings.model import DatastoreSettings
+
+if TYPE_CHECKING:
+    from netplug_cli.logs import WriteLine
+
+__all__ = ["NodeCalls"]
+
+_DRAIN_S = 5.0  # for the records of one configuration
+
+
+class NodeCalls:
+    """Answers the requests of clients. Any number of threads may use it at once."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._registry = open_registry()
+        self._datastores: SharedOpenings[DatastoreSettings, Datastore] = SharedOpenings()
+        self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings()
+        self.drain = RecordDrain(self._drain, log=log)
+
+    def answer(self, request: WireRequest, namespace: int | None) -> WireReply:
+        """Do what a request asks for, with the same code as the executables."""
+        lines: list[bytes] = []
+        path = request.environ.get("CNI_NETNS", "")
+        namespaces = {path: namespace} if path and namespace is not None else {}
+        backends = self._backends(namespaces, lines.append)
+
+        def open_world(netconf: NetConf, log: Log, call: CNIRequest | None) -> AbstractContextManager[CNIWorld]:
+            self.drain.note(netconf)
+            return open_cni_world(netconf, log, call, backends)
+
+        output = answer_call(
+            _invocation(request),
+            open_world,
+            open_log_file,
+            is_own_namespace=lambda path: is_own_namespace(path, namespaces),
+            write_line=lines.append,
+        )
+        return _reply(output, lines)
+
+    def refuse(self, request: WireRequest, error: NodeProcessBusy) -> WireReply:
+        """The reply to a request that is not served."""
+        lines: list[bytes] = []
+        return _reply(refuse_call(_invocation(request), error, open_log_file, write_line=lines.append), lines)
+
+    def close(self) -> None:
+        """Close the datastores."""
+        self._datastores.close()
+        self._orchestrators.close()
+
+    def _drain(self, netconf: NetConf) -> None:
+        with open_cni_world(netconf, self._log, None, self._backends({}, None)) as world:
+            drain(world, netconf, seconds=_DRAIN_S)
+
+    def _backends(self, namespaces: Mapping[str, int], write_stderr: WriteLine | None) -> _CallBackends:
+        return _CallBackends(
+            registry=self._registry,
+            datastores=self._datastores,
+            orchestrators=self._orchestrators,
+            namespaces=namespaces,
+            write_stderr=write_stderr,
+        )
+
+
+@frozen(kw_only=True)
+class _CallBackends:
+    """The backends of one call: datastores and orchestrators that other calls use too, and a dataplane of its own."""
+
+    registry: Registry
+    datastores: SharedOpenings[DatastoreSettings, Datastore]
+    orchestrators: SharedOpenings[DatastoreSettings, Orchestrator]
+    namespaces: Mapping[str, int]
+    write_stderr: Callable[[bytes], None] | None
+
+    def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> AbstractContextManager[Datastore]:
+        return self.datastores.open(settings, lambda: self.registry.open_datastore(name, settings, clock))
+
+    def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
+        return self.registry.open_ipam(name, evolve(context, write_stderr=self.write_stderr))
+
+    def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
+        return self.registry.open_dataplane(name, clock, log, self.namespaces)
+
+    def open_orchestrator(
+        self, name: str, settings: DatastoreSettings, clock: Clock
+    ) -> AbstractContextManager[Orchestrator]:
+        return self.orchestrators.open(settings, lambda: self.registry.open_orchestrator(name, settings, clock))
+
+
+def _invocation(request: WireRequest) -> Invocation:
+    identity = PluginIdentity(plugin=Plugin(request.program), version=__version__)
+    return Invocation(identity=identity, environ=request.environ, stdin=lambda: request.stdin)
+
+
+def _reply(output: ProcessOutput, lines: list[bytes]) -> WireReply:
+    return WireReply(
+        exit_status=output.exit_status,
+        stdout=output.stdout.encode(),
+        stderr=b"".join(lines) + output.stderr.encode(),
+    )

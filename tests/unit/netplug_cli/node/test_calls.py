@@ -1,0 +1,123 @@
+"""The queue of calls, and what is sent for one."""
+
+import os
+import socket
+from contextlib import closing
+from threading import Thread
+
+import pytest
+
+from netplug_cli.node.calls import CallQueue, NodeProcessBusy, serve_call
+from netplug_core.cni.wire import TAKEN, WireReply, WireRequest, parse_reply
+from netplug_core.errors import ErrorCode
+from tests.harness.node_server import REPLY, REQUEST, Lines, pending_call
+from tests.harness.waiting import EMERGENCY_STOP_S
+
+
+def test_calls_are_taken_in_the_order_in_which_they_came() -> None:
+    queue, pairs = CallQueue(3), [pending_call() for _ in range(3)]
+    calls = [call for call, _client in pairs]
+    assert [queue.put(call) for call in calls] == [True] * 3
+    assert len(queue) == 3
+    assert [queue.take() for _ in calls] == calls
+    for call, client in pairs:
+        call.close()
+        client.close()
+
+
+def test_a_full_queue_takes_no_call_until_one_is_taken() -> None:
+    queue, (first, one), (second, other) = CallQueue(1), pending_call(), pending_call()
+    with closing(first), closing(second), one, other:
+        assert queue.put(first)
+        assert not queue.put(second)
+        assert queue.take() is first
+        assert queue.put(second)
+
+
+def test_closing_gives_back_what_waits_and_wakes_who_waits() -> None:
+    queue, (call, client) = CallQueue(1), pending_call()
+    found: list[object] = []
+    queue.put(call)
+    queue.close()
+    assert client.recv(1) == b"", "the client serves itself"
+    assert not queue.put(call)
+    assert queue.take() is None
+    waiting = CallQueue(1)
+    thread = Thread(target=lambda: found.append(waiting.take()))
+    thread.start()
+    waiting.close()
+    thread.join(EMERGENCY_STOP_S)
+    assert found == [None]
+    client.close()
+
+
+def test_a_call_is_taken_before_it_is_answered() -> None:
+    call, client = pending_call()
+    received: list[bytes] = []
+
+    def answer(request: WireRequest, namespace: int | None) -> WireReply:
+        assert (request, namespace) == (REQUEST, None)
+        received.append(client.recv(10))
+        return REPLY
+
+    serve_call(call, answer, now=0, log=Lines())
+    assert received == [TAKEN]
+    assert parse_reply(TAKEN + client.recv(1000)) == REPLY
+    assert client.recv(1) == b""
+    client.close()
+
+
+def refuse_to_answer(_request: WireRequest, _namespace: int | None) -> WireReply:
+    raise AssertionError("nothing may be done")
+
+
+def test_nothing_is_done_if_the_client_has_gone() -> None:
+    call, client = pending_call()
+    client.shutdown(socket.SHUT_RDWR)
+    serve_call(call, refuse_to_answer, now=0, log=Lines())
+    assert client.recv(1) == b""
+    client.close()
+
+
+def test_nothing_is_done_if_the_client_waits_no_more() -> None:
+    call, client = pending_call(gives_up_at=5)
+    serve_call(call, refuse_to_answer, now=5.1, log=Lines())
+    assert client.recv(1) == b""
+    client.close()
+
+
+def test_a_reply_that_cannot_be_sent_is_a_line_of_the_log() -> None:
+    call, client = pending_call()
+    log = Lines()
+
+    def answer(_request: WireRequest, _namespace: int | None) -> WireReply:
+        client.close()
+        return REPLY
+
+    serve_call(call, answer, now=0, log=log)
+    assert log.texts == ["WARNING a reply could not be sent cause=[Errno 32] Broken pipe program=netplug"]
+
+
+def test_the_descriptor_is_there_for_the_answer_and_closed_after_it() -> None:
+    reader, writer = os.pipe()
+    call, client = pending_call(namespace=reader)
+
+    def answer(_request: WireRequest, namespace: int | None) -> WireReply:
+        assert namespace == reader
+        os.fstat(reader)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        serve_call(call, answer, now=0, log=Lines())
+    with pytest.raises(BrokenPipeError):
+        os.write(writer, b"x")
+    assert client.recv(10) == TAKEN
+    assert client.recv(10) == b"", "the reply breaks off"
+    os.close(writer)
+    client.close()
+
+
+def test_busy_is_try_again() -> None:
+    error = NodeProcessBusy(waiting=256)
+    assert error.error_code is ErrorCode.TRY_AGAIN
+    assert str(error) == "the node process is busy: 256 calls wait; try again"

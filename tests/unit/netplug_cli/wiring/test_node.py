@@ -1,0 +1,165 @@
+"""``netplug-node`` as it is started, and the calls that it answers in this process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from netplug_cli.node.calls import NodeProcessBusy
+from netplug_cli.wiring import node
+from netplug_cli.wiring.node_calls import NodeCalls
+from netplug_core.cni.wire import WireReply, WireRequest
+from netplug_core.netconf.model import NetConf
+from netplug_core.settings.model import DatastoreSettings
+from tests.harness.node_process import ask, listens
+from tests.harness.node_server import Lines
+from tests.harness.waiting import wait_until
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, object]:
+    return {
+        "cniVersion": "1.1.0",
+        "name": "net1",
+        "type": "netplug",
+        "nodename": "node-1",
+        "datastore_type": "sqlite",
+        "sqlite_path": str(tmp_path / "netplug.db"),
+        "mtu_file": str(tmp_path / "mtu"),
+        "nodename_file": str(tmp_path / "nodename"),
+        "ipam_lock_file": str(tmp_path / "ipam.lock"),
+        "release_record_dir": str(tmp_path / "release-records"),
+        "log_file_path": str(tmp_path / "cni.log"),
+        "ipam": {"type": "netplug-ipam"},
+    }
+
+
+def request(config: dict[str, object], command: str, program: str = "netplug") -> WireRequest:
+    environ = {
+        "CNI_COMMAND": command,
+        "CNI_CONTAINERID": "c1",
+        "CNI_NETNS": "/not/a/namespace",
+        "CNI_IFNAME": "eth0",
+        "CNI_PATH": "/opt/cni/bin",
+    }
+    return WireRequest(program=program, environ=environ, stdin=json.dumps(config).encode())
+
+
+def test_it_is_what_the_installed_script_calls() -> None:
+    (installed,) = entry_points(group="console_scripts", name="netplug-node")
+    assert installed.value == "netplug_cli.wiring.node:main"
+
+
+def test_it_listens_before_it_imports_what_calls_need() -> None:
+    code = (
+        "import sys, netplug_cli.wiring.node; print([m for m in sys.modules if m in ('attr', 'json', 'pluggy', 're')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "attr" not in ran.stdout
+    assert "pluggy" not in ran.stdout
+
+
+def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, object]) -> None:
+    path, replies = str(tmp_path / "node.sock"), list[WireReply | None]()
+
+    def call_and_end() -> None:
+        try:
+            wait_until(lambda: listens(path), "the process listens")
+            replies.append(ask(path, request({**config, "log_level": "error"}, "DEL")))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    client = Thread(target=call_and_end)
+    client.start()
+    assert node.run(["--socket", path, "--workers", "2", "--queue", "3"]) == 0
+    client.join()
+    assert replies == [WireReply(exit_status=0, stdout=b"", stderr=b"")]
+
+
+def test_where_it_cannot_listen_it_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert node.run(["--socket", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"netplug-node: {tmp_path}: something else than a socket is there\n"
+
+
+@pytest.mark.parametrize("option", ["--workers", "--queue"])
+@pytest.mark.parametrize("value", ["0", "-1", "many", "100000", "²"])
+def test_numbers_have_a_range(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        node.run([f"{option}={value}"])
+    assert ended.value.code == 2
+    assert "is not accepted; a number from 1 to" in capsys.readouterr().err
+
+
+def test_main_runs_with_the_arguments_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["netplug-node", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        node.main()
+    assert ended.value.code == 0
+
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calls() -> NodeCalls:
+    return NodeCalls(Lines())
+
+
+def test_log_lines_of_a_call_are_in_its_reply_and_in_the_file(
+    calls: NodeCalls, config: dict[str, object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reply = calls.answer(request(config, "DEL"), None)
+    assert (reply.exit_status, reply.stdout) == (0, b"")
+    assert b"cni-plugin: container detached" in reply.stderr
+    assert (tmp_path / "cni.log").read_bytes() == reply.stderr
+    assert capfd.readouterr() == ("", "")
+    calls.close()
+
+
+def test_an_error_is_the_object_that_the_executable_prints(calls: NodeCalls, config: dict[str, object]) -> None:
+    reply = calls.answer(request(config, "ADD", "netplug-ipam"), None)
+    assert (reply.exit_status, json.loads(reply.stdout)["code"]) == (1, 104)
+    assert b" ipam: the final result was an error, code 104: " in reply.stderr
+    calls.close()
+
+
+def test_a_descriptor_stands_for_the_path_of_the_call(calls: NodeCalls, config: dict[str, object]) -> None:
+    descriptor = os.open("/proc/self/ns/net", os.O_RDONLY)
+    reply = calls.answer(request(config, "ADD"), descriptor)
+    assert json.loads(reply.stdout)["msg"] == "plugin's netns and netns from CNI_NETNS should not be the same"
+    os.close(descriptor)
+    calls.close()
+
+
+def test_a_refused_call_gets_its_error_unless_it_is_wrong_itself(calls: NodeCalls, config: dict[str, object]) -> None:
+    error = NodeProcessBusy(waiting=7)
+    reply = calls.refuse(request(config, "ADD"), error)
+    assert reply.exit_status == 1
+    assert json.loads(reply.stdout) == {
+        "cniVersion": "1.1.0",
+        "code": 11,
+        "msg": "the node process is busy: 7 calls wait; try again",
+    }
+    assert b"the final result was an error, code 11" in reply.stderr
+    wrong = calls.refuse(request({**config, "cniVersion": "9"}, "ADD"), error)
+    assert json.loads(wrong.stdout)["code"] == 1
+    calls.close()
+
+
+def test_records_are_done_through_the_store_of_the_calls(calls: NodeCalls, config: dict[str, object]) -> None:
+    Path(str(config["sqlite_path"])).mkdir()
+    assert calls.answer(request(config, "DEL"), None).exit_status == 0
+    folder = str(config["release_record_dir"])
+    assert len(os.listdir(folder)) == 1
+    Path(str(config["sqlite_path"])).rmdir()
+    settings = DatastoreSettings(type="sqlite", sqlite_path=str(config["sqlite_path"]))
+    netconf = NetConf(datastore=settings, release_record_dir=folder, ipam_lock_file=str(config["ipam_lock_file"]))
+    calls._drain(netconf)  # noqa: SLF001  what the thread of ``RecordDrain`` calls
+    assert os.listdir(folder) == []
+    calls.close()
