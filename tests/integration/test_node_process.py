@@ -141,6 +141,19 @@ def test_every_answer_is_that_of_the_executables_byte_for_byte(bin_dir: str, tmp
     assert "a line of its own\n" in found[1][11][2]
 
 
+def test_the_installed_executables_ask_it(runtime: CNIRuntime, process: NodeProcess) -> None:
+    pod, log = runtime.node.make_pod(), runtime.node.file("cni.log")
+    conf = runtime.make_netconf(log_file_path=log)
+    added = runtime.add(conf, pod, NETPLUG_NODE_SOCKET=process.socket)
+    assert runtime.node.can_ping(added.addresses[0])
+    assert added.stderr == Path(log).read_text()
+    runtime.delete(conf, pod, NETPLUG_NODE_SOCKET=process.socket)
+    numbers = re.findall(r"\[INFO\]\[(\d+)\]", Path(log).read_text())
+    assert set(numbers) == {str(process.child.pid)}
+    assert len(numbers) > 2
+    assert runtime.node.store.is_empty
+
+
 # --- many calls ----------------------------------------------------------------------------------------------------
 
 

@@ -313,6 +313,22 @@ def test_a_process_that_is_killed_leaves_what_the_executables_clean_up(
     assert node.leftovers() == before
 
 
+def test_no_call_of_the_installed_executables_fails_when_it_is_killed(node: NetnsNode, runtime: CNIRuntime) -> None:
+    before, pods, conf = node.leftovers(), node.make_pods(12), runtime.make_netconf()
+    process = start_node_process(node, "--workers", "4")
+    with ThreadPoolExecutor(len(pods)) as pool:
+        calls = [pool.submit(runtime.add, conf, pod, NETPLUG_NODE_SOCKET=process.socket) for pod in pods]
+        wait_until(lambda: any(call.done() for call in calls), "an ADD is done")
+        process.signal(signal.SIGKILL)
+        given = [address for call in calls for address in call.result().addresses]
+    assert len(set(given)) == len(given) == len(pods)
+    assert sorted(address for held in node.store.held().values() for address in held) == sorted(given)
+    for pod in pods:
+        runtime.delete(conf, pod, NETPLUG_NODE_SOCKET=process.socket)
+    assert node.store.is_empty
+    assert node.leftovers() == before
+
+
 def ask_until_killed(process: NodeProcess, request: WireRequest) -> None:
     """Ask, whatever becomes of the reply."""
     try:

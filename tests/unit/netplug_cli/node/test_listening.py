@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from netplug_cli.node.listening import CannotListen, find_activated, listen
+from netplug_cli.cni import client
+from netplug_cli.node.listening import DEFAULT_SOCKET, CannotListen, find_activated, listen
 from tests.harness.node_process import connect
 from tests.harness.umask import UMASKS, under_umask
 
@@ -19,6 +20,10 @@ from tests.harness.umask import UMASKS, under_umask
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "netplug" / "node.sock"
+
+
+def test_it_listens_where_the_executables_look() -> None:
+    assert client._DEFAULT_PATH.decode() == DEFAULT_SOCKET  # noqa: SLF001  it imports nothing to share it with
 
 
 @pytest.mark.parametrize("umask", UMASKS)
