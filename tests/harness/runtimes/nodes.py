@@ -18,8 +18,9 @@ from tests.harness.runtimes.cri import CRIRuntime, open_cri
 from tests.harness.runtimes.image import BUSYBOX, IMAGE
 from tests.harness.waiting import wait_until
 
-__all__ = ["missing_runtime", "open_runtime_node", "run_containerd", "set_up_podman"]
+__all__ = ["missing_runtime", "open_runtime_node", "replace_containerd", "run_containerd", "set_up_podman"]
 
+_CONTAINERD_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 _CONTAINERD_FILE = "/etc/containerd/config.toml"
 _CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 _CGROUP_PARENTS = ("netplug-tests", "libpod_parent", "default", "k8s.io")
@@ -83,9 +84,15 @@ def open_runtime_node(folder: Path) -> Iterator[NetnsNode]:
             _remove_empty_cgroups()
 
 
+def replace_containerd(node: NetnsNode, folder: Path) -> None:
+    """Put another release of containerd in the place of Debian's, on this node only."""
+    for name in _CONTAINERD_PROGRAMS:
+        node.run("mount", "--bind", str(folder / name), f"/usr/bin/{name}")
+
+
 @contextmanager
 def run_containerd(node: NetnsNode, image: Path) -> Iterator[CRIRuntime]:
-    """Debian's containerd with Debian's configuration on the node, which has the image."""
+    """The node's containerd with Debian's configuration; it has the image. Release 2 reads that file too."""
     shipped = node.run("cat", _CONTAINERD_FILE)
     assert shipped.count(_CRI_SECTION) == 1, shipped
     node.run("tee", _CONTAINERD_FILE, stdin=shipped.replace(_CRI_SECTION, _CONTAINERD_SETTINGS))

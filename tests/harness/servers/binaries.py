@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["find_apiserver_binary", "find_etcd_binary", "find_kubernetes_program"]
+__all__ = ["find_apiserver_binary", "find_containerd", "find_etcd_binary", "find_kubernetes_program"]
 
 _SERVERS = Path(__file__).resolve().parents[3] / ".cache" / "servers"
 _KUBERNETES = "v1.36.3"
@@ -39,6 +39,11 @@ def find_apiserver_binary() -> str:
 def find_kubernetes_program(name: str) -> str:
     """Another program of Kubernetes, such as ``kubectl``; the test is skipped when it is missing."""
     return _in_servers(f"{name}-{_KUBERNETES}")
+
+
+def find_containerd(name: str) -> Path:
+    """The folder of another containerd, its shim and ``ctr``; the test is skipped when it is missing."""
+    return Path(_in_servers(name))
 
 
 def _in_servers(name: str) -> str:
