@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import ProcessSeries, format_report, run
-from netplug_backends.host.install import install
+from netplug_backends.host.install import Client, install
 from netplug_core.cni.wire import HEADER_LENGTH, TAKEN, WireReply, encode_reply, parse_header
 
 _GOAL = 1.15
@@ -20,13 +21,18 @@ _REPLY = TAKEN + encode_reply(WireReply(exit_status=0, stdout=b"{}\n", stderr=b"
 
 
 def measure(rounds: int) -> None:
-    """Measure that many rounds and print."""
+    """Measure that many rounds and print.
+
+    Raises:
+        SystemExit: this machine cannot build the static client.
+    """
+    if shutil.which("cc") is None:
+        raise SystemExit("a C compiler is missing: apt-get install gcc libc6-dev")
     with tempfile.TemporaryDirectory() as folder, _server(f"{folder}/node.sock") as path:
-        install(f"{folder}/bin", lambda _line: None)
-        commands = {
-            "python -IS -c pass": (sys.executable, "-IS", "-c", "pass"),
-            "Python client": (f"{folder}/bin/netplug",),
-        }
+        commands = {"python -IS -c pass": (sys.executable, "-IS", "-c", "pass")}
+        for client in (Client.PYTHON, Client.STATIC):
+            install(f"{folder}/{client.value}", lambda _line: None, client)
+            commands[f"{client.value} client"] = (f"{folder}/{client.value}/netplug",)
         series = [ProcessSeries(name, "") for name in commands]
         environ = {"CNI_COMMAND": "ADD", "NETPLUG_NODE_SOCKET": path, "PATH": os.environ["PATH"]}
         for _ in range(rounds):
@@ -34,8 +40,8 @@ def measure(rounds: int) -> None:
                 row.samples.append(run(command, b'{"name": "net1"}', environ))
     failed = sum(sample.status != 0 for row in series for sample in row.samples)
     print(format_report(series))
-    bare, client = series
-    print(f"P2: CPU of the Python client {client.cpu_ms() / bare.cpu_ms():.2f} (goal {_GOAL}); {failed} failed")
+    bare, python, _static = series
+    print(f"P2: CPU of the Python client {python.cpu_ms() / bare.cpu_ms():.2f} (goal {_GOAL}); {failed} failed")
 
 
 @contextmanager

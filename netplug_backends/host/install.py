@@ -1,30 +1,41 @@
-"""Installs the executables on a host, as scripts of three lines, and removes them.
+"""Installs the executables on a host and removes them.
 
-``netplugctl install host`` calls it. A runtime executes the scripts from the host's file system, once per pod. So they
-name the interpreter and the libraries of the installing environment and skip ``site`` (``-IS``), which takes longer
-than the program. Everything that they load is byte-compiled here; without that, a call takes several times as long.
-``trust`` refuses an environment that others may write.
+``netplugctl install host`` calls it. A runtime executes them from the host's file system, once per pod. They are a
+client of the node process: the static one, with the standalone program beside it, or the Python one, which goes on in
+the standalone program. What runs in Python is a script of three lines. It names the interpreter and the libraries of
+the installing environment and skips ``site`` (``-IS``), which takes longer than the program. Everything that it loads
+is byte-compiled here; without that, a call takes several times as long. ``trust`` refuses an environment that others
+may write.
 """
 
 from __future__ import annotations
 
 import compileall
+import enum
 import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attrs import frozen
 
+from netplug_backends.host.static_client import build_client, built_file
 from netplug_backends.host.trust import installing_environment, remove_open_caches, require_trusted
 from netplug_core.errors import ConfigurationError, Unavailable
 
-__all__ = ["EXECUTABLES", "SHEBANG_LIMIT", "Installed", "install", "require_trusted_environment", "uninstall"]
+__all__ = [
+    "EXECUTABLES", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "install", "require_trusted_environment",
+    "uninstall",
+]  # fmt: skip
 
 EXECUTABLES = ("netplug", "netplug-ipam")
+
+STANDALONE = tuple(f"{name}-standalone" for name in EXECUTABLES)
+"""What the static client executes where no node process answers; it looks for them beside itself."""
 
 SHEBANG_LIMIT = 127
 """The length of a ``#!`` line, in bytes, that every Linux kernel reads; older ones cut a longer line silently."""
@@ -34,14 +45,32 @@ _TRIAL_TIMEOUT_S = 60.0
 _UMASK = 0o022
 
 _CALL = "from netplug_cli.cni.client import main; main()"
+# A process of a tenth of a second leaves its memory to the kernel: garbage collection would take a tenth of that time,
+# and a regular exit of the interpreter a fifth.
+_STANDALONE_CALL = "import gc, os; gc.disable(); from netplug_cli.wiring.cni import main; os._exit(main())"
 _WRITE_CACHE = "from netplug_cli.cni.method_cache import write_cache; write_cache()"
 # The first one is in the launchers of earlier releases.
-_OUR_IMPORTS = ("from netplug_cli.wiring.cni import", "from netplug_cli.cni.")
+_OUR_IMPORTS = (b"from netplug_cli.wiring.cni import", b"from netplug_cli.cni.")
+# In the static client, and in no program that is not of the node process.
+_OUR_VARIABLE = b"NETPLUG_NODE_SOCKET"
 
 # The packages that the executables load (pyroute2 only for CHECK). They are byte-compiled as a whole.
 _LIBRARIES = (
     "attr", "attrs", "cattr", "cattrs", "pluggy", "pyroute2", "netplug_core", "netplug_backends", "netplug_cli",
 )  # fmt: skip
+
+
+class Client(enum.Enum):
+    """Which client is installed.
+
+    - ``BUILT``: the static one if it was built for this machine's architecture, otherwise the Python one
+    - ``STATIC``: the static one; it is built with the C compiler of this host if it was not built before
+    - ``PYTHON``: the Python one
+    """
+
+    BUILT = "built"
+    STATIC = "static"
+    PYTHON = "python"
 
 
 @frozen(kw_only=True)
@@ -65,15 +94,16 @@ def require_trusted_environment() -> None:
     require_trusted(installing_environment(_library_folders()))
 
 
-def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
-    """Write the executables into a folder and check that both answer.
+def install(bin_dir: str, report: Callable[[str], None], client: Client = Client.BUILT) -> Installed:
+    """Write the executables into a folder and check that each of them answers.
 
     Each file is written under another name, tried and renamed, so that a runtime never executes an incomplete file or
     one that does not run.
 
     Raises:
         ConfigurationError: the interpreter's path does not fit into a ``#!`` line.
-        Unavailable: a library is missing, the folder cannot be written, or an executable does not run.
+        Unavailable: a library is missing, the folder cannot be written, an executable does not run, or the static
+            client cannot be built.
     """
     interpreter = sys.executable
     shebang = f"#!{interpreter} -IS"
@@ -82,18 +112,39 @@ def install(bin_dir: str, report: Callable[[str], None]) -> Installed:
             "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
         )
     with _umask(_UMASK):
-        return _install(Path(bin_dir).absolute(), shebang, report)
+        return _install(Path(bin_dir).absolute(), shebang, _static_client(client), report)
 
 
-def _install(folder: Path, shebang: str, report: Callable[[str], None]) -> Installed:
+def _install(folder: Path, shebang: str, static: bytes | None, report: Callable[[str], None]) -> Installed:
     compiled = tuple(_compile(name, report) for name in _LIBRARIES)
     start = f"import sys; sys.path.extend({_library_folders()!r})"
     _cache_attrs_methods(start, report)
-    text = f"{shebang}\n{start}\n{_CALL}\n"
-    for name in EXECUTABLES:
-        _write_executable(folder / name, text)
+    standalone, python = (f"{shebang}\n{start}\n{call}\n".encode() for call in (_STANDALONE_CALL, _CALL))
+    # The client comes after what it executes.
+    contents = dict.fromkeys(STANDALONE, standalone) if static is not None else {}
+    contents |= dict.fromkeys(EXECUTABLES, python if static is None else static)
+    for name, content in contents.items():
+        _write_executable(folder / name, content)
         report(f"installed {folder / name}")
-    return Installed(files=tuple(str(folder / name) for name in EXECUTABLES), compiled=compiled)
+    kind = "the Python client; --client static makes it faster" if static is None else "the static client"
+    report(f"both executables are {kind}")
+    return Installed(files=tuple(str(folder / name) for name in contents), compiled=compiled)
+
+
+def _static_client(client: Client) -> bytes | None:
+    """The static client that is to be installed; None for the Python one."""
+    source = _location("netplug_cli") / "cni" / "static"
+    built = built_file(source)
+    if client is Client.PYTHON or (client is Client.BUILT and not built.exists()):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        if not built.exists():
+            built = Path(folder) / "client"
+            build_client(source, built)
+        try:
+            return built.read_bytes()
+        except OSError as error:
+            raise Unavailable(str(built), error.strerror or str(error)) from error
 
 
 def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
@@ -103,14 +154,15 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
         Unavailable: a file cannot be removed.
     """
     removed = []
-    for name in EXECUTABLES:
+    for name in (*EXECUTABLES, *STANDALONE):
         file = Path(bin_dir) / name
         try:
             if not file.exists():
-                report(f"not there: {file}")
+                if name in EXECUTABLES:  # the others are there beside the static client only
+                    report(f"not there: {file}")
                 continue
-            text = file.read_text(errors="replace")
-            if not any(words in text for words in _OUR_IMPORTS):
+            content = file.read_bytes()
+            if not any(words in content for words in (*_OUR_IMPORTS, _OUR_VARIABLE)):
                 report(f"left alone, not written by netplugctl: {file}")
                 continue
             file.unlink()
@@ -167,11 +219,11 @@ def _cache_attrs_methods(start: str, report: Callable[[str], None]) -> None:
         report(f"warning: every call will be slower by a quarter: {problem}")
 
 
-def _write_executable(file: Path, text: str) -> None:
+def _write_executable(file: Path, content: bytes) -> None:
     new_file = file.with_name(f".{file.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        new_file.write_text(text)
+        new_file.write_bytes(content)
         new_file.chmod(0o755)
         problem = _find_problem(new_file)
         if not problem:

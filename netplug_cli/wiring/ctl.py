@@ -70,10 +70,10 @@ def _require_trusted_environment() -> None:
     require_trusted_environment()
 
 
-def _install_executables(bin_dir: str, report: Callable[[str], None]) -> None:
-    from netplug_backends.host.install import install
+def _install_executables(bin_dir: str, client: str, report: Callable[[str], None]) -> None:
+    from netplug_backends.host.install import Client, install
 
-    install(bin_dir, report)
+    install(bin_dir, report, Client(client))
 
 
 def _uninstall_executables(bin_dir: str, report: Callable[[str], None]) -> None:

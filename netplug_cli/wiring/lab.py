@@ -52,7 +52,7 @@ def _make_world(context: click.Context) -> LabWorld:
     session = session_of(context)
     return LabWorld(
         namespaces=PinnedNamespaces(),
-        install=session.install_executables,
+        install=lambda folder, report: session.install_executables(folder, "python", report),
         session=session,
         open_ipam=_open_ipam,
         open_cluster=_open_cluster,

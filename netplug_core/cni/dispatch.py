@@ -96,8 +96,11 @@ class ProcessOutput:
 
 
 def plugin_from_argv0(argv0: str) -> Plugin:
-    """The plugin that a file name means; any other name means the main plugin."""
-    return Plugin.IPAM if argv0.rpartition("/")[2] == Plugin.IPAM.value else Plugin.MAIN
+    """The plugin that a file name means; any other name means the main plugin.
+
+    ``-standalone`` after the name is that of the file which a client executes where no node process answers.
+    """
+    return Plugin.IPAM if argv0.rpartition("/")[2].removesuffix("-standalone") == Plugin.IPAM.value else Plugin.MAIN
 
 
 def run_invocation(
@@ -180,10 +183,10 @@ def _version_output(cni_version: str) -> str:
 
 
 def _requested_version(stdin: Callable[[], str | bytes]) -> str:
-    # Old runtimes send no input with VERSION, so no input is an error here.
+    # Old runtimes send no input with VERSION, so no input is no error here.
     try:
-        document: object = json.loads(stdin())
-    except (OSError, ValueError, RecursionError):
+        document: object = json.loads(_read_stdin(stdin))
+    except (ReadError, DecodeError, ValueError, RecursionError):
         return NEWEST_VERSION.text
     version = document.get("cniVersion") if isinstance(document, dict) else None
     return version if isinstance(version, str) and find_version(version) else NEWEST_VERSION.text

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from attrs import frozen
 
 import netplug_cli
 from tests.harness.waiting import EMERGENCY_STOP_S
 
-__all__ = ["ClientResult", "InstalledClient", "StandaloneCall", "install_python_client"]
+__all__ = [
+    "ClientResult",
+    "InstalledClient",
+    "StandaloneCall",
+    "compile_client",
+    "install_python_client",
+    "install_static_client",
+]
 
 STANDALONE_STATUS = 7
 
@@ -102,6 +111,34 @@ def install_python_client(folder: Path, *, take_s: float, reply_s: float) -> Ins
         )
         file.chmod(0o755)
     return InstalledClient(folder)
+
+
+def install_static_client(folder: Path, *, take_s: float, reply_s: float) -> InstalledClient:
+    """The static client, with these times and with checks of every access to memory."""
+    libraries = make_libraries(folder / "lib")
+    times = (f"-DTAKE_MS={int(take_s * 1000)}", f"-DREPLY_MS={int(reply_s * 1000)}")
+    compile_client(folder / "netplug", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *times)
+    shutil.copy(folder / "netplug", folder / "netplug-ipam")
+    for name in ("netplug-standalone", "netplug-ipam-standalone"):
+        file = folder / name
+        file.write_text(
+            f"#!{sys.executable} -IS\nimport os, sys; sys.path.extend([{str(libraries)!r}])\n"
+            "from netplug_cli.wiring.cni import main; os._exit(main())\n"
+        )
+        file.chmod(0o755)
+    return InstalledClient(folder)
+
+
+def compile_client(target: Path, *flags: str) -> None:
+    """Compile the static client; a warning is an error. Without a compiler, the test is skipped."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
+    warnings = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
+    source = Path(netplug_cli.__file__).parent / "cni/static/netplug.c"
+    subprocess.run(
+        [compiler, "-std=c11", *warnings, *flags, "-o", target, source], check=True, timeout=EMERGENCY_STOP_S
+    )
 
 
 def make_libraries(folder: Path) -> Path:

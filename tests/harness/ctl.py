@@ -55,7 +55,7 @@ class ToolHarness:
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
             require_trusted_environment=lambda: None,
-            install_executables=lambda folder, report: report(f"installed {folder}"),
+            install_executables=lambda folder, client, report: report(f"installed {folder}, {client}"),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             find_host_problems=lambda _folder: self.host_problems,
             clock=self.clock,

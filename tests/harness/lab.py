@@ -194,7 +194,7 @@ class LabHarness:
             open_backend=self.open_store,
             open_memory_datastore=lambda clock: nullcontext(MemoryDatastore(clock=clock)),
             require_trusted_environment=lambda: None,
-            install_executables=self.install,
+            install_executables=lambda folder, _client, report: self.install(folder, report),
             find_host_problems=lambda _folder: (),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
             clock=self.clock,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.install import install
+from netplug_backends.host.install import Client, install
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetnsNode, PodNamespace, missing_requirement, open_node
 from tests.harness.plugin_datastores import PluginDatastore, open_plugin_datastore
@@ -29,7 +29,7 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     if reason:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("bin")
-    install(str(folder), lambda _line: None)
+    install(str(folder), lambda _line: None, Client.PYTHON)
     return str(folder)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from netplug_core.cni.wire import MAX_BODY_LENGTH, WireReply, WireRequest, encode_reply, encode_request
-from tests.harness.clients import InstalledClient, install_python_client
+from tests.harness.clients import InstalledClient, install_python_client, install_static_client
 from tests.harness.scripted_server import answering, opened_server, sending, taking
 
 COMMANDS = ("ADD", "DEL", "CHECK", "GC", "STATUS")
@@ -22,10 +22,14 @@ LONG_S, SHORT_S = 600.0, 0.3
 REPLY = b"T" + encode_reply(WireReply(exit_status=1, stdout=b'{"code": 11}', stderr=b"line\n"))
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> InstalledClient:
+INSTALL = {"python": install_python_client, "static": install_static_client}
+BOTH = pytest.fixture(scope="module", params=list(INSTALL))
+
+
+@BOTH
+def client(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> InstalledClient:
     """A client that never gives up waiting while a test runs."""
-    return install_python_client(tmp_path_factory.mktemp("client"), take_s=LONG_S, reply_s=LONG_S)
+    return INSTALL[request.param](tmp_path_factory.mktemp("client"), take_s=LONG_S, reply_s=LONG_S)
 
 
 @pytest.fixture
@@ -211,10 +215,10 @@ def test_without_standard_input_the_standalone_program_reports_it(client: Instal
 # --- it is slow ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def impatient_client(tmp_path_factory: pytest.TempPathFactory) -> InstalledClient:
+@BOTH
+def impatient_client(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> InstalledClient:
     """A client that gives up soon."""
-    return install_python_client(tmp_path_factory.mktemp("impatient"), take_s=SHORT_S, reply_s=2 * SHORT_S)
+    return INSTALL[request.param](tmp_path_factory.mktemp("impatient"), take_s=SHORT_S, reply_s=2 * SHORT_S)
 
 
 def test_a_request_that_is_not_taken_in_time_is_done_alone(impatient_client: InstalledClient, socket_path: str) -> None:

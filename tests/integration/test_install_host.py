@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.install import EXECUTABLES, install
+from netplug_backends.host.install import EXECUTABLES, Client, install
 from netplug_backends.host.trust import Environment, remove_open_caches, require_trusted
 from netplug_core.errors import ConfigurationError, Unavailable
 from tests.harness.umask import UMASKS, modes_below, under_umask
@@ -123,7 +123,7 @@ def test_every_file_and_folder_has_its_mode_under_every_umask(
 ) -> None:
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "bytecode"))
     with under_umask(umask):
-        install(str(tmp_path / "opt/cni/bin"), lambda _line: None)
+        install(str(tmp_path / "opt/cni/bin"), lambda _line: None, Client.PYTHON)
         assert os.umask(umask) == umask, "it is as it was"
     modes = modes_below(tmp_path)
     assert {mode for path, mode in modes.items() if path.endswith((".pyc", ".methods"))} == {0o644}
@@ -143,7 +143,7 @@ def install_from(tmp_path: Path) -> Run:
     (libraries / "ours.pth").write_text("".join(f"{path}\n" for path in sys.path if path))
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        command = (folder / "bin" / "python", "-m", "netplug_cli.wiring.ctl", "install", "host")
+        command = (folder / "bin" / "python", "-m", "netplug_cli.wiring.ctl", "install", "host", "--client", "python")
         return subprocess.run(
             [*command, "--bin-dir", str(tmp_path / "bin"), *options],
             capture_output=True, text=True, check=False, timeout=EMERGENCY_STOP_S,

@@ -18,16 +18,22 @@ def install() -> None:
 @install.command("host")
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
 @click.option(
+    "--client",
+    type=click.Choice(("static", "python")),
+    help="The client of the node process: static is built with the C compiler of this host, if it was not built before."
+    " Without this option: static if it was built, otherwise python.",
+)
+@click.option(
     "--trust-environment", is_flag=True, help="Install from an environment that a user other than root may write."
 )
 @click.pass_context
-def install_host(context: click.Context, bin_dir: str, *, trust_environment: bool) -> None:
+def install_host(context: click.Context, bin_dir: str, client: str | None, *, trust_environment: bool) -> None:
     """Write the executables netplug and netplug-ipam into DIR, and say what else this machine lacks."""
     session = session_of(context)
     try:
         if not trust_environment:
             session.require_trusted_environment()
-        session.install_executables(bin_dir, click.echo)
+        session.install_executables(bin_dir, client or "built", click.echo)
         for problem in session.find_host_problems(bin_dir):
             click.echo(f"warning: {problem}")
     except NetplugError as error:

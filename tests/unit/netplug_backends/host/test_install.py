@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -12,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from netplug_backends.host.install import EXECUTABLES, SHEBANG_LIMIT, Installed, install, uninstall
+from netplug_backends.host.install import (
+    EXECUTABLES,
+    SHEBANG_LIMIT,
+    STANDALONE,
+    Client,
+    Installed,
+    install,
+    uninstall,
+)
+from netplug_core import __version__
 from netplug_core.errors import ConfigurationError, Unavailable
 from tests.harness.waiting import EMERGENCY_STOP_S
 
@@ -37,12 +47,15 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def installed(bytecode: Path, folder: Path, reports: list[str]) -> Installed:
-    return install(str(folder), reports.append)
+    return install(str(folder), reports.append, Client.PYTHON)
 
 
 def test_two_files_are_written(installed: Installed, folder: Path, reports: list[str]) -> None:
     assert installed.files == tuple(str(folder / name) for name in EXECUTABLES)
-    assert reports == [f"installed {file}" for file in installed.files]
+    assert reports == [
+        *(f"installed {file}" for file in installed.files),
+        "both executables are the Python client; --client static makes it faster",
+    ]
     assert sorted(os.listdir(folder)) == sorted(EXECUTABLES)
     assert {stat.S_IMODE((folder / name).stat().st_mode) for name in EXECUTABLES} == {0o755}
 
@@ -92,10 +105,10 @@ def test_an_unwritable_bytecode_cache_is_a_warning(tmp_path: Path, monkeypatch: 
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "file"))
     reports: list[str] = []
-    install(str(tmp_path / "bin"), reports.append)
+    install(str(tmp_path / "bin"), reports.append, Client.PYTHON)
     assert any("netplug_core could not be byte-compiled; every call will be" in line for line in reports)
     assert any(line.startswith("warning: every call will be slower by a quarter: ") for line in reports)
-    assert reports[-1] == f"installed {tmp_path}/bin/netplug-ipam"
+    assert f"installed {tmp_path}/bin/netplug-ipam" in reports
 
 
 def test_our_executables_are_removed(installed: Installed, folder: Path, tmp_path: Path) -> None:
@@ -153,7 +166,7 @@ def test_an_executable_that_does_not_run_replaces_nothing(
     (tmp_path / "netplug").write_text("the release before")
     monkeypatch.setattr(sys, "executable", interpreter)
     with pytest.raises(Unavailable, match=f"^{tmp_path}/netplug: it does not run: .*{cause}"):
-        install(str(tmp_path), print)
+        install(str(tmp_path), print, Client.PYTHON)
     assert os.listdir(tmp_path) == ["netplug"]
     assert (tmp_path / "netplug").read_text() == "the release before"
 
@@ -161,7 +174,7 @@ def test_an_executable_that_does_not_run_replaces_nothing(
 def test_a_folder_that_cannot_be_written_is_named(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable) as refusal:
-        install(str(tmp_path / "file"), print)
+        install(str(tmp_path / "file"), print, Client.PYTHON)
     assert str(refusal.value) == f"{tmp_path}/file/netplug: File exists"
 
 
@@ -169,7 +182,7 @@ def test_a_relative_folder_is_in_the_working_folder(
     monkeypatch: pytest.MonkeyPatch, installed: Installed, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert install(".", lambda _: None).files == tuple(str(tmp_path / name) for name in EXECUTABLES)
+    assert install(".", lambda _: None, Client.PYTHON).files == tuple(str(tmp_path / name) for name in EXECUTABLES)
 
 
 def test_an_environment_that_lacks_a_library_gets_no_executables(
@@ -180,3 +193,59 @@ def test_an_environment_that_lacks_a_library_gets_no_executables(
     with pytest.raises(Unavailable, match=r"^pyroute2: .* not installed in this environment; netplug\[host\]"):
         install(str(tmp_path), lambda _line: None)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- the static client ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_static_client(bytecode: Path, folder: Path, tmp_path: Path) -> Path:
+    """A folder with the static client."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
+    install(str(tmp_path / "bin"), print, Client.STATIC)
+    return tmp_path / "bin"
+
+
+def test_the_static_client_stands_beside_the_standalone_program(with_static_client: Path) -> None:
+    assert sorted(os.listdir(with_static_client)) == sorted((*EXECUTABLES, *STANDALONE))
+    assert {(with_static_client / name).read_bytes()[:4] for name in EXECUTABLES} == {b"\x7fELF"}
+    assert {(with_static_client / name).read_bytes()[:3] for name in STANDALONE} == {b"#!/"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in with_static_client.iterdir()} == {0o755}
+
+
+@pytest.mark.parametrize("name", EXECUTABLES)
+def test_every_call_of_the_static_client_is_answered(with_static_client: Path, name: str) -> None:
+    """VERSION and the list of versions by itself, everything else by the standalone program."""
+
+    def call(*flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [with_static_client / name, *flags],
+            env={"NETPLUG_NODE_SOCKET": "", **environ},
+            input='{"cniVersion": "1.0.0", "name": "net1"}',
+            capture_output=True, text=True, check=False, timeout=EMERGENCY_STOP_S,
+        )  # fmt: skip
+
+    assert json.loads(call(CNI_COMMAND="VERSION").stdout)["cniVersion"] == "1.0.0"
+    assert call().stderr.startswith(f"{name} {__version__}: ")
+    assert call("-v").stdout == f"{__version__}\n"
+    refused = call(CNI_COMMAND="STATUS")
+    assert (refused.returncode, json.loads(refused.stdout)["code"]) == (1, 4)
+    refused = call(CNI_COMMAND="STATUS", CNI_PATH="/bin")
+    assert (refused.returncode, json.loads(refused.stdout)["cniVersion"]) == (1, "1.0.0")
+    assert ("cni-plugin" if name == "netplug" else "] ipam: ") in refused.stderr
+
+
+def test_the_static_client_is_removed_with_all_that_came_with_it(with_static_client: Path) -> None:
+    removed = uninstall(str(with_static_client), print)
+    assert removed == tuple(str(with_static_client / name) for name in (*EXECUTABLES, *STANDALONE))
+    assert os.listdir(with_static_client) == []
+
+
+def test_without_a_compiler_the_static_client_is_refused(
+    bytecode: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="this host has none of cc, gcc, clang"):
+        install(str(tmp_path), print, Client.STATIC)
+    assert os.listdir(tmp_path) == []

@@ -114,6 +114,8 @@ def with_config(text: str | bytes, command: str = "ADD") -> Invocation:
         ("/opt/cni/bin/netplug", Plugin.MAIN),
         ("netplug-ipam", Plugin.IPAM),
         ("/opt/cni/bin/netplug-ipam", Plugin.IPAM),
+        ("/opt/cni/bin/netplug-standalone", Plugin.MAIN),
+        ("/opt/cni/bin/netplug-ipam-standalone", Plugin.IPAM),
         ("/opt/netplug-ipam/python3", Plugin.MAIN),
         ("anything", Plugin.MAIN),
         ("", Plugin.MAIN),
@@ -215,6 +217,8 @@ def test_one_variable_makes_it_a_call(harness: DispatchHarness, environ: dict[st
         ("", "1.1.0"),
         ("{nope", "1.1.0"),
         (b"\xff\xfe\xfd", "1.1.0"),
+        ('{"cniVersion": "0.4.0"}'.encode("utf-16"), "1.1.0"),
+        (b'\xef\xbb\xbf{"cniVersion": "0.4.0"}', "1.1.0"),
         ("[" * 100_000, "1.1.0"),
     ],
 )

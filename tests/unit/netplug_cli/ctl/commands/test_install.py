@@ -14,7 +14,9 @@ def refuse() -> None:
 
 def test_the_executables_are_installed_and_removed(harness: ToolHarness) -> None:
     assert harness.run_command("install", "host", "--bin-dir", "/opt/cni/bin") == 0
-    assert (harness.out, harness.err) == ("installed /opt/cni/bin\n", "")
+    assert (harness.out, harness.err) == ("installed /opt/cni/bin, built\n", "")
+    assert harness.run_command("install", "host", "--bin-dir", "/opt/cni/bin", "--client", "static") == 0
+    assert (harness.out, harness.err) == ("installed /opt/cni/bin, static\n", "")
     assert harness.run_command("uninstall", "host", "--bin-dir", "/opt/cni/bin") == 0
     assert (harness.out, harness.err) == ("removed /opt/cni/bin\n", "")
 
@@ -29,13 +31,16 @@ def test_an_environment_that_others_may_write_is_refused_unless_it_is_trusted(ha
         "Error: installing environment: '/venv' is not accepted; make it root's\n",
     )
     assert run(["install", "host", "--bin-dir", "/bin", "--trust-environment"], make_session) == 0
-    assert harness.capsys.readouterr() == ("installed /bin\n", "")
+    assert harness.capsys.readouterr() == ("installed /bin, built\n", "")
 
 
 def test_what_the_host_lacks_is_said_and_stops_nothing(harness: ToolHarness) -> None:
     harness.host_problems = ("portmap is not in /bin: …; run: …", "net.ipv4.ip_forward is 0 on this node: …; run: …")
     assert harness.run_command("install", "host", "--bin-dir", "/bin") == 0
-    assert harness.out.splitlines() == ["installed /bin", *(f"warning: {text}" for text in harness.host_problems)]
+    assert harness.out.splitlines() == [
+        "installed /bin, built",
+        *(f"warning: {text}" for text in harness.host_problems),
+    ]
 
 
 def test_a_file_that_cannot_be_removed_is_named(harness: ToolHarness) -> None:
