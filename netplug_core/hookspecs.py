@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from netplug_core.clock import Clock, Deadline
     from netplug_core.cni.request import CNIRequest
     from netplug_core.dataplane.protocol import Dataplane
+    from netplug_core.datastore.batch import RequestQueue
     from netplug_core.datastore.protocol import Datastore
     from netplug_core.ipam.protocol import IPAM
     from netplug_core.log import Log
@@ -57,7 +58,9 @@ class IPAMContext:
     sent it, for an IPAM with settings of its own; empty where there is none. ``find_node`` looks a node up at the
     orchestrator; None where no access to it is configured. ``request`` is the call of a runtime that the IPAM is
     opened for, None for other programs: another plugin that is executed gets its text and its variables.
-    ``write_stderr`` takes what such a plugin writes to standard error; None: that of this process does.
+    ``queue`` collects the commits of calls that one process serves at the same time, for an IPAM that stores addresses
+    in the datastore; None: each call commits by itself. ``write_stderr`` takes what another plugin writes to standard
+    error; None: that of this process does.
     """
 
     datastore: Datastore
@@ -67,6 +70,7 @@ class IPAMContext:
     netconf: Mapping[str, object] = field(factory=dict, repr=False)
     find_node: Callable[[str, Deadline], NodeFacts | None] | None = None
     request: CNIRequest | None = None
+    queue: RequestQueue | None = None
     write_stderr: Callable[[bytes], None] | None = None
 
 

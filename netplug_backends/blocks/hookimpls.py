@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from netplug_core import __version__
 from netplug_core.hookspecs import BackendDescription, IPAMContext, hookimpl
+from netplug_core.locks import no_lock
 
 if TYPE_CHECKING:
     from netplug_core.ipam.protocol import IPAM
@@ -22,7 +23,14 @@ def netplug_open_ipam(name: str, context: IPAMContext) -> AbstractContextManager
     from netplug_core.flows.ipam.service import BlockIPAM
 
     return nullcontext(
-        BlockIPAM(datastore=context.datastore, clock=context.clock, chance=context.chance, lock=context.lock)
+        BlockIPAM(
+            datastore=context.datastore,
+            clock=context.clock,
+            chance=context.chance,
+            queue=context.queue,
+            # Calls of one queue do not collide, and a call that waits with the lock would keep the next one from it.
+            lock=context.lock if context.queue is None else no_lock,
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""What is opened once and used by many calls, such as a datastore with its connections."""
+"""What is opened once and used by many calls: datastores with their connections, and the queues of their commits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,36 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from threading import Lock
 from typing import Generic, TypeVar
 
-__all__ = ["MAX_SHARED", "SharedOpenings"]
+from attrs import frozen
+
+from netplug_core.datastore.batch import RequestQueue
+from netplug_core.datastore.protocol import Atomicity, Datastore
+
+__all__ = ["MAX_SHARED", "SharedDatastore", "SharedOpenings"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 MAX_SHARED = 8
 """How many different datastores stay open. A call with another one opens and closes its own."""
+
+
+@frozen
+class SharedDatastore:
+    """A datastore of many calls. Those that wait while a commit is in flight share the next one, through ``queue``.
+
+    An ordered store has no queue: it makes the writes of a commit one by one, so that sharing saves nothing.
+    """
+
+    datastore: Datastore
+    queue: RequestQueue | None
+
+    @classmethod
+    def of(cls, datastore: Datastore) -> SharedDatastore:
+        """A datastore with a queue of its own, if it can use one."""
+        is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
+        turn = Lock()
+        return cls(datastore, RequestQueue(store=datastore, turn=lambda: turn) if is_atomic else None)
 
 
 class SharedOpenings(Generic[K, V]):

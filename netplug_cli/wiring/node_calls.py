@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import define, evolve
 
 from netplug_backends.linux.netns import is_own_namespace
 from netplug_cli.cni.main import answer_call, refuse_call
 from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.node.draining import RecordDrain
-from netplug_cli.node.shared import SharedOpenings
+from netplug_cli.node.shared import SharedDatastore, SharedOpenings
 from netplug_cli.wiring.backends import open_registry
 from netplug_cli.wiring.cni import open_cni_world, open_log_file
 from netplug_core import __version__
@@ -24,6 +24,7 @@ from netplug_core.cni.dispatch import Invocation, Plugin, PluginIdentity, Proces
 from netplug_core.cni.request import CNIRequest
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.dataplane.protocol import Dataplane
+from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.flows.cni.release_records import drain
 from netplug_core.flows.world import CNIWorld
@@ -49,7 +50,7 @@ class NodeCalls:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._registry = open_registry()
-        self._datastores: SharedOpenings[DatastoreSettings, Datastore] = SharedOpenings()
+        self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings()
         self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings()
         self.drain = RecordDrain(self._drain, log=log)
 
@@ -97,21 +98,30 @@ class NodeCalls:
         )
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class _CallBackends:
     """The backends of one call: datastores and orchestrators that other calls use too, and a dataplane of its own."""
 
     registry: Registry
-    datastores: SharedOpenings[DatastoreSettings, Datastore]
+    datastores: SharedOpenings[DatastoreSettings, SharedDatastore]
     orchestrators: SharedOpenings[DatastoreSettings, Orchestrator]
     namespaces: Mapping[str, int]
     write_stderr: Callable[[bytes], None] | None
+    queue: RequestQueue | None = None
 
-    def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> AbstractContextManager[Datastore]:
-        return self.datastores.open(settings, lambda: self.registry.open_datastore(name, settings, clock))
+    @contextmanager
+    def open_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Datastore]:
+        with self.datastores.open(settings, lambda: self._new_datastore(name, settings, clock)) as shared:
+            self.queue = shared.queue
+            yield shared.datastore
+
+    @contextmanager
+    def _new_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[SharedDatastore]:
+        with self.registry.open_datastore(name, settings, clock) as datastore:
+            yield SharedDatastore.of(datastore)
 
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
-        return self.registry.open_ipam(name, evolve(context, write_stderr=self.write_stderr))
+        return self.registry.open_ipam(name, evolve(context, queue=self.queue, write_stderr=self.write_stderr))
 
     def open_dataplane(self, name: str, clock: Clock, log: Log) -> AbstractContextManager[Dataplane]:
         return self.registry.open_dataplane(name, clock, log, self.namespaces)

@@ -8,6 +8,7 @@ requests. Nothing here starts a thread.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias, TypeVar, cast
@@ -193,7 +194,7 @@ class RequestQueue:
     cache: DatastoreCache | None = None
     turn: Callable[[], AbstractContextManager[object]] = nullcontext
     max_writes: int = MAX_COMMIT_WRITES
-    _waiting: list[_Ticket] = field(factory=list, init=False)
+    _waiting: deque[_Ticket] = field(factory=deque, init=False)  # threads append at any time
 
     def run(self, request: BatchRequest) -> Decision[object]:
         """Wait for the commit of a request, or make it; see ``Transactor.run`` for what is raised."""
@@ -207,7 +208,7 @@ class RequestQueue:
         return cast("Decision[object]", ticket.outcome)
 
     def _flush(self) -> None:
-        tickets, self._waiting = self._waiting, []
+        tickets = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
             outcomes = run_batch(
                 self.store, [ticket.request for ticket in tickets], cache=self.cache, max_writes=self.max_writes

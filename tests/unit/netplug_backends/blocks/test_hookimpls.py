@@ -1,9 +1,12 @@
 """The registry finds the block allocator by its name."""
 
+from typing import NoReturn
+
 import pytest
 
 from netplug_backends.blocks import hookimpls
 from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.datastore.batch import RequestQueue
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.hookspecs import IPAMContext
 from netplug_core.testing.clock import ManualClock
@@ -20,6 +23,24 @@ def test_netplug_ipam_is_the_block_allocator() -> None:
         assert ipam.datastore is store
         assert ipam.clock is clock
         assert ipam.chance() == 0.25
+
+
+def test_with_a_queue_no_lock_keeps_calls_apart_that_could_share_a_commit() -> None:
+    clock = ManualClock()
+    store = MemoryDatastore(clock=clock)
+    queue = RequestQueue(store=store)
+
+    def lock() -> NoReturn:
+        raise AssertionError("it is taken")
+
+    context = IPAMContext(datastore=store, clock=clock, chance=lambda: 0.25, lock=lock, queue=queue)
+    opened = hookimpls.netplug_open_ipam("netplug-ipam", context)
+    assert opened is not None
+    with opened as ipam:
+        assert isinstance(ipam, BlockIPAM)
+        assert ipam.queue is queue
+        with ipam.lock() as held:
+            held.release()
 
 
 @pytest.mark.parametrize("name", ["host-local", "netplug", ""])

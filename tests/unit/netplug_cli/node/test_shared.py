@@ -7,8 +7,10 @@ from typing import NoReturn
 import pytest
 from attrs import define, field
 
-from netplug_cli.node.shared import SharedOpenings
+from netplug_backends.memory.datastore import MemoryDatastore, MemoryMode
+from netplug_cli.node.shared import SharedDatastore, SharedOpenings
 from netplug_core.errors import UnusableFile
+from netplug_core.testing.clock import ManualClock
 
 
 @define
@@ -42,6 +44,15 @@ def test_beyond_the_limit_each_caller_opens_its_own() -> None:
             with shared.open("b", lambda: openings.open("b")) as value:
                 assert value == "b"
     assert (openings.opened, openings.closed) == (["a", "b", "b"], ["b", "b"])
+
+
+@pytest.mark.parametrize("mode", MemoryMode)
+def test_an_atomic_store_has_a_queue(mode: MemoryMode) -> None:
+    store = MemoryDatastore(mode, clock=ManualClock())
+    shared = SharedDatastore.of(store)
+    assert shared.datastore is store
+    assert (shared.queue is not None) is (mode is MemoryMode.ATOMIC)
+    assert shared.queue is None or shared.queue.store is store
 
 
 def test_what_cannot_be_opened_is_tried_again() -> None:

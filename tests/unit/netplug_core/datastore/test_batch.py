@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from threading import Lock
 
 import pytest
 from attrs import define, field
@@ -37,6 +39,7 @@ from netplug_core.records import (
     Written,
 )
 from netplug_core.testing.clock import ManualClock
+from netplug_core.testing.concurrency import run_together
 from netplug_core.testing.faults import Fault, FaultyDatastore, LostRace, LostReply, LostRequest, RunBefore
 
 ITEM: Kind[str] = Kind("Item", ("name",))
@@ -437,6 +440,18 @@ def test_callers_that_wait_share_a_commit() -> None:
     assert results == ["y", "z", "x"]
     assert harness.calls == (1, 1)
     assert harness.values()["a"] == "xzy"
+
+
+def test_threads_that_come_at_any_time_each_get_their_own_decision() -> None:
+    harness, turn, letters = BatchHarness(), Lock(), "abcdefgh"
+    queue = RequestQueue(store=harness.store, turn=lambda: turn)
+
+    def call(letter: str) -> object:
+        return BatchTransactor(queue, harness.transaction()).run((Get(A),), append(letter, A)).result
+
+    outcomes = run_together([partial(call, letter) for letter in letters])
+    assert [outcome.get() for outcome in outcomes] == list(letters)
+    assert sorted(harness.values()["a"]) == list(letters)
 
 
 def test_a_refusal_is_raised_to_its_own_caller() -> None:
