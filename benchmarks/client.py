@@ -29,7 +29,7 @@ def measure(rounds: int) -> None:
     if shutil.which("cc") is None:
         raise SystemExit("a C compiler is missing: apt-get install gcc libc6-dev")
     with tempfile.TemporaryDirectory() as folder, _server(f"{folder}/node.sock") as path:
-        commands = {"python -IS -c pass": (sys.executable, "-IS", "-c", "pass")}
+        commands: dict[str, tuple[str, ...]] = {"python -IS -c pass": (sys.executable, "-IS", "-c", "pass")}
         for client in (Client.PYTHON, Client.STATIC):
             install(f"{folder}/{client.value}", lambda _line: None, client)
             commands[f"{client.value} client"] = (f"{folder}/{client.value}/netplug",)

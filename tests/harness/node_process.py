@@ -21,6 +21,7 @@ from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
 __all__ = [
     "ROOT",
+    "ClientRuntime",
     "NodeProcess",
     "NodeProcessRuntime",
     "ask",
@@ -144,6 +145,17 @@ def ask(
         received = receive_all(connection)
     assert received[:1] in (b"", TAKEN)
     return parse_reply(received)
+
+
+@frozen
+class ClientRuntime(CNIRuntime):
+    """A runtime whose executables ask the node process."""
+
+    socket: str
+
+    def make_environ(self, command: str, pod: PodNamespace | None, **changes: str | None) -> dict[str, str]:
+        """As :meth:`CNIRuntime.make_environ`, with the path of the socket."""
+        return {**CNIRuntime.make_environ(self, command, pod, **changes), "NETPLUG_NODE_SOCKET": self.socket}
 
 
 @frozen

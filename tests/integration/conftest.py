@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,16 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("bin")
     install(str(folder), lambda _line: None, Client.PYTHON)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def static_bin_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with the static client, and the standalone program of this checkout beside it."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
+    folder = tmp_path_factory.mktemp("static")
+    install(str(folder), lambda _line: None, Client.STATIC)
     return str(folder)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.node import CNIRuntime, NetnsNode, PluginReply, open_node
-from tests.harness.node_process import NodeProcess, NodeProcessRuntime, start_node_process
+from tests.harness.node_process import ClientRuntime, NodeProcess, NodeProcessRuntime, start_node_process
 from tests.harness.scripted_plugin import ScriptedPlugin
 from tests.harness.waiting import wait_until
 
@@ -124,24 +124,34 @@ def observed(runtime: CNIRuntime) -> list[tuple[int, str, str]]:
     return [*seen, (0, "", cleaned(Path(runtime.node.file("cni.log")).read_text()))]
 
 
-def test_every_answer_is_that_of_the_executables_byte_for_byte(bin_dir: str, tmp_path: Path) -> None:
-    found = []
-    for name in ("alone", "served"):
+def test_every_answer_is_that_of_the_executables_byte_for_byte(
+    bin_dir: str, static_bin_dir: str, tmp_path: Path
+) -> None:
+    """However it is asked: with the protocol alone, by the Python client, and by the static one."""
+    found = {}
+    for name in ("alone", "asked", "python", "static"):
         (tmp_path / name).mkdir()
         with open_node(str(tmp_path / name)) as node:
             node.store.add_pool("v4", "10.65.0.0/24")
             node.store.add_pool("v6", "fd65::/112")
-            alone = CNIRuntime(node, bin_dir)
-            if name == "served":
-                found.append(observed(NodeProcessRuntime(node, bin_dir, start_node_process(node).socket)))
-            else:
-                found.append(observed(alone))
-    assert len(found[0]) == 24
-    assert found[1] == found[0]
-    assert "a line of its own\n" in found[1][11][2]
+            path = start_node_process(node).socket
+            runtimes = {
+                "alone": CNIRuntime(node, bin_dir),
+                "asked": NodeProcessRuntime(node, bin_dir, path),
+                "python": ClientRuntime(node, bin_dir, path),
+                "static": ClientRuntime(node, static_bin_dir, path),
+            }
+            found[name] = observed(runtimes[name])
+    assert len(found["alone"]) == 24
+    assert "a line of its own\n" in found["alone"][11][2]
+    assert found == dict.fromkeys(found, found["alone"])
 
 
-def test_the_installed_executables_ask_it(runtime: CNIRuntime, process: NodeProcess) -> None:
+@pytest.mark.parametrize("folder", ["bin_dir", "static_bin_dir"])
+def test_the_installed_executables_ask_it(
+    node: NetnsNode, process: NodeProcess, folder: str, request: pytest.FixtureRequest
+) -> None:
+    runtime = CNIRuntime(node, request.getfixturevalue(folder))
     pod, log = runtime.node.make_pod(), runtime.node.file("cni.log")
     conf = runtime.make_netconf(log_file_path=log)
     added = runtime.add(conf, pod, NETPLUG_NODE_SOCKET=process.socket)

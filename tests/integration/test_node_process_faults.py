@@ -313,7 +313,11 @@ def test_a_process_that_is_killed_leaves_what_the_executables_clean_up(
     assert node.leftovers() == before
 
 
-def test_no_call_of_the_installed_executables_fails_when_it_is_killed(node: NetnsNode, runtime: CNIRuntime) -> None:
+@pytest.mark.parametrize("folder", ["bin_dir", "static_bin_dir"])
+def test_no_call_of_the_installed_executables_fails_when_it_is_killed(
+    node: NetnsNode, folder: str, request: pytest.FixtureRequest
+) -> None:
+    runtime = CNIRuntime(node, request.getfixturevalue(folder))
     before, pods, conf = node.leftovers(), node.make_pods(12), runtime.make_netconf()
     process = start_node_process(node, "--workers", "4")
     with ThreadPoolExecutor(len(pods)) as pool:
