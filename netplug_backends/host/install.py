@@ -112,7 +112,11 @@ def install(bin_dir: str, report: Callable[[str], None], client: Client = Client
             "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
         )
     with _umask(_UMASK):
-        return _install(Path(bin_dir).absolute(), shebang, _static_client(client), report)
+        static = _static_client(client)
+        installed = _install(Path(bin_dir).absolute(), shebang, static, report)
+    hint = "; --client static makes it faster" if client is Client.BUILT else ""
+    report("both are the static client" if static is not None else f"both are the Python client{hint}")
+    return installed
 
 
 def _install(folder: Path, shebang: str, static: bytes | None, report: Callable[[str], None]) -> Installed:
@@ -126,8 +130,6 @@ def _install(folder: Path, shebang: str, static: bytes | None, report: Callable[
     for name, content in contents.items():
         _write_executable(folder / name, content)
         report(f"installed {folder / name}")
-    kind = "the Python client; --client static makes it faster" if static is None else "the static client"
-    report(f"both executables are {kind}")
     return Installed(files=tuple(str(folder / name) for name in contents), compiled=compiled)
 
 

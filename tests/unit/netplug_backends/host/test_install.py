@@ -54,7 +54,7 @@ def test_two_files_are_written(installed: Installed, folder: Path, reports: list
     assert installed.files == tuple(str(folder / name) for name in EXECUTABLES)
     assert reports == [
         *(f"installed {file}" for file in installed.files),
-        "both executables are the Python client; --client static makes it faster",
+        "both are the Python client",
     ]
     assert sorted(os.listdir(folder)) == sorted(EXECUTABLES)
     assert {stat.S_IMODE((folder / name).stat().st_mode) for name in EXECUTABLES} == {0o755}
@@ -198,13 +198,14 @@ def test_an_environment_that_lacks_a_library_gets_no_executables(
 # --- the static client ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def with_static_client(bytecode: Path, folder: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def with_static_client(bytecode: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the static client."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
-    install(str(tmp_path / "bin"), print, Client.STATIC)
-    return tmp_path / "bin"
+    folder = tmp_path_factory.mktemp("static")
+    install(str(folder), lambda _line: None, Client.STATIC)
+    return folder
 
 
 def test_the_static_client_stands_beside_the_standalone_program(with_static_client: Path) -> None:
@@ -236,10 +237,25 @@ def test_every_call_of_the_static_client_is_answered(with_static_client: Path, n
     assert ("cni-plugin" if name == "netplug" else "] ipam: ") in refused.stderr
 
 
-def test_the_static_client_is_removed_with_all_that_came_with_it(with_static_client: Path) -> None:
-    removed = uninstall(str(with_static_client), print)
-    assert removed == tuple(str(with_static_client / name) for name in (*EXECUTABLES, *STANDALONE))
-    assert os.listdir(with_static_client) == []
+def test_the_static_client_is_removed_with_all_that_came_with_it(with_static_client: Path, tmp_path: Path) -> None:
+    shutil.copytree(with_static_client, tmp_path / "bin")
+    removed = uninstall(str(tmp_path / "bin"), print)
+    assert removed == tuple(str(tmp_path / "bin" / name) for name in (*EXECUTABLES, *STANDALONE))
+    assert os.listdir(tmp_path / "bin") == []
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+def test_without_a_choice_the_static_client_is_installed_if_it_was_built(
+    bytecode: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_static_client: Path, *, is_built: bool
+) -> None:
+    built, reports = tmp_path / "built", list[str]()
+    monkeypatch.setattr("netplug_backends.host.install.built_file", lambda _source: built)
+    if is_built:
+        shutil.copy(with_static_client / "netplug", built)
+    install(str(tmp_path / "other"), reports.append)
+    kind = "static client" if is_built else "Python client; --client static makes it faster"
+    assert reports[-1] == f"both are the {kind}"
+    assert ((tmp_path / "other/netplug").read_bytes()[:4] == b"\x7fELF") == is_built
 
 
 def test_without_a_compiler_the_static_client_is_refused(
