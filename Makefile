@@ -70,6 +70,8 @@ nightly:                ## every test as deep as a night allows; other servers; 
 	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/unit tests/property tests/faults
 	$(step) 'pytest: integration, deep'
 	@NETPLUG_HYPOTHESIS_PROFILE=nightly $(parallel) tests/integration
+	$(step) 'pytest: the calls of a runtime, served by a node process'
+	@NETPLUG_SERVED_BY=node-process $(parallel) tests/integration
 	@for server in $(other_etcds); do \
 	    printf '==> pytest: %s\n' $$server; NETPLUG_ETCD=$$server $(parallel) tests/integration -m etcd; done
 	@for server in $(other_apiservers); do \

@@ -86,7 +86,9 @@ class NodeProcess:
 
 def start_node_process(node: NetnsNode, *options: str, name: str = "node") -> NodeProcess:
     """Start a node process on a node; it listens when this returns."""
-    path, log = node.file(f"{name}.sock"), node.file(f"{name}.log")
+    folder = node.file(name)
+    os.makedirs(folder, exist_ok=True)
+    path, log = f"{folder}/node.sock", f"{folder}/node.log"
     command = f'exec "$@" 2>>{log}'
     argv = (sys.executable, "-m", "netplug_cli.wiring.node", "--socket", path, *options)
     child = node.start_process("sh", "-c", f"cd {ROOT} && {command}", "sh", *argv)

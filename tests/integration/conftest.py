@@ -1,7 +1,12 @@
-"""Fixtures of the tests on a real kernel: a node of the test's own, and the executables as they are installed."""
+"""Fixtures of the tests on a real kernel: a node of the test's own, and the executables as they are installed.
+
+With ``NETPLUG_SERVED_BY=node-process`` the tests whose calls a runtime makes are run, and no others: every call goes to
+a node process, and has to be answered as the executables answer it.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +17,7 @@ import pytest
 from netplug_backends.host.install import Client, install
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import DEBIAN_PLUGINS, CNIRuntime, NetnsNode, PodNamespace, missing_requirement, open_node
+from tests.harness.node_process import NodeProcessRuntime, start_node_process
 from tests.harness.plugin_datastores import PluginDatastore, open_plugin_datastore
 from tests.harness.runtimes.environment import make_environment
 from tests.harness.runtimes.image import make_image
@@ -21,6 +27,23 @@ from tests.harness.servers.kube_apiserver import ApiServer, start_api_server
 
 collect_ignore = () if IS_DEEP else ("test_quickstart_kubernetes.py",)
 """It needs four more programs of Kubernetes, which only `make nightly` builds; named on the command line, it runs."""
+
+
+IS_SERVED_BY_NODE_PROCESS = os.environ.get("NETPLUG_SERVED_BY") == "node-process"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has nothing to do with the node process, if it is to serve all calls."""
+    if not IS_SERVED_BY_NODE_PROCESS:
+        return
+    left_out = [item for item in items if not _is_repeated(item)]
+    items[:] = [item for item in items if _is_repeated(item)]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _is_repeated(item: pytest.Item) -> bool:
+    """Whether a test makes calls as a runtime does, of any process that answers them."""
+    return "runtime" in getattr(item, "fixturenames", ()) and item.get_closest_marker("alone") is None
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +89,9 @@ def open_default_node(folder: str) -> Iterator[NetnsNode]:
 @pytest.fixture
 def runtime(node: NetnsNode, bin_dir: str) -> CNIRuntime:
     """A runtime on the node."""
+    if IS_SERVED_BY_NODE_PROCESS:
+        process = start_node_process(node)
+        return NodeProcessRuntime(node, bin_dir, process.socket, passes_namespace=True)
     return CNIRuntime(node, bin_dir)
 
 

@@ -46,6 +46,7 @@ def waits_for_neighbour(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace)
     return has_waited and "without the host lock" not in added.stderr
 
 
+@pytest.mark.alone
 def test_the_hosts_lock_is_waited_for(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 59: an ADD whose neighbour releases the lock in time goes on with it.
 
@@ -54,6 +55,7 @@ def test_the_hosts_lock_is_waited_for(node: NetnsNode, runtime: CNIRuntime, pod:
     assert any(waits_for_neighbour(node, runtime, pod) for _attempt in range(5))
 
 
+@pytest.mark.alone
 def test_a_holder_of_the_hosts_lock_that_hangs_does_not_stop_the_node(
     node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_holder_of_the_hosts_lock_that_hangs_does_not_stop_the_node(
     held.release()
 
 
+@pytest.mark.alone
 def test_a_lock_that_cannot_be_taken(node: NetnsNode, runtime: CNIRuntime, pod: PodNamespace) -> None:
     """Check 59: ADD and DEL go on without it and log an error."""
     conf = runtime.make_netconf(ipam_lock_file=os.path.join(node.write_file("plain", ""), "lock"))

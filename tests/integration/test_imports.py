@@ -17,7 +17,7 @@ from attrs import frozen
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 from tests.harness.plugin_datastores import PluginDatastore, on_every_datastore
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 HEAVY = {
     "asyncio",

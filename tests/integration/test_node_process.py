@@ -15,7 +15,7 @@ from tests.harness.node_process import ClientRuntime, NodeProcess, NodeProcessRu
 from tests.harness.scripted_plugin import ScriptedPlugin
 from tests.harness.waiting import wait_until
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \[(\w+)\]\[\d+\]", re.MULTILINE)
 MAX_GROWTH_KIB = 8 * 1024

@@ -29,7 +29,7 @@ from tests.harness.node_process import (
 from tests.harness.scripted_plugin import ScriptedPlugin
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 NOBODY = 65534
 
@@ -200,8 +200,8 @@ def test_another_user_is_not_served(one_worker: OneWorker) -> None:
     """Even if the file lets it connect."""
     node = one_worker.runtime.node
     os.chmod(one_worker.process.socket, 0o666)  # noqa: S103  so that only the process refuses
-    os.chmod(node.folder, 0o711)  # noqa: S103
-    folder = os.open(node.folder, os.O_PATH)
+    os.chmod(node.file("node"), 0o711)  # noqa: S103
+    folder = os.open(node.file("node"), os.O_PATH)
     data = encode_request(one_worker.request(node.make_pod()), patience_s=60)
     try:
         ran = subprocess.run(
