@@ -65,7 +65,7 @@ def test_a_call_that_does_not_end_is_counted() -> None:
         end.wait(60)
         return REPLY
 
-    workers = Workers(3, queue, answer, Lines())
+    workers = Workers(1, queue, answer, Lines())
     workers.start()
     call, client = pending_call()
     queue.put(call)
