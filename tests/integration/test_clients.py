@@ -217,8 +217,14 @@ def test_without_standard_input_the_standalone_program_reports_it(client: Instal
 
 @BOTH
 def impatient_client(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> InstalledClient:
-    """A client that gives up soon."""
-    return INSTALL[request.param](tmp_path_factory.mktemp("impatient"), take_s=SHORT_S, reply_s=2 * SHORT_S)
+    """A client that soon gives up waiting for its request to be taken."""
+    return INSTALL[request.param](tmp_path_factory.mktemp("impatient"), take_s=SHORT_S, reply_s=LONG_S)
+
+
+@BOTH
+def hasty_client(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> InstalledClient:
+    """A client that waits for its request to be taken, and then soon gives up waiting for the reply."""
+    return INSTALL[request.param](tmp_path_factory.mktemp("hasty"), take_s=LONG_S, reply_s=SHORT_S)
 
 
 def test_a_request_that_is_not_taken_in_time_is_done_alone(impatient_client: InstalledClient, socket_path: str) -> None:
@@ -231,20 +237,28 @@ def test_a_request_that_is_not_taken_in_time_is_done_alone(impatient_client: Ins
 
 @pytest.mark.parametrize("sent", [REPLY[:1], REPLY[:7], REPLY[:-1]])
 def test_a_reply_that_is_not_whole_in_time_is_resumed(
-    impatient_client: InstalledClient, socket_path: str, sent: bytes
+    hasty_client: InstalledClient, socket_path: str, sent: bytes
 ) -> None:
     with opened_server(socket_path, taking(sends=sent, late=REPLY[len(sent) :])) as server:
-        call = impatient_client.run(variables(socket_path), CONF).standalone_call
+        call = hasty_client.run(variables(socket_path), CONF).standalone_call
         server.wait_for_the_end()
     assert (call.is_resumed, call.stdin, server.failures) == (True, CONF, ["BrokenPipeError"])
 
 
-@pytest.mark.parametrize("sent,is_resumed", [(b"", False), (b"T", True)])
-def test_a_request_that_is_never_read_is_done_alone_or_resumed(
-    impatient_client: InstalledClient, socket_path: str, sent: bytes, *, is_resumed: bool
-) -> None:
-    """It is longer than what a socket takes. What the server sent before the client gave up counts."""
+def test_a_request_that_is_never_read_is_done_alone(impatient_client: InstalledClient, socket_path: str) -> None:
+    """It is longer than what a socket takes."""
     stdin = b"x" * (MAX_BODY_LENGTH // 2)
-    with opened_server(socket_path, taking(sends=sent), reads_request=False):
+    with opened_server(socket_path, taking(sends=b""), reads_request=False):
         call = impatient_client.run(variables(socket_path), stdin).standalone_call
+    assert (call.is_resumed, call.stdin) == (False, stdin)
+
+
+@pytest.mark.parametrize("sent,is_resumed", [(b"", False), (b"T", True)])
+def test_what_the_server_sent_counts_if_it_reads_no_more(
+    client: InstalledClient, socket_path: str, sent: bytes, *, is_resumed: bool
+) -> None:
+    """The request cannot be sent whole: it is longer than what a socket takes."""
+    stdin = b"x" * (MAX_BODY_LENGTH // 2)
+    with opened_server(socket_path, sending(sent), reads_request=False):
+        call = client.run(variables(socket_path), stdin).standalone_call
     assert (call.is_resumed, call.stdin) == (is_resumed, stdin)
