@@ -70,7 +70,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], 
 
 settings.register_profile("dev", PATIENT, max_examples=30, stateful_step_count=20)
 settings.register_profile("ci", PATIENT, max_examples=100, stateful_step_count=40)
-settings.register_profile("nightly", PATIENT, max_examples=5000, stateful_step_count=80)
+settings.register_profile("nightly", PATIENT, max_examples=1000, stateful_step_count=80)
 settings.load_profile(os.environ.get("NETPLUG_HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
 
 
