@@ -159,16 +159,17 @@ class _Pipes:
         )
 
     def _serve_once(self, selector: selectors.BaseSelector, deadline: Deadline) -> bool:
-        """Serve what is ready, or wait for something; return whether the program has ended.
-
-        Nothing may be ready before the deadline: a program that another thread is just starting has copies of the
-        pipes, and one that was closed here is reported for as long.
-        """
+        """Serve what is ready, or wait for something; return whether the program has ended."""
         has_ended = False
-        for key, _events in selector.select(deadline.remaining_s):
+        events = selector.select(deadline.remaining_s)
+        if not events:
+            raise DidNotEnd
+        for key, _events in events:
             if key.data is None:
                 has_ended = True
             elif not key.data():
+                # Before it is closed: a program that another thread is just starting has a copy of the pipe, and for
+                # as long the kernel would report it, which ends the wait with nothing that is ready.
                 selector.unregister(key.fileobj)
                 if key.fileobj is self.to_stdin:
                     self.to_stdin.close()
