@@ -7,6 +7,7 @@
 - ``netns``: entering a network namespace, and which one is our own
 - ``netlink``: the rtnetlink messages as bytes, and their replies as values
 - ``netlink_socket``: a socket that sends batches of them
-- ``inspection``: the state in the kernel, for CHECK; the only module that uses pyroute2
+- ``inspection``: the state in the kernel, for CHECK, read with pyroute2
+- ``nftables``: the packet filter of the node process, with pyroute2
 - ``pinned_namespaces``: namespaces of ``netplugctl lab``
 """

@@ -1,6 +1,6 @@
 """Reads the state of an attachment from the kernel, for CHECK. ``dataplane.verify`` imports it by need.
 
-This is the only module that imports pyroute2, which lists addresses, routes and neighbours. An ADD does not load it.
+It imports pyroute2, which lists addresses, routes and neighbours. An ADD does not load it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,6 @@
 - ``server``: accepts connections and reads requests, in one thread
 - ``calls``: the bounded queue of requests, and how one is served; ``workers``: the threads that do
 - ``shared``: datastores that many calls use
-- ``draining``: release records, every few seconds
+- ``periodic``: threads that do the same again and again; ``draining``: release records; ``filtering``: packet filter
 - ``process``: the order in which all of it begins and ends
 """

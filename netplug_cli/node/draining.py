@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from threading import Event, Lock, Thread
+from threading import Lock
 
+from netplug_cli.node.periodic import PeriodicTask
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
 
@@ -21,20 +22,16 @@ DRAIN_EVERY_S = 10.0
 MAX_CONFIGURATIONS = 8
 """For how many configurations records are done; the records of further ones wait for a call."""
 
-_STOP_S = 5.0
-
 
 class RecordDrain:
-    """A thread that does records. ``drain`` does those of one configuration."""
+    """Does records, as a :class:`~netplug_cli.node.periodic.PeriodicTask`. ``drain`` does those of a configuration."""
 
     def __init__(self, drain: Callable[[NetConf], None], *, log: Log, every_s: float = DRAIN_EVERY_S) -> None:
         self._drain = drain
         self._log = log
-        self._every_s = every_s
         self._known: dict[tuple[object, ...], NetConf] = {}
         self._lock = Lock()
-        self._stopping = Event()
-        self._thread = Thread(target=self._run, name="release records", daemon=True)
+        self.task = PeriodicTask("release records", self._drain_all, every_s=every_s, log=log)
 
     def note(self, netconf: NetConf) -> None:
         """Do the records of this configuration from now on.
@@ -48,23 +45,13 @@ class RecordDrain:
             if key in self._known or len(self._known) < MAX_CONFIGURATIONS:
                 self._known[key] = netconf
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Begin no other record; wait a little for the one that is being done."""
-        self._stopping.set()
-        self._thread.join(_STOP_S)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            with self._lock:
-                known = tuple(self._known.values())
-            for netconf in known:
-                if self._stopping.is_set():
-                    return
-                try:
-                    self._drain(netconf)
-                except Exception:  # noqa: BLE001  the next look may succeed
-                    self._log(Level.ERROR, f"release records could not be done\n{traceback.format_exc()}")
+    def _drain_all(self) -> None:
+        with self._lock:
+            known = tuple(self._known.values())
+        for netconf in known:
+            if self.task.is_stopping:
+                return
+            try:
+                self._drain(netconf)
+            except Exception:  # noqa: BLE001  those of the next configuration may succeed
+                self._log(Level.ERROR, f"release records could not be done\n{traceback.format_exc()}")

@@ -7,8 +7,8 @@ import socket
 from attrs import frozen
 
 from netplug_cli.node.calls import AnswerCall, CallQueue, RefuseCall
-from netplug_cli.node.draining import RecordDrain
 from netplug_cli.node.listening import Listener
+from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.server import Server
 from netplug_cli.node.workers import Workers
 from netplug_core.log import Level, Log
@@ -23,12 +23,12 @@ STOP_S = 30.0
 class NodeProcess:
     """Everything that serves calls. ``answer`` serves one, ``refuse`` answers one for which there is no room.
 
-    ``workers`` calls are served at once, and at most ``queue`` further ones wait.
+    ``workers`` calls are served at once, and at most ``queue`` further ones wait. ``tasks`` are done besides.
     """
 
     answer: AnswerCall
     refuse: RefuseCall
-    drain: RecordDrain
+    tasks: tuple[PeriodicTask, ...]
     log: Log
     workers: int
     queue: int
@@ -42,14 +42,16 @@ class NodeProcess:
         queue = CallQueue(self.queue)
         workers = Workers(self.workers, queue, self.answer, self.log)
         workers.start()
-        self.drain.start()
+        for task in self.tasks:
+            task.start()
         self.log(Level.INFO, "the node process serves", socket=listener.path or "systemd's", workers=self.workers)
         try:
             Server(listening=listener.socket, queue=queue, refuse=self.refuse, log=self.log).run(wakeup)
         finally:
             listener.close()
             unfinished = workers.stop(STOP_S)
-            self.drain.stop()
+            for task in self.tasks:
+                task.stop()
         if unfinished:
             self.log(Level.ERROR, f"calls have not ended within {STOP_S:g} s", calls=unfinished)
             return 1

@@ -56,6 +56,7 @@ def _serve(options: argparse.Namespace, listener: Listener, signals: StopSignals
     from netplug_cli.node.process import NodeProcess
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_calls import NodeCalls
+    from netplug_cli.wiring.node_tasks import node_tasks
 
     _import_flows()
     log = Logger("node", open_log_file)
@@ -63,7 +64,7 @@ def _serve(options: argparse.Namespace, listener: Listener, signals: StopSignals
         process = NodeProcess(
             answer=calls.answer,
             refuse=calls.refuse,
-            drain=calls.drain,
+            tasks=(calls.drain.task, *node_tasks(log)),
             log=log,
             workers=options.workers,
             queue=options.queue,

@@ -1,6 +1,6 @@
 """For which configurations release records are done, and how often."""
 
-from threading import Event
+from threading import Event, Thread
 
 from netplug_cli.node.draining import MAX_CONFIGURATIONS, RecordDrain
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, IPAMConfig, NetConf
@@ -28,9 +28,9 @@ def drained(*noted: NetConf, failing: str = "", log: Lines | None = None) -> lis
     records = RecordDrain(drain, log=log or Lines(), every_s=0.001)
     for each in noted:
         records.note(each)
-    records.start()
+    records.task.start()
     assert twice.wait(60)
-    records.stop()
+    records.task.stop()
     return found
 
 
@@ -67,10 +67,11 @@ def test_it_ends_between_two_configurations() -> None:
     records = RecordDrain(drain, log=Lines(), every_s=0.001)
     records.note(netconf("a"))
     records.note(netconf("b"))
-    records.start()
+    records.task.start()
     assert begun.wait(60)
-    records._stopping.set()  # noqa: SLF001  as ``stop`` does, which waits too
+    stopping = Thread(target=records.task.stop)
+    stopping.start()
+    wait_until(lambda: records.task.is_stopping, "it is asked to end")
     end.set()
-    records.stop()
-    wait_until(lambda: not records._thread.is_alive(), "it has ended")  # noqa: SLF001
+    stopping.join()
     assert found == [netconf("a")]

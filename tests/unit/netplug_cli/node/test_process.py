@@ -11,7 +11,6 @@ from threading import Event, Thread
 import pytest
 
 from netplug_cli.node import process as process_module
-from netplug_cli.node.draining import RecordDrain
 from netplug_cli.node.listening import listen
 from netplug_cli.node.process import NodeProcess
 from netplug_cli.node.signals import StopSignals
@@ -30,7 +29,7 @@ class Running:
         self._process = NodeProcess(
             answer=answer,
             refuse=busy_reply,
-            drain=RecordDrain(lambda _netconf: None, log=self.log),
+            tasks=(),
             log=self.log,
             workers=1,
             queue=1,

@@ -5,18 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.wiring import node
 from netplug_cli.wiring.node_calls import NodeCalls
 from netplug_core.cni.wire import WireReply, WireRequest
 from netplug_core.netconf.model import NetConf
 from netplug_core.settings.model import DatastoreSettings
+from tests.harness.node import missing_requirement
 from tests.harness.node_process import ask, listens
 from tests.harness.node_server import Lines
 from tests.harness.waiting import wait_until
@@ -51,6 +55,20 @@ def request(config: dict[str, object], command: str, program: str = "netplug") -
     return WireRequest(program=program, environ=environ, stdin=json.dumps(config).encode())
 
 
+@contextmanager
+def own_network_namespace(path: str) -> Iterator[None]:
+    """A network namespace for this thread, and for those that it starts."""
+    reason = missing_requirement()
+    if reason:
+        pytest.skip(reason)
+    PinnedNamespaces().make(path)
+    try:
+        with PinnedNamespaces().enter(path):
+            yield
+    finally:
+        PinnedNamespaces().remove(path)
+
+
 def test_it_is_what_the_installed_script_calls() -> None:
     (installed,) = entry_points(group="console_scripts", name="netplug-node")
     assert installed.value == "netplug_cli.wiring.node:main"
@@ -65,6 +83,7 @@ def test_it_listens_before_it_imports_what_calls_need() -> None:
     assert "pluggy" not in ran.stdout
 
 
+@pytest.mark.netns
 def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, object]) -> None:
     path, replies = str(tmp_path / "node.sock"), list[WireReply | None]()
 
@@ -76,9 +95,10 @@ def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, 
             os.kill(os.getpid(), signal.SIGTERM)
 
     client = Thread(target=call_and_end)
-    client.start()
-    assert node.run(["--socket", path, "--workers", "2", "--queue", "3"]) == 0
-    client.join()
+    with own_network_namespace(str(tmp_path / "netns")):  # the process programs its packet filter
+        client.start()
+        assert node.run(["--socket", path, "--workers", "2", "--queue", "3"]) == 0
+        client.join()
     assert replies == [WireReply(exit_status=0, stdout=b"", stderr=b"")]
 
 
