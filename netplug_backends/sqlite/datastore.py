@@ -86,6 +86,8 @@ class SqliteDatastore:
         self._missing_file = missing_file
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        # Which file it is, if others were at the path before: their revisions say nothing about this one.
+        self._file_number = 0
         self._lock = Lock()
         # Grows when this store opens the file and when it writes: `data_version` only shows the writes of others.
         self._epoch = 0
@@ -99,7 +101,7 @@ class SqliteDatastore:
         """Answer all queries from one state of the file; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         with self._locked_connection(deadline) as connection:
             connection.execute("BEGIN")
-            now = Revision(str(_newest(connection)))
+            now = self._revision(_newest(connection))
             # Decoded row by row, so that a long list is not held in both forms.
             answers = {query: self._result(query, _select(connection, query)) for query in queries}
             connection.execute("COMMIT")
@@ -120,13 +122,14 @@ class SqliteDatastore:
             connection.execute("DELETE FROM change WHERE revision <= ?", (last - self._keep_changes,))
             self._commit_transaction(connection)
             self._epoch += 1
-        revisions = [Revision(str(revision)) for revision in range(newest + 1, last + 1)]
-        return folded.revisions(revisions, Revision(str(last)))
+            revisions = [self._revision(number) for number in range(newest + 1, last + 1)]
+            return folded.revisions(revisions, self._revision(last))
 
     def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
         """Changes after the revisions given; see :class:`~netplug_core.datastore.protocol.Datastore`."""
         kinds = {kind.name: kind for kind in start}
-        seen = {kind.name: _number_of(revision) for kind, revision in start.items()}
+        seen = {kind.name: self._number_of(revision) for kind, revision in start.items()}
+        file_number = self._file_number
         mark: object = None
         while True:
             # The last poll may begin at the deadline, so it gets a little time of its own.
@@ -134,13 +137,13 @@ class SqliteDatastore:
             with self._locked_connection(grace) as connection:
                 before, mark = mark, (self._epoch, connection.execute("PRAGMA data_version").fetchone())
                 newest, changes = _changes(connection, seen) if mark != before else (0, ())
-            if changes is None:
-                raise WatchExpired(min(start.values(), key=_number_of))
+            if changes is None or self._file_number != file_number:
+                raise WatchExpired(min(start.values(), key=self._number_of))
             for revision, kind, path, value in changes:
                 if revision > seen.get(kind, newest):
                     key = _key(kinds[kind], path)
                     decoded = None if value is None else self._codec.decode(key, value)
-                    yield WatchEvent(key, decoded, Revision(str(revision)))
+                    yield WatchEvent(key, decoded, self._revision(revision))
             seen = {kind: max(newest, number) for kind, number in seen.items()}
             if deadline.has_passed:
                 return
@@ -172,7 +175,8 @@ class SqliteDatastore:
             self._disconnect()  # the file was moved away or replaced: what is written to it now would be lost
         if self._connection is None:
             self._connection = open_database(self._path, self._missing_file, deadline=deadline)
-            self._identity = file_identity(self._path)
+            before, self._identity = self._identity, file_identity(self._path)
+            self._file_number += before not in (None, self._identity)
             self._epoch += 1
         else:
             self._connection.execute(f"PRAGMA busy_timeout={round(deadline.remaining_s * 1000)}")
@@ -203,16 +207,28 @@ class SqliteDatastore:
     def _what(self) -> str:
         return f"sqlite store {self._path}"
 
+    # --- revisions: a number, and behind a point which file it is of, if that is not the first --------------------
+
+    def _revision(self, number: int) -> Revision:
+        return Revision(f"{number}.{self._file_number}" if self._file_number else str(number))
+
+    def _number_of(self, revision: Revision) -> int:
+        # A text that is no revision of this file counts as older than every revision.
+        number, _, file_number = revision.partition(".")
+        is_of_file = file_number == (str(self._file_number) if self._file_number else "")
+        is_number = number.isascii() and number.isdigit() and len(number) <= _MAX_REVISION_DIGITS
+        return int(number) if is_of_file and is_number else -1
+
     # --- records ---------------------------------------------------------------------------------------------------
 
     def _check_condition(self, connection: sqlite3.Connection, write: Write, condition: Condition, newest: int) -> None:
         current: Record[object] | None = None
         if isinstance(condition, KindCondition):
-            since = _number_of(condition.revision)
+            since = self._number_of(condition.revision)
             holds = 0 <= since <= newest and not _has_newer(connection, condition.kind, since)
         else:
             rows = _find(connection, Get(condition.key))
-            holds = condition.expected == (Revision(str(rows[0][1])) if rows else ABSENT)
+            holds = condition.expected == (self._revision(rows[0][1]) if rows else ABSENT)
             if rows and not holds:
                 found = self._result(Get(condition.key), rows)
                 current = next(iter(found.records), None)
@@ -229,7 +245,7 @@ class SqliteDatastore:
             key = _key(query.kind, path)
             if condition is not None and self._codec.holds(condition, stored):
                 found.append(key)
-            elif (record := self._decode(key, stored, Revision(str(revision)))) is not None:
+            elif (record := self._decode(key, stored, self._revision(revision))) is not None:
                 found.append(record)
         return ReadResult.of(found)
 
@@ -312,12 +328,6 @@ def _encode_path(path: tuple[str, ...]) -> str:
 
 def _key(kind: Kind[object], path: str) -> Key[object]:
     return Key(kind, tuple(path.split(_SEPARATOR)))
-
-
-def _number_of(revision: Revision) -> int:
-    # A text that is no revision of this store counts as older than every revision.
-    is_number = revision.isascii() and revision.isdigit() and len(revision) <= _MAX_REVISION_DIGITS
-    return int(revision) if is_number else -1
 
 
 def _primary_code(error: sqlite3.Error) -> int:

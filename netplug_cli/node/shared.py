@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from threading import Lock
 from typing import Generic, TypeVar
 
 from attrs import frozen
 
+from netplug_cli.node.cache_feed import CacheFeed
+from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.flows.ipam.cache import FOLLOWED_KINDS, make_node_cache
+from netplug_core.log import Log
 
 __all__ = ["MAX_SHARED", "SharedDatastore", "SharedOpenings"]
 
@@ -25,18 +29,30 @@ MAX_SHARED = 8
 class SharedDatastore:
     """A datastore of many calls. Those that wait while a commit is in flight share the next one, through ``queue``.
 
-    An ordered store has no queue: it makes the writes of a commit one by one, so that sharing saves nothing.
+    The queue has a cache, so that a call begins without a read. An ordered store has neither: it makes the writes of
+    a commit one by one, so that sharing saves nothing, and it does not check what a call took from a cache.
     """
 
     datastore: Datastore
     queue: RequestQueue | None
 
     @classmethod
-    def of(cls, datastore: Datastore) -> SharedDatastore:
-        """A datastore with a queue of its own, if it can use one."""
-        is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
+    def of(cls, datastore: Datastore, clock: Clock) -> SharedDatastore:
+        """A datastore with a queue and a cache of its own, if it can use them."""
+        if datastore.description.atomicity is not Atomicity.ATOMIC:
+            return cls(datastore, None)
         turn = Lock()
-        return cls(datastore, RequestQueue(store=datastore, turn=lambda: turn) if is_atomic else None)
+        cache = make_node_cache(datastore, clock=clock, guard=Lock())
+        return cls(datastore, RequestQueue(store=datastore, cache=cache, turn=lambda: turn))
+
+    @contextmanager
+    def fed(self, log: Log) -> Iterator[SharedDatastore]:
+        """The same, its cache kept true by a watch as long as the context lasts."""
+        if self.queue is None or self.queue.cache is None:
+            yield self
+            return
+        with CacheFeed(self.datastore, self.queue.cache, FOLLOWED_KINDS, log=log).running():
+            yield self
 
 
 class SharedOpenings(Generic[K, V]):

@@ -94,6 +94,7 @@ class NodeCalls:
             datastores=self._datastores,
             orchestrators=self._orchestrators,
             namespaces=namespaces,
+            log=self._log,
             write_stderr=write_stderr,
         )
 
@@ -106,6 +107,7 @@ class _CallBackends:
     datastores: SharedOpenings[DatastoreSettings, SharedDatastore]
     orchestrators: SharedOpenings[DatastoreSettings, Orchestrator]
     namespaces: Mapping[str, int]
+    log: Log
     write_stderr: Callable[[bytes], None] | None
     queue: RequestQueue | None = None
 
@@ -117,8 +119,11 @@ class _CallBackends:
 
     @contextmanager
     def _new_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[SharedDatastore]:
-        with self.registry.open_datastore(name, settings, clock) as datastore:
-            yield SharedDatastore.of(datastore)
+        with (
+            self.registry.open_datastore(name, settings, clock) as datastore,
+            SharedDatastore.of(datastore, clock).fed(self.log) as shared,
+        ):
+            yield shared
 
     def open_ipam(self, name: str, context: IPAMContext) -> AbstractContextManager[IPAM]:
         return self.registry.open_ipam(name, evolve(context, queue=self.queue, write_stderr=self.write_stderr))

@@ -71,7 +71,7 @@ class CachedState:
             results.update((query, found) for query in queries if (found := known.find_watched(query)) is not None)
         if results:
             for query in assume_absent:
-                results[query] = _NO_RECORDS
+                results.setdefault(query, _NO_RECORDS)
         missing = tuple([query for query in queries if query not in results])
         return Snapshot(results, known.snapshot.revisions), missing
 
@@ -202,13 +202,15 @@ class DatastoreCache:
 
     ``uncached_kinds`` are not kept, because there is a record for every workload. Of ``uncached_absent_kinds`` only
     records that exist are kept: who creates a block looks for all those that it would overlap. Every change goes
-    through ``guard``: a process with threads gives a lock, so that no change is lost.
+    through ``guard``: a process with threads gives a lock, so that no change is lost. When there are more than
+    ``max_results`` answers, the cache starts anew, so that records which others deleted do not stay for ever.
     """
 
     clock: Clock
     uncached_kinds: frozenset[Kind[object]]
     max_age_s: float | None = None
     uncached_absent_kinds: frozenset[Kind[object]] = frozenset()
+    max_results: int | None = None
     guard: AbstractContextManager[object] = field(factory=nullcontext)
     state: CachedState = field(factory=CachedState, init=False)
 
@@ -220,18 +222,27 @@ class DatastoreCache:
         clock: Clock,
         uncached_kinds: frozenset[Kind[object]],
         uncached_absent_kinds: frozenset[Kind[object]] = frozenset(),
+        max_results: int | None = None,
+        guard: AbstractContextManager[object] | None = None,
     ) -> DatastoreCache:
         """An empty cache for a store, with the age limit that the store needs."""
         is_atomic = datastore.description.atomicity is Atomicity.ATOMIC
-        return cls(clock, uncached_kinds, None if is_atomic else ORDERED_MAX_AGE_S, uncached_absent_kinds)
+        return cls(
+            clock=clock,
+            uncached_kinds=uncached_kinds,
+            max_age_s=None if is_atomic else ORDERED_MAX_AGE_S,
+            uncached_absent_kinds=uncached_absent_kinds,
+            max_results=max_results,
+            guard=nullcontext() if guard is None else guard,
+        )
 
     def lookup(
         self, queries: Sequence[Query], assume_absent: Sequence[Query] = ()
     ) -> tuple[Snapshot, tuple[Query, ...]]:
         """What is known, and which of the queries have to be read.
 
-        ``assume_absent`` are queries that are taken to find nothing if anything else is known: the call is about to
-        create these records. If one exists after all, the create fails.
+        ``assume_absent`` are queries that are taken to find nothing if other answers are known, but not theirs: the
+        call is about to create these records. If one exists after all, the create fails.
         """
         if self.max_age_s is None:
             return self.state.lookup(queries, assume_absent, ignore=frozenset())
@@ -268,7 +279,10 @@ class DatastoreCache:
     def change(self, change: Callable[[CachedState], CachedState]) -> None:
         """Replace the state by a function of it."""
         with self.guard:
-            self.state = change(self.state)
+            state = change(self.state)
+            if self.max_results is not None and len(state.snapshot.results) > self.max_results:
+                state = state.without(state.unwatched_kinds())
+            self.state = state
 
 
 def _is_page(query: Query) -> bool:

@@ -16,7 +16,7 @@ from netplug_core.clock import Clock
 from netplug_core.datastore.batch import RequestQueue
 from netplug_core.datastore.protocol import Datastore
 from netplug_core.encoding.stored_json import STORED_JSON, ValueCodec
-from netplug_core.flows.ipam.cache import make_ipam_cache
+from netplug_core.flows.ipam.cache import make_node_cache
 from netplug_core.flows.ipam.service import BlockIPAM
 from netplug_core.testing.medium import OpenStore
 
@@ -66,7 +66,7 @@ def open_standalone_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
 
 def open_resident_ipam(store: Datastore, clock: Clock) -> BlockIPAM:
     """An allocator as a process has it that stays and remembers what it read."""
-    cache = make_ipam_cache(store, clock=clock)
+    cache = make_node_cache(store, clock=clock)
     return BlockIPAM(datastore=store, clock=clock, chance=lambda: 0.5, cache=cache)
 
 

@@ -1,6 +1,8 @@
-"""What the block IPAM of a resident process remembers: one place says which records a cache does not keep."""
+"""What the block IPAM of a resident process remembers: the one place that says which records its cache keeps."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
 
 from netplug_core.clock import Clock
 from netplug_core.datastore.cache import DatastoreCache
@@ -8,27 +10,56 @@ from netplug_core.datastore.protocol import Datastore
 from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.records import Kind
+from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
+from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION
+from netplug_core.resources.ippool import IPPOOL
+from netplug_core.resources.ipreservation import IPRESERVATION
 from netplug_core.resources.workloadendpoint import WORKLOAD_ENDPOINT
 
-__all__ = ["UNCACHED_ABSENT_KINDS", "UNCACHED_KINDS", "make_ipam_cache"]
+__all__ = ["FOLLOWED_KINDS", "UNCACHED_ABSENT_KINDS", "WORKLOAD_KINDS", "make_ipam_cache", "make_node_cache"]
 
-UNCACHED_KINDS: frozenset[Kind[object]] = frozenset((HANDLE, WORKLOAD_ENDPOINT))
-"""Kinds with a record for every workload: a cache of them would only grow."""
+WORKLOAD_KINDS: frozenset[Kind[object]] = frozenset((HANDLE, WORKLOAD_ENDPOINT))
+"""Kinds with a record for every workload: a cache of all that a process sees of them would only grow."""
 
 UNCACHED_ABSENT_KINDS: frozenset[Kind[object]] = frozenset((BLOCK,))
 """A claim looks for all blocks that the new one would overlap. That they do not exist is not remembered."""
+
+FOLLOWED_KINDS: tuple[Kind[object], ...] = (IPPOOL, IPRESERVATION, IPAM_CONFIGURATION, CLUSTER_INFORMATION)
+"""Kinds that a resident process follows by a watch: few records, which every assignment depends on, and which people
+change. A block changes with every workload of the cluster, and a node with every label: they are conditions of the
+commit, so that an outdated one is read again."""
+
+_MAX_RESULTS = 16_384  # some ten times what a full node has
 
 
 def make_ipam_cache(
     datastore: Datastore, *, clock: Clock, further_uncached_kinds: frozenset[Kind[object]] = frozenset()
 ) -> DatastoreCache:
-    """An empty cache for the block IPAM over a datastore.
+    """An empty cache for the block IPAM over a datastore, for assignments: a release reads its handle and endpoint.
 
     ``further_uncached_kinds`` are kinds of the caller's own that are not kept either.
     """
     return DatastoreCache.for_datastore(
         datastore,
         clock=clock,
-        uncached_kinds=UNCACHED_KINDS | further_uncached_kinds,
+        uncached_kinds=WORKLOAD_KINDS | further_uncached_kinds,
         uncached_absent_kinds=UNCACHED_ABSENT_KINDS,
+    )
+
+
+def make_node_cache(
+    datastore: Datastore, *, clock: Clock, guard: AbstractContextManager[object] | None = None
+) -> DatastoreCache:
+    """An empty cache for the block IPAM of one node, for assignments and releases.
+
+    It keeps handles and endpoints of the node's workloads until they are deleted, so that a release reads nothing.
+    ``guard``: see :class:`~netplug_core.datastore.cache.DatastoreCache`.
+    """
+    return DatastoreCache.for_datastore(
+        datastore,
+        clock=clock,
+        uncached_kinds=frozenset(),
+        uncached_absent_kinds=UNCACHED_ABSENT_KINDS | WORKLOAD_KINDS,
+        max_results=_MAX_RESULTS,
+        guard=guard,
     )

@@ -16,7 +16,7 @@ from attrs import define, evolve, field, frozen
 
 from netplug_core.addressing import Address, Prefix
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.datastore.protocol import Atomicity, Datastore
+from netplug_core.datastore.protocol import Atomicity, Datastore, EndpointStorage
 from netplug_core.datastore.transaction import Transaction, Transactor
 from netplug_core.errors import NetplugError, Unavailable
 from netplug_core.ipam.allocation.block_order import BlockOrder, hashed_start
@@ -102,7 +102,7 @@ class BlockIPAM:
                 return Decision((), part)
             return part if isinstance(part, NeedMore) else decision.with_writes(after=part)
 
-        assumed_absent = () if handle is None else (handle, *endpoint.queries)
+        assumed_absent = () if handle is None else (handle, *self._absent_before(endpoint))
         wanted = (*queries(request), *endpoint.queries)
         try:
             with self.lock() as record.lock:
@@ -241,6 +241,11 @@ class BlockIPAM:
 
     def forward(self, *, deadline: Deadline) -> None:
         """Nothing: the datastore has everything."""
+
+    def _absent_before(self, endpoint: EndpointWrites) -> tuple[Query, ...]:
+        """What does not exist before an ADD. An endpoint that is a view of its pod exists with the pod."""
+        is_record = self.datastore.description.endpoints is EndpointStorage.RECORDS
+        return endpoint.queries if is_record else ()
 
     @property
     def _is_ordered(self) -> bool:

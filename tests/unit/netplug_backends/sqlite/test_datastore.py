@@ -24,6 +24,7 @@ from netplug_core.records import (
     CommitError,
     Conflict,
     Create,
+    Delete,
     Get,
     Key,
     List,
@@ -134,6 +135,30 @@ def test_a_file_that_is_replaced_under_an_open_store_is_opened_again(
         assert len(store.read((FRUITS,), deadline=deadline).list(FRUITS)) == 1
     with opened(path.parent / f"old-{path.name}", clock) as old:
         assert [record.key for record in old.read((FRUITS,), deadline=deadline).list(FRUITS)] == [APPLE]
+
+
+def test_a_revision_of_a_former_file_says_nothing_about_its_successor(
+    store: SqliteDatastore, path: Path, clock: EventfulClock, deadline: Deadline
+) -> None:
+    """A process that stays has read the old file. In the new one, the same number stands for another value."""
+    (old,) = store.commit((Create(APPLE, "a"),), deadline=deadline)
+    seen = store.read((FRUITS,), deadline=deadline).revision(FRUIT)
+    watched = store.watch({FRUIT: seen}, deadline=deadline)
+    (path.parent / path.name).rename(path.parent / "old")
+    with opened(path, clock) as other:
+        assert other.commit((Create(APPLE, "another"),), deadline=deadline) == (old,)
+    for write in (Update(APPLE, "b", old), Delete(APPLE, old), Require(APPLE, old), RequireUnchanged(FRUIT, seen)):
+        with pytest.raises(Conflict):
+            store.commit((write, Create(PEAR, "p")), deadline=deadline)
+    with pytest.raises(WatchExpired):
+        next(watched)
+    with pytest.raises(WatchExpired):
+        next(store.watch({FRUIT: seen}, deadline=deadline))
+    record = store.read((Get(APPLE),), deadline=deadline).find(APPLE)
+    assert record is not None
+    (new,) = store.commit((Update(APPLE, "b", record.revision),), deadline=deadline)
+    events = store.watch({FRUIT: record.revision}, deadline=Deadline.after(clock, 0.0))
+    assert [(event.key, event.value, event.revision) for event in events] == [(APPLE, "b", new)]
 
 
 def test_two_stores_on_one_file_race_for_one_revision(

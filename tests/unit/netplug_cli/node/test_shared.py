@@ -47,12 +47,12 @@ def test_beyond_the_limit_each_caller_opens_its_own() -> None:
 
 
 @pytest.mark.parametrize("mode", MemoryMode)
-def test_an_atomic_store_has_a_queue(mode: MemoryMode) -> None:
+def test_an_atomic_store_has_a_queue_with_a_cache(mode: MemoryMode) -> None:
     store = MemoryDatastore(mode, clock=ManualClock())
-    shared = SharedDatastore.of(store)
+    shared = SharedDatastore.of(store, ManualClock())
     assert shared.datastore is store
     assert (shared.queue is not None) is (mode is MemoryMode.ATOMIC)
-    assert shared.queue is None or shared.queue.store is store
+    assert shared.queue is None or (shared.queue.store is store and shared.queue.cache is not None)
 
 
 def test_what_cannot_be_opened_is_tried_again() -> None:

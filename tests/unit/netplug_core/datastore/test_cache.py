@@ -237,3 +237,18 @@ def test_the_oldest_answer_is_what_counts_and_a_commit_of_ours_is_no_reading() -
     library.commit(Create(BIBLE, "b"))
     library.clock.sleep(0.2)
     assert [library.is_known(query) for query in (UPPER, LOWER, Get(BIBLE))] == [False, False, False]
+
+
+def test_a_cache_that_is_full_starts_anew(library: CacheHarness) -> None:
+    library.warm.max_results = 3
+    library.read(Get(ATLAS), Get(BIBLE), Get(COOKING))
+    assert library.warm.lookup((Get(ATLAS), Get(COOKING)))[1] == ()
+    library.read(BOOKS)
+    assert library.warm.lookup((Get(ATLAS), BOOKS))[1] == (Get(ATLAS), BOOKS)
+
+
+def test_a_record_that_is_known_is_not_assumed_to_be_absent(library: CacheHarness) -> None:
+    library.read(Get(ATLAS))
+    known, missing = library.warm.lookup((Get(ATLAS), Get(BIBLE)), (Get(ATLAS), Get(BIBLE)))
+    assert missing == ()
+    assert (known.find(ATLAS) is not None, known.find(BIBLE)) == (True, None)

@@ -1,0 +1,144 @@
+"""The cache of a node process follows its datastore, also after a watch was cut."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event
+from typing import NoReturn
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_cli.node.cache_feed import CacheFeed
+from netplug_cli.node.shared import SharedDatastore
+from netplug_core.clock import Deadline
+from netplug_core.datastore.cache import DatastoreCache
+from netplug_core.errors import Unavailable
+from netplug_core.records import Create, Get, Kind, Revision, Update, WatchEvent
+from netplug_core.testing.clock import ManualClock
+from tests.harness.node_server import Lines
+from tests.harness.waiting import wait_until
+
+FRUIT: Kind[str] = Kind("Fruit", ("name",))
+TOOL: Kind[str] = Kind("Tool", ("name",))
+APPLE = FRUIT.key("apple")
+SAW = TOOL.key("saw")
+
+
+class CutStore(MemoryDatastore):
+    """A store whose watches last until ``cut`` is set, and then fail with ``failure`` if there is one."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock=clock)
+        self.cut, self.watching = Event(), Event()
+        self.failure: Exception | None = None
+
+    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
+        self.watching.set()
+        while not self.cut.is_set() and not deadline.has_passed:
+            for event in super().watch(start, deadline=Deadline(deadline.clock, 0.0)):
+                start = {**start, event.key.kind: event.revision}
+                yield event
+        if self.failure is not None:
+            raise self.failure
+
+
+class Scene:
+    """A store with a fruit and a tool, and a cache of it of which the fruits are followed."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store, self.log = CutStore(self.clock), Lines()
+        self.cache = DatastoreCache.for_datastore(self.store, clock=self.clock, uncached_kinds=frozenset())
+        self.store.commit((Create(APPLE, "green"), Create(SAW, "sharp")), deadline=self.deadline)
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        feed = CacheFeed(self.store, self.cache, (FRUIT,), log=self.log, pause_s=0.001)
+        with feed.running():
+            yield
+            self.store.cut.set()
+
+    @property
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 5)
+
+    @property
+    def cached(self) -> str | None:
+        """The value of the fruit that the cache knows."""
+        snapshot, _missing = self.cache.lookup((Get(APPLE),))
+        record = snapshot.find(APPLE) if snapshot.has(Get(APPLE)) else None
+        return None if record is None else record.value
+
+    def change(self, value: str) -> None:
+        found = self.store.read((Get(APPLE),), deadline=self.deadline).find(APPLE)
+        assert found is not None
+        self.store.commit((Update(APPLE, value, found.revision),), deadline=self.deadline)
+
+
+def test_a_change_of_another_process_reaches_the_cache() -> None:
+    scene = Scene()
+    with scene.followed():
+        wait_until(lambda: scene.cached == "green", "the list is read")
+        scene.change("red")
+        wait_until(lambda: scene.cached == "red", "the change is delivered")
+    assert scene.log.texts == []
+
+
+def test_after_a_failure_everything_is_forgotten_and_followed_again() -> None:
+    scene = Scene()
+    scene.store.failure = Unavailable("the store", "the connection was lost")
+    scene.cache.add_snapshot(scene.store.read((Get(SAW),), deadline=scene.deadline))
+    with scene.followed():
+        wait_until(lambda: scene.cached == "green", "the list is read")
+        scene.store.cut.set()
+        wait_until(lambda: scene.log.texts != [], "the failure is logged")
+        assert scene.cache.lookup((Get(SAW),))[1] == (Get(SAW),)
+        scene.change("red")
+        scene.store.failure = None
+        wait_until(lambda: len(scene.log.texts) > 1, "the watch goes on")
+        assert scene.cached == "red"
+    first, *_, last = scene.log.texts
+    assert first.startswith("WARNING the changes of the datastore cannot be followed; calls read what they need")
+    assert last.startswith("INFO the changes of the datastore are followed again")
+
+
+def test_a_fault_of_the_program_is_logged_and_not_the_end() -> None:
+    scene = Scene()
+    scene.store.failure = ZeroDivisionError()
+    with scene.followed():
+        scene.store.cut.set()
+        wait_until(lambda: scene.log.texts != [], "the fault is logged")
+        scene.store.failure = None
+        wait_until(lambda: scene.log.texts[-1].startswith("INFO"), "the watch goes on")
+    assert scene.log.texts[0].startswith("ERROR the changes of the datastore cannot be followed\nTraceback ")
+
+
+def test_a_watch_that_waits_ends_with_the_process() -> None:
+    scene = Scene()
+    feed = CacheFeed(scene.store, scene.cache, (FRUIT,), log=scene.log)
+    with feed.running():
+        assert scene.store.watching.wait(60)
+    thread = feed._thread  # noqa: SLF001  nothing else says that it has ended
+    wait_until(lambda: not thread.is_alive(), "the thread has ended")
+
+
+def test_a_store_without_a_cache_is_not_followed() -> None:
+    class NotWatched(MemoryDatastore):
+        def watch(self, _start: object, *, deadline: Deadline) -> NoReturn:
+            raise AssertionError(deadline)
+
+    shared, log = SharedDatastore(NotWatched(clock=ManualClock()), None), Lines()
+    with shared.fed(log) as fed:
+        assert fed is shared
+    assert log.texts == []
+
+
+def test_a_shared_store_is_followed_while_it_is_open() -> None:
+    clock = ManualClock()
+    store, log = CutStore(clock), Lines()
+    shared = SharedDatastore.of(store, clock)
+    assert shared.queue is not None
+    cache = shared.queue.cache
+    assert cache is not None
+    with shared.fed(log):
+        wait_until(lambda: len(cache.state.watched) == 4, "pools, reservations, configuration and readiness are known")
+        store.cut.set()
+    assert log.texts == []
