@@ -16,6 +16,7 @@ BENCHMARKS = {
     "full_cluster": "an address for a full node in a full cluster beside one from a block with room",
     "client": "a call to a server that only replies, beside a start of Python",
     "attach": "ADD and DEL beside the well-known plugins",
+    "served": "ADD and DEL that a node process serves beside the well-known plugins",
 }
 
 

@@ -44,6 +44,10 @@ class ProcessSeries:
         """The 95th percentile of wall-clock time."""
         return quantiles((sample.wall_s for sample in self.samples), n=20)[-1] * 1e3
 
+    def p99_ms(self) -> float:
+        """The 99th percentile of wall-clock time."""
+        return quantiles((sample.wall_s for sample in self.samples), n=100)[-1] * 1e3
+
 
 def run(command: Sequence[str], stdin: bytes, environ: Mapping[str, str]) -> ProcessSample:
     """Run a process to its end, as a runtime would."""

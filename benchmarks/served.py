@@ -1,0 +1,220 @@
+"""ADD and DEL that a node process serves, by either client, beside ``ptp`` with ``host-local``, round by round.
+
+The datastore is an etcd on the same machine, once as it is and once behind a relay that adds time to each answer. The
+CPU of the node process is counted apart from that of the client. At the end many pods come and go at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from benchmarks.measure import ProcessSample, ProcessSeries, format_report
+from benchmarks.scene import (
+    BURST,
+    REFERENCE,
+    WARMUP,
+    MeasuredPlugin,
+    call,
+    lab,
+    lab_plugin,
+    namespaces,
+    reference_plugin,
+    run_inside,
+)
+from netplug_backends.host.install import Client, install
+from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
+from netplug_cli.lab.stores import StoreKind
+
+_VERBS = ("ADD", "DEL")
+_IN_FLIGHT = (8, 32, BURST)
+_BURST_ROUNDS = 3
+_DELAY_S = 0.005
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_GOALS = {
+    ("python", "ADD"): "P3: wall <= 1.25, p99 <= 2.00; P4: CPU of both <= 1.05",
+    ("static", "ADD"): "P7: wall <= 0.40; CPU of both <= 0.40",
+    ("python", "DEL"): "P8: wall <= 1.50",
+    ("static", "DEL"): "",
+}
+_BURST_GOALS = {"python": "P5, P6, P8: <= 1.00", "static": "P7: ADD <= 0.35"}
+
+
+@frozen
+class ServedPlugin:
+    """A plugin whose calls a node process serves, which is a child of this one."""
+
+    client: str
+    plugin: MeasuredPlugin
+    process: subprocess.Popen[bytes]
+
+    def cpu_s(self) -> float:
+        """The CPU time that the node process has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+    def memory_mb(self) -> float:
+        """The memory that the node process occupies."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))) / 1024
+
+
+def measure(rounds: int) -> None:
+    """Measure that many rounds and print.
+
+    Raises:
+        SystemExit: something that it takes is missing, or a plugin failed.
+    """
+    if run_inside("served", rounds):
+        return
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        plugin = lab_plugin(StoreKind.ETCD, stack.enter_context(lab(StoreKind.ETCD)))
+        reference = stack.enter_context(reference_plugin(Path(folder)))
+        served = [stack.enter_context(_served(Path(folder), plugin, client)) for client in (Client.PYTHON, Client.STATIC)]
+        _print_rounds(reference, served, rounds)
+        _print_bursts(reference, served)
+        delayed = [stack.enter_context(_delayed(each)) for each in served]
+        print(f"\nThe same, every answer of etcd {_DELAY_S * 1e3:g} ms later:")
+        _print_bursts(reference, delayed)
+
+
+# --- what is measured ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _served(folder: Path, plugin: MeasuredPlugin, client: Client) -> Iterator[ServedPlugin]:
+    """The lab's plugin with a client and a node process of its own."""
+    home = folder / client.value
+    install(str(home), lambda _line: None, client)
+    variables = {"NETPLUG_NODE_SOCKET": f"{home}/node.sock"}
+    own = evolve(plugin, name=f"{client.value} client", executable=f"{home}/netplug", variables=variables)
+    with _node_process(plugin.node, f"{home}/node.sock") as process:
+        yield ServedPlugin(client.value, own, process)
+
+
+@contextmanager
+def _node_process(node: str, path: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "netplug_cli.wiring.node", "--socket", path]
+    with PinnedNamespaces().enter(node):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        while not os.path.exists(path):
+            if process.poll() is not None:
+                raise SystemExit("the node process has ended")
+            time.sleep(0.01)
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def _delayed(served: ServedPlugin) -> Iterator[ServedPlugin]:
+    """The same plugin, whose node process reaches etcd through a relay that delays it."""
+    conf = json.loads(served.plugin.conf)
+    host, _, server_port = conf["etcd_endpoints"].removeprefix("http://").partition(":")
+    with PinnedNamespaces().enter(served.plugin.node):
+        relay = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.delay", host, server_port, str(_DELAY_S)], stdout=subprocess.PIPE
+        )
+    try:
+        port = int(relay.stdout.readline()) if relay.stdout is not None else 0
+        conf["etcd_endpoints"] = f"http://127.0.0.1:{port}"
+        yield evolve(served, plugin=evolve(served.plugin, conf=json.dumps(conf)))
+    finally:
+        relay.terminate()
+        relay.wait()
+
+
+# --- one after another ---------------------------------------------------------------------------------------------
+
+
+def _print_rounds(reference: MeasuredPlugin, served: Sequence[ServedPlugin], rounds: int) -> None:
+    plugins = [reference, *(each.plugin for each in served)]
+    found = {(each.name, verb): ProcessSeries(each.name, verb) for each in plugins for verb in _VERBS}
+    spent = {(each.plugin.name, verb): 0.0 for each in served for verb in _VERBS}
+    for number in range(WARMUP + rounds):
+        for each in (None, *served):
+            plugin = reference if each is None else each.plugin
+            with namespaces([f"c{number}"]):
+                for verb in _VERBS:
+                    before = 0.0 if each is None else each.cpu_s()
+                    sample = _require(plugin, verb, call(plugin, verb, f"c{number}"))
+                    if number >= WARMUP:
+                        found[plugin.name, verb].samples.append(sample)
+                        if each is not None:
+                            spent[plugin.name, verb] += each.cpu_s() - before
+    print(f"{rounds} rounds after {WARMUP} to warm up, interleaved; reference: {REFERENCE}\n")
+    print(format_report(list(found.values())))
+    print(
+        "\nin times of the reference: median of the wall-clock time, its 99th percentile, CPU of client and process\n"
+    )
+    for each in served:
+        for verb in _VERBS:
+            own, base = found[each.plugin.name, verb], found[REFERENCE, verb]
+            share_ms = spent[each.plugin.name, verb] / rounds * 1e3
+            wall, p99 = own.wall_ms() / base.wall_ms(), own.p99_ms() / base.p99_ms()
+            cpu, share = (own.cpu_ms() + share_ms) / base.cpu_ms(), share_ms / base.cpu_ms()
+            print(
+                f"{own.name:14} {verb}  wall {wall:5.2f}  p99 {p99:5.2f}  CPU {cpu:5.2f} (node process {share:4.2f})"
+                f"  {_GOALS[each.client, verb]}"
+            )
+
+
+def _require(plugin: MeasuredPlugin, verb: str, sample: ProcessSample) -> ProcessSample:
+    if sample.status:  # a benchmark of failures would be a lie
+        raise SystemExit(f"{plugin.name}: {verb} failed: {sample.output}")
+    return sample
+
+
+# --- all at once ---------------------------------------------------------------------------------------------------
+
+
+def _print_bursts(reference: MeasuredPlugin, served: Sequence[ServedPlugin]) -> None:
+    """As many pods as a node may have, so many calls in flight; the median of a few rounds."""
+    names = [f"c{number}" for number in range(BURST)]
+    print(f"\n{BURST} pods, median of {_BURST_ROUNDS} rounds: seconds, and times of the reference\n")
+    plugins = {plugin.name: plugin for plugin in (reference, *(each.plugin for each in served))}
+    for in_flight in _IN_FLIGHT:
+        seconds: dict[tuple[str, str], list[float]] = {(name, verb): [] for name in plugins for verb in _VERBS}
+        failed = dict.fromkeys(plugins, 0)
+        for _ in range(_BURST_ROUNDS):
+            for name, plugin in plugins.items():
+                with namespaces(names), ThreadPoolExecutor(in_flight) as pool:
+                    for verb in _VERBS:
+                        began = time.perf_counter()
+                        samples = list(pool.map(partial(call, plugin, verb), names))
+                        seconds[name, verb].append(time.perf_counter() - began)
+                        failed[name] += sum(sample.status != 0 for sample in samples)
+                        failed[name] += verb == "ADD" and len(_addresses(samples)) != BURST
+        for (name, verb), taken in seconds.items():
+            middle, base = sorted(taken)[len(taken) // 2], sorted(seconds[REFERENCE, verb])[_BURST_ROUNDS // 2]
+            goal = _BURST_GOALS.get(name.partition(" ")[0], "")
+            print(
+                f"{in_flight:3} in flight  {name:18} {verb} {middle:6.2f} s {middle / base:6.2f}"
+                f"  {failed[name]} failed  {goal}",
+                flush=True,
+            )
+    for each in served:
+        print(f"memory of the node process of the {each.plugin.name}: {each.memory_mb():.0f} MB (P13: <= 60)")
+
+
+def _addresses(samples: Sequence[ProcessSample]) -> set[str]:
+    """The addresses that were assigned; two pods must not have the same one."""
+    results = [json.loads(sample.output) for sample in samples if sample.status == 0]
+    return {ip["address"] for result in results for ip in result["ips"]}
+
+
+if __name__ == "__main__":
+    measure(int(sys.argv[1]))
