@@ -89,7 +89,7 @@ $(linters):
 	$(step) '$(lint.$@)'
 	@.venv/bin/$(lint.$@)
 
-bench:                  ## blocks beside plain JSON, a cluster of allocators, ADD and DEL beside the well-known plugins
+bench:                  ## blocks beside plain JSON, a cluster of allocators, ADD and DEL beside the well-known plugins, with and without a node process
 	@tools/prepare dev
 	@tools/demo servers
 	$(step) 'benchmarks'

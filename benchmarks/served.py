@@ -81,7 +81,9 @@ def measure(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         plugin = lab_plugin(StoreKind.ETCD, stack.enter_context(lab(StoreKind.ETCD)))
         reference = stack.enter_context(reference_plugin(Path(folder)))
-        served = [stack.enter_context(_served(Path(folder), plugin, client)) for client in (Client.PYTHON, Client.STATIC)]
+        served = [
+            stack.enter_context(_served(Path(folder), plugin, client)) for client in (Client.PYTHON, Client.STATIC)
+        ]
         _print_rounds(reference, served, rounds)
         _print_bursts(reference, served)
         delayed = [stack.enter_context(_delayed(each)) for each in served]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from netplug_cli.node.cache_feed import CacheFeed
 from netplug_core.clock import Clock
@@ -22,7 +22,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 MAX_SHARED = 8
-"""How many different datastores stay open. A call with another one opens and closes its own."""
+"""How many different datastores stay open. While all of them are in use, a call with another one opens its own."""
 
 
 @frozen
@@ -55,29 +55,78 @@ class SharedDatastore:
             yield self
 
 
+@define(eq=False)
+class _Opening(Generic[V]):
+    """One key's value, while calls use it or it waits for the next one. ``lock`` is held while it is opened."""
+
+    users: int = 0
+    value: V | None = None
+    is_open: bool = False
+    stack: ExitStack = field(factory=ExitStack)
+    lock: AbstractContextManager[object] = field(factory=Lock)
+
+
 class SharedOpenings(Generic[K, V]):
-    """Opened values by what they were opened with, at most ``limit``; open until ``close``. Threads may share it."""
+    """Opened values by what they were opened with, at most ``limit``. Threads may share it.
+
+    A value stays open until ``close``, or until another one needs its place and no call uses it: the one that was
+    used longest ago goes. An opening that takes long delays only calls with the same key.
+    """
 
     def __init__(self, limit: int = MAX_SHARED) -> None:
         self._limit = limit
-        self._opened: dict[K, V] = {}
-        self._stack = ExitStack()
+        self._openings: dict[K, _Opening[V]] = {}  # the one that was used longest ago is the first
         self._lock = Lock()
 
-    def open(self, key: K, opening: Callable[[], AbstractContextManager[V]]) -> AbstractContextManager[V]:
+    @contextmanager
+    def open(self, key: K, opening: Callable[[], AbstractContextManager[V]]) -> Iterator[V]:
         """The value for a key: the one that is open, else a new one by ``opening``, whose errors are raised.
 
-        When the limit is reached, a new one is the caller's alone.
+        If ``limit`` values are in use, a new one is the caller's alone.
         """
-        with self._lock:
-            if key not in self._opened:
-                if len(self._opened) >= self._limit:
-                    return opening()
-                self._opened[key] = self._stack.enter_context(opening())
-            return nullcontext(self._opened[key])
+        found, former = self._enter(key)
+        if former is not None:
+            former.stack.close()
+        if found is None:
+            with opening() as value:
+                yield value
+            return
+        try:
+            with found.lock:
+                if not found.is_open:
+                    found.value = found.stack.enter_context(opening())
+                    found.is_open = True
+            yield cast("V", found.value)
+        finally:
+            self._leave(key, found)
 
     def close(self) -> None:
-        """Close every value."""
+        """Close every value; no call may use one."""
         with self._lock:
-            self._opened.clear()
-            self._stack.close()
+            openings = tuple(self._openings.values())
+            self._openings.clear()
+        for each in openings:
+            each.stack.close()
+
+    def __len__(self) -> int:
+        return len(self._openings)
+
+    def _enter(self, key: K) -> tuple[_Opening[V] | None, _Opening[V] | None]:
+        """What the caller uses from now on, None if there is no place; and what has to be closed for it."""
+        former = None
+        with self._lock:
+            found = self._openings.pop(key, None)
+            if found is None and len(self._openings) >= self._limit:
+                idle = next((each for each, opening in self._openings.items() if not opening.users), None)
+                if idle is None:
+                    return None, None
+                former = self._openings.pop(idle)
+            found = self._openings[key] = _Opening() if found is None else found
+            found.users += 1
+        return found, former
+
+    def _leave(self, key: K, found: _Opening[V]) -> None:
+        with self._lock:
+            found.users -= 1
+            if not found.is_open and not found.users:
+                self._openings.pop(key, None)  # it could not be opened
