@@ -6,15 +6,15 @@ Keys are printed, values never: they may be secret.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from attrs import frozen
+from attrs import define
 
 from netplug_cli.formatting import print_error
-from netplug_core.clock import Clock, Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
-from netplug_core.records import Get, Kind, List, Query, RequireUnchanged, Revision, Snapshot, WatchEvent, Write
+from netplug_core.clock import Clock
+from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
+from netplug_core.records import Get, List, Query, RequireUnchanged, Write
 
 __all__ = ["TraceLevel", "TracedDatastore"]
 
@@ -32,34 +32,15 @@ class TraceLevel(enum.Enum):
         return {"info": cls.STORE, "debug": cls.CALLS}.get(level.lower(), cls.OFF)
 
 
-@frozen
-class TracedDatastore:
+@define
+class TracedDatastore(ObservedDatastore):
     """A datastore that prints each of its calls when it has ended."""
 
-    inner: Datastore
     clock: Clock
 
-    @property
-    def description(self) -> DatastoreDescription:
-        """The description of the store."""
-        return self.inner.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """See :class:`~netplug_core.datastore.protocol.Datastore`."""
-        with self._traced("read", ", ".join(map(_format_query, queries))):
-            return self.inner.read(queries, deadline=deadline)
-
-    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """See :class:`~netplug_core.datastore.protocol.Datastore`."""
-        with self._traced("commit", ", ".join(map(_format_write, writes))):
-            return self.inner.commit(writes, deadline=deadline)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        """See :class:`~netplug_core.datastore.protocol.Datastore`."""
-        return self.inner.watch(start, deadline=deadline)
-
     @contextmanager
-    def _traced(self, operation: str, subjects: str) -> Iterator[None]:
+    def observe(self, call: DatastoreCall) -> Iterator[None]:
+        """Print its keys, how long it took, and its error."""
         began, outcome = self.clock.monotonic(), ""
         try:
             yield
@@ -68,7 +49,15 @@ class TracedDatastore:
             raise
         finally:
             took_ms = (self.clock.monotonic() - began) * 1000
-            print_error(f"{operation} {subjects} in {took_ms:.1f} ms{outcome}")
+            print_error(f"{_format_call(call)} in {took_ms:.1f} ms{outcome}")
+
+
+def _format_call(call: DatastoreCall) -> str:
+    match call:
+        case ReadCall(queries):
+            return f"read {', '.join(map(_format_query, queries))}"
+        case CommitCall(writes):
+            return f"commit {', '.join(map(_format_write, writes))}"
 
 
 def _format_query(query: Query) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Datastore, DatastoreDescription
-from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
+from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore
+from netplug_core.records import Write
 
 __all__ = ["CountingDatastore", "DatastoreCallCount"]
 
@@ -26,32 +26,20 @@ class DatastoreCallCount:
 
 
 @define
-class CountingDatastore:
-    """A :class:`~netplug_core.datastore.protocol.Datastore` in front of another; watches are not counted.
+class CountingDatastore(ObservedDatastore):
+    """A datastore in front of another; watches are not counted. Threads may not share it.
 
     ``last_writes`` are the writes of the last commit.
     """
 
-    datastore: Datastore
     calls: DatastoreCallCount = field(default=DatastoreCallCount(), init=False)
     last_writes: Sequence[Write] = field(default=(), init=False)
 
-    @property
-    def description(self) -> DatastoreDescription:
-        """The other store's description."""
-        return self.datastore.description
-
-    def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
-        """The other store's answers."""
-        self.calls = DatastoreCallCount(reads=self.calls.reads + 1, commits=self.calls.commits)
-        return self.datastore.read(queries, deadline=deadline)
-
-    def commit(self, writes: Sequence[Write], *, deadline: Deadline) -> tuple[Revision, ...]:
-        """The other store's revisions."""
-        self.calls = DatastoreCallCount(reads=self.calls.reads, commits=self.calls.commits + 1)
-        self.last_writes = writes
-        return self.datastore.commit(writes, deadline=deadline)
-
-    def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> Iterator[WatchEvent[object]]:
-        """The other store's changes."""
-        return self.datastore.watch(start, deadline=deadline)
+    def observe(self, call: DatastoreCall) -> AbstractContextManager[None]:
+        """Count it."""
+        if isinstance(call, CommitCall):
+            self.calls = evolve(self.calls, commits=self.calls.commits + 1)
+            self.last_writes = call.writes
+        else:
+            self.calls = evolve(self.calls, reads=self.calls.reads + 1)
+        return nullcontext()

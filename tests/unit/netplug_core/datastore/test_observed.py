@@ -1,0 +1,54 @@
+"""A store whose calls are observed answers as the one behind it; what observes a call sees its error."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from attrs import define, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_core.clock import Deadline
+from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore, ReadCall
+from netplug_core.records import AlreadyExists, Create, Get, Kind, Revision, WatchEvent
+from netplug_core.testing.clock import ManualClock
+
+FRUIT: Kind[str] = Kind("Fruit", ("name",))
+APPLE = FRUIT.key("apple")
+
+
+@define
+class Noted(ObservedDatastore):
+    """Keeps each call and the name of its error, empty if there was none."""
+
+    calls: list[tuple[DatastoreCall, str]] = field(factory=list)
+
+    @contextmanager
+    def observe(self, call: DatastoreCall) -> Iterator[None]:
+        problem = ""
+        try:
+            yield
+        except Exception as error:
+            problem = type(error).__name__
+            raise
+        finally:
+            self.calls.append((call, problem))
+
+
+def test_every_call_reaches_the_store_behind_and_is_observed_unless_it_is_a_watch() -> None:
+    clock = ManualClock()
+    inner = MemoryDatastore(clock=clock)
+    store, deadline = Noted(inner), Deadline.after(clock, 5)
+    assert store.description is inner.description
+    create = [Create(APPLE, "red")]
+    revisions = store.commit(create, deadline=deadline)
+    with pytest.raises(AlreadyExists):
+        store.commit(create, deadline=deadline)
+    found = store.read([Get(APPLE)], deadline=deadline).find(APPLE)
+    assert found is not None
+    assert (found.value, found.revision) == ("red", revisions[0])
+    assert list(store.watch({FRUIT: Revision("0")}, deadline=deadline)) == [WatchEvent(APPLE, "red", revisions[0])]
+    assert store.calls == [
+        (CommitCall(create), ""),
+        (CommitCall(create), "AlreadyExists"),
+        (ReadCall([Get(APPLE)]), ""),
+    ]
