@@ -5,7 +5,9 @@
 - ``reading``: one request, as it comes; ``peer``: who sends it
 - ``server``: accepts connections and reads requests, in one thread
 - ``calls``: the bounded queue of requests, and how one is served; ``workers``: the threads that do
-- ``shared``: datastores that many calls use
+- ``shared``: what many calls use; ``datastores``: those that are open, measured
 - ``periodic``: threads that do the same again and again; ``draining``: release records; ``filtering``: packet filter
+- ``metrics``: what is counted; ``health``: whether the process lives and is ready; ``http_server`` and ``metrics_file``
+  publish both, as ``operations`` says
 - ``process``: the order in which all of it begins and ends
 """

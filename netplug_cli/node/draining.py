@@ -6,11 +6,13 @@ On a node without calls it would stay; the node process does it.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from threading import Lock
 
 from netplug_cli.node.periodic import PeriodicTask
+from netplug_core.flows.cni.release_records import RECORD_SUFFIX
 from netplug_core.log import Level, Log
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
 
@@ -32,6 +34,16 @@ class RecordDrain:
         self._known: dict[tuple[object, ...], NetConf] = {}
         self._lock = Lock()
         self.task = PeriodicTask("release records", self._drain_all, every_s=every_s, log=log)
+
+    def count_waiting(self) -> int:
+        """How many records wait in the folders of its configurations.
+
+        Raises:
+            OSError: a folder cannot be listed.
+        """
+        with self._lock:
+            folders = {netconf.release_record_dir for netconf in self._known.values()}
+        return sum(_count_records(folder) for folder in folders)
 
     def note(self, netconf: NetConf) -> None:
         """Do the records of this configuration from now on.
@@ -55,3 +67,10 @@ class RecordDrain:
                 self._drain(netconf)
             except Exception:  # noqa: BLE001  those of the next configuration may succeed
                 self._log(Level.ERROR, f"release records could not be done\n{traceback.format_exc()}")
+
+
+def _count_records(folder: str) -> int:
+    try:
+        return sum(name.endswith(RECORD_SUFFIX) for name in os.listdir(folder))
+    except FileNotFoundError:
+        return 0  # the first record makes it

@@ -33,6 +33,11 @@ class PeriodicTask:
         """Whether work that has several parts shall begin no other one."""
         return self._stopping.is_set()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         """Begin."""
         self._thread.start()

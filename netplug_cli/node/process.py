@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from attrs import frozen
 
 from netplug_cli.node.calls import AnswerCall, CallQueue, RefuseCall
 from netplug_cli.node.listening import Listener
+from netplug_cli.node.operations import NodeParts
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.server import Server
 from netplug_cli.node.workers import Workers
@@ -24,11 +27,13 @@ class NodeProcess:
     """Everything that serves calls. ``answer`` serves one, ``refuse`` answers one for which there is no room.
 
     ``workers`` calls are served at once, and at most ``queue`` further ones wait. ``tasks`` are done besides.
+    ``observe`` is entered when all of them have begun, and left when they have ended.
     """
 
     answer: AnswerCall
     refuse: RefuseCall
     tasks: tuple[PeriodicTask, ...]
+    observe: Callable[[NodeParts], AbstractContextManager[None]]
     log: Log
     workers: int
     queue: int
@@ -41,17 +46,19 @@ class NodeProcess:
         """
         queue = CallQueue(self.queue)
         workers = Workers(self.workers, queue, self.answer, self.log)
+        server = Server(listening=listener.socket, queue=queue, refuse=self.refuse, log=self.log)
         workers.start()
         for task in self.tasks:
             task.start()
-        self.log(Level.INFO, "the node process serves", socket=listener.path or "systemd's", workers=self.workers)
-        try:
-            Server(listening=listener.socket, queue=queue, refuse=self.refuse, log=self.log).run(wakeup)
-        finally:
-            listener.close()
-            unfinished = workers.stop(STOP_S)
-            for task in self.tasks:
-                task.stop()
+        with self.observe(NodeParts(server=server, queue=queue, workers=workers, tasks=self.tasks)):
+            self.log(Level.INFO, "the node process serves", socket=listener.path or "systemd's", workers=self.workers)
+            try:
+                server.run(wakeup)
+            finally:
+                listener.close()
+                unfinished = workers.stop(STOP_S)
+                for task in self.tasks:
+                    task.stop()
         if unfinished:
             self.log(Level.ERROR, f"calls have not ended within {STOP_S:g} s", calls=unfinished)
             return 1

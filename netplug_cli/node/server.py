@@ -34,7 +34,8 @@ _NO_ROOM_S = 0.1  # a wait for descriptors or memory
 class Server:
     """Puts the requests that come over a socket into a queue; ``refuse`` answers those for which there is no room.
 
-    Only processes of ``uid`` are served.
+    Only processes of ``uid`` are served. ``is_serving``: between the beginning and the end of ``run``. ``busy_since``:
+    when it began what it is doing (monotonic seconds); None while it waits for clients.
     """
 
     listening: socket.socket
@@ -44,6 +45,8 @@ class Server:
     uid: int = field(factory=os.geteuid)
     read_s: float = READ_S
     max_reading: int = MAX_READING
+    is_serving: bool = field(default=False, init=False)
+    busy_since: float | None = field(default=None, init=False)
     _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector, init=False, repr=False)
     _readings: dict[int, RequestReading] = field(factory=dict, init=False)  # the one that began first comes first
     _is_accepting: bool = field(default=False, init=False)
@@ -52,9 +55,13 @@ class Server:
         """Serve until ``wakeup`` is readable. Then requests that have not come as a whole are given up."""
         try:
             self._selector.register(wakeup, selectors.EVENT_READ)
+            self.is_serving = True
             while True:
                 self._set_accepting(len(self._readings) < self.max_reading)
-                for key, _events in self._selector.select(self._timeout()):
+                self.busy_since = None
+                ready = self._selector.select(self._timeout())
+                self.busy_since = time.monotonic()
+                for key, _events in ready:
                     if key.fileobj is wakeup:
                         return
                     if isinstance(key.data, RequestReading):
@@ -63,6 +70,7 @@ class Server:
                         self._accept_all()
                 self._close_late()
         finally:
+            self.is_serving = False
             for reading in tuple(self._readings.values()):
                 self._close(reading)
             self._selector.close()

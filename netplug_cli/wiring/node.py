@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from importlib.util import find_spec
 
 from netplug_cli.cni.method_cache import use_cache
-from netplug_cli.node.listening import DEFAULT_SOCKET, CannotListen, Listener, find_activated, listen
+from netplug_cli.node.listening import (
+    DEFAULT_SOCKET,
+    CannotListen,
+    Listener,
+    find_activated,
+    listen,
+    listen_to_this_machine,
+)
 from netplug_cli.node.signals import StopSignals
 
 __all__ = ["main", "run"]
 
 _DEFAULT_WORKERS, _MAX_WORKERS = 16, 256
 _DEFAULT_QUEUE, _MAX_QUEUE = 256, 65_536
+_MAX_PORT = 65_535
+
+_LIBRARY = "prometheus_client"  # what an installation of an earlier release lacks
 
 # By name: the flows that ``netplug_cli.cni.main`` imports by need, and what the usual configuration opens.
 _MODULES = (
@@ -41,35 +53,57 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Serve the calls of this machine until a signal comes; return the exit status of the process."""
     options = _parse(arguments)
-    try:
-        listener = find_activated(os.environ) or listen(options.socket)
-    except CannotListen as error:
-        sys.stderr.write(f"netplug-node: {error}\n")
+    if find_spec(_LIBRARY) is None:
+        sys.stderr.write(f"netplug-node needs netplug[host]: not installed here: {_LIBRARY}\n")
         return 1
-    with StopSignals() as signals:
-        return _serve(options, listener, signals)
+    with ExitStack() as stack:
+        try:
+            listener = find_activated(os.environ) or listen(options.socket)
+            stack.callback(listener.close)
+            pages = listen_to_this_machine(options.metrics_port) if options.metrics_port else None
+        except CannotListen as error:
+            sys.stderr.write(f"netplug-node: {error}\n")
+            return 1
+        with StopSignals() as signals:
+            return _serve(options, listener, pages, signals)
 
 
-def _serve(options: argparse.Namespace, listener: Listener, signals: StopSignals) -> int:
+def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket | None, signals: StopSignals) -> int:
     use_cache()
+    from netplug_backends.host.machine import SystemClock
     from netplug_cli.logs import Logger
+    from netplug_cli.node.datastores import OpenDatastores
+    from netplug_cli.node.metrics import NodeMetrics
+    from netplug_cli.node.operations import NodeOperations
     from netplug_cli.node.process import NodeProcess
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_calls import NodeCalls
     from netplug_cli.wiring.node_tasks import node_tasks
+    from netplug_core import __version__
 
     _import_flows()
-    log = Logger("node", open_log_file)
-    with closing(NodeCalls(log)) as calls:
+    log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
+    datastores = OpenDatastores(clock, metrics.note_datastore_call)
+    with closing(NodeCalls(log, datastores)) as calls:
+        operations = NodeOperations(
+            metrics=metrics,
+            datastores=datastores,
+            count_records=calls.drain.count_waiting,
+            clock=clock,
+            log=log,
+            listening=pages,
+            metrics_file=options.metrics_file,
+        )
         process = NodeProcess(
-            answer=calls.answer,
-            refuse=calls.refuse,
+            answer=metrics.measured(calls.answer),
+            refuse=metrics.counted(calls.refuse),
             tasks=(calls.drain.task, *node_tasks(log)),
+            observe=operations.running,
             log=log,
             workers=options.workers,
             queue=options.queue,
         )
-        return process.run(listener, signals.wakeup)
+    return process.run(listener, signals.wakeup)
 
 
 def _import_flows() -> None:
@@ -104,6 +138,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=_DEFAULT_QUEUE,
         metavar="N",
         help="let so many further calls wait (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=_count(_MAX_PORT),
+        metavar="N",
+        help="serve /metrics, /livez and /readyz at this port of 127.0.0.1 (default: at none)",
+    )
+    parser.add_argument(
+        "--metrics-file",
+        default="",
+        metavar="PATH",
+        help="write the metrics there every few seconds, for the textfile collector of the Prometheus node exporter",
     )
     return parser.parse_args(arguments)
 

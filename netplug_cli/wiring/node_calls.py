@@ -14,6 +14,7 @@ from attrs import define, evolve
 from netplug_backends.linux.netns import is_own_namespace
 from netplug_cli.cni.main import answer_call, refuse_call
 from netplug_cli.node.calls import NodeProcessBusy
+from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.draining import RecordDrain
 from netplug_cli.node.shared import SharedDatastore, SharedOpenings
 from netplug_cli.wiring.backends import open_registry
@@ -47,8 +48,9 @@ _DRAIN_S = 5.0  # for the records of one configuration
 class NodeCalls:
     """Answers the requests of clients. Any number of threads may use it at once."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, open_datastores: OpenDatastores) -> None:
         self._log = log
+        self._open_datastores = open_datastores
         self._registry = open_registry()
         self._datastores: SharedOpenings[DatastoreSettings, SharedDatastore] = SharedOpenings()
         self._orchestrators: SharedOpenings[DatastoreSettings, Orchestrator] = SharedOpenings()
@@ -91,6 +93,7 @@ class NodeCalls:
     def _backends(self, namespaces: Mapping[str, int], write_stderr: WriteLine | None) -> _CallBackends:
         return _CallBackends(
             registry=self._registry,
+            open_datastores=self._open_datastores,
             datastores=self._datastores,
             orchestrators=self._orchestrators,
             namespaces=namespaces,
@@ -104,6 +107,7 @@ class _CallBackends:
     """The backends of one call: datastores and orchestrators that other calls use too, and a dataplane of its own."""
 
     registry: Registry
+    open_datastores: OpenDatastores
     datastores: SharedOpenings[DatastoreSettings, SharedDatastore]
     orchestrators: SharedOpenings[DatastoreSettings, Orchestrator]
     namespaces: Mapping[str, int]
@@ -121,7 +125,8 @@ class _CallBackends:
     def _new_datastore(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[SharedDatastore]:
         with (
             self.registry.open_datastore(name, settings, clock) as datastore,
-            SharedDatastore.of(datastore, clock).fed(self.log) as shared,
+            self.open_datastores.measured(datastore) as measured,
+            SharedDatastore.of(measured, clock).fed(self.log) as shared,
         ):
             yield shared
 

@@ -31,7 +31,8 @@ from netplug_core.netconf.model import HOST_LOCAL_IPAM, NetConf
 from netplug_core.workload.identity import WorkloadIdentity
 
 __all__ = [
-    "DRAIN_S", "POSTPONED", "ReleaseRecord", "drain", "finish_own", "has_own", "postpone", "release_request_of",
+    "DRAIN_S", "POSTPONED", "RECORD_SUFFIX", "ReleaseRecord", "drain", "finish_own", "has_own", "postpone",
+    "release_request_of",
 ]  # fmt: skip
 
 DRAIN_S = 0.2
@@ -43,7 +44,10 @@ POSTPONED = (*_AWAY, AttachmentBusy)
 """Why a DEL leaves a record: the datastore is away, locked or refuses us, a file of its configuration is gone, or an
 ADD of the attachment does not end."""
 
-_SUFFIX, _TEMPORARY = ".json", ".tmp"
+RECORD_SUFFIX = ".json"
+"""How the name of a record's file ends."""
+
+_TEMPORARY = ".tmp"
 _ABANDONED_NS = 60 * 10**9  # a file is renamed within milliseconds after it is made; its writer is dead
 _DIGITS = 20  # of a time in nanoseconds: so the order of the names is that of the times
 
@@ -183,7 +187,7 @@ def _names(world: CNIWorld, netconf: NetConf) -> list[str]:
     for name in found:
         if name.endswith(_TEMPORARY) and _is_abandoned(name, world.clock.now_ns()):
             _remove(world, f"{folder}/{name}")
-    return sorted(name for name in found if name.endswith(_SUFFIX))
+    return sorted(name for name in found if name.endswith(RECORD_SUFFIX))
 
 
 def _own(world: CNIWorld, netconf: NetConf, workload: WorkloadIdentity) -> dict[str, ReleaseRecord]:
@@ -224,7 +228,7 @@ def _may_do(netconf: NetConf, record: ReleaseRecord) -> bool:
 
 
 def _own_suffix(workload: WorkloadIdentity) -> str:
-    return f"-{workload.host_interface_alias.attachment}{_SUFFIX}"
+    return f"-{workload.host_interface_alias.attachment}{RECORD_SUFFIX}"
 
 
 def _is_abandoned(name: str, now_ns: int) -> bool:

@@ -1,6 +1,9 @@
 """For which configurations release records are done, and how often."""
 
+from pathlib import Path
 from threading import Event, Thread
+
+from attrs import evolve
 
 from netplug_cli.node.draining import MAX_CONFIGURATIONS, RecordDrain
 from netplug_core.netconf.model import HOST_LOCAL_IPAM, IPAMConfig, NetConf
@@ -75,3 +78,14 @@ def test_it_ends_between_two_configurations() -> None:
     end.set()
     stopping.join()
     assert found == [netconf("a")]
+
+
+def test_records_are_counted_in_the_folders_of_known_configurations(tmp_path: Path) -> None:
+    for name in ("1-a.json", "2-b.json", "3-c.tmp"):
+        (tmp_path / name).touch()
+    records = RecordDrain(lambda _netconf: None, log=Lines())
+    assert records.count_waiting() == 0
+    for name in ("a", "b"):
+        records.note(evolve(netconf(name), release_record_dir=str(tmp_path)))
+    records.note(evolve(netconf("c"), release_record_dir=str(tmp_path / "none")))
+    assert records.count_waiting() == 2

@@ -22,8 +22,9 @@ def test_the_first_time_comes_without_a_pause_and_a_pause_ends_with_the_task() -
     task = PeriodicTask("the work", done.set, every_s=1e6, log=Lines())
     task.start()
     assert done.wait(60)
+    assert task.is_alive
     task.stop()
-    assert task.is_stopping
+    assert (task.is_stopping, task.is_alive) == (True, False)
 
 
 def test_an_error_is_logged_and_not_the_end() -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 
@@ -30,6 +30,7 @@ class Running:
             answer=answer,
             refuse=busy_reply,
             tasks=(),
+            observe=lambda _parts: nullcontext(),
             log=self.log,
             workers=1,
             queue=1,

@@ -13,8 +13,11 @@ from threading import Thread
 
 import pytest
 
+from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
 from netplug_cli.node.calls import NodeProcessBusy
+from netplug_cli.node.datastores import OpenDatastores
+from netplug_cli.node.listening import listen_to_this_machine
 from netplug_cli.wiring import node
 from netplug_cli.wiring.node_calls import NodeCalls
 from netplug_core.cni.wire import WireReply, WireRequest
@@ -107,7 +110,23 @@ def test_where_it_cannot_listen_it_says_why(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == f"netplug-node: {tmp_path}: something else than a socket is there\n"
 
 
-@pytest.mark.parametrize("option", ["--workers", "--queue"])
+def test_a_missing_library_is_named_with_what_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert node.run(["--socket", str(tmp_path / "node.sock")]) == 1
+    assert capsys.readouterr().err == "netplug-node needs netplug[host]: not installed here: prometheus_client\n"
+
+
+def test_a_port_that_is_in_use_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with listen_to_this_machine(0) as other:
+        port = str(other.getsockname()[1])
+        assert node.run(["--socket", str(tmp_path / "node.sock"), "--metrics-port", port]) == 1
+    assert capsys.readouterr().err == f"netplug-node: 127.0.0.1:{port}: Address already in use\n"
+    assert not (tmp_path / "node.sock").exists()
+
+
+@pytest.mark.parametrize("option", ["--workers", "--queue", "--metrics-port"])
 @pytest.mark.parametrize("value", ["0", "-1", "many", "100000", "²"])
 def test_numbers_have_a_range(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -128,7 +147,7 @@ def test_main_runs_with_the_arguments_of_the_process(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def calls() -> NodeCalls:
-    return NodeCalls(Lines())
+    return NodeCalls(Lines(), OpenDatastores(SystemClock(), lambda *_call: None))
 
 
 def test_log_lines_of_a_call_are_in_its_reply_and_in_the_file(

@@ -1,0 +1,165 @@
+"""The metrics of the node process. Nothing else imports ``prometheus_client``.
+
+A new value takes one call: ``NodeMetrics.add_values`` for what is read when the metrics are, as a number of calls that
+wait; a ``Counter`` or ``Histogram`` of the registry, made in ``NodeMetrics``, for what is noted when it happens.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from attrs import frozen
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+    write_to_textfile,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from netplug_cli.node.calls import AnswerCall, NodeProcessBusy, RefuseCall
+from netplug_core.cni.versions import CNICommand
+from netplug_core.cni.wire import WireReply, WireRequest
+
+__all__ = ["METRICS_TYPE", "NodeMetrics", "ReadValues"]
+
+METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+"""The media type of the metrics."""
+
+ReadValues: TypeAlias = Callable[[], Mapping[tuple[str, ...], float]]
+"""The present values of a metric, by the values of its labels."""
+
+_COMMANDS = frozenset(command.value for command in CNICommand)
+_OTHER = "other"  # a label's value comes from a fixed set, so that a client cannot make ever more series
+_BROKEN_OFF = "broken-off"  # the outcome of a call that ended without a reply
+
+# From a commit in memory to a call that waits for the policy of its pod.
+_CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_DATASTORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class NodeMetrics:
+    """What is counted and measured in one node process. Threads may share it."""
+
+    def __init__(self, version: str) -> None:
+        # Without: twice as many lines, for the times at which series began.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        Info("netplug_node_build", "The release of the node process.", registry=registry).info({"version": version})
+        self._calls = Counter(
+            "netplug_node_calls",
+            "Calls that were served. The code is 0 for success, that of the CNI error otherwise.",
+            ("program", "command", "code"),
+            registry=registry,
+        )
+        self._call_seconds = Histogram(
+            "netplug_node_call_duration_seconds",
+            "The time that serving a call took, without its wait.",
+            ("program", "command"),
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self._refused = Counter(
+            "netplug_node_calls_refused",
+            "Calls that were refused as busy, because as many waited as may.",
+            ("program", "command"),
+            registry=registry,
+        )
+        self._datastore_seconds = Histogram(
+            "netplug_node_datastore_call_duration_seconds",
+            "The time that a read or a commit of a datastore took. The outcome is ok, or the class of the error.",
+            ("datastore", "location", "operation", "outcome"),
+            buckets=_DATASTORE_BUCKETS,
+            registry=registry,
+        )
+
+    def add_values(self, name: str, text: str, labels: Sequence[str], read: ReadValues) -> None:
+        """Add a metric whose values are read whenever the metrics are."""
+        self._registry.register(_Values(name=name, text=text, labels=tuple(labels), read=read))
+
+    def add_value(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Add a metric of one value, which is read whenever the metrics are."""
+        self.add_values(name, text, (), lambda: {(): read()})
+
+    def measured(self, answer: AnswerCall) -> AnswerCall:
+        """What answers calls, and notes how each ended and how long it took."""
+
+        def answer_measured(request: WireRequest, namespace: int | None) -> WireReply:
+            began, code = time.monotonic(), _BROKEN_OFF
+            try:
+                reply = answer(request, namespace)
+                code = _code_of(reply)
+                return reply
+            finally:
+                command = _command_of(request)
+                self._calls.labels(request.program, command, code).inc()
+                self._call_seconds.labels(request.program, command).observe(time.monotonic() - began)
+
+        return answer_measured
+
+    def counted(self, refuse: RefuseCall) -> RefuseCall:
+        """What answers the calls for which there is no room, and counts them."""
+
+        def refuse_counted(request: WireRequest, error: NodeProcessBusy) -> WireReply:
+            self._refused.labels(request.program, _command_of(request)).inc()
+            return refuse(request, error)
+
+        return refuse_counted
+
+    def note_datastore_call(self, datastore: tuple[str, str], operation: str, outcome: str, seconds: float) -> None:
+        """Note a read or a commit. ``datastore`` is its name and its location."""
+        self._datastore_seconds.labels(*datastore, operation, outcome).observe(seconds)
+
+    def render(self) -> bytes:
+        """All metrics, as :data:`METRICS_TYPE`."""
+        return generate_latest(self._registry)
+
+    def write_file(self, path: str) -> None:
+        """Replace a file by all metrics; a reader finds the one before or this one.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_to_textfile(path, self._registry)
+
+
+@frozen(kw_only=True, eq=False)
+class _Values(Collector):
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    read: ReadValues
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(self.name, self.text, labels=self.labels)
+        for labels, value in self.read().items():
+            family.add_metric(labels, value)
+        yield family
+
+
+def _command_of(request: WireRequest) -> str:
+    command = request.environ.get("CNI_COMMAND", "")
+    return command if command in _COMMANDS else _OTHER
+
+
+def _code_of(reply: WireReply) -> str:
+    """0, or the code of the error object that a reply has."""
+    if reply.exit_status == 0:
+        return "0"
+    try:
+        return str(int(json.loads(reply.stdout)["code"]))
+    except (ValueError, TypeError, KeyError):
+        return _OTHER

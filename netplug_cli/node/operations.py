@@ -1,0 +1,108 @@
+"""What operators see of a node process while it serves: metrics, readiness and liveness."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+
+from attrs import frozen
+
+from netplug_cli.node.calls import CallQueue
+from netplug_cli.node.datastores import OpenDatastores
+from netplug_cli.node.health import Health
+from netplug_cli.node.http_server import Page, Pages, PageServer
+from netplug_cli.node.metrics import METRICS_TYPE, NodeMetrics
+from netplug_cli.node.metrics_file import MetricsFile
+from netplug_cli.node.periodic import PeriodicTask
+from netplug_cli.node.server import Server
+from netplug_cli.node.workers import Workers
+from netplug_core.clock import Clock
+from netplug_core.log import Log
+
+__all__ = ["NodeOperations", "NodeParts"]
+
+
+@frozen(kw_only=True)
+class NodeParts:
+    """The parts of a node process that serves, as far as they are observed."""
+
+    server: Server
+    queue: CallQueue
+    workers: Workers
+    tasks: tuple[PeriodicTask, ...]
+
+
+@frozen(kw_only=True)
+class NodeOperations:
+    """How a node process is observed. ``listening`` serves the pages; None: nothing does. An empty path: no file.
+
+    ``count_records`` counts the release records that wait.
+    """
+
+    metrics: NodeMetrics
+    datastores: OpenDatastores
+    count_records: Callable[[], int]
+    clock: Clock
+    log: Log
+    listening: socket.socket | None = None
+    metrics_file: str = ""
+
+    @contextmanager
+    def running(self, parts: NodeParts) -> Iterator[None]:
+        """Show these parts for as long as the context lasts."""
+        self._add_values(parts)
+        health = Health(
+            server=parts.server,
+            workers=parts.workers,
+            tasks=parts.tasks,
+            datastores=self.datastores,
+            clock=self.clock,
+        )
+        with ExitStack() as stack:
+            if self.listening is not None:
+                pages = PageServer(self.listening, self._pages(health), self.log)
+                pages.start()
+                stack.callback(pages.stop)
+            if self.metrics_file:
+                file = MetricsFile(self.metrics_file, self.metrics, log=self.log)
+                file.start()
+                stack.callback(file.stop)
+            yield
+
+    def _pages(self, health: Health) -> Pages:
+        return {
+            "/metrics": lambda: Page(body=self.metrics.render(), media_type=METRICS_TYPE),
+            "/livez": lambda: _page_of(health.find_dead()),
+            "/readyz": lambda: _page_of(health.find_unready()),
+        }
+
+    def _add_values(self, parts: NodeParts) -> None:
+        add, workers = self.metrics.add_value, parts.workers
+        add("netplug_node_workers", "Calls that may be served at once.", lambda: workers.count)
+        add("netplug_node_calls_served_now", "Calls that are being served.", lambda: len(workers.began_at))
+        add("netplug_node_queue_limit", "Calls that may wait.", lambda: parts.queue.limit)
+        add("netplug_node_calls_waiting", "Calls that wait for a worker.", lambda: len(parts.queue))
+        text = "Release records that wait, in the folders of the configurations that calls came with."
+        add("netplug_node_release_records", text, self.count_records)
+        labels = ("datastore", "location")
+        text = "1 if an open datastore answered its last call, otherwise 0."
+        self.metrics.add_values("netplug_node_datastore_up", text, labels, self._datastores_up)
+        text = "How long ago an open datastore answered."
+        self.metrics.add_values("netplug_node_datastore_answer_age_seconds", text, labels, self._answer_ages)
+
+    def _datastores_up(self) -> dict[tuple[str, ...], float]:
+        states = self.datastores.states()
+        return {(state.name, state.location): float(not state.failure) for state in states}
+
+    def _answer_ages(self) -> dict[tuple[str, ...], float]:
+        states = self.datastores.states()
+        return {(state.name, state.location): state.answered_s for state in states if state.answered_s is not None}
+
+
+def _page_of(problems: Sequence[str]) -> Page:
+    if not problems:
+        return Page(body=b"ok\n")
+    body = "".join(f"{problem}\n" for problem in problems)
+    return Page(body=body.encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

@@ -1,0 +1,129 @@
+"""Metrics, readiness and liveness of a node process that serves calls on a real kernel."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+from tests.harness.metrics import value_of
+from tests.harness.node import CNIRuntime, NetnsNode
+from tests.harness.node_process import ROOT, NodeProcess, NodeProcessRuntime, start_node_process
+from tests.harness.waiting import wait_until
+
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
+
+PORT = "9470"
+GET = """
+import sys, urllib.error, urllib.request
+try:
+    reply = urllib.request.urlopen(sys.argv[1])
+except urllib.error.HTTPError as error:
+    reply = error
+except urllib.error.URLError:
+    sys.exit("0\\n")
+print(reply.status)
+sys.stdout.write(reply.read().decode())
+"""
+CONNECT = """
+import signal, socket, sys
+open_ones = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(40)]
+open_ones[-1].sendall(b"GET /metrics HTTP/1.0\\r\\n")
+print("connected", flush=True)
+signal.pause()
+"""
+
+
+@frozen
+class Observed:
+    """A node process whose pages are served, and its runtime."""
+
+    process: NodeProcess
+    runtime: NodeProcessRuntime
+
+    @property
+    def node(self) -> NetnsNode:
+        return self.runtime.node
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page."""
+        printed = self.node.run(sys.executable, "-c", GET, f"http://127.0.0.1:{PORT}{path}")
+        status, _line, body = printed.partition("\n")
+        return int(status), body
+
+    def value(self, series: str) -> float | None:
+        """The value of a series."""
+        return value_of(self.get("/metrics")[1].encode(), series)
+
+
+@pytest.fixture
+def observed(runtime: CNIRuntime) -> Observed:
+    process = start_node_process(
+        runtime.node, "--metrics-port", PORT, "--metrics-file", runtime.node.file("netplug.prom")
+    )
+    observed = Observed(process, NodeProcessRuntime(runtime.node, runtime.bin_dir, process.socket))
+    wait_until(lambda: observed.get("/readyz") == (200, "ok\n"), "it is ready")
+    return observed
+
+
+def test_calls_and_the_round_trips_of_their_datastore_are_counted(observed: Observed) -> None:
+    pod, conf = observed.node.make_pod(), observed.runtime.make_netconf()
+    observed.runtime.add(conf, pod)
+    assert observed.runtime.call("ADD", conf, pod).code == 121
+    observed.runtime.delete(conf, pod)
+    calls = 'netplug_node_calls_total{{code="{}",command="{}",program="netplug"}}'
+    assert [observed.value(calls.format(*each)) for each in (("0", "ADD"), ("121", "ADD"), ("0", "DEL"))] == [1, 1, 1]
+    store = f'datastore="sqlite",location="{observed.node.database}"'
+    count = f'netplug_node_datastore_call_duration_seconds_count{{{store},operation="commit",outcome="ok"}}'
+    assert (observed.value(count) or 0) >= 2, "one of the ADD, one of the DEL"
+    assert observed.value(f"netplug_node_datastore_up{{{store}}}") == 1
+    file = Path(observed.node.file("netplug.prom"))
+    wait_until(file.exists, "the file is written")
+    assert value_of(file.read_bytes(), "netplug_node_workers") == 16
+
+
+def test_clients_of_the_pages_that_hang_delay_no_call(observed: Observed) -> None:
+    with hanging_clients(observed):
+        pod, conf = observed.node.make_pod(), observed.runtime.make_netconf()
+        observed.runtime.add(conf, pod)
+        observed.runtime.delete(conf, pod)
+        assert observed.get("/livez") == (200, "ok\n")
+
+
+@contextmanager
+def hanging_clients(observed: Observed) -> Iterator[None]:
+    """Forty clients that have connected and send no whole request."""
+    child = observed.node.start_process(sys.executable, "-c", CONNECT, PORT)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "connected\n"
+        yield
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_it_is_ready_while_its_datastore_answers(observed: Observed) -> None:
+    pod, conf = observed.node.make_pod(), observed.runtime.make_netconf(cniVersion="1.1.0")
+    observed.runtime.add(conf, pod)
+    assert observed.get("/readyz") == (200, "ok\n")
+    os.rename(observed.node.database, observed.node.file("away"))
+    os.mkdir(observed.node.database)
+    assert observed.runtime.call("STATUS", conf).code == 50
+    text = f"datastore sqlite at {observed.node.database} does not answer: Unavailable\n"
+    assert observed.get("/readyz") == (503, text)
+    assert observed.get("/livez") == (200, "ok\n")
+    os.rmdir(observed.node.database)
+    os.rename(observed.node.file("away"), observed.node.database)
+    assert observed.get("/readyz") == (200, "ok\n")
+
+
+def test_a_port_that_is_in_use_ends_it_with_one_line(observed: Observed) -> None:
+    argv = (sys.executable, "-m", "netplug_cli.wiring.node", "--socket", observed.node.file("other.sock"))
+    ended = observed.node.run_unchecked("env", "-C", ROOT, *argv, "--metrics-port", PORT)
+    assert (ended.returncode, ended.stderr) == (1, f"netplug-node: 127.0.0.1:{PORT}: Address already in use\n")

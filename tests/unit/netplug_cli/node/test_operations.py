@@ -1,0 +1,102 @@
+"""What a node process shows: its metrics, whether it lives and whether it is ready, as pages and as a file."""
+
+import socket
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+from attrs import evolve
+
+from netplug_backends.host.machine import SystemClock
+from netplug_cli.node.calls import CallQueue
+from netplug_cli.node.datastores import OpenDatastores
+from netplug_cli.node.listening import listen_to_this_machine
+from netplug_cli.node.metrics import NodeMetrics
+from netplug_cli.node.operations import NodeOperations, NodeParts
+from netplug_cli.node.server import Server
+from netplug_cli.node.workers import Workers
+from netplug_core.clock import Deadline
+from netplug_core.errors import Unavailable
+from netplug_core.testing.clock import ManualClock
+from tests.harness.metrics import value_of
+from tests.harness.node_server import REPLY, Lines, busy_reply, pending_call
+from tests.harness.observed_stores import SlowDatastore
+from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
+
+
+def parts_of(listening: socket.socket) -> NodeParts:
+    """Parts of which none has begun."""
+    queue = CallQueue(7)
+    return NodeParts(
+        server=Server(listening=listening, queue=queue, refuse=busy_reply, log=Lines()),
+        queue=queue,
+        workers=Workers(3, queue, lambda _request, _namespace: REPLY, Lines()),
+        tasks=(),
+    )
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=EMERGENCY_STOP_S)) as connection:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+
+
+def operations_of(metrics: NodeMetrics, datastores: OpenDatastores) -> NodeOperations:
+    return NodeOperations(
+        metrics=metrics, datastores=datastores, count_records=lambda: 5, clock=SystemClock(), log=Lines()
+    )
+
+
+def test_the_pages_say_what_the_parts_do() -> None:
+    metrics = NodeMetrics("1.2.3")
+    listening = listen_to_this_machine(0)
+    port: int = listening.getsockname()[1]
+    datastores = OpenDatastores(SystemClock(), metrics.note_datastore_call)
+    operations = evolve(operations_of(metrics, datastores), listening=listening)
+    with socket.socket(socket.AF_UNIX) as unused, operations.running(parts_of(unused)):
+        assert get(port, "/livez") == (200, b"ok\n")
+        assert get(port, "/readyz") == (503, b"the process does not serve calls\n")
+        status, text = get(port, "/metrics")
+        assert status == 200
+        assert value_of(text, "netplug_node_workers") == 3
+
+
+def test_the_parts_are_counted_and_so_are_datastores() -> None:
+    metrics, clock = NodeMetrics("1.2.3"), ManualClock()
+    datastores = OpenDatastores(clock, metrics.note_datastore_call)
+    with socket.socket(socket.AF_UNIX) as unused:
+        parts = parts_of(unused)
+        call, client = pending_call()
+        parts.queue.put(call)
+        with operations_of(metrics, datastores).running(parts):
+            text = metrics.render()
+            assert value_of(text, "netplug_node_queue_limit") == 7
+            assert value_of(text, "netplug_node_calls_waiting") == 1
+            assert value_of(text, "netplug_node_calls_served_now") == 0
+            assert value_of(text, "netplug_node_release_records") == 5
+            assert b"netplug_node_datastore_up{" not in text
+            store = SlowDatastore.make(clock)
+            with datastores.measured(store) as measured:
+                labels = '{datastore="memory",location="this process"}'
+                measured.read([], deadline=Deadline.after(clock, 1))
+                clock.sleep(3)
+                text = metrics.render()
+                assert value_of(text, f"netplug_node_datastore_up{labels}") == 1
+                assert value_of(text, f"netplug_node_datastore_answer_age_seconds{labels}") == 3
+                store.failure = Unavailable("etcd", "refused")
+                clock.sleep(60)
+                datastores.check()
+                assert value_of(metrics.render(), f"netplug_node_datastore_up{labels}") == 0
+        parts.queue.close()
+        client.close()
+
+
+def test_the_file_is_there_while_they_run(tmp_path: Path) -> None:
+    metrics, path = NodeMetrics("1.2.3"), tmp_path / "netplug.prom"
+    datastores = OpenDatastores(SystemClock(), metrics.note_datastore_call)
+    operations = evolve(operations_of(metrics, datastores), metrics_file=str(path))
+    with socket.socket(socket.AF_UNIX) as unused, operations.running(parts_of(unused)):
+        wait_until(path.exists, "it is written")
+        assert value_of(path.read_bytes(), "netplug_node_workers") == 3
+    assert not path.exists()
