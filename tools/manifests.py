@@ -1,7 +1,7 @@
 """`make manifests` writes netplug_cli/manifests anew.
 
 CRDs and rights are made from the tables of ``netplug_backends.kubernetes``, the JSON Schemas of the network
-configuration from those of ``netplug_core.netconf``.
+configuration from those of ``netplug_core.netconf``, systemd units from ``netplug_backends.host.units``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from netplug_backends.host.units import DEFAULT_PROGRAM, render_units
 from netplug_backends.kubernetes.manifests import definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.netconf.schema import CONFIGURATION_FILE, configuration_schema, list_schema
@@ -27,6 +28,8 @@ def render_manifests() -> Iterator[tuple[str, str]]:
         for plural, definition in definitions(mode):
             yield f"crds/{mode.name.lower()}/{plural}.yaml", render_documents(definition)
     yield "rbac/cni-plugin.yaml", render_documents(*plugin_role())
+    for name, unit in render_units(DEFAULT_PROGRAM).items():
+        yield f"systemd/{name}", HEAD + unit
     yield f"netconf/{CONFIGURATION_FILE}", render_schema(configuration_schema())
     yield "netconf/netplug.conflist.schema.json", render_schema(list_schema())
 

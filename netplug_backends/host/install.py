@@ -28,8 +28,9 @@ from netplug_backends.host.trust import installing_environment, remove_open_cach
 from netplug_core.errors import ConfigurationError, Unavailable
 
 __all__ = [
-    "EXECUTABLES", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "install", "require_trusted_environment",
-    "uninstall",
+    "EXECUTABLES", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "compile_package", "install",
+    "last_error_line", "readable_by_all", "render_launcher", "require_trusted_environment", "uninstall",
+    "write_executable",
 ]  # fmt: skip
 
 EXECUTABLES = ("netplug", "netplug-ipam")
@@ -105,13 +106,8 @@ def install(bin_dir: str, report: Callable[[str], None], client: Client = Client
         Unavailable: a library is missing, the folder cannot be written, an executable does not run, or the static
             client cannot be built.
     """
-    interpreter = sys.executable
-    shebang = f"#!{interpreter} -IS"
-    if len(os.fsencode(shebang)) > SHEBANG_LIMIT or " " in interpreter:
-        raise ConfigurationError(
-            "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
-        )
-    with _umask(_UMASK):
+    shebang = _shebang()
+    with readable_by_all():
         static = _static_client(client)
         installed = _install(Path(bin_dir).absolute(), shebang, static, report)
     hint = "; --client static makes it faster" if client is Client.BUILT else ""
@@ -120,17 +116,43 @@ def install(bin_dir: str, report: Callable[[str], None], client: Client = Client
 
 
 def _install(folder: Path, shebang: str, static: bytes | None, report: Callable[[str], None]) -> Installed:
-    compiled = tuple(_compile(name, report) for name in _LIBRARIES)
-    start = f"import sys; sys.path.extend({_library_folders()!r})"
-    _cache_attrs_methods(start, report)
-    standalone, python = (f"{shebang}\n{start}\n{call}\n".encode() for call in (_STANDALONE_CALL, _CALL))
+    compiled = tuple(compile_package(name, report) for name in _LIBRARIES)
+    _cache_attrs_methods(_start(), report)
+    standalone, python = (_render(shebang, call) for call in (_STANDALONE_CALL, _CALL))
     # The client comes after what it executes.
     contents = dict.fromkeys(STANDALONE, standalone) if static is not None else {}
     contents |= dict.fromkeys(EXECUTABLES, python if static is None else static)
     for name, content in contents.items():
-        _write_executable(folder / name, content)
+        write_executable(folder / name, content, _find_problem)
         report(f"installed {folder / name}")
     return Installed(files=tuple(str(folder / name) for name in contents), compiled=compiled)
+
+
+def render_launcher(call: str) -> bytes:
+    """A script that runs a statement with the interpreter and the libraries of this environment, and nothing else.
+
+    Raises:
+        ConfigurationError: the interpreter's path does not fit into a ``#!`` line.
+    """
+    return _render(_shebang(), call)
+
+
+def _render(shebang: str, call: str) -> bytes:
+    return f"{shebang}\n{_start()}\n{call}\n".encode()
+
+
+def _start() -> str:
+    return f"import sys; sys.path.extend({_library_folders()!r})"
+
+
+def _shebang() -> str:
+    interpreter = sys.executable
+    shebang = f"#!{interpreter} -IS"
+    if len(os.fsencode(shebang)) > SHEBANG_LIMIT or " " in interpreter:
+        raise ConfigurationError(
+            "interpreter", interpreter, f"a path without spaces of at most {SHEBANG_LIMIT - 6} bytes is needed"
+        )
+    return shebang
 
 
 def _static_client(client: Client) -> bytes | None:
@@ -176,9 +198,9 @@ def uninstall(bin_dir: str, report: Callable[[str], None]) -> tuple[str, ...]:
 
 
 @contextmanager
-def _umask(umask: int) -> Iterator[None]:
-    """This process with another umask, also for the compiler and the processes that it starts."""
-    before = os.umask(umask)
+def readable_by_all() -> Iterator[None]:
+    """This process with the umask of what is installed, also for the compiler and the processes that it starts."""
+    before = os.umask(_UMASK)
     try:
         yield
     finally:
@@ -199,7 +221,8 @@ def _location(package: str) -> Path:
     return Path(spec.origin).resolve().parent
 
 
-def _compile(package: str, report: Callable[[str], None]) -> str:
+def compile_package(package: str, report: Callable[[str], None]) -> str:
+    """Byte-compile a package; its folder."""
     folder = _location(package)
     if not compileall.compile_dir(str(folder), quiet=2):
         # A read-only installation may have its bytecode already; one without it is slow, so the user is warned.
@@ -216,18 +239,23 @@ def _cache_attrs_methods(start: str, report: Callable[[str], None]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
     else:
-        problem = _last_error_line(process) if process.returncode != 0 else ""
+        problem = last_error_line(process) if process.returncode != 0 else ""
     if problem:
         report(f"warning: every call will be slower by a quarter: {problem}")
 
 
-def _write_executable(file: Path, content: bytes) -> None:
+def write_executable(file: Path, content: bytes, find_problem: Callable[[Path], str]) -> None:
+    """Write an executable; one in which ``find_problem`` finds a problem replaces nothing.
+
+    Raises:
+        Unavailable: it cannot be written, or does not run.
+    """
     new_file = file.with_name(f".{file.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         new_file.write_bytes(content)
         new_file.chmod(0o755)
-        problem = _find_problem(new_file)
+        problem = find_problem(new_file)
         if not problem:
             new_file.rename(file)
     except OSError as error:
@@ -254,10 +282,10 @@ def _find_problem(file: Path) -> str:
         return str(error)
     if process.returncode == 0 and b"supportedVersions" in process.stdout:
         return ""
-    return _last_error_line(process)
+    return last_error_line(process)
 
 
-def _last_error_line(process: subprocess.CompletedProcess[bytes]) -> str:
+def last_error_line(process: subprocess.CompletedProcess[bytes]) -> str:
     """The last line of a failed process's standard error."""
     lines = process.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"exit status {process.returncode}, {process.stdout!r}"

@@ -61,7 +61,8 @@ class Session:
     process, for a simulation, with a clock of its own. ``require_trusted_environment`` refuses to install what others
     than root may write; ``install_executables`` and ``uninstall_executables`` get a folder of this host and
     report each step as a line, the first also which client to install: ``static``, ``python``, or ``built`` for the
-    static one if it was built before; ``find_host_problems`` gets that folder and says what else the host lacks.
+    static one if it was built before. ``install_node`` and ``uninstall_node`` get a folder for the node process and one
+    for its units, and report likewise; ``find_host_problems`` gets that folder and says what else the host lacks.
     ``default_config_file`` is the configuration that is read when
     none is named; empty for none. ``missing_file`` is what opening the datastore does about a file that is missing.
     """
@@ -72,6 +73,8 @@ class Session:
     require_trusted_environment: Callable[[], None]
     install_executables: Callable[[str, str, Callable[[str], None]], None]
     uninstall_executables: Callable[[str, Callable[[str], None]], None]
+    install_node: Callable[[str, str, Callable[[str], None]], None]
+    uninstall_node: Callable[[str, str, Callable[[str], None]], None]
     find_host_problems: Callable[[str], tuple[str, ...]]
     clock: Clock
     chance: Callable[[], float]

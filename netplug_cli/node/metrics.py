@@ -27,12 +27,13 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from netplug_cli.node.calls import AnswerCall, NodeProcessBusy, RefuseCall
 from netplug_core.cni.versions import CNICommand
 from netplug_core.cni.wire import WireReply, WireRequest
 
-__all__ = ["METRICS_TYPE", "NodeMetrics", "ReadValues"]
+__all__ = ["METRICS_TYPE", "CallCount", "NodeMetrics", "ReadValues"]
 
 METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """The media type of the metrics."""
@@ -42,11 +43,21 @@ ReadValues: TypeAlias = Callable[[], Mapping[tuple[str, ...], float]]
 
 _COMMANDS = frozenset(command.value for command in CNICommand)
 _OTHER = "other"  # a label's value comes from a fixed set, so that a client cannot make ever more series
+_SUCCESS = "0"
 _BROKEN_OFF = "broken-off"  # the outcome of a call that ended without a reply
 
 # From a commit in memory to a call that waits for the policy of its pod.
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _DATASTORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+@frozen(kw_only=True)
+class CallCount:
+    """How many calls were served, how many of these failed, and how many others were refused as busy."""
+
+    served: int
+    failed: int
+    refused: int
 
 
 class NodeMetrics:
@@ -119,6 +130,15 @@ class NodeMetrics:
 
         return refuse_counted
 
+    def count_calls(self) -> CallCount:
+        """The calls so far."""
+        by_code = [(sample.labels["code"], int(sample.value)) for sample in _totals(self._calls)]
+        return CallCount(
+            served=sum(count for _code, count in by_code),
+            failed=sum(count for code, count in by_code if code != _SUCCESS),
+            refused=sum(int(sample.value) for sample in _totals(self._refused)),
+        )
+
     def note_datastore_call(self, datastore: tuple[str, str], operation: str, outcome: str, seconds: float) -> None:
         """Note a read or a commit. ``datastore`` is its name and its location."""
         self._datastore_seconds.labels(*datastore, operation, outcome).observe(seconds)
@@ -150,6 +170,10 @@ class _Values(Collector):
         yield family
 
 
+def _totals(counter: Counter) -> Iterator[Sample]:
+    return (sample for metric in counter.collect() for sample in metric.samples)
+
+
 def _command_of(request: WireRequest) -> str:
     command = request.environ.get("CNI_COMMAND", "")
     return command if command in _COMMANDS else _OTHER
@@ -158,7 +182,7 @@ def _command_of(request: WireRequest) -> str:
 def _code_of(reply: WireReply) -> str:
     """0, or the code of the error object that a reply has."""
     if reply.exit_status == 0:
-        return "0"
+        return _SUCCESS
     try:
         return str(int(json.loads(reply.stdout)["code"]))
     except (ValueError, TypeError, KeyError):

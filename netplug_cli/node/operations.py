@@ -17,6 +17,8 @@ from netplug_cli.node.metrics import METRICS_TYPE, NodeMetrics
 from netplug_cli.node.metrics_file import MetricsFile
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.server import Server
+from netplug_cli.node.service_manager import ServiceManager
+from netplug_cli.node.supervision import Supervision
 from netplug_cli.node.workers import Workers
 from netplug_core.clock import Clock
 from netplug_core.log import Log
@@ -46,12 +48,13 @@ class NodeOperations:
     count_records: Callable[[], int]
     clock: Clock
     log: Log
+    manager: ServiceManager
     listening: socket.socket | None = None
     metrics_file: str = ""
 
     @contextmanager
-    def running(self, parts: NodeParts) -> Iterator[None]:
-        """Show these parts for as long as the context lasts."""
+    def running(self, parts: NodeParts) -> Iterator[Callable[[], None]]:
+        """Show these parts for as long as the context lasts; what it gives notes that they begin to end."""
         self._add_values(parts)
         health = Health(
             server=parts.server,
@@ -69,7 +72,19 @@ class NodeOperations:
                 file = MetricsFile(self.metrics_file, self.metrics, log=self.log)
                 file.start()
                 stack.callback(file.stop)
-            yield
+            supervision = Supervision(
+                manager=self.manager,
+                find_dead=health.find_dead,
+                describe=lambda: self._describe(parts),
+                log=self.log,
+            )
+            supervision.start()
+            stack.callback(supervision.stop)
+            yield supervision.note_end
+
+    def _describe(self, parts: NodeParts) -> str:
+        count, now, waiting = self.metrics.count_calls(), len(parts.workers.began_at), len(parts.queue)
+        return f"{count.served} calls served, {count.failed} of them failed; now {now} are served and {waiting} wait"
 
     def _pages(self, health: Health) -> Pages:
         return {

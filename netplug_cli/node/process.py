@@ -27,13 +27,14 @@ class NodeProcess:
     """Everything that serves calls. ``answer`` serves one, ``refuse`` answers one for which there is no room.
 
     ``workers`` calls are served at once, and at most ``queue`` further ones wait. ``tasks`` are done besides.
-    ``observe`` is entered when all of them have begun, and left when they have ended.
+    ``observe`` is entered when all of them have begun, and left when they have ended; what it gives is called between
+    the two, when no further call is accepted.
     """
 
     answer: AnswerCall
     refuse: RefuseCall
     tasks: tuple[PeriodicTask, ...]
-    observe: Callable[[NodeParts], AbstractContextManager[None]]
+    observe: Callable[[NodeParts], AbstractContextManager[Callable[[], None]]]
     log: Log
     workers: int
     queue: int
@@ -50,12 +51,13 @@ class NodeProcess:
         workers.start()
         for task in self.tasks:
             task.start()
-        with self.observe(NodeParts(server=server, queue=queue, workers=workers, tasks=self.tasks)):
+        with self.observe(NodeParts(server=server, queue=queue, workers=workers, tasks=self.tasks)) as note_end:
             self.log(Level.INFO, "the node process serves", socket=listener.path or "systemd's", workers=self.workers)
             try:
                 server.run(wakeup)
             finally:
                 listener.close()
+                note_end()
                 unfinished = workers.stop(STOP_S)
                 for task in self.tasks:
                     task.stop()

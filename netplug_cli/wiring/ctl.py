@@ -49,6 +49,8 @@ def make_session() -> Session:
         require_trusted_environment=_require_trusted_environment,
         install_executables=_install_executables,
         uninstall_executables=_uninstall_executables,
+        install_node=_install_node,
+        uninstall_node=_uninstall_node,
         find_host_problems=_find_host_problems,
         clock=SystemClock(),
         chance=random.random,
@@ -80,6 +82,18 @@ def _uninstall_executables(bin_dir: str, report: Callable[[str], None]) -> None:
     from netplug_backends.host.install import uninstall
 
     uninstall(bin_dir, report)
+
+
+def _install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
+    from netplug_backends.host.node_service import install_node
+
+    install_node(bin_dir, unit_dir, report)
+
+
+def _uninstall_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
+    from netplug_backends.host.node_service import uninstall_node
+
+    uninstall_node(bin_dir, unit_dir, report)
 
 
 def _find_host_problems(bin_dir: str) -> tuple[str, ...]:

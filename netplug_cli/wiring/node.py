@@ -76,6 +76,7 @@ def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket
     from netplug_cli.node.metrics import NodeMetrics
     from netplug_cli.node.operations import NodeOperations
     from netplug_cli.node.process import NodeProcess
+    from netplug_cli.node.service_manager import ServiceManager
     from netplug_cli.wiring.cni import open_log_file
     from netplug_cli.wiring.node_calls import NodeCalls
     from netplug_cli.wiring.node_tasks import node_tasks
@@ -91,6 +92,7 @@ def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket
             count_records=calls.drain.count_waiting,
             clock=clock,
             log=log,
+            manager=ServiceManager.find(os.environ, log),
             listening=pages,
             metrics_file=options.metrics_file,
         )

@@ -57,6 +57,8 @@ class ToolHarness:
             require_trusted_environment=lambda: None,
             install_executables=lambda folder, client, report: report(f"installed {folder}, {client}"),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
+            install_node=lambda folder, units, report: report(f"installed the node process {folder}, {units}"),
+            uninstall_node=lambda folder, units, report: report(f"removed the node process {folder}, {units}"),
             find_host_problems=lambda _folder: self.host_problems,
             clock=self.clock,
             chance=lambda: 0.5,

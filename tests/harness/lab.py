@@ -197,6 +197,8 @@ class LabHarness:
             install_executables=lambda folder, _client, report: self.install(folder, report),
             find_host_problems=lambda _folder: (),
             uninstall_executables=lambda folder, report: report(f"removed {folder}"),
+            install_node=lambda folder, _units, report: report(f"installed the node process {folder}"),
+            uninstall_node=lambda folder, _units, report: report(f"removed the node process {folder}"),
             clock=self.clock,
             chance=lambda: 0.5,
             new_uid=lambda: self.uid,

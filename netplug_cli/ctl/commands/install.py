@@ -10,6 +10,15 @@ from netplug_core.errors import NetplugError
 __all__ = ["install", "uninstall"]
 
 
+_UNIT_DIR = click.option(
+    "--unit-dir",
+    default="/etc/systemd/system",
+    show_default=True,
+    metavar="DIR",
+    help="Where systemd looks for the units of the node process.",
+)
+
+
 @click.group()
 def install() -> None:
     """Put netplug onto a machine."""
@@ -23,17 +32,23 @@ def install() -> None:
     help="The client of the node process: static is built with the C compiler of this host, if it was not built before."
     " Without this option: static if it was built, otherwise python.",
 )
+@click.option("--node", "has_node", is_flag=True, help="Install the node process too, with its systemd units.")
+@_UNIT_DIR
 @click.option(
     "--trust-environment", is_flag=True, help="Install from an environment that a user other than root may write."
 )
 @click.pass_context
-def install_host(context: click.Context, bin_dir: str, client: str | None, *, trust_environment: bool) -> None:
+def install_host(
+    context: click.Context, bin_dir: str, client: str | None, unit_dir: str, *, has_node: bool, trust_environment: bool
+) -> None:
     """Write the executables netplug and netplug-ipam into DIR, and say what else this machine lacks."""
     session = session_of(context)
     try:
         if not trust_environment:
             session.require_trusted_environment()
         session.install_executables(bin_dir, client or "built", click.echo)
+        if has_node:
+            session.install_node(bin_dir, unit_dir, click.echo)
         for problem in session.find_host_problems(bin_dir):
             click.echo(f"warning: {problem}")
     except NetplugError as error:
@@ -47,10 +62,13 @@ def uninstall() -> None:
 
 @uninstall.command("host")
 @click.option("--bin-dir", required=True, metavar="DIR", help="The runtime's plugin folder, such as /opt/cni/bin.")
+@_UNIT_DIR
 @click.pass_context
-def uninstall_host(context: click.Context, bin_dir: str) -> None:
-    """Remove the executables netplug and netplug-ipam from DIR."""
+def uninstall_host(context: click.Context, bin_dir: str, unit_dir: str) -> None:
+    """Remove the executables netplug and netplug-ipam from DIR, and the node process with its systemd units."""
+    session = session_of(context)
     try:
-        session_of(context).uninstall_executables(bin_dir, click.echo)
+        session.uninstall_executables(bin_dir, click.echo)
+        session.uninstall_node(bin_dir, unit_dir, click.echo)
     except NetplugError as error:
         raise click.ClickException(str(error)) from error

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from netplug_cli.node.calls import NodeProcessBusy
-from netplug_cli.node.metrics import NodeMetrics
+from netplug_cli.node.metrics import CallCount, NodeMetrics
 from netplug_core.cni.wire import WireReply, WireRequest
 from tests.harness.metrics import value_of
 from tests.harness.node_server import REPLY, REQUEST, busy_reply
@@ -111,3 +111,13 @@ def test_one_module_imports_the_library() -> None:
     naming = [str(file.relative_to(root)) for file in files if "import prometheus_client" in file.read_text()]
     naming += [str(file.relative_to(root)) for file in files if "from prometheus_client" in file.read_text()]
     assert set(naming) == {"netplug_cli/node/metrics.py"}
+
+
+def test_calls_are_counted_over_all_programs_and_commands(metrics: NodeMetrics) -> None:
+    assert metrics.count_calls() == CallCount(served=0, failed=0, refused=0)
+    replies = [REPLY, REPLY, reply_of(11)]
+    answer = metrics.measured(lambda _request, _namespace: replies.pop())
+    for program in ("netplug", "netplug", "netplug-ipam"):
+        answer(WireRequest(program=program, environ={}, stdin=b""), None)
+    metrics.counted(busy_reply)(REQUEST, NodeProcessBusy(waiting=1))
+    assert metrics.count_calls() == CallCount(served=3, failed=1, refused=1)

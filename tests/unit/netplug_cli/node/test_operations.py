@@ -14,6 +14,7 @@ from netplug_cli.node.listening import listen_to_this_machine
 from netplug_cli.node.metrics import NodeMetrics
 from netplug_cli.node.operations import NodeOperations, NodeParts
 from netplug_cli.node.server import Server
+from netplug_cli.node.service_manager import ServiceManager
 from netplug_cli.node.workers import Workers
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
@@ -44,7 +45,12 @@ def get(port: int, path: str) -> tuple[int, bytes]:
 
 def operations_of(metrics: NodeMetrics, datastores: OpenDatastores) -> NodeOperations:
     return NodeOperations(
-        metrics=metrics, datastores=datastores, count_records=lambda: 5, clock=SystemClock(), log=Lines()
+        metrics=metrics,
+        datastores=datastores,
+        count_records=lambda: 5,
+        clock=SystemClock(),
+        log=Lines(),
+        manager=ServiceManager("", None, Lines()),
     )
 
 

@@ -30,7 +30,7 @@ class Running:
             answer=answer,
             refuse=busy_reply,
             tasks=(),
-            observe=lambda _parts: nullcontext(),
+            observe=lambda _parts: nullcontext(lambda: None),
             log=self.log,
             workers=1,
             queue=1,

@@ -18,7 +18,20 @@ def test_the_executables_are_installed_and_removed(harness: ToolHarness) -> None
     assert harness.run_command("install", "host", "--bin-dir", "/opt/cni/bin", "--client", "static") == 0
     assert (harness.out, harness.err) == ("installed /opt/cni/bin, static\n", "")
     assert harness.run_command("uninstall", "host", "--bin-dir", "/opt/cni/bin") == 0
-    assert (harness.out, harness.err) == ("removed /opt/cni/bin\n", "")
+    removed = "removed /opt/cni/bin\nremoved the node process /opt/cni/bin, /etc/systemd/system\n"
+    assert (harness.out, harness.err) == (removed, "")
+
+
+def test_the_node_process_comes_with_an_option(harness: ToolHarness) -> None:
+    harness.host_problems = ("portmap is not in /bin",)
+    assert harness.run_command("install", "host", "--bin-dir", "/bin", "--node") == 0
+    assert harness.out.splitlines() == [
+        "installed /bin, built",
+        "installed the node process /bin, /etc/systemd/system",
+        "warning: portmap is not in /bin",
+    ]
+    assert harness.run_command("install", "host", "--bin-dir", "/bin", "--node", "--unit-dir", "/units") == 0
+    assert "installed the node process /bin, /units\n" in harness.out
 
 
 def test_an_environment_that_others_may_write_is_refused_unless_it_is_trusted(harness: ToolHarness) -> None:

@@ -1,0 +1,139 @@
+"""Installs the node process on a host as a service of systemd, and removes it.
+
+``netplugctl install host --node`` calls it. Nothing is started or stopped here: what the administrator runs next is
+reported. The program is a script like the Python executables, beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from netplug_backends.host.install import (
+    compile_package,
+    last_error_line,
+    readable_by_all,
+    render_launcher,
+    write_executable,
+)
+from netplug_backends.host.units import SERVICE, UNITS, render_units
+from netplug_core.errors import ConfigurationError, Unavailable
+
+__all__ = ["PROGRAM", "install_node", "uninstall_node"]
+
+PROGRAM = "netplug-node"
+
+_CALL = "from netplug_cli.wiring.node import main; main()"
+_LIBRARY = "prometheus_client"  # of the node process alone; the others are compiled with the executables
+_HEAD = "# Written by `netplugctl install host --node`; for changes of yours: systemctl edit.\n"
+_RUNNING_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
+_TRIAL_TIMEOUT_S = 60.0
+
+
+def install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
+    """Write the program and its units, and report what to run next.
+
+    Raises:
+        ConfigurationError: a unit of that name was not written by this, or a path cannot be used.
+        Unavailable: a library is missing, a folder cannot be written, or the program does not run.
+    """
+    program = Path(bin_dir).absolute() / PROGRAM
+    units = {Path(unit_dir) / name: _HEAD + text for name, text in render_units(str(program)).items()}
+    for unit in units:
+        if _find_text(unit) not in ("", None) and not _is_ours(unit):
+            raise ConfigurationError("unit", str(unit), "it was not written by netplugctl; remove it first")
+    with readable_by_all():
+        compile_package(_LIBRARY, report)
+        write_executable(program, render_launcher(_CALL), _find_problem)
+        report(f"installed {program}")
+        for unit, text in units.items():
+            _write(unit, text)
+            report(f"installed {unit}")
+    names = " ".join(UNITS)
+    where = "next" if _is_systemd_running() else "systemd does not run here; where it does"
+    report(f"{where}: systemctl daemon-reload; systemctl enable {names}; systemctl restart {SERVICE}")
+
+
+def uninstall_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> None:
+    """Remove the program, its units and the links that enable them; what is not ours is kept and reported.
+
+    Raises:
+        Unavailable: a file cannot be removed.
+    """
+    program = Path(bin_dir) / PROGRAM
+    _remove(program, report, is_ours=_CALL in (_find_text(program) or ""))
+    units = [Path(unit_dir) / name for name in UNITS]
+    removed = [_remove(unit, report, is_ours=_is_ours(unit)) for unit in units]
+    if not any(removed):
+        return
+    for link in _enabling_links(Path(unit_dir)):
+        _remove(link, report, is_ours=True)
+    if _is_systemd_running():
+        report(f"next: systemctl stop {' '.join(UNITS)}; systemctl daemon-reload")
+
+
+def _find_problem(program: Path) -> str:
+    """Why the program does not load what it needs; empty if it does."""
+    try:
+        process = subprocess.run(
+            [program, "--help"], capture_output=True, stdin=subprocess.DEVNULL, timeout=_TRIAL_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if process.returncode == 0 and PROGRAM.encode() in process.stdout else last_error_line(process)
+
+
+def _is_ours(unit: Path) -> bool:
+    return (_find_text(unit) or "").startswith(_HEAD)
+
+
+def _is_systemd_running() -> bool:
+    return os.path.isdir(_RUNNING_SYSTEMD)
+
+
+def _find_text(file: Path) -> str | None:
+    """The text of a file; None if there is none."""
+    try:
+        return file.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Unavailable(str(file), error.strerror or str(error)) from error
+
+
+def _write(file: Path, text: str) -> None:
+    new_file = file.with_name(f".{file.name}.new")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new_file.write_text(text, "utf-8")
+        new_file.rename(file)
+    except OSError as error:
+        raise Unavailable(str(file), error.strerror or str(error)) from error
+    finally:
+        with suppress(OSError):
+            new_file.unlink()
+
+
+def _enabling_links(unit_dir: Path) -> Iterator[Path]:
+    """The links that ``systemctl enable`` makes."""
+    for name in UNITS:
+        links = (folder / name for folder in sorted(unit_dir.glob("*.wants")))
+        yield from (link for link in links if link.is_symlink())
+
+
+def _remove(file: Path, report: Callable[[str], None], *, is_ours: bool) -> bool:
+    """Remove a file of ours; whether it was there."""
+    if not file.is_symlink() and not file.exists():
+        return False
+    if not is_ours:
+        report(f"left alone, not written by netplugctl: {file}")
+        return False
+    try:
+        file.unlink()
+    except OSError as error:
+        raise Unavailable(str(file), error.strerror or str(error)) from error
+    report(f"removed {file}")
+    return True

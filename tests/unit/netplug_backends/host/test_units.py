@@ -1,0 +1,42 @@
+"""The systemd units: the program's path is in one line, and what is generated is what is installed."""
+
+import pytest
+
+from netplug_backends.host.units import DEFAULT_PROGRAM, OPTIONS_FILE, SERVICE, SOCKET, UNITS, render_units
+from netplug_core.errors import ConfigurationError
+
+# Each gives a service namespaces of its own, in which it would not see those of pods or a configured file.
+SEPARATING = (
+    "PrivateTmp", "PrivateDevices", "PrivateNetwork", "PrivateUsers", "ProtectSystem", "ProtectHome", "ProtectHostname",
+    "ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs", "ProtectControlGroups", "ProtectProc",
+    "ReadOnlyPaths", "ReadWritePaths", "InaccessiblePaths", "RestrictNamespaces", "RootDirectory",
+    "TemporaryFileSystem",
+)  # fmt: skip
+
+
+def lines_of(name: str, program: str = DEFAULT_PROGRAM) -> list[str]:
+    return render_units(program)[name].splitlines()
+
+
+def test_the_service_runs_the_program_with_the_options_of_its_file() -> None:
+    assert tuple(render_units("/bin/netplug-node")) == UNITS
+    lines = lines_of(SERVICE, "/usr/lib/cni/netplug-node")
+    assert "ExecStart=/usr/lib/cni/netplug-node $NETPLUG_NODE_OPTIONS" in lines
+    assert f"EnvironmentFile=-{OPTIONS_FILE}" in lines
+    assert {"Type=notify", "Restart=always", "WatchdogSec=60", "OOMScoreAdjust=-900"} <= set(lines)
+    assert {f"Requires={SOCKET}", f"After={SOCKET}"} <= set(lines)
+
+
+def test_the_socket_is_the_one_that_clients_ask_and_roots_alone() -> None:
+    lines = lines_of(SOCKET)
+    assert {"ListenStream=/run/netplug/node.sock", "SocketMode=0600"} <= set(lines)
+
+
+def test_the_service_shares_the_namespaces_of_the_host() -> None:
+    assert [line for line in lines_of(SERVICE) if line.partition("=")[0] in SEPARATING] == []
+
+
+@pytest.mark.parametrize("program", ["relative/netplug-node", "/with a/space", "/with%/specifier", "/with$/value", ""])
+def test_a_path_with_a_meaning_of_its_own_is_refused(program: str) -> None:
+    with pytest.raises(ConfigurationError, match="a path of letters, digits and"):
+        render_units(program)
