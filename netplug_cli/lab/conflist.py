@@ -45,18 +45,19 @@ class Conflist:
 
 @frozen(kw_only=True)
 class PluginCall:
-    """One command about one pod: the namespace of its interface, and the folder of the plugins."""
+    """One command about one pod: the namespace of its interface, the folder of the plugins, and their node process."""
 
     command: str
     pod: str
     netns: str
     bin_dir: str
+    node_socket: str
 
 
 def plugin_environment(call: PluginCall) -> dict[str, str]:
     """The variables of a call, with those of the kubelet's runtimes (CNI specification, "Parameters").
 
-    The lab is a node of its own: the node process of this machine is not asked.
+    The lab is a node of its own: its own node process is asked, not that of this machine.
     """
     arguments = {
         "IgnoreUnknown": "1",
@@ -66,7 +67,7 @@ def plugin_environment(call: PluginCall) -> dict[str, str]:
     }
     return {
         "PATH": _PATH,
-        "NETPLUG_NODE_SOCKET": "",
+        "NETPLUG_NODE_SOCKET": call.node_socket,
         "CNI_COMMAND": call.command,
         "CNI_CONTAINERID": call.pod,
         "CNI_NETNS": call.netns,

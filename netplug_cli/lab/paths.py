@@ -57,7 +57,7 @@ class LabFolder:
 
     @property
     def nodename_file(self) -> str:
-        """Where a node process would write the node's name; a lab has none."""
+        """Where a node process would write the node's name."""
         return self._path("run", "nodename")
 
     @property
@@ -74,6 +74,11 @@ class LabFolder:
     def release_record_dir(self) -> str:
         """What DELs could not release while the datastore was away."""
         return self._path("run", "release-records")
+
+    @property
+    def node_socket(self) -> str:
+        """Where the lab's node process listens."""
+        return self._path("run", "node.sock")
 
     @property
     def processes_dir(self) -> str:

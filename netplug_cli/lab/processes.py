@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from attrs import frozen
@@ -45,8 +45,12 @@ class LabProcess:
         raise LabError(f"{self.name} ended as soon as it was started: {_last_line(self.log_file)}")
 
 
-def start_process(locked: LockedFolder, name: str, command: Sequence[str]) -> LabProcess:
+def start_process(
+    locked: LockedFolder, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None
+) -> LabProcess:
     """Start a process in the calling thread's namespaces; one of its arguments has to lie in the lab's folder.
+
+    It has the variables of this process, or those that are given.
 
     When this returns, the process has written its id or has ended. It inherits descriptors that are inheritable. It has
     a session of its own, so an interrupt from the keyboard reaches only the command, which removes the lab in order.
@@ -57,7 +61,7 @@ def start_process(locked: LockedFolder, name: str, command: Sequence[str]) -> La
     pid = os.posix_spawn(
         _SHELL,
         [_SHELL, "-c", _EXEC_SCRIPT, pid_file, *command],
-        os.environ,
+        os.environ if environ is None else environ,
         file_actions=(
             (os.POSIX_SPAWN_DUP2, locked.descriptor, _STDIN),
             (os.POSIX_SPAWN_OPEN, _STDOUT, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),

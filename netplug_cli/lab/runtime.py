@@ -68,7 +68,13 @@ class ContainerRuntime:
 
     def _make_call(self, command: str, pod: LabPod) -> PluginCall:
         folder = self.locked.folder
-        return PluginCall(command=command, pod=pod.name, netns=folder.netns(pod.name), bin_dir=folder.bin_dir)
+        return PluginCall(
+            command=command,
+            pod=pod.name,
+            netns=folder.netns(pod.name),
+            bin_dir=folder.bin_dir,
+            node_socket=folder.node_socket,
+        )
 
     def _run(self, position: int, call: PluginCall, previous: str) -> str:
         plugin = str(self.conflist.plugins[position].get("type"))

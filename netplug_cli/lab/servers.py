@@ -1,4 +1,4 @@
-"""The servers that a lab runs itself, inside its node's namespace: their files, their arguments, and their readiness.
+"""What a lab runs itself inside its node's namespace: its node process, and the servers of its datastore.
 
 They store everything in the lab's folder. The API server makes its own certificate, whose key also signs the tokens of
 accounts. A user who can read the lab's kubeconfig has all rights.
@@ -22,11 +22,12 @@ from netplug_cli.lab.stores import API_PORT, API_URL, ETCD_PORT, ETCD_URL, OwnSe
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import NetplugError
 
-__all__ = ["require_etcd", "start_servers", "wait_until_ready"]
+__all__ = ["require_etcd", "start_node_process", "start_servers", "wait_until_ready"]
 
 _PEER_URL = "http://127.0.0.1:2380"
 _TIMEOUT_S, _POLL_S = 60.0, 0.05
 _ACCOUNT = "lab"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def start_servers(namespaces: Namespaces, locked: LockedFolder, store: OwnServers) -> tuple[LabProcess, ...]:
@@ -38,6 +39,28 @@ def start_servers(namespaces: Namespaces, locked: LockedFolder, store: OwnServer
             return (etcd,)
         _write_accounts(folder)
         return (etcd, start_process(locked, "kube-apiserver", [store.apiserver, *_apiserver_arguments(folder)]))
+
+
+def start_node_process(
+    namespaces: Namespaces, locked: LockedFolder, command: Sequence[str], clock: Clock
+) -> LabProcess:
+    """Start the node process; it listens when this returns, and may still load its libraries.
+
+    It gets none of this process's variables, which may name a datastore that is not the lab's.
+
+    Raises:
+        LabError: it has ended, or it takes too long.
+    """
+    path = locked.folder.node_socket
+    with namespaces.enter(locked.folder.netns(NODE_NETNS)):
+        process = start_process(locked, "netplug-node", [*command, "--socket", path], {"PATH": _PATH})
+
+    def require_listening() -> None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
+
+    wait_until_ready(require_listening, (process,), clock)
+    return process
 
 
 def wait_until_ready(require_ready: Callable[[], object], started: Sequence[LabProcess], clock: Clock) -> None:

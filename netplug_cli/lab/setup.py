@@ -11,9 +11,10 @@ from attrs import evolve
 from netplug_backends.files import OPEN_FILE_MODE, write_file
 from netplug_cli.lab.conflist import render_conflist
 from netplug_cli.lab.folder import LockedFolder, find_lab, lock_new_folder
-from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, Lab, LabError, LabPlan, as_lab_errors, new_lab
+from netplug_cli.lab.model import NODE_ADDRESSES, NODE_NETNS, Lab, LabError, LabPlan, LabPod, as_lab_errors, new_lab
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.runtime import open_runtime
+from netplug_cli.lab.servers import start_node_process
 from netplug_cli.lab.store_setup import make_pod_object, prepare_store, require_servers
 from netplug_cli.lab.stores import OwnServers
 from netplug_cli.lab.teardown import LeftoverCheck, RemovalExtent, remove_lab, tear_down
@@ -76,17 +77,30 @@ def _create(world: LabWorld, locked: LockedFolder, lab: Lab) -> Lab:
     progress.info(f"configuration {folder.conflist_file}")
     for line in prepare_store(world, locked, lab):
         progress.info(line)
-    runtime = open_runtime(world.namespaces, locked)
+    if world.node_command:
+        with progress.activity("node process"):
+            process = start_node_process(world.namespaces, locked, world.node_command, world.session.clock)
+        progress.info(f"{process.name} runs on the node (process {process.pid})")
     for pod in lab.pods:
-        with progress.activity(f"{pod.name}: ADD"):
-            make_pod_object(world, folder, lab, pod)
-            world.namespaces.make(folder.netns(pod.name))
-            attached = runtime.add(pod)
-        lab = lab.with_pod(attached)
-        locked.write_lab(lab)
-        progress.info(f"{pod.name} attached: {_join(attached.addresses)} over {attached.host_interface}")
+        lab = _attach(world, locked, lab, pod)
     lab = evolve(lab, is_complete=True)
     locked.write_lab(lab)
+    return lab
+
+
+def _attach(world: LabWorld, locked: LockedFolder, lab: Lab, pod: LabPod) -> Lab:
+    """The lab with the pod attached, also in its record."""
+    folder, clock = locked.folder, world.session.clock
+    with world.progress.activity(f"{pod.name}: ADD"):
+        make_pod_object(world, folder, lab, pod)
+        world.namespaces.make(folder.netns(pod.name))
+        began = clock.monotonic()
+        attached = open_runtime(world.namespaces, locked).add(pod)
+        taken_ms = (clock.monotonic() - began) * 1e3
+    lab = lab.with_pod(attached)
+    locked.write_lab(lab)
+    addresses = _join(attached.addresses)
+    world.progress.info(f"{pod.name} attached in {taken_ms:.0f} ms: {addresses} over {attached.host_interface}")
     return lab
 
 

@@ -109,13 +109,16 @@ class ToolSession(Protocol):
 class LabWorld:
     """The kernel, the installer of the executables, a run of ``netplugctl``, and servers.
 
-    ``open_ipam`` opens the IPAM of a datastore. ``open_cluster`` opens the API server that settings lead to, for the
-    lab with that uid. ``server_addresses`` returns host and port of each server that settings name. ``usage_lines``
-    renders the pools, the blocks and the addresses of a datastore; ``render_yaml`` renders a value as YAML.
+    ``node_command`` is the program of the node process with its first arguments; without one, the executables serve
+    every call by themselves. ``open_ipam`` opens the IPAM of a datastore. ``open_cluster`` opens the API server that
+    settings lead to, for the lab with that uid. ``server_addresses`` returns host and port of each server that settings
+    name. ``usage_lines`` renders the pools, the blocks and the addresses of a datastore; ``render_yaml`` renders a
+    value as YAML.
     """
 
     namespaces: Namespaces
     install: Callable[[str, Callable[[str], None]], None]
+    node_command: tuple[str, ...]
     session: ToolSession
     open_ipam: Callable[[Datastore], AbstractContextManager[IPAM]]
     open_cluster: Callable[[DatastoreSettings, str], AbstractContextManager[ClusterObjects]]

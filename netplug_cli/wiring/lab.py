@@ -53,6 +53,7 @@ def _make_world(context: click.Context) -> LabWorld:
     return LabWorld(
         namespaces=PinnedNamespaces(),
         install=lambda folder, report: session.install_executables(folder, "python", report),
+        node_command=(sys.executable, "-m", "netplug_cli.wiring.node"),
         session=session,
         open_ipam=_open_ipam,
         open_cluster=_open_cluster,

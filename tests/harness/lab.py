@@ -172,6 +172,7 @@ class LabHarness:
     cluster: FakeCluster = Factory(FakeCluster)
     store: MemoryDatastore = field(init=False)
     is_store_unavailable: bool = False
+    node_command: tuple[str, ...] = ()
     uid: str = "00000000-0000-4000-8000-000000000001"
 
     def __attrs_post_init__(self) -> None:
@@ -206,6 +207,7 @@ class LabHarness:
         return LabWorld(
             namespaces=self.namespaces,
             install=self.install,
+            node_command=self.node_command,
             session=session,
             open_ipam=self.open_ipam,
             open_cluster=self.open_cluster,

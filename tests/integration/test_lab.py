@@ -14,7 +14,7 @@ import pytest
 from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import NetnsNode, missing_requirement, open_node
 from tests.harness.servers.binaries import find_apiserver_binary, find_etcd_binary
-from tests.harness.waiting import is_eventually
+from tests.harness.waiting import is_eventually, wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -72,7 +72,9 @@ def test_a_lab_is_made_shown_and_removed(machine: NetnsNode) -> None:
     assert made.returncode == 0, made
     assert made.stderr == ""
     assert re.search(
-        r"^pod-3 attached: 10\.98\.0\.\d+, fd98:6e70:6c67:\S+ over netp[a-z2-7]{11}$", made.stdout, re.MULTILINE
+        r"^pod-3 attached in \d+ ms: 10\.98\.0\.\d+, fd98:6e70:6c67:\S+ over netp[a-z2-7]{11}$",
+        made.stdout,
+        re.MULTILINE,
     )
 
     shown = lab(machine, "status")
@@ -94,6 +96,19 @@ def test_a_lab_is_made_shown_and_removed(machine: NetnsNode) -> None:
     assert removed.returncode == 0, removed
     assert "no address is held, no interface is left on the node\n" in removed.stdout
     assert removed.stdout.endswith(f"{FOLDER} is removed\n")
+    assert everything(machine) == before
+
+
+def test_its_node_process_serves_it_and_may_be_missing(machine: NetnsNode) -> None:
+    before = everything(machine)
+    lab(machine, "up", "--pods", "1")
+    log = machine.run("cat", f"{FOLDER}/log/netplug-node.log")
+    assert "the node process serves" in log
+    process = machine.run("cat", f"{FOLDER}/run/netplug-node.pid").strip()
+    machine.run("kill", "-9", process)
+    wait_until(lambda: "netplug-node: it is not running any more" in lab(machine, "status").stderr, "it has ended")
+    removed = lab(machine, "down")
+    assert (removed.returncode, "pod-1 detached" in removed.stdout) == (0, True)
     assert everything(machine) == before
 
 
@@ -275,7 +290,7 @@ def test_a_lab_has_the_servers_of_its_datastore_inside(
 
     again = lab(machine, "up", "--pods", "1", *options)
     assert (again.returncode, again.stderr) == (0, ""), again
-    assert f"ended: {servers}\n" in again.stdout
+    assert f"ended: {servers}, netplug-node\n" in again.stdout
     removed = lab(machine, "down")
     assert (removed.returncode, removed.stderr) == (0, ""), removed
     assert "no address is held, no interface is left on the node\n" in removed.stdout

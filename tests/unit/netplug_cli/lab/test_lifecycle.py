@@ -2,6 +2,9 @@
 
 import errno
 import json
+import re
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from netplug_core.errors import Unavailable
 from netplug_core.flows.resources.overview import read_utilization
 from netplug_core.records import Create
 from netplug_core.resources.ippool import IPPool
+from netplug_core.testing.clock import ManualClock
 from tests.harness.lab import ADD_OUTPUT, KernelError, LabHarness
 from tests.harness.umask import UMASKS, modes_below, under_umask
 
@@ -84,6 +88,49 @@ def test_a_plugin_gets_what_a_runtime_passes(harness: LabHarness) -> None:
     assert request["cniVersion"] == "1.0.0"
     assert "prevResult" not in request
     assert harness.namespaces.entered == [folder.netns("node")]
+
+
+# Listens at the path behind --socket, and writes its variables beside it.
+LISTENER = """
+import os, socket, sys, time
+path = sys.argv[sys.argv.index("--socket") + 1]
+with open(path + ".variables", "w") as file:
+    file.write(" ".join(sorted(os.environ)))
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(path)
+listening.listen()
+time.sleep(600)
+"""
+
+
+class SleepingClock(ManualClock):
+    """A manual clock that lets other processes work."""
+
+    def sleep(self, seconds: float) -> None:
+        ManualClock.sleep(self, seconds / 1000)
+        time.sleep(seconds)
+
+
+def test_the_plugins_ask_the_labs_own_node_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets no variable of the user: one might name a datastore that is not the lab's."""
+    monkeypatch.setenv("ETCD_ENDPOINTS", "http://production:2379")
+    harness = LabHarness(tmp_path, clock=SleepingClock(), node_command=(sys.executable, "-c", LISTENER))
+    made(harness)
+    socket_path = Path(harness.folder.node_socket)
+    assert socket_path.is_socket()
+    assert "ETCD_ENDPOINTS" not in Path(f"{socket_path}.variables").read_text()
+    assert any(line.startswith("netplug-node runs on the node (process ") for line in harness.progress.lines)
+    assert any(re.fullmatch(r"pod-1 attached in \d+ ms: .*", line) for line in harness.progress.lines)
+    assert down(harness.world(), harness.folder) == REMOVED
+    assert "ended: netplug-node" in harness.progress.lines
+
+
+def test_a_node_process_that_ends_at_once_is_said(tmp_path: Path) -> None:
+    refuses = (sys.executable, "-c", "import sys; sys.exit('the folder is not safe')")
+    harness = LabHarness(tmp_path, clock=SleepingClock(), node_command=refuses)
+    with pytest.raises(LabError, match="netplug-node ended as soon as it was started: the folder is not safe"):
+        made(harness)
+    assert not Path(harness.folder.path).exists()
 
 
 def test_down_hands_over_the_result_and_leaves_nothing(harness: LabHarness) -> None:
