@@ -6,8 +6,9 @@ import signal
 import sys
 from pathlib import Path
 
-__all__ = ["killer_command"]
+__all__ = ["killer_command", "node_process_killer"]
 
+_NODE_PROCESS = Path(__file__).parents[2] / "netplug_cli" / "wiring" / "node.py"
 _SCRIPT = Path(__file__).with_name("processes") / "plugin_killer.py"
 
 
@@ -16,3 +17,8 @@ def killer_command(
 ) -> tuple[str, ...]:
     """The command. ``stop_at`` is the number of the effect, from 1; 0 is never. Each effect is a line of the file."""
     return (sys.executable, "-IS", str(_SCRIPT), str(stop_at), effects_file, executable, sent.name)
+
+
+def node_process_killer(*, stop_at: int, effects_file: str) -> tuple[str, ...]:
+    """What Python runs as a node process that is killed after the effect of that number; see ``killer_command``."""
+    return (str(_SCRIPT), str(stop_at), effects_file, str(_NODE_PROCESS), signal.SIGKILL.name)

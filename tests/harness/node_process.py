@@ -84,13 +84,15 @@ class NodeProcess:
         return self.child.wait(EMERGENCY_STOP_S)
 
 
-def start_node_process(node: NetnsNode, *options: str, name: str = "node") -> NodeProcess:
-    """Start a node process on a node; it listens when this returns."""
+def start_node_process(
+    node: NetnsNode, *options: str, name: str = "node", program: tuple[str, ...] = ("-m", "netplug_cli.wiring.node")
+) -> NodeProcess:
+    """Start a node process on a node; it listens when this returns. ``program`` is what Python runs."""
     folder = node.file(name)
     os.makedirs(folder, exist_ok=True)
     path, log = f"{folder}/node.sock", f"{folder}/node.log"
     command = f'exec "$@" 2>>{log}'
-    argv = (sys.executable, "-m", "netplug_cli.wiring.node", "--socket", path, *options)
+    argv = (sys.executable, *program, "--socket", path, *options)
     child = node.start_process("sh", "-c", f"cd {ROOT} && {command}", "sh", *argv)
     process = NodeProcess(child, path, log)
     wait_until(lambda: listens(path) or child.poll() is not None, "the node process listens")

@@ -16,6 +16,9 @@ import pytest
 from attrs import frozen
 
 from netplug_core.cni.wire import MAX_BODY_LENGTH, TAKEN, WireRequest, encode_request, parse_reply
+from tests.harness.kill_scene import numbers_without_repeated_settings
+from tests.harness.killer import node_process_killer
+from tests.harness.local_stores import IS_DEEP
 from tests.harness.node import CNIRuntime, NetConfDict, NetnsNode, PodNamespace
 from tests.harness.node_process import (
     ROOT,
@@ -331,6 +334,47 @@ def test_no_call_of_the_installed_executables_fails_when_it_is_killed(
         runtime.delete(conf, pod, NETPLUG_NODE_SOCKET=process.socket)
     assert node.store.is_empty
     assert node.leftovers() == before
+
+
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_a_call_survives_a_process_that_dies_after_any_of_its_effects(
+    node: NetnsNode, runtime: CNIRuntime, command: str
+) -> None:
+    """The executable goes on where the process ended, or begins anew if it had not taken the call."""
+    before, conf = node.leftovers(), runtime.make_netconf()
+
+    def call_through(stop_at: int) -> tuple[int | None, list[str]]:
+        """The process's exit status, if it has ended, and its effects; the call succeeded in any case."""
+        pod, listed = node.make_pod(), node.file("effects")
+        if command == "DEL":
+            runtime.add(conf, pod)
+        program = node_process_killer(stop_at=stop_at, effects_file=listed)
+        process = start_node_process(node, name=f"node{stop_at}", program=program)
+        reply = runtime.call(command, conf, pod, NETPLUG_NODE_SOCKET=process.socket)
+        assert reply.status == 0, (stop_at, reply)
+        assert ("eth0" in node.links(pod)) is (command == "ADD")
+        runtime.delete(conf, pod)
+        assert node.store.is_empty
+        status = process.child.poll()
+        process.signal(signal.SIGKILL)
+        process.wait()
+        return status, Path(listed).read_text().split()
+
+    _status, effects = call_through(0)
+    assert {"NetlinkSocket.send", "SqliteDatastore._commit_transaction", "serve_call"} <= set(effects)
+    statuses = [call_through(number)[0] for number in _chosen(effects)]
+    assert statuses.count(-signal.SIGKILL) >= len(statuses) - 2, "the last effects may come after the reply"
+    assert node.leftovers() == before
+
+
+def _chosen(effects: list[str]) -> list[int]:
+    """All numbers in a deep run; otherwise the first and the last of each kind of effect."""
+    numbers = numbers_without_repeated_settings(effects)
+    if IS_DEEP:
+        return numbers
+    first = {effects[number - 1]: number for number in reversed(numbers)}
+    last = {effects[number - 1]: number for number in numbers}
+    return sorted({*first.values(), *last.values()})
 
 
 def ask_until_killed(process: NodeProcess, request: WireRequest) -> None:

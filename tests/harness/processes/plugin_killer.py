@@ -1,11 +1,11 @@
 """Runs an executable of ours and sends it a signal right after the n-th thing that it does to the world.
 
-``plugin_killer.py N LIST EXECUTABLE SIGNAL`` is called as a runtime calls the executable, by ``test_cni_killed``
-(SIGKILL) and ``test_cni_locks`` (SIGSTOP). N is 0 for never. LIST is a file that gets a line for every effect, written
-before the signal. An effect is the return of a C function that changes something outside the process: a batch of
-netlink messages, a setting of the kernel, the begin and the end of a transaction, a lock, a log line, the answer. What
-only reads is none, and inside a transaction there is none either. With a server, it is the return of what sends a
-change, and of what waits for the answer to it.
+``plugin_killer.py N LIST EXECUTABLE SIGNAL [ARGUMENT ...]`` is called as a runtime calls the executable, by
+``test_cni_killed`` (SIGKILL) and ``test_cni_locks`` (SIGSTOP), or as a node process is started. N is 0 for never. LIST
+is a file that gets a line for every effect, written before the signal. An effect is the return of a C function that
+changes something outside the process: a batch of netlink messages, a setting of the kernel, the begin and the end of a
+transaction, a lock, a log line, the answer. What only reads is none, and inside a transaction there is none either.
+With a server, it is the return of what sends a change, and of what waits for the answer to it.
 """
 
 import os
@@ -28,6 +28,7 @@ EFFECTS = {
     "read": {"_read"},
     "replace": {"NetworkFiles.note_boot"},
     "send": {"NetlinkSocket.send"},
+    "sendall": {"serve_call"},
     "unlink": {"HostMachine.remove_file", "NetworkFiles._unlink"},
     "write": {"write_sysctl", "_write_to_stderr", "LogFile._write", "serve", "_Pipes._write"},
 }
@@ -71,7 +72,7 @@ def main() -> None:
             threading.setprofile(count)
             sys.setprofile(count)
 
-    sys.argv[:] = [executable]
+    sys.argv[:] = [executable, *sys.argv[5:]]
     sys.addaudithook(begin)
     exec(code, {"__name__": "__main__"})  # noqa: S102  the executable, as the interpreter itself would run it
 
