@@ -105,7 +105,7 @@ def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket
             workers=options.workers,
             queue=options.queue,
         )
-    return process.run(listener, signals.wakeup)
+        return process.run(listener, signals.wakeup)
 
 
 def _import_flows() -> None:

@@ -89,11 +89,13 @@ def test_it_listens_before_it_imports_what_calls_need() -> None:
 @pytest.mark.netns
 def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, object]) -> None:
     path, replies = str(tmp_path / "node.sock"), list[WireReply | None]()
+    open_files, open_file = list[bool](), tmp_path / "netplug.db-wal"
 
     def call_and_end() -> None:
         try:
             wait_until(lambda: listens(path), "the process listens")
             replies.append(ask(path, request({**config, "log_level": "error"}, "DEL")))
+            open_files.append(open_file.exists())
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -103,6 +105,7 @@ def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, 
         assert node.run(["--socket", path, "--workers", "2", "--queue", "3"]) == 0
         client.join()
     assert replies == [WireReply(exit_status=0, stdout=b"", stderr=b"")]
+    assert (open_files, open_file.exists()) == ([True], False), "the datastore is closed at the end"
 
 
 def test_where_it_cannot_listen_it_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
