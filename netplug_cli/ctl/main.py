@@ -30,6 +30,7 @@ _COMMANDS = {
     "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show, check and configure IP address management."),
     "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),
+    "node": ("netplug_cli.ctl.commands.node", "node", "Show the node process of this machine."),
     "patch": ("netplug_cli.ctl.commands.edits", "patch", "Change parts of a resource."),
     "replace": ("netplug_cli.ctl.commands.resources", "replace", "Change resources that exist, from files."),
     "simulate": ("netplug_cli.ctl.commands.simulate", "simulate", "Simulate how pools serve generated nodes and pods."),

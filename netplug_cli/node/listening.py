@@ -33,18 +33,18 @@ class CannotListen(Exception):
 
 
 class Listener:
-    """A listening socket. ``path`` is the socket file, empty if systemd has made it."""
+    """A listening socket. ``path`` is the socket file, empty if there is none. With a ``lock`` it is this process's."""
 
-    def __init__(self, listening: socket.socket, path: str = "", lock: int | None = None) -> None:
+    def __init__(self, listening: socket.socket, path: str, lock: int | None = None) -> None:
         self.socket = listening
         self.path = path
         self._lock = lock
-        self._identity = _identity(path) if path else None
+        self._identity = _identity(path) if path and lock is not None else None
         listening.settimeout(0)
 
     def close(self) -> None:
         """Listen no more, and remove the socket file if it is still this one."""
-        if self.path and _identity(self.path) == self._identity:
+        if self._identity is not None and _identity(self.path) == self._identity:
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
         self.socket.close()
@@ -101,7 +101,8 @@ def find_activated(environ: MutableMapping[str, str]) -> Listener | None:
     if not is_listening or passed.family != socket.AF_UNIX or passed.type != socket.SOCK_STREAM:
         raise CannotListen("systemd has passed another socket than a listening Unix socket of type stream")
     passed.set_inheritable(False)
-    return Listener(passed)
+    name = passed.getsockname()
+    return Listener(passed, name if isinstance(name, str) else "")  # an abstract one has no file
 
 
 def _listen(path: str) -> Listener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,7 @@ from http import HTTPStatus
 from attrs import frozen
 
 from netplug_cli.node.calls import CallQueue
-from netplug_cli.node.datastores import OpenDatastores
+from netplug_cli.node.datastores import DatastoreState, OpenDatastores
 from netplug_cli.node.health import Health
 from netplug_cli.node.http_server import Page, Pages, PageServer
 from netplug_cli.node.metrics import METRICS_TYPE, NodeMetrics
@@ -20,10 +21,11 @@ from netplug_cli.node.server import Server
 from netplug_cli.node.service_manager import ServiceManager
 from netplug_cli.node.supervision import Supervision
 from netplug_cli.node.workers import Workers
+from netplug_cli.node_status import STATUS_PATH, CallFigures, NodeDatastore, NodeStatus, encode_status
 from netplug_core.clock import Clock
 from netplug_core.log import Log
 
-__all__ = ["NodeOperations", "NodeParts"]
+__all__ = ["NodeIdentity", "NodeOperations", "NodeParts"]
 
 
 @frozen(kw_only=True)
@@ -37,10 +39,21 @@ class NodeParts:
 
 
 @frozen(kw_only=True)
-class NodeOperations:
-    """How a node process is observed. ``listening`` serves the pages; None: nothing does. An empty path: no file.
+class NodeIdentity:
+    """Which node process it is: its release, its number, when it was started, and the path of its socket for calls."""
 
-    ``count_records`` counts the release records that wait.
+    version: str
+    pid: int
+    started_ns: int
+    socket: str
+
+
+@frozen(kw_only=True)
+class NodeOperations:
+    """How a node process is observed.
+
+    ``listening`` serves the pages for everybody on this machine, ``status_listening`` them and the status for root;
+    None: nothing does. An empty path: no file. ``count_records`` counts the release records that wait.
     """
 
     metrics: NodeMetrics
@@ -49,7 +62,9 @@ class NodeOperations:
     clock: Clock
     log: Log
     manager: ServiceManager
+    identity: NodeIdentity
     listening: socket.socket | None = None
+    status_listening: socket.socket | None = None
     metrics_file: str = ""
 
     @contextmanager
@@ -65,9 +80,10 @@ class NodeOperations:
         )
         with ExitStack() as stack:
             if self.listening is not None:
-                pages = PageServer(self.listening, self._pages(health), self.log)
-                pages.start()
-                stack.callback(pages.stop)
+                self._serve(stack, self.listening, self._pages(health))
+            if self.status_listening is not None:
+                status = {STATUS_PATH: lambda: self._status_page(parts, health)}
+                self._serve(stack, self.status_listening, {**status, **self._pages(health)})
             if self.metrics_file:
                 file = MetricsFile(self.metrics_file, self.metrics, log=self.log)
                 file.start()
@@ -81,6 +97,34 @@ class NodeOperations:
             supervision.start()
             stack.callback(supervision.stop)
             yield supervision.note_end
+
+    def _serve(self, stack: ExitStack, listening: socket.socket, pages: Pages) -> None:
+        server = PageServer(listening, pages, self.log)
+        server.start()
+        stack.callback(server.stop)
+
+    def _status_page(self, parts: NodeParts, health: Health) -> Page:
+        problems, calls = health.find_unready(), self.metrics.count_calls()
+        figures = CallFigures(
+            served=calls.served,
+            failed=calls.failed,
+            refused=calls.refused,
+            served_now=len(parts.workers.began_at),
+            waiting=len(parts.queue),
+        )
+        status = NodeStatus(
+            version=self.identity.version,
+            pid=self.identity.pid,
+            started_ns=self.identity.started_ns,
+            socket=self.identity.socket,
+            problems=problems,
+            workers=parts.workers.count,
+            queue_limit=parts.queue.limit,
+            calls=figures,
+            release_records=self.count_records(),
+            datastores=tuple(map(_datastore_of, self.datastores.states())),
+        )
+        return Page(body=f"{json.dumps(encode_status(status))}\n".encode(), media_type="application/json")
 
     def _describe(self, parts: NodeParts) -> str:
         count, now, waiting = self.metrics.count_calls(), len(parts.workers.began_at), len(parts.queue)
@@ -114,6 +158,11 @@ class NodeOperations:
     def _answer_ages(self) -> dict[tuple[str, ...], float]:
         states = self.datastores.states()
         return {(state.name, state.location): state.answered_s for state in states if state.answered_s is not None}
+
+
+def _datastore_of(state: DatastoreState) -> NodeDatastore:
+    answered_s = None if state.answered_s is None else round(state.answered_s)
+    return NodeDatastore(name=state.name, location=state.location, answered_s=answered_s, failure=state.failure)
 
 
 def _page_of(problems: Sequence[str]) -> Page:

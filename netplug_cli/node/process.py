@@ -52,7 +52,7 @@ class NodeProcess:
         for task in self.tasks:
             task.start()
         with self.observe(NodeParts(server=server, queue=queue, workers=workers, tasks=self.tasks)) as note_end:
-            self.log(Level.INFO, "the node process serves", socket=listener.path or "systemd's", workers=self.workers)
+            self.log(Level.INFO, "the node process serves", socket=listener.path, workers=self.workers)
             try:
                 server.run(wakeup)
             finally:

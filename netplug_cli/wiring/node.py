@@ -9,9 +9,10 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from netplug_cli.cni.method_cache import use_cache
 from netplug_cli.node.listening import (
@@ -64,17 +65,44 @@ def run(arguments: Sequence[str]) -> int:
         except CannotListen as error:
             sys.stderr.write(f"netplug-node: {error}\n")
             return 1
+        use_cache()
+        sockets = _Sockets(listener, pages, stack.enter_context(_status_listener(listener)))
         with StopSignals() as signals:
-            return _serve(options, listener, pages, signals)
+            return _serve(options, sockets, signals)
 
 
-def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket | None, signals: StopSignals) -> int:
-    use_cache()
+class _Sockets(NamedTuple):
+    """Where the process listens: for calls, and perhaps for those who ask for metrics and for its status."""
+
+    calls: Listener
+    pages: socket.socket | None
+    status: socket.socket | None
+
+
+@contextmanager
+def _status_listener(listener: Listener) -> Iterator[socket.socket | None]:
+    """The socket for the status; None if there can be none, which keeps no call from being served."""
+    from netplug_cli.node_status import status_socket_of
+
+    if not listener.path:
+        yield None
+        return
+    try:
+        status = listen(status_socket_of(listener.path))
+    except CannotListen as error:
+        sys.stderr.write(f"netplug-node: its status cannot be asked for: {error}\n")
+        yield None
+        return
+    with closing(status):
+        yield status.socket
+
+
+def _serve(options: argparse.Namespace, sockets: _Sockets, signals: StopSignals) -> int:
     from netplug_backends.host.machine import SystemClock
     from netplug_cli.logs import Logger
     from netplug_cli.node.datastores import OpenDatastores
     from netplug_cli.node.metrics import NodeMetrics
-    from netplug_cli.node.operations import NodeOperations
+    from netplug_cli.node.operations import NodeIdentity, NodeOperations
     from netplug_cli.node.process import NodeProcess
     from netplug_cli.node.service_manager import ServiceManager
     from netplug_cli.wiring.cni import open_log_file
@@ -85,6 +113,7 @@ def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket
     _import_flows()
     log, clock, metrics = Logger("node", open_log_file), SystemClock(), NodeMetrics(__version__)
     datastores = OpenDatastores(clock, metrics.note_datastore_call)
+    identity = NodeIdentity(version=__version__, pid=os.getpid(), started_ns=clock.now_ns(), socket=sockets.calls.path)
     with closing(NodeCalls(log, datastores)) as calls:
         operations = NodeOperations(
             metrics=metrics,
@@ -93,7 +122,9 @@ def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket
             clock=clock,
             log=log,
             manager=ServiceManager.find(os.environ, log),
-            listening=pages,
+            identity=identity,
+            listening=sockets.pages,
+            status_listening=sockets.status,
             metrics_file=options.metrics_file,
         )
         process = NodeProcess(
@@ -105,7 +136,7 @@ def _serve(options: argparse.Namespace, listener: Listener, pages: socket.socket
             workers=options.workers,
             queue=options.queue,
         )
-        return process.run(listener, signals.wakeup)
+        return process.run(sockets.calls, signals.wakeup)
 
 
 def _import_flows() -> None:

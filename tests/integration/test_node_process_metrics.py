@@ -1,8 +1,9 @@
-"""Metrics, readiness and liveness of a node process that serves calls on a real kernel."""
+"""Metrics, readiness, liveness and status of a node process that serves calls on a real kernel."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,3 +128,20 @@ def test_a_port_that_is_in_use_ends_it_with_one_line(observed: Observed) -> None
     argv = (sys.executable, "-m", "netplug_cli.wiring.node", "--socket", observed.node.file("other.sock"))
     ended = observed.node.run_unchecked("env", "-C", ROOT, *argv, "--metrics-port", PORT)
     assert (ended.returncode, ended.stderr) == (1, f"netplug-node: 127.0.0.1:{PORT}: Address already in use\n")
+
+
+def test_the_tool_shows_its_status_and_says_when_there_is_none(observed: Observed) -> None:
+    tool = ("env", "-C", ROOT, sys.executable, "-m", "netplug_cli.wiring.ctl", "node", "status")
+    pod, conf = observed.node.make_pod(), observed.runtime.make_netconf()
+    observed.runtime.add(conf, pod)
+    shown = observed.node.run(*tool, "--socket", observed.process.socket).splitlines()
+    assert f"PID:             {observed.process.child.pid}" in shown
+    assert "Ready:           yes" in shown
+    assert "Calls:           1 served, 0 of them failed; 0 refused as busy" in shown
+    assert shown[-1].split()[:2] == ["sqlite", observed.node.database]
+    observed.process.signal(signal.SIGTERM)
+    assert observed.process.wait() == 0
+    ended = observed.node.run_unchecked(*tool, "--socket", observed.process.socket)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"no node process answers at {observed.process.socket}: No such file or directory; " in ended.stderr
+    assert not os.path.exists(f"{observed.process.socket}.status")

@@ -1,1 +1,1 @@
-"""The commands, each module loaded when it is named: ``resources``, ``ipam``, ``version``, ``lab``, ``install``."""
+"""The commands. Each module is loaded when it is named: ``resources``, ``ipam``, ``version``, ``install``, ``node``."""

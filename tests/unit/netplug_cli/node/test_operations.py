@@ -8,19 +8,21 @@ from pathlib import Path
 from attrs import evolve
 
 from netplug_backends.host.machine import SystemClock
+from netplug_cli.ctl.node_client import ask_node
 from netplug_cli.node.calls import CallQueue
 from netplug_cli.node.datastores import OpenDatastores
-from netplug_cli.node.listening import listen_to_this_machine
+from netplug_cli.node.listening import listen, listen_to_this_machine
 from netplug_cli.node.metrics import NodeMetrics
-from netplug_cli.node.operations import NodeOperations, NodeParts
+from netplug_cli.node.operations import NodeIdentity, NodeOperations, NodeParts
 from netplug_cli.node.server import Server
 from netplug_cli.node.service_manager import ServiceManager
 from netplug_cli.node.workers import Workers
-from netplug_core.clock import Deadline
+from netplug_cli.node_status import CallFigures, NodeDatastore, NodeStatus, status_socket_of
+from netplug_core.clock import SECOND_NS, Deadline
 from netplug_core.errors import Unavailable
 from netplug_core.testing.clock import ManualClock
 from tests.harness.metrics import value_of
-from tests.harness.node_server import REPLY, Lines, busy_reply, pending_call
+from tests.harness.node_server import REPLY, REQUEST, Lines, busy_reply, pending_call
 from tests.harness.observed_stores import SlowDatastore
 from tests.harness.waiting import EMERGENCY_STOP_S, wait_until
 
@@ -51,6 +53,7 @@ def operations_of(metrics: NodeMetrics, datastores: OpenDatastores) -> NodeOpera
         clock=SystemClock(),
         log=Lines(),
         manager=ServiceManager("", None, Lines()),
+        identity=NodeIdentity(version="1.2.3", pid=4711, started_ns=1_767_225_600 * SECOND_NS, socket="/run/node.sock"),
     )
 
 
@@ -96,6 +99,33 @@ def test_the_parts_are_counted_and_so_are_datastores() -> None:
                 assert value_of(metrics.render(), f"netplug_node_datastore_up{labels}") == 0
         parts.queue.close()
         client.close()
+
+
+def test_the_status_is_served_at_a_socket_of_its_own(tmp_path: Path) -> None:
+    metrics, clock, path = NodeMetrics("1.2.3"), ManualClock(), str(tmp_path / "node.sock")
+    datastores = OpenDatastores(clock, metrics.note_datastore_call)
+    operations = evolve(operations_of(metrics, datastores), status_listening=listen(status_socket_of(path)).socket)
+    store = SlowDatastore.make(clock)
+    store.failure = Unavailable("etcd", "refused")
+    metrics.measured(lambda _request, _namespace: REPLY)(REQUEST, None)
+    with socket.socket(socket.AF_UNIX) as unused, operations.running(parts_of(unused)), datastores.measured(store):
+        assert ask_node(path) == NodeStatus(
+            version="1.2.3",
+            pid=4711,
+            started_ns=1_767_225_600 * SECOND_NS,
+            socket="/run/node.sock",
+            problems=(
+                "the process does not serve calls",
+                "datastore memory at this process does not answer: Unavailable",
+            ),
+            workers=3,
+            queue_limit=7,
+            calls=CallFigures(served=1, failed=0, refused=0, served_now=0, waiting=0),
+            release_records=5,
+            datastores=(NodeDatastore(name="memory", location="this process", failure="Unavailable"),),
+        )
+        store.failure = None
+        assert ask_node(path).datastores == (NodeDatastore(name="memory", location="this process", answered_s=0),)
 
 
 def test_the_file_is_there_while_they_run(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,9 +15,11 @@ import pytest
 
 from netplug_backends.host.machine import SystemClock
 from netplug_backends.linux.pinned_namespaces import PinnedNamespaces
+from netplug_cli.ctl.node_client import ask_node
 from netplug_cli.node.calls import NodeProcessBusy
 from netplug_cli.node.datastores import OpenDatastores
 from netplug_cli.node.listening import listen_to_this_machine
+from netplug_cli.node_status import NodeStatus
 from netplug_cli.wiring import node
 from netplug_cli.wiring.node_calls import NodeCalls
 from netplug_core.cni.wire import WireReply, WireRequest
@@ -86,26 +88,64 @@ def test_it_listens_before_it_imports_what_calls_need() -> None:
     assert "pluggy" not in ran.stdout
 
 
-@pytest.mark.netns
-def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, object]) -> None:
-    path, replies = str(tmp_path / "node.sock"), list[WireReply | None]()
-    open_files, open_file = list[bool](), tmp_path / "netplug.db-wal"
+def run_while(act: Callable[[str], None], folder: Path, *options: str) -> int:
+    """Run the process until ``act``, which gets the path of its socket and makes a call at least, has ended."""
+    path = str(folder / "node.sock")
 
-    def call_and_end() -> None:
+    def act_and_end() -> None:
         try:
             wait_until(lambda: listens(path), "the process listens")
-            replies.append(ask(path, request({**config, "log_level": "error"}, "DEL")))
-            open_files.append(open_file.exists())
+            act(path)
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    client = Thread(target=call_and_end)
-    with own_network_namespace(str(tmp_path / "netns")):  # the process programs its packet filter
+    client = Thread(target=act_and_end)
+    with own_network_namespace(str(folder / "netns")):  # the process programs its packet filter
         client.start()
-        assert node.run(["--socket", path, "--workers", "2", "--queue", "3"]) == 0
+        status = node.run(["--socket", path, *options])
         client.join()
+    return status
+
+
+@pytest.mark.netns
+def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, object]) -> None:
+    replies, open_files, open_file = list[WireReply | None](), list[bool](), tmp_path / "netplug.db-wal"
+
+    def call(path: str) -> None:
+        replies.append(ask(path, request({**config, "log_level": "error"}, "DEL")))
+        open_files.append(open_file.exists())
+
+    assert run_while(call, tmp_path, "--workers", "2", "--queue", "3") == 0
     assert replies == [WireReply(exit_status=0, stdout=b"", stderr=b"")]
     assert (open_files, open_file.exists()) == ([True], False), "the datastore is closed at the end"
+
+
+@pytest.mark.netns
+def test_it_is_asked_for_its_status_at_a_socket_of_its_own(tmp_path: Path, config: dict[str, object]) -> None:
+    found = list[NodeStatus]()
+
+    def call(path: str) -> None:
+        ask(path, request(config, "DEL"))
+        found.append(ask_node(path))
+
+    assert run_while(call, tmp_path, "--workers", "2") == 0
+    (status,) = found
+    assert (status.pid, status.socket, status.workers) == (os.getpid(), str(tmp_path / "node.sock"), 2)
+    assert (status.calls.served, status.problems) == (1, ())
+    assert [datastore.location for datastore in status.datastores] == [str(tmp_path / "netplug.db")]
+    assert not (tmp_path / "node.sock.status").exists()
+
+
+@pytest.mark.netns
+def test_without_room_for_its_status_it_serves_all_the_same(
+    tmp_path: Path, config: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    replies, taken = list[WireReply | None](), tmp_path / "node.sock.status"
+    taken.mkdir()
+    assert run_while(lambda path: replies.append(ask(path, request(config, "DEL"))), tmp_path) == 0
+    assert [reply.exit_status for reply in replies if reply is not None] == [0]
+    text = f"netplug-node: its status cannot be asked for: {taken}: something else than a socket is there\n"
+    assert capsys.readouterr().err.startswith(text)
 
 
 def test_where_it_cannot_listen_it_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

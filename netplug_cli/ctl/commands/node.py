@@ -1,0 +1,67 @@
+"""``node``: the node process of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from netplug_cli.ctl.documents import render_json, render_yaml
+from netplug_cli.ctl.node_client import ask_node
+from netplug_cli.ctl.session import session_of
+from netplug_cli.formatting import format_columns, format_duration
+from netplug_cli.node_status import NodeDatastore, NodeStatus, encode_status
+from netplug_core.clock import SECOND_NS, format_time
+
+__all__ = ["node"]
+
+_DEFAULT_SOCKET = "/run/netplug/node.sock"
+_SOCKET_VARIABLE = "NETPLUG_NODE_SOCKET"
+
+
+@click.group()
+def node() -> None:
+    """Show the node process of this machine."""
+
+
+@node.command("status")
+@click.option(
+    "--socket", metavar="PATH", help=f"Its socket for calls. Default: {_SOCKET_VARIABLE}, otherwise {_DEFAULT_SOCKET}."
+)
+@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
+@click.pass_context
+def show_status(context: click.Context, socket: str | None, output: str) -> int:
+    """Show whether the node process runs, and what it does. The exit status is 1 if it does not run or is not ready."""
+    session = session_of(context)
+    status = ask_node(socket or session.environ.get(_SOCKET_VARIABLE) or _DEFAULT_SOCKET)
+    if output == "text":
+        for line in _status_lines(status, session.clock.now_ns()):
+            click.echo(line.rstrip())
+    else:
+        document = encode_status(status)
+        click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)
+    return 1 if status.problems else 0
+
+
+def _status_lines(status: NodeStatus, now_ns: int) -> Iterator[str]:
+    calls, age_s = status.calls, max(0, now_ns - status.started_ns) / SECOND_NS
+    rows = [
+        ("Version:", status.version),
+        ("PID:", str(status.pid)),
+        ("Socket:", status.socket),
+        ("Started:", f"{format_time(status.started_ns)}, {format_duration(age_s)} ago"),
+        ("Ready:", f"no: {'; '.join(status.problems)}" if status.problems else "yes"),
+        ("Calls:", f"{calls.served} served, {calls.failed} of them failed; {calls.refused} refused as busy"),
+        ("Now:", f"{calls.served_now} of {status.workers} workers serve, {calls.waiting} of {status.queue_limit} wait"),
+        ("Release records:", f"{status.release_records} wait"),
+    ]
+    width = max(len(name) for name, _value in rows) + 1
+    yield from (f"{name:{width}}{value}" for name, value in rows)
+    if status.datastores:
+        yield ""
+        yield from format_columns(("DATASTORE", "LOCATION", "ANSWERED"), map(_datastore_cells, status.datastores))
+
+
+def _datastore_cells(datastore: NodeDatastore) -> tuple[str, ...]:
+    answered = "never" if datastore.answered_s is None else f"{format_duration(datastore.answered_s)} ago"
+    return datastore.name, datastore.location, f"{answered}; {datastore.failure}" if datastore.failure else answered

@@ -1,0 +1,112 @@
+"""The status of a node process, as it says it of itself: JSON, at a socket of its own beside the one for calls.
+
+The node process serves it, and ``netplugctl node status`` shows it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from attrs import frozen
+
+from netplug_core.decoding.codecs import INTEGER, NONEMPTY_STRING, NONNEGATIVE_INTEGER, STRING, TIME
+from netplug_core.decoding.errors import document_error
+from netplug_core.decoding.tables import Decoder, Field, ListOf, Table, fields_of
+
+__all__ = [
+    "STATUS_PATH", "CallFigures", "NodeDatastore", "NodeStatus", "decode_status", "encode_status", "status_socket_of",
+]  # fmt: skip
+
+STATUS_PATH = "/status"
+"""Where the status is, as a path of HTTP."""
+
+
+@frozen(kw_only=True)
+class CallFigures:
+    """Calls: so many ``served`` since the start, of which ``failed``, others ``refused`` as busy; and those of now."""
+
+    served: int
+    failed: int
+    refused: int
+    served_now: int
+    waiting: int
+
+
+@frozen(kw_only=True)
+class NodeDatastore:
+    """An open datastore. ``answered_s``: how many seconds ago it answered; None: it has not.
+
+    ``failure`` is the class of the error of its last call, if that did not reach it.
+    """
+
+    name: str
+    location: str
+    answered_s: int | None = None
+    failure: str = ""
+
+
+@frozen(kw_only=True)
+class NodeStatus:
+    """What a node process is and does. ``problems``: why it is not ready."""
+
+    version: str
+    pid: int
+    started_ns: int
+    socket: str
+    problems: tuple[str, ...] = ()
+    workers: int
+    queue_limit: int
+    calls: CallFigures
+    release_records: int
+    datastores: tuple[NodeDatastore, ...] = ()
+
+
+def status_socket_of(socket: str) -> str:
+    """The path of the socket for the status, by that of the socket for calls."""
+    return f"{socket}.status"
+
+
+def encode_status(status: NodeStatus) -> dict[str, object]:
+    """The JSON object of a status."""
+    return _decoder().encode(status)
+
+
+def decode_status(value: object, where: str) -> NodeStatus:
+    """The status in a JSON object; what a newer release has added is ignored.
+
+    Raises:
+        NetplugError: it is none; ``where`` is in the text.
+    """
+    return _decoder().decode(value, NodeStatus, where)
+
+
+@cache
+def _decoder() -> Decoder:
+    status = {
+        **fields_of(NONEMPTY_STRING, version="version", socket="socket"),
+        "pid": Field("pid", INTEGER),
+        "started_ns": Field("started", TIME),
+        "problems": Field("problems", ListOf(STRING), is_always_written=True),
+        **fields_of(NONNEGATIVE_INTEGER, workers="workers", queue_limit="queueLimit", release_records="releaseRecords"),
+        "calls": Field("calls", CallFigures),
+        "datastores": Field("datastores", ListOf(NodeDatastore), is_always_written=True),
+    }
+    calls = fields_of(
+        NONNEGATIVE_INTEGER,
+        served="served",
+        failed="failed",
+        refused="refused",
+        served_now="servedNow",
+        waiting="waiting",
+    )
+    datastore = {
+        "name": Field("name", NONEMPTY_STRING),
+        **fields_of(STRING, location="location", failure="failure"),
+        "answered_s": Field("answeredSecondsAgo", NONNEGATIVE_INTEGER),
+    }
+    tables = (
+        Table(cls=NodeStatus, fields=status),
+        Table(cls=CallFigures, fields=calls),
+        Table(cls=NodeDatastore, fields=datastore),
+    )
+    return Decoder(tables, document_error)

@@ -1,0 +1,98 @@
+"""``node status``: what is shown of a node process, and the exit status."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from attrs import evolve
+
+from netplug_cli.node.http_server import Page, PageServer
+from netplug_cli.node.listening import listen
+from netplug_cli.node_status import (
+    STATUS_PATH,
+    CallFigures,
+    NodeDatastore,
+    NodeStatus,
+    encode_status,
+    status_socket_of,
+)
+from netplug_core.clock import SECOND_NS
+from tests.harness.ctl import ToolHarness
+from tests.harness.node_server import Lines
+
+STATUS = NodeStatus(
+    version="3.33.0",
+    pid=1742,
+    started_ns=1_767_225_600 * SECOND_NS,  # that of the clock of a harness
+    socket="/run/netplug/node.sock",
+    workers=16,
+    queue_limit=256,
+    calls=CallFigures(served=110, failed=2, refused=1, served_now=3, waiting=4),
+    release_records=5,
+)
+
+
+@contextmanager
+def running(path: Path, status: NodeStatus) -> Iterator[str]:
+    """A node process of this status; the path of its socket for calls."""
+    listener = listen(status_socket_of(str(path)))
+    page = Page(body=json.dumps(encode_status(status)).encode())
+    server = PageServer(listener.socket, {STATUS_PATH: lambda: page}, Lines())
+    server.start()
+    yield str(path)
+    server.stop()
+    listener.close()
+
+
+def test_a_process_that_is_ready_is_shown(harness: ToolHarness, tmp_path: Path) -> None:
+    stores = (
+        NodeDatastore(name="sqlite", location="/var/lib/netplug/netplug.db", answered_s=75),
+        NodeDatastore(name="etcdv3", location="https://etcd:2379", answered_s=3, failure="Unavailable"),
+        NodeDatastore(name="kubernetes", location="https://api:6443"),
+    )
+    harness.clock.sleep(3601)
+    with running(tmp_path / "node.sock", evolve(STATUS, datastores=stores)) as path:
+        assert harness.run_command("node", "status", "--socket", path) == 0
+    assert harness.err == ""
+    assert harness.out.splitlines() == [
+        "Version:         3.33.0",
+        "PID:             1742",
+        "Socket:          /run/netplug/node.sock",
+        "Started:         2026-01-01T00:00:00Z, 1h1s ago",
+        "Ready:           yes",
+        "Calls:           110 served, 2 of them failed; 1 refused as busy",
+        "Now:             3 of 16 workers serve, 4 of 256 wait",
+        "Release records: 5 wait",
+        "",
+        "DATASTORE    LOCATION                      ANSWERED",
+        "sqlite       /var/lib/netplug/netplug.db   1m15s ago",
+        "etcdv3       https://etcd:2379             3s ago; Unavailable",
+        "kubernetes   https://api:6443              never",
+    ]
+
+
+def test_one_that_is_not_ready_is_a_failure(harness: ToolHarness, tmp_path: Path) -> None:
+    problems = ("a thread has ended", "the process does not serve calls")
+    with running(tmp_path / "node.sock", evolve(STATUS, problems=problems)) as path:
+        assert harness.run_command("node", "status", "--socket", path) == 1
+    assert "Ready:           no: a thread has ended; the process does not serve calls\n" in harness.out
+    assert harness.out.endswith("Release records: 5 wait\n")
+
+
+def test_the_socket_may_come_from_the_variable_of_the_executables(harness: ToolHarness, tmp_path: Path) -> None:
+    with running(tmp_path / "node.sock", STATUS) as path:
+        harness.environ["NETPLUG_NODE_SOCKET"] = path
+        assert harness.run_command("node", "status", "-o", "json") == 0
+        assert json.loads(harness.out) == encode_status(STATUS)
+        assert harness.run_command("node", "status", "-o", "yaml") == 0
+        assert yaml.safe_load(harness.out) == encode_status(STATUS)
+
+
+def test_where_none_answers_the_exit_status_is_one(harness: ToolHarness, tmp_path: Path) -> None:
+    path = tmp_path / "node.sock"
+    assert harness.run_command("node", "status", "--socket", str(path), "-o", "json") == 1
+    alone = "netplug and netplug-ipam serve each call by themselves where none answers"
+    assert harness.out == ""
+    assert harness.err == f"netplugctl: no node process answers at {path}: No such file or directory; {alone}\n"
