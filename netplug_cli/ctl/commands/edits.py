@@ -62,7 +62,7 @@ def label(context: click.Context, kind: str, name: str, assignment: str, **optio
 def _parse_patch(_context: click.Context, _parameter: click.Parameter, value: str) -> Mapping[str, object]:
     try:
         parsed = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise click.BadParameter("a JSON object is expected")

@@ -247,7 +247,7 @@ def _find(world: CNIWorld, path: str) -> ReleaseRecord | None:
         if text is None:
             return None
         value = json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(
             path, str(error), "a release record is expected; if it is damaged, remove it"
         ) from None

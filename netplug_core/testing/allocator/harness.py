@@ -23,7 +23,7 @@ from netplug_core.ipam.model.block import BLOCK
 from netplug_core.ipam.model.handle import HANDLE
 from netplug_core.ipam.protocol import IPAM
 from netplug_core.orchestrator.model import ClusterView
-from netplug_core.records import Create, Get, Key, Kind, List, Update
+from netplug_core.records import Create, Get, Key, Kind, List, Malformed, Update
 from netplug_core.resources.clusterinformation import CLUSTER_INFORMATION
 from netplug_core.testing.allocator.call_invariants import (
     CALL_INVARIANTS,
@@ -163,7 +163,11 @@ class AllocatorHarness:
         """V15: a repeated operation has the same answer (a repeated release: no addresses) and changes nothing."""
         again = self.call(call.operation)
         expected = Released(addresses=()) if isinstance(call.operation, Release) else call.answer
-        expect_same(again.answer, expected, f"V15: the answer to {call.operation}, repeated")
+        # The first answer may come from what the process remembers, before a record was damaged that it needs.
+        is_damage = again.may_use_cache and again.needs_damaged and isinstance(again.answer, Malformed)
+        expect_same(
+            again.answer, again.answer if is_damage else expected, f"V15: the answer to {call.operation}, repeated"
+        )
         if self.is_atomic or not again.may_use_cache:
             expect(again.has_no_effect, f"V15: {call.operation}, repeated, changed something")
 

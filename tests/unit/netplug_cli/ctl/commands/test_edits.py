@@ -91,6 +91,12 @@ def test_a_patch_that_changes_nothing_or_cannot_be(harness: ToolHarness) -> None
     assert "IPPool CIDR cannot be modified" in harness.err
 
 
+@pytest.mark.parametrize("patch", ["{", "[]", "[" * 100_000])
+def test_a_patch_that_is_no_object_is_a_usage_error(harness: ToolHarness, patch: str) -> None:
+    assert harness.run_command("patch", "pool", "a", "-p", patch) == 2
+    assert "JSON" in harness.err
+
+
 def test_what_is_exported_is_free_of_where_it_was(harness: ToolHarness) -> None:
     """S-45 of the catalogue."""
     harness.run_command("label", "pool", "a", "app=web")

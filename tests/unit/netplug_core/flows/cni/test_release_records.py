@@ -276,12 +276,12 @@ def test_an_address_that_another_container_has_since_stays(harness: CNINodeHarne
 def test_a_damaged_record_is_named_and_stops_no_other(harness: CNINodeHarness) -> None:
     harness.add(OTHER)
     delete_in_an_outage(harness, OTHER)
-    texts = {"0": "{", "1": "{}", "2": '{"node": 1}'}
+    texts = {"0": "{", "1": "{}", "2": '{"node": 1}', "3": "[" * 100_000}
     for number, text in texts.items():
         harness.host.texts[f"{FOLDER}/{number}-x.json"] = text
     drain_all(harness)
     assert harness.release_records() == [f"{number}-x.json" for number in texts]
-    assert warnings(harness)[-3:] == [
+    assert warnings(harness)[-4:] == [
         ("a release record cannot be done", f"{FOLDER}/{number}-x.json") for number in texts
     ]
     assert harness.handles() == []
