@@ -20,6 +20,7 @@ from netplug_core.records import (
     Create,
     Decision,
     Get,
+    Malformed,
     NeedMore,
     OutcomeUnknown,
     Query,
@@ -101,7 +102,8 @@ class Transaction:
     is checked. ``cache``: the first attempt decides on what the cache knows and reads the rest. ``assume_absent``:
     queries that the first attempt takes to find nothing if the cache knows anything, because the call is about to
     create these records. A decision from the cache that commits nothing, or does not create what was assumed to be
-    absent, is not confirmed by any condition. It is made again from a read, like every later attempt.
+    absent, is not confirmed by any condition. It is made again from a read, like every later attempt. So is one that
+    met a damaged record.
     """
 
     store: Datastore
@@ -142,7 +144,13 @@ class Transaction:
         while True:
             number += 1
             attempt = _Attempt(self, may_use_cache=number == 1)
-            decision = attempt.decide(wanted, decide)
+            try:
+                decision = attempt.decide(wanted, decide)
+            except Malformed:
+                if not attempt.is_from_cache:
+                    raise
+                attempt.invalidate_cache()  # an outdated record may have led to one that does not matter any more
+                continue
             if attempt.is_from_cache and not self.is_confirmed_by_commit(decision):
                 attempt.invalidate_cache()
                 continue

@@ -195,10 +195,16 @@ def only_assignable_addresses_are_assigned(commit: ObservedCommit) -> None:
 
 
 def _was_free(commit: ObservedCommit, address: Address) -> bool:
-    """Whether an address could be assigned at the time of a commit."""
-    block = commit.before.find_block(address)
+    """Whether an address could be assigned at the time of a commit.
+
+    What an owner reserved for its host is free for the next owner of the block.
+    """
+    block, after = commit.before.find_block(address), commit.after.find_block(address)
     held = block.find(address) if block else None
-    return any(is_free(held, rules, commit.now_ns) for rules in commit.configurations)
+    is_given_up = bool(
+        held and held.attribute.handle == RESERVED_HANDLE and block and after and block.owner != after.owner
+    )
+    return is_given_up or any(is_free(held, rules, commit.now_ns) for rules in commit.configurations)
 
 
 def _may_assign(

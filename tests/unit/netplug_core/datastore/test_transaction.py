@@ -19,6 +19,7 @@ from netplug_core.records import (
     Get,
     Key,
     Kind,
+    Malformed,
     NeedMore,
     OutcomeUnknown,
     Query,
@@ -306,6 +307,23 @@ def test_that_there_is_nothing_to_do_is_made_sure_of_by_a_read(harness: Transact
     harness.memory.commit((Delete(ONE, record.revision),), deadline=Deadline.after(harness.clock, 5))
     assert harness.run_warm(make_one, Get(ONE)).writes == (Create(ONE, 1),)
     assert harness.value(ONE) == 1
+
+
+def test_a_damaged_record_that_an_outdated_one_led_to_is_made_sure_of_by_a_read(harness: TransactionHarness) -> None:
+    harness.run_warm(make_one, Get(ONE))
+    harness.put(ONE, 11)
+
+    def follow_one(snapshot: Snapshot) -> Decision[int]:
+        one = snapshot.find(ONE)
+        assert one is not None
+        if one.value != 11:
+            raise Malformed("the record that ONE named", "not JSON")
+        return Decision((), one.value)
+
+    assert harness.run_warm(follow_one, Get(ONE)).result == 11
+    harness.put(ONE, 12)
+    with pytest.raises(Malformed, match="the record that ONE named"):
+        harness.run_warm(follow_one, Get(ONE))
 
 
 def test_what_led_nowhere_is_forgotten_with_the_revisions_of_its_time(harness: TransactionHarness) -> None:
