@@ -221,7 +221,7 @@ def longest_free_addresses_go_first(commit: ObservedCommit) -> None:
     request = commit.request
     if request is None or not commit.is_exact:
         return
-    automatic = {wanted.family for wanted in request.wanted if isinstance(wanted, Automatic)}
+    automatic = {wanted.family: wanted for wanted in request.wanted if isinstance(wanted, Automatic)}
     by_block: dict[Prefix, set[Address]] = {}
     for address, block in commit.newly_held.items():
         if address.family in automatic:
@@ -231,8 +231,11 @@ def longest_free_addresses_go_first(commit: ObservedCommit) -> None:
         if old is None or old.owner != commit.after.blocks[prefix].owner:
             continue  # a block that is new or has another owner starts with a new queue
         cooled_down = (held.address for held in old.held() if held.is_cooling and _was_free(commit, held.address))
+        wanted = automatic[prefix.family]
         queue = [
-            address for address in (*map(prefix.nth, old.free), *cooled_down) if _may_serve(commit, request, address)
+            address
+            for address in (*map(prefix.nth, old.free), *cooled_down)
+            if _may_serve(commit, request, wanted, address)
         ]
         last = max(queue.index(address) for address in taken)
         expect_same(
@@ -253,9 +256,12 @@ def cooldown_is_respected(commit: ObservedCommit) -> None:
                 expect(is_cooling, f"V11: the cooldown of {held.address} ended too early")
 
 
-def _may_serve(commit: ObservedCommit, request: AssignRequest, address: Address) -> bool:
+def _may_serve(commit: ObservedCommit, request: AssignRequest, wanted: Automatic, address: Address) -> bool:
+    """Whether an address of a block may be assigned to a request; pools that overlap have different edges."""
     rules = commit.before.configuration
-    edges = {edge for pool in rules.pools.values() for edge in _edge_addresses(pool.spec.prefix)}
+    pools = eligible_pools(rules, request, wanted)
+    prefixes = [] if isinstance(pools, PoolRefusal) else [pool.spec.prefix for pool in pools]
+    edges = {edge for prefix in prefixes if prefix.contains(address) for edge in _edge_addresses(prefix)}
     return not rules.is_reserved(address) and not (request.link_layer is LinkLayer.L2 and address in edges)
 
 
