@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 from pyroute2.netlink import NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST
 from pyroute2.netlink.exceptions import NetlinkError
@@ -92,7 +93,7 @@ def _transaction() -> list[nfgen_msg]:
     ]
 
 
-def _rule() -> nft_rule_msg:
+def _rule() -> nfgen_msg:
     """Drop IPv4 packets that come from a host end and are for the node's loopback addresses."""
     network, length = NODE_LOOPBACK.first.packed, NODE_LOOPBACK.length
     expressions = [
@@ -121,8 +122,7 @@ def _message(kind: type[nfgen_msg], number: int, flags: int, *attributes: tuple[
     message = kind()
     message["nfgen_family"] = _INET
     message["attrs"] = list(attributes)
-    message["header"]["type"] = NFNL_SUBSYS_NFTABLES << 8 | number
-    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK | flags
+    _set_header(message, NFNL_SUBSYS_NFTABLES << 8 | number, NLM_F_REQUEST | NLM_F_ACK | flags)
     return message
 
 
@@ -130,9 +130,14 @@ def _boundary(number: int) -> nfgen_msg:
     """The first or the last message of a transaction; the kernel acknowledges those between them."""
     message = nfgen_msg()
     message["res_id"] = NFNL_SUBSYS_NFTABLES
-    message["header"]["type"] = number
-    message["header"]["flags"] = NLM_F_REQUEST
+    _set_header(message, number, NLM_F_REQUEST)
     return message
+
+
+def _set_header(message: nfgen_msg, number: int, flags: int) -> None:
+    header = cast("dict[str, int]", message["header"])
+    header["type"] = number
+    header["flags"] = flags
 
 
 def _decoded(message: nfgen_msg) -> nfgen_msg:

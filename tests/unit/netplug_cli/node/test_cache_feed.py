@@ -122,8 +122,8 @@ def test_a_watch_that_waits_ends_with_the_process() -> None:
 
 def test_a_store_without_a_cache_is_not_followed() -> None:
     class NotWatched(MemoryDatastore):
-        def watch(self, _start: object, *, deadline: Deadline) -> NoReturn:
-            raise AssertionError(deadline)
+        def watch(self, start: Mapping[Kind[object], Revision], *, deadline: Deadline) -> NoReturn:
+            raise AssertionError(start, deadline)
 
     shared, log = SharedDatastore(NotWatched(clock=ManualClock()), None), Lines()
     with shared.fed(log) as fed:
