@@ -12,7 +12,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from netplug_backends.files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, sync_folder, write_file
+from netplug_backends.files import (
+    OPEN_FILE_MODE,
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
+    make_folder,
+    sync_folder,
+    write_file,
+)
 from netplug_backends.host.locks import FileLocks
 
 if TYPE_CHECKING:
@@ -86,17 +93,27 @@ class HostMachine(FileLocks):
         Raises:
             OSError: it cannot be written; it is not there, or may not survive a crash of the machine.
         """
-        folder, temporary = os.path.dirname(path), f"{path}.tmp"
+        folder = os.path.dirname(path)
         make_folder(os.path.dirname(folder))
         make_folder(folder, PRIVATE_FOLDER_MODE)
-        try:
-            write_file(temporary, text, PRIVATE_FILE_MODE, is_synced=True)
-            os.rename(temporary, path)
-        except OSError:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-        sync_folder(folder)
+        _write_whole(path, text, PRIVATE_FILE_MODE)
+
+    def publish(self, path: str, text: str) -> None:
+        """As ``write_durably``, for everybody to read.
+
+        Raises:
+            OSError: as for that.
+        """
+        make_folder(os.path.dirname(path))
+        _write_whole(path, text, OPEN_FILE_MODE)
+
+    def make_public_folder(self, path: str) -> None:
+        """Make a folder, and those above it, that everybody may look into; one that exists stays as it is.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        make_folder(path)
 
     def remove_file(self, path: str) -> None:
         """Remove a file, if it is there."""
@@ -110,3 +127,15 @@ class HostMachine(FileLocks):
         digits[8] = digits[8] & 0x3F | 0x80
         text = digits.hex()
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _write_whole(path: str, text: str, mode: int) -> None:
+    temporary = f"{path}.tmp"
+    try:
+        write_file(temporary, text, mode, is_synced=True)
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(os.path.dirname(path))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from attrs import define, field
 
+from netplug_cli.node.failures import RepeatedFailure
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_core.dataplane.packet_filter import PacketFilter
 from netplug_core.errors import DataplaneError
@@ -21,32 +22,34 @@ CHECK_EVERY_S = 10.0
 """The pause between two looks at the packet filter."""
 
 
+_NOT_PROGRAMMED = "the packet filter is not programmed: pods with a mapped port reach the node's 127.0.0.1"
+
+
 def packet_filter_task(
     open_filter: Callable[[], PacketFilter], *, log: Log, every_s: float = CHECK_EVERY_S
 ) -> PeriodicTask:
     """What keeps the packet filter programmed; ``open_filter`` imports it, in the thread of the task."""
-    return PeriodicTask("packet filter", _Upkeep(open_filter, log).check, every_s=every_s, log=log)
+    upkeep = _Upkeep(open_filter, log, RepeatedFailure(_NOT_PROGRAMMED, log))
+    return PeriodicTask("packet filter", upkeep.check, every_s=every_s, log=log)
 
 
 @define
 class _Upkeep:
     open_filter: Callable[[], PacketFilter]
     log: Log
+    failure: RepeatedFailure
     _was_programmed: bool = field(default=False, init=False)
-    _failure: str = field(default="", init=False)
 
     def check(self) -> None:
         """Program what is missing. A failure is logged once, until it is another one."""
         try:
             was_missing = self.open_filter().program()
         except (ImportError, DataplaneError) as error:
-            if str(error) != self._failure:
-                text = "the packet filter is not programmed: pods with a mapped port reach the node's 127.0.0.1"
-                self.log(Level.WARNING, text, cause=str(error))
-            self._failure = str(error)
+            self.failure.report(error)
             return
         if was_missing and self._was_programmed:
             self.log(Level.WARNING, "the packet filter is programmed again: another program has removed it")
         elif was_missing:
             self.log(Level.INFO, "the packet filter is programmed")
-        self._was_programmed, self._failure = True, ""
+        self._was_programmed = True
+        self.failure.clear()

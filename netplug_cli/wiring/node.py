@@ -130,7 +130,7 @@ def _serve(options: argparse.Namespace, sockets: _Sockets, signals: StopSignals)
         process = NodeProcess(
             answer=metrics.measured(calls.answer),
             refuse=metrics.counted(calls.refuse),
-            tasks=(calls.drain.task, *node_tasks(log)),
+            tasks=(calls.drain.task, *node_tasks(os.environ, options.config, log)),
             observe=operations.running,
             log=log,
             workers=options.workers,
@@ -157,6 +157,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=DEFAULT_SOCKET,
         metavar="PATH",
         help="listen there, unless systemd has passed a socket (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--config",
+        default="",
+        metavar="FILE",
+        help="register the node in the datastore of this NetplugAPIConfig (default: in that of the environment)",
     )
     parser.add_argument(
         "--workers",

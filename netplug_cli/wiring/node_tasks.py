@@ -5,17 +5,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from random import random
+
+from netplug_backends.host.machine import HostMachine, SystemClock
 from netplug_cli.node.filtering import packet_filter_task
 from netplug_cli.node.periodic import PeriodicTask
+from netplug_cli.node.registration import NodeRegistration
+from netplug_cli.wiring.backends import open_registry
 from netplug_core.dataplane.packet_filter import PacketFilter
+from netplug_core.errors import ConfigurationError
+from netplug_core.flows.node.registration import NodeWorld
 from netplug_core.log import Log
+from netplug_core.netconf.model import NetConf
+from netplug_core.settings.apiconfig import datastore_settings_from_environment, has_datastore
+from netplug_core.settings.model import MEMORY_DATASTORE, DatastoreSettings
 
 __all__ = ["node_tasks"]
 
 
-def node_tasks(log: Log) -> tuple[PeriodicTask, ...]:
-    """The tasks that need no call."""
-    return (packet_filter_task(_open_packet_filter, log=log),)
+def node_tasks(environ: Mapping[str, str], config_file: str, log: Log) -> tuple[PeriodicTask, ...]:
+    """The tasks that need no call. ``config_file`` names the datastore of the node; empty: the environment does."""
+    host, clock = HostMachine(), SystemClock()
+    registration = NodeRegistration(
+        names=_names(environ),
+        read_datastore=partial(_read_datastore, environ, config_file),
+        open_world=partial(_open_world, host, clock, log),
+        host=host,
+        clock=clock,
+        log=log,
+    )
+    return (packet_filter_task(_open_packet_filter, log=log), registration.task())
+
+
+def _names(environ: Mapping[str, str]) -> NetConf:
+    """The configured name of the node, and the paths of its files: keys of a network configuration, in upper case."""
+    usual = NetConf()
+    return NetConf(
+        nodename=_variable(environ, "NODENAME"),
+        nodename_file=_variable(environ, "NODENAME_FILE") or usual.nodename_file,
+        endpoint_status_dir=_variable(environ, "ENDPOINT_STATUS_DIR") or usual.endpoint_status_dir,
+    )
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(f"NETPLUG_{name}") or environ.get(name, "")
+
+
+def _read_datastore(environ: Mapping[str, str], config_file: str) -> DatastoreSettings | None:
+    """The datastore that the file, or else the environment names; None if neither does.
+
+    Raises:
+        ConfigurationError: it cannot be read or understood, or it names a datastore that ends with this process.
+    """
+    if config_file:
+        from netplug_cli.ctl.settings import read_settings  # loads the library that reads YAML
+
+        settings = read_settings(environ, config_file=config_file, default_file="")
+    elif has_datastore(environ):
+        settings = datastore_settings_from_environment(environ)
+    else:
+        return None
+    if settings.type == MEMORY_DATASTORE:
+        raise ConfigurationError("datastore", settings.type, "it ends with this process; name one that stays")
+    return settings
+
+
+@contextmanager
+def _open_world(host: HostMachine, clock: SystemClock, log: Log, netconf: NetConf) -> Iterator[NodeWorld]:
+    """A datastore that is opened for one look, and so with the credentials that there are by then."""
+    registry, settings = open_registry(), netconf.datastore
+    open_orchestrator = partial(registry.open_orchestrator, "kubernetes", settings, clock)
+    # Where the datastore is the orchestrator's own, its nodes have their labels.
+    has_labels_elsewhere = netconf.has_orchestrator and not settings.is_kubernetes
+    with registry.open_datastore(settings.type, settings, clock) as datastore:
+        yield NodeWorld(
+            datastore=datastore,
+            host=host,
+            clock=clock,
+            chance=random,
+            log=log,
+            open_orchestrator=open_orchestrator if has_labels_elsewhere else None,
+        )
 
 
 def _open_packet_filter() -> PacketFilter:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from netplug_core.orchestrator.protocol import Orchestrator
     from netplug_core.workload.gates import ProbeResult
 
-__all__ = ["CNIWorld", "Host"]
+__all__ = ["CNIWorld", "Host", "HostWorld"]
 
 
 class Host(LockHost, Protocol):
@@ -75,6 +75,20 @@ class Host(LockHost, Protocol):
 
     def new_uid(self) -> str:
         """A fresh random UUID."""
+        ...
+
+
+class HostWorld(Protocol):
+    """What flows on a node have in common."""
+
+    @property
+    def host(self) -> Host:
+        """The machine."""
+        ...
+
+    @property
+    def log(self) -> Log:
+        """Where a flow reports what it does."""
         ...
 
 

@@ -17,7 +17,14 @@ from netplug_core.decoding.errors import document_error, path_in_document
 from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, Table, UnknownKeys, Unreadable
 from netplug_core.errors import REDACTED, ConfigurationError, NetplugError
 from netplug_core.names import API_VERSION
-from netplug_core.settings.keys import ANNOTATION_PREFIX, Setting, SettingType, settings_tables, with_endpoints
+from netplug_core.settings.keys import (
+    ANNOTATION_PREFIX,
+    LOCATION_VARIABLES,
+    Setting,
+    SettingType,
+    settings_tables,
+    with_endpoints,
+)
 from netplug_core.settings.model import (
     ETCD_DATASTORE,
     KUBERNETES_DATASTORE,
@@ -26,9 +33,12 @@ from netplug_core.settings.model import (
     KubernetesAccess,
 )
 
-__all__ = ["API_CONFIG_KIND", "datastore_settings_from_environment", "datastore_settings_from_file"]
+__all__ = ["API_CONFIG_KIND", "datastore_settings_from_environment", "datastore_settings_from_file", "has_datastore"]
 
 API_CONFIG_KIND = "NetplugAPIConfig"
+
+_OWN_PREFIX = "NETPLUG_"  # of a variable that has another text for netplug than for other programs
+_PREFIXES = (_OWN_PREFIX, "")
 
 
 def datastore_settings_from_environment(environ: Mapping[str, str]) -> DatastoreSettings:
@@ -40,6 +50,11 @@ def datastore_settings_from_environment(environ: Mapping[str, str]) -> Datastore
     variables = {name: text for name, text in environ.items() if text}
     tables = settings_tables(_variable_field, partial(_finish_tool, key_prefix="environment."))
     return Decoder(tables, _environment_error).decode(variables, DatastoreSettings, "environment")
+
+
+def has_datastore(environ: Mapping[str, str]) -> bool:
+    """Whether the environment says which datastore, or where it is; otherwise its settings are all defaults."""
+    return any(environ.get(f"{prefix}{name}") for name in LOCATION_VARIABLES for prefix in _PREFIXES)
 
 
 def datastore_settings_from_file(mapping: Mapping[str, object], *, source: str) -> DatastoreSettings:
@@ -159,7 +174,7 @@ def _variable_field(setting: Setting) -> Field | None:
     if not setting.variable:
         return None
     codec = _VARIABLE_CODECS[setting.type]
-    return Field(f"NETPLUG_{setting.variable}", codec, alternatives=(Field(setting.variable, codec),))
+    return Field(f"{_OWN_PREFIX}{setting.variable}", codec, alternatives=(Field(setting.variable, codec),))
 
 
 def _finish_tool(values: dict[str, object], keys: Mapping[str, str], *, key_prefix: str = "") -> dict[str, object]:

@@ -30,6 +30,7 @@ from netplug_core.settings.model import (
 
 __all__ = [
     "ALL_DATASTORE_KEYS", "ANNOTATION_PREFIX", "DATASTORE_KEYS", "DEPRECATED_KEYS", "KUBERNETES_NETCONF_KEYS",
+    "LOCATION_VARIABLES",
     "Setting", "SettingType", "netconf_path", "netconf_tables", "refuse_endpoints_beside_srv", "settings_tables",
     "with_endpoints",
 ]  # fmt: skip
@@ -128,6 +129,15 @@ _KUBERNETES_SETTINGS: Final = {
     ),
     "uses_pod_cidr": Setting("usePodCIDR", "USE_POD_CIDR", type=SettingType.FLAG),
 }
+
+
+_LOCATIONS: Final = ("type", "sqlite_path", "etcd_endpoints", "etcd_discovery_srv", "etcd_authority", "kubeconfig",
+                     "api_root")  # fmt: skip
+
+LOCATION_VARIABLES: Final = tuple(
+    setting.variable for name, setting in {**_SETTINGS, **_KUBERNETES_SETTINGS}.items() if name in _LOCATIONS
+)
+"""The environment variables that say which datastore, or where it is."""
 
 
 def netconf_path(variable: str) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ class FakeHost:
     before_write: Callable[[], None] = lambda: None
     answer_probe: Callable[[str, Deadline], ProbeResult] = lambda _url, _deadline: NO_ANSWER
     unwritable: set[str] = field(factory=set)
+    folders: set[str] = field(factory=set)
     _uids: Iterator[int] = field(factory=lambda: count(1))
 
     def host_name(self) -> str:
@@ -123,6 +124,14 @@ class FakeHost:
         if path.rsplit("/", 1)[0] in self.unwritable:
             raise OSError(28, "No space left on device")
         self.texts[path] = text
+
+    def publish(self, path: str, text: str) -> None:
+        self.write_durably(path, text)
+
+    def make_public_folder(self, path: str) -> None:
+        if path in self.unwritable:
+            raise OSError(30, "Read-only file system")
+        self.folders.add(path)
 
     def remove_file(self, path: str) -> None:
         if path.rsplit("/", 1)[0] in self.unwritable:

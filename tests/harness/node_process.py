@@ -31,6 +31,7 @@ __all__ = [
     "start_node_process",
 ]
 
+NO_VARIABLES: Mapping[str, str] = {}
 ROOT = str(Path(__file__).parents[2])
 
 
@@ -85,14 +86,22 @@ class NodeProcess:
 
 
 def start_node_process(
-    node: NetnsNode, *options: str, name: str = "node", program: tuple[str, ...] = ("-m", "netplug_cli.wiring.node")
+    node: NetnsNode,
+    *options: str,
+    name: str = "node",
+    program: tuple[str, ...] = ("-m", "netplug_cli.wiring.node"),
+    environ: Mapping[str, str] = NO_VARIABLES,
 ) -> NodeProcess:
-    """Start a node process on a node; it listens when this returns. ``program`` is what Python runs."""
+    """Start a node process on a node, with further variables; it listens when this returns.
+
+    ``program`` is what Python runs.
+    """
     folder = node.file(name)
     os.makedirs(folder, exist_ok=True)
     path, log = f"{folder}/node.sock", f"{folder}/node.log"
     command = f'exec "$@" 2>>{log}'
-    argv = (sys.executable, *program, "--socket", path, *options)
+    variables = [f"{name}={text}" for name, text in environ.items()]
+    argv = ("env", *variables, sys.executable, *program, "--socket", path, *options)
     child = node.start_process("sh", "-c", f"cd {ROOT} && {command}", "sh", *argv)
     process = NodeProcess(child, path, log)
     wait_until(lambda: listens(path) or child.poll() is not None, "the node process listens")

@@ -13,7 +13,7 @@ from netplug_core.cni.request import CNIRequest
 from netplug_core.dataplane.protocol import Forwarding, Link
 from netplug_core.errors import AllocationError, ConfigurationError, ErrorCode, NetplugError, Unavailable
 from netplug_core.flows.locks import DEL_LOCK_S, HOST_LOCK_S
-from netplug_core.flows.world import CNIWorld
+from netplug_core.flows.world import CNIWorld, HostWorld
 from netplug_core.ipam.allocation.request import (
     Assignment,
     AssignRequest,
@@ -170,7 +170,7 @@ def attachment_lock(world: CNIWorld, workload: WorkloadIdentity, *, wait_s: floa
     return world.locks.attachment_lock(workload.network, workload.container_id, workload.interface, wait_s=wait_s)
 
 
-def node_of(world: CNIWorld, netconf: NetConf) -> str:
+def node_of(world: HostWorld, netconf: NetConf) -> str:
     """The name that this node is registered under: the first of four that is not empty.
 
     These are ``nodename``, the node-name file, ``hostname``, and the machine's name in lower case. A file that cannot
@@ -190,7 +190,7 @@ def node_of(world: CNIWorld, netconf: NetConf) -> str:
     return node
 
 
-def node_of_delete(world: CNIWorld, netconf: NetConf) -> str:
+def node_of_delete(world: HostWorld, netconf: NetConf) -> str:
     """The node of a DEL whose attachment holds nothing; else the attributes of its addresses name the node.
 
     No name is refused: the interface has to go in any case.
@@ -198,11 +198,11 @@ def node_of_delete(world: CNIWorld, netconf: NetConf) -> str:
     return _find_configured_node(world, netconf) or _machine_name(world)
 
 
-def _machine_name(world: CNIWorld) -> str:
+def _machine_name(world: HostWorld) -> str:
     return world.host.host_name().strip().lower()
 
 
-def _find_configured_node(world: CNIWorld, netconf: NetConf) -> str:
+def _find_configured_node(world: HostWorld, netconf: NetConf) -> str:
     """The name that a person or the node process has set; empty if there is none."""
     if netconf.nodename:
         return netconf.nodename

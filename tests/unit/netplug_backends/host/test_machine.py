@@ -121,3 +121,25 @@ def test_a_file_is_removed_once(tmp_path: Path) -> None:
     assert not path.exists()
     with pytest.raises(IsADirectoryError):
         HostMachine().remove_file(str(tmp_path))
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_what_everybody_may_read_has_its_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        HostMachine().publish(str(tmp_path / "a" / "b" / "nodename"), "node-1")
+        HostMachine().publish(str(tmp_path / "a" / "b" / "nodename"), "node-2")
+        HostMachine().make_public_folder(str(tmp_path / "run" / "endpoint-status"))
+        HostMachine().make_public_folder(str(tmp_path / "run" / "endpoint-status"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "b" / "nodename").read_text() == "node-2"
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert found == {"a": 0o755, "b": 0o755, "nodename": 0o644, "run": 0o755, "endpoint-status": 0o755}
+
+
+def test_a_file_that_cannot_take_the_place_of_another_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "nodename").mkdir()
+    with pytest.raises(IsADirectoryError):
+        HostMachine().publish(str(tmp_path / "nodename"), "node-1")
+    assert os.listdir(tmp_path) == ["nodename"]

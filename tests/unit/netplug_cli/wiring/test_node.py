@@ -88,6 +88,14 @@ def test_it_listens_before_it_imports_what_calls_need() -> None:
     assert "pluggy" not in ran.stdout
 
 
+@pytest.fixture(autouse=True)
+def status_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of endpoint status files, which a process makes."""
+    folder = tmp_path / "endpoint-status"
+    monkeypatch.setenv("ENDPOINT_STATUS_DIR", str(folder))
+    return folder
+
+
 def run_while(act: Callable[[str], None], folder: Path, *options: str) -> int:
     """Run the process until ``act``, which gets the path of its socket and makes a call at least, has ended."""
     path = str(folder / "node.sock")
@@ -118,6 +126,7 @@ def test_it_serves_calls_until_a_signal_comes(tmp_path: Path, config: dict[str, 
     assert run_while(call, tmp_path, "--workers", "2", "--queue", "3") == 0
     assert replies == [WireReply(exit_status=0, stdout=b"", stderr=b"")]
     assert (open_files, open_file.exists()) == ([True], False), "the datastore is closed at the end"
+    assert (tmp_path / "endpoint-status").is_dir()
 
 
 @pytest.mark.netns

@@ -5,7 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from netplug_core.errors import ConfigurationError
-from netplug_core.settings.apiconfig import datastore_settings_from_environment, datastore_settings_from_file
+from netplug_core.settings.apiconfig import (
+    datastore_settings_from_environment,
+    datastore_settings_from_file,
+    has_datastore,
+)
 from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, DatastoreSettings, KubernetesAccess
 
 SECRET = "hunter2"  # noqa: S105  # planted, to be searched for
@@ -331,3 +335,15 @@ def test_options_that_are_no_texts_are_refused(read: Callable[[], DatastoreSetti
     with pytest.raises(ConfigurationError) as refusal:
         read()
     assert str(refusal.value) == sentence
+
+
+@pytest.mark.parametrize("name", ["DATASTORE_TYPE", "SQLITE_PATH", "ETCD_ENDPOINTS", "KUBECONFIG", "K8S_API_ENDPOINT"])
+def test_an_environment_names_a_datastore_by_its_type_or_its_place(name: str) -> None:
+    assert has_datastore({name: "x"})
+    assert has_datastore({f"NETPLUG_{name}": "x"})
+    assert not has_datastore({name: ""})
+
+
+@pytest.mark.parametrize("name", ["PATH", "ETCD_PASSWORD", "K8S_CLIENT_QPS", "ANNOTATION_PREFIX", "NETPLUG_API_GROUP"])
+def test_other_settings_alone_name_none(name: str) -> None:
+    assert not has_datastore({name: "x"})

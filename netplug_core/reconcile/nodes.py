@@ -1,0 +1,72 @@
+"""The labels of a stored Node beside those of the orchestrator's node of the same name.
+
+On datastores other than the orchestrator's own, the node process copies the labels, so that pools can select nodes by
+them. A Node keeps labels of its own. Two annotations tell them apart: ``kube-labels`` has the labels that were copied
+last, ``labels`` those of its own that have the name of a copied one, which hides them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, cast
+
+from attrs import evolve
+
+from netplug_core.decoding.codecs import STRING_MAP
+from netplug_core.names import KUBERNETES_ORCHESTRATOR, RESOURCE_DOMAIN
+from netplug_core.orchestrator.model import NodeFacts
+from netplug_core.records import Malformed
+from netplug_core.resources.node import Node, OrchestratorReference, node_key
+
+__all__ = ["COPIED_LABELS", "HIDDEN_LABELS", "follow_cluster_node"]
+
+COPIED_LABELS: Final = f"{RESOURCE_DOMAIN}/kube-labels"
+"""The annotation with the labels that were copied, as a JSON object."""
+
+HIDDEN_LABELS: Final = f"{RESOURCE_DOMAIN}/labels"
+"""The annotation with the labels of the Node's own that copied ones hide, as a JSON object."""
+
+
+def follow_cluster_node(node: Node, facts: NodeFacts) -> Node:
+    """The Node with the labels of the orchestrator's node, and with labels of its own where those have no such name.
+
+    A label that the orchestrator's node has lost goes; a label of the Node's own that it hid is back. The Node also
+    names the orchestrator's node, so that programs find it.
+
+    Raises:
+        Malformed: one of the two annotations is not a JSON object of texts.
+    """
+    copied, cluster = _read_annotation(node, COPIED_LABELS), dict(facts.labels)
+    own = {name: text for name, text in node.metadata.labels if copied.get(name) != text}
+    own = {**_read_annotation(node, HIDDEN_LABELS), **own}
+    hidden = {name: text for name, text in own.items() if name in cluster}
+    annotations = dict(node.metadata.annotations)
+    for annotation, labels in ((COPIED_LABELS, cluster), (HIDDEN_LABELS, hidden)):
+        annotations.pop(annotation, None)
+        if labels:
+            annotations[annotation] = json.dumps(labels, separators=(",", ":"), sort_keys=True)
+    metadata = evolve(
+        node.metadata,
+        labels=tuple(sorted({**own, **cluster}.items())),
+        annotations=tuple(sorted(annotations.items())),
+    )
+    return evolve(node, metadata=metadata, spec=evolve(node.spec, orchestrator_references=_references(node, facts)))
+
+
+def _references(node: Node, facts: NodeFacts) -> tuple[OrchestratorReference, ...]:
+    found = node.spec.orchestrator_references
+    if any((each.orchestrator, each.node_name) == (KUBERNETES_ORCHESTRATOR, facts.name) for each in found):
+        return found
+    others = tuple(each for each in found if each.orchestrator != KUBERNETES_ORCHESTRATOR)
+    return (*others, OrchestratorReference(orchestrator=KUBERNETES_ORCHESTRATOR, node_name=facts.name))
+
+
+def _read_annotation(node: Node, name: str) -> Mapping[str, str]:
+    text = dict(node.metadata.annotations).get(name)
+    try:
+        return cast("Mapping[str, str]", STRING_MAP.decode(json.loads(text))) if text else {}
+    except (ValueError, RecursionError):
+        key = node_key(node.metadata.name)
+        problem = f"annotation {name}: a JSON object of texts is expected"
+        raise Malformed(str(key), problem, subject=key) from None

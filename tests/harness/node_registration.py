@@ -1,0 +1,86 @@
+"""A node that is to be registered, on a store, a machine and an orchestrator in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+from attrs import define, field
+
+from netplug_backends.memory.datastore import MemoryDatastore
+from netplug_backends.memory.orchestrator import MemoryOrchestrator
+from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import Datastore
+from netplug_core.flows.node.registration import NodeWorld
+from netplug_core.netconf.model import NetConf
+from netplug_core.orchestrator.model import NodeFacts
+from netplug_core.records import Create, Delete, Get, Record, Update
+from netplug_core.resources.metadata import Metadata
+from netplug_core.resources.node import Node, node_key
+from netplug_core.settings.model import DatastoreSettings
+from netplug_core.testing.clock import ManualClock
+from tests.harness.cni_node import FakeHost
+from tests.harness.node_server import Lines
+
+__all__ = ["NODE_NAME_FILE", "NodeHarness"]
+
+NODE_NAME_FILE = "/var/lib/netplug/nodename"
+
+
+@define
+class NodeHarness:
+    """``has_orchestrator``: whether access to one is configured. ``names`` are those that a person has configured."""
+
+    names: NetConf = field(factory=NetConf)
+    has_orchestrator: bool = True
+    clock: ManualClock = field(factory=ManualClock)
+    host: FakeHost = field(factory=FakeHost)
+    log: Lines = field(factory=Lines)
+    store: MemoryDatastore = field(init=False)
+    orchestrator: MemoryOrchestrator = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.store = MemoryDatastore(clock=self.clock)
+        self.orchestrator = MemoryOrchestrator(clock=self.clock)
+
+    def world(self, datastore: Datastore | None = None) -> NodeWorld:
+        return NodeWorld(
+            datastore=datastore or self.store,
+            host=self.host,
+            clock=self.clock,
+            chance=lambda: 0.5,
+            log=self.log,
+            open_orchestrator=(lambda: nullcontext(self.orchestrator)) if self.has_orchestrator else None,
+        )
+
+    def netconf(self, datastore_type: str = "etcdv3") -> NetConf:
+        return NetConf(
+            nodename=self.names.nodename,
+            nodename_file=NODE_NAME_FILE,
+            datastore=DatastoreSettings(type=datastore_type),
+        )
+
+    def put_cluster_node(self, name: str, **labels: str) -> None:
+        self.orchestrator.put_node(NodeFacts(name=name, uid="", labels=tuple(sorted(labels.items()))))
+
+    def put_node(self, name: str, labels: Mapping[str, str]) -> None:
+        node = Node(metadata=Metadata(name=name, labels=tuple(sorted(labels.items()))))
+        stored = self.find(name)
+        write = Update(node_key(name), node, stored.revision) if stored else Create(node_key(name), node)
+        self.store.commit([write], deadline=self.deadline())
+
+    def delete_node(self, name: str) -> None:
+        stored = self.find(name)
+        assert stored is not None
+        self.store.commit([Delete(stored.key, stored.revision)], deadline=self.deadline())
+
+    def find(self, name: str) -> Record[Node] | None:
+        return self.store.read([Get(node_key(name))], deadline=self.deadline()).find(node_key(name))
+
+    def labels(self, name: str) -> dict[str, str]:
+        stored = self.find(name)
+        assert stored is not None
+        return dict(stored.value.metadata.labels)
+
+    def deadline(self) -> Deadline:
+        return Deadline.after(self.clock, 60)

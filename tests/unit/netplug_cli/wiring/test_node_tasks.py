@@ -1,0 +1,99 @@
+"""Where the node process finds the datastore of its node, and what it opens of it."""
+
+from pathlib import Path
+
+import pytest
+
+from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_cli.wiring.node_tasks import _names, _open_world, _read_datastore, node_tasks
+from netplug_core.errors import ConfigurationError
+from netplug_core.netconf.model import NetConf
+from netplug_core.settings.model import DatastoreSettings, KubernetesAccess
+from tests.harness.node_server import Lines
+from tests.harness.waiting import wait_until
+
+
+@pytest.mark.parametrize(
+    "environ, expected",
+    [
+        ({"DATASTORE_TYPE": "etcdv3"}, "etcdv3"),
+        ({"NETPLUG_DATASTORE_TYPE": "sqlite"}, "sqlite"),
+        ({"ETCD_ENDPOINTS": "http://127.0.0.1:2379"}, "etcdv3"),
+        ({"NETPLUG_ETCD_DISCOVERY_SRV": "example.org"}, "etcdv3"),
+        ({"KUBECONFIG": "/etc/kubeconfig"}, "kubernetes"),
+    ],
+)
+def test_the_environment_names_a_datastore(environ: dict[str, str], expected: str) -> None:
+    found = _read_datastore(environ, "")
+    assert found is not None
+    assert found.type == expected
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"PATH": "/bin", "DATASTORE_TYPE": "", "NODENAME": "node-1", "K8S_CLIENT_QPS": "9"}]
+)
+def test_an_environment_that_names_none_is_no_configuration(environ: dict[str, str]) -> None:
+    assert _read_datastore(environ, "") is None
+
+
+def test_a_file_is_read_in_place_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "node.cfg"
+    with pytest.raises(ConfigurationError):
+        _read_datastore({"DATASTORE_TYPE": "etcdv3"}, str(file))
+    file.write_text("kind: NetplugAPIConfig\napiVersion: projectnetplug.org/v3\nspec: {datastoreType: sqlite}\n")
+    assert _read_datastore({"DATASTORE_TYPE": "etcdv3"}, str(file)) == DatastoreSettings(type="sqlite")
+
+
+def test_a_datastore_that_ends_with_the_process_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="name one that stays"):
+        _read_datastore({"DATASTORE_TYPE": "memory"}, "")
+
+
+def test_names_and_paths_are_keys_in_upper_case() -> None:
+    assert _names({}) == NetConf()
+    environ = {"NODENAME": "a", "NETPLUG_NODENAME": "b", "NODENAME_FILE": "/n", "ENDPOINT_STATUS_DIR": "/s"}
+    found = _names(environ)
+    assert (found.nodename, found.nodename_file, found.endpoint_status_dir) == ("b", "/n", "/s")
+
+
+@pytest.mark.parametrize(
+    "access, has_orchestrator",
+    [(KubernetesAccess(), False), (KubernetesAccess(kubeconfig="/etc/kubeconfig"), True)],
+)
+def test_labels_come_from_an_orchestrator_that_is_configured(
+    tmp_path: Path, access: KubernetesAccess, *, has_orchestrator: bool
+) -> None:
+    settings = DatastoreSettings(type="sqlite", sqlite_path=str(tmp_path / "n.db"), kubernetes=access)
+    with _open_world(HostMachine(), SystemClock(), Lines(), NetConf(datastore=settings)) as world:
+        assert world.datastore.description.name == "sqlite"
+        assert (world.open_orchestrator is not None) is has_orchestrator
+
+
+def test_where_nodes_are_the_orchestrators_own_their_labels_are_not_copied(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "kind: Config\napiVersion: v1\ncurrent-context: c\n"
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+    )
+    settings = DatastoreSettings(type="kubernetes", kubernetes=KubernetesAccess(kubeconfig=str(kubeconfig)))
+    with _open_world(HostMachine(), SystemClock(), Lines(), NetConf(datastore=settings)) as world:
+        assert world.open_orchestrator is None
+
+
+def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_path: Path) -> None:
+    environ = {
+        "DATASTORE_TYPE": "sqlite",
+        "SQLITE_PATH": str(tmp_path / "netplug.db"),
+        "NODENAME": "node-1",
+        "NODENAME_FILE": str(tmp_path / "nodename"),
+        "ENDPOINT_STATUS_DIR": str(tmp_path / "endpoint-status"),
+    }
+    log = Lines()
+    _packet_filter, registration = node_tasks(environ, "", log)
+    registration.start()
+    wait_until(lambda: bool(log.texts), "the node is registered")
+    registration.stop()
+    assert log.texts == ["INFO the node is registered datastore=sqlite node=node-1"]
+    assert (tmp_path / "nodename").read_text() == "node-1"
+    assert (tmp_path / "endpoint-status").is_dir()

@@ -1,0 +1,156 @@
+"""The Node of this machine in the datastore, its labels, and the file with its name."""
+
+import pytest
+from attrs import evolve
+
+from netplug_core.errors import ConfigurationError, NetplugError
+from netplug_core.flows.node.registration import NodeUnknown, copy_cluster_labels, publish_node_name, register_node
+from netplug_core.netconf.model import NetConf
+from netplug_core.records import Create, Malformed, Update
+from netplug_core.resources.clusterinformation import (
+    CLUSTER_INFORMATION_KEY,
+    ClusterInformation,
+    ClusterInformationSpec,
+)
+from netplug_core.resources.metadata import Metadata
+from netplug_core.testing.faults import FaultyDatastore, LostReply, RunBefore
+from tests.harness.node_registration import NODE_NAME_FILE, NodeHarness
+
+
+def test_a_node_is_registered_once_and_stays_as_it_is() -> None:
+    harness = NodeHarness()
+    for _ in range(2):
+        assert register_node(harness.world(), harness.netconf()) == "machine"
+    stored = harness.find("machine")
+    assert stored is not None
+    assert (stored.value.metadata.uid, stored.value.metadata.creation_time_ns) == (
+        "00000000-0000-4000-8000-000000000001",
+        harness.clock.wall_ns,
+    )
+    harness.put_node("machine", {"rack": "7"})
+    assert register_node(harness.world(), harness.netconf()) == "machine"
+    assert harness.labels("machine") == {"rack": "7"}
+    assert harness.store.calls.commits == 2
+
+
+@pytest.mark.parametrize(
+    "configured, in_file, expected",
+    [("node-1", "node-2", "node-1"), ("", "node-2\n", "node-2"), ("", "", "machine")],
+)
+def test_the_name_is_that_of_calls(configured: str, in_file: str, expected: str) -> None:
+    harness = NodeHarness(names=NetConf(nodename=configured))
+    harness.host.texts[NODE_NAME_FILE] = in_file
+    assert register_node(harness.world(), harness.netconf()) == expected
+    assert harness.find(expected) is not None
+
+
+@pytest.mark.parametrize("machine", ["localhost", "Under_score"])
+def test_a_machine_without_a_name_that_a_node_may_have_is_not_registered(machine: str) -> None:
+    harness = NodeHarness()
+    harness.host.name = machine
+    with pytest.raises(ConfigurationError):
+        register_node(harness.world(), harness.netconf())
+    assert harness.store.calls.commits == 0
+
+
+def test_a_locked_cluster_gets_no_node() -> None:
+    harness = NodeHarness()
+    locked = ClusterInformation(
+        metadata=Metadata(name="default"), spec=ClusterInformationSpec(is_datastore_ready=False)
+    )
+    harness.store.commit([Create(CLUSTER_INFORMATION_KEY, locked)], deadline=harness.deadline())
+    with pytest.raises(NetplugError, match="locked"):
+        register_node(harness.world(), harness.netconf())
+    assert harness.find("machine") is None
+
+
+def test_a_reply_that_is_lost_and_another_process_that_is_first_do_no_harm() -> None:
+    harness = NodeHarness()
+    other = RunBefore(lambda: harness.put_node("machine", {"rack": "7"}))
+    for script in ({1: LostReply()}, {1: other}):
+        store = FaultyDatastore(harness.store, script)
+        assert register_node(harness.world(store), harness.netconf()) == "machine"
+        if script == {1: other}:
+            assert harness.labels("machine") == {"rack": "7"}
+        harness.delete_node("machine")
+
+
+def test_where_nodes_are_the_orchestrators_own_none_is_created() -> None:
+    harness = NodeHarness()
+    with pytest.raises(NodeUnknown, match="the cluster has no node of that name"):
+        register_node(harness.world(), harness.netconf("kubernetes"))
+    harness.put_node("machine", {})
+    assert register_node(harness.world(), harness.netconf("kubernetes")) == "machine"
+    assert harness.store.calls.commits == 1, "the test's own"
+
+
+def test_the_file_is_written_if_it_says_something_else() -> None:
+    harness = NodeHarness()
+    written: list[str] = []
+    harness.host.before_write = lambda: written.append("")
+    for name in ("node-1", "node-1", "node-2"):
+        publish_node_name(harness.world(), harness.netconf(), name)
+        assert harness.host.texts[NODE_NAME_FILE] == name
+    assert len(written) == 2
+    harness.host.texts[NODE_NAME_FILE] = "node-2\n"
+    publish_node_name(harness.world(), harness.netconf(), "node-2")
+    assert len(written) == 2
+
+
+# --- labels --------------------------------------------------------------------------------------------------------
+
+
+def test_labels_of_the_orchestrators_node_are_copied_and_own_ones_stay() -> None:
+    harness = NodeHarness()
+    harness.put_node("machine", {"rack": "7"})
+    harness.put_cluster_node("machine", zone="a")
+    assert copy_cluster_labels(harness.world(), "machine")
+    assert harness.labels("machine") == {"rack": "7", "zone": "a"}
+    assert not copy_cluster_labels(harness.world(), "machine")
+    harness.put_cluster_node("machine")
+    assert copy_cluster_labels(harness.world(), "machine")
+    assert harness.labels("machine") == {"rack": "7"}
+
+
+def test_without_access_to_an_orchestrator_nothing_is_copied() -> None:
+    harness = NodeHarness(has_orchestrator=False)
+    assert not copy_cluster_labels(harness.world(), "machine")
+    assert harness.store.calls.reads == 0
+
+
+def test_a_node_that_the_orchestrator_does_not_have_keeps_its_labels() -> None:
+    harness = NodeHarness()
+    harness.put_node("machine", {"rack": "7"})
+    with pytest.raises(NodeUnknown, match="'machine'"):
+        copy_cluster_labels(harness.world(), "machine")
+    assert harness.labels("machine") == {"rack": "7"}
+
+
+def test_a_node_that_is_deleted_meanwhile_is_left_to_the_next_registration() -> None:
+    harness = NodeHarness()
+    harness.put_cluster_node("machine", zone="a")
+    assert not copy_cluster_labels(harness.world(), "machine")
+    assert harness.find("machine") is None
+
+
+def test_a_label_that_another_sets_at_the_same_time_stays() -> None:
+    harness = NodeHarness()
+    harness.put_node("machine", {})
+    harness.put_cluster_node("machine", zone="a")
+    store = FaultyDatastore(harness.store, {1: RunBefore(lambda: harness.put_node("machine", {"rack": "7"}))})
+    assert copy_cluster_labels(harness.world(store), "machine")
+    assert harness.labels("machine") == {"rack": "7", "zone": "a"}
+
+
+def test_what_cannot_be_read_of_the_last_copy_is_not_overwritten() -> None:
+    harness = NodeHarness()
+    harness.put_cluster_node("machine", zone="a")
+    harness.put_node("machine", {})
+    assert copy_cluster_labels(harness.world(), "machine")
+    stored = harness.find("machine")
+    assert stored is not None
+    metadata = evolve(stored.value.metadata, annotations=(("projectnetplug.org/kube-labels", "{"),))
+    damaged = evolve(stored.value, metadata=metadata)
+    harness.store.commit([Update(stored.key, damaged, stored.revision)], deadline=harness.deadline())
+    with pytest.raises(Malformed):
+        copy_cluster_labels(harness.world(), "machine")
