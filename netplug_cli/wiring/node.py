@@ -178,6 +178,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="let so many further calls wait (default: %(default)s)",
     )
+    _add_metrics_options(parser)
+    return parser.parse_args(arguments)
+
+
+def _add_metrics_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port",
         type=_count(_MAX_PORT),
@@ -190,7 +195,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="PATH",
         help="write the metrics there every few seconds, for the textfile collector of the Prometheus node exporter",
     )
-    return parser.parse_args(arguments)
 
 
 def _count(most: int) -> Callable[[str], int]:
