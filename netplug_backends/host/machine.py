@@ -107,6 +107,17 @@ class HostMachine(FileLocks):
         make_folder(os.path.dirname(path))
         _write_whole(path, text, OPEN_FILE_MODE)
 
+    def replace_secret(self, path: str, text: str) -> None:
+        """As ``write_durably``, in a folder that is there: container runtimes read it, and must not load the file.
+
+        So the other file begins with a dot and has none of the endings of network configurations.
+
+        Raises:
+            OSError: as for that.
+        """
+        folder, name = os.path.split(path)
+        _write_whole(path, text, PRIVATE_FILE_MODE, temporary=os.path.join(folder, f".{name}.new"))
+
     def make_public_folder(self, path: str) -> None:
         """Make a folder, and those above it, that everybody may look into; one that exists stays as it is.
 
@@ -129,8 +140,8 @@ class HostMachine(FileLocks):
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def _write_whole(path: str, text: str, mode: int) -> None:
-    temporary = f"{path}.tmp"
+def _write_whole(path: str, text: str, mode: int, *, temporary: str = "") -> None:
+    temporary = temporary or f"{path}.tmp"
     try:
         write_file(temporary, text, mode, is_synced=True)
         os.rename(temporary, path)

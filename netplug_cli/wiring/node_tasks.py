@@ -15,6 +15,7 @@ from netplug_cli.node.filtering import packet_filter_task
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.registration import NodeRegistration
 from netplug_cli.wiring.backends import open_registry
+from netplug_cli.wiring.node_token import find_token_refresh
 from netplug_core.dataplane.packet_filter import PacketFilter
 from netplug_core.errors import ConfigurationError
 from netplug_core.flows.node.registration import NodeWorld
@@ -37,7 +38,9 @@ def node_tasks(environ: Mapping[str, str], config_file: str, log: Log) -> tuple[
         clock=clock,
         log=log,
     )
-    return (packet_filter_task(_open_packet_filter, log=log), registration.task())
+    refresh = find_token_refresh(environ, log)
+    tokens = () if refresh is None else (refresh.task(),)
+    return (packet_filter_task(_open_packet_filter, log=log), registration.task(), *tokens)
 
 
 def _names(environ: Mapping[str, str]) -> NetConf:

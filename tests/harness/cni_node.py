@@ -128,6 +128,9 @@ class FakeHost:
     def publish(self, path: str, text: str) -> None:
         self.write_durably(path, text)
 
+    def replace_secret(self, path: str, text: str) -> None:
+        self.write_durably(path, text)
+
     def make_public_folder(self, path: str) -> None:
         if path in self.unwritable:
             raise OSError(30, "Read-only file system")

@@ -21,17 +21,21 @@ from netplug_backends.kubernetes.client.credentials import (
     Pem,
     TlsVerification,
     find_file_stamp,
+    in_cluster_server,
     parse_scheme,
 )
 from netplug_core.clock import Clock, Deadline
 from netplug_core.errors import ConfigurationError, Unavailable, UnusableFile
 from netplug_core.settings.model import KubernetesAccess
 
-__all__ = ["AccessSource"]
+__all__ = ["SERVICE_ACCOUNT_FOLDER", "AccessSource"]
 
-_SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where a pod finds the files of its service account."""
+
 _WHERE = "kubernetes"
 _INLINE = "kubeconfigInline"
+_ACCOUNT = "the pod's service account"
 _CERTIFICATE, _KEY = "k8s_client_certificate or K8S_CERT_FILE", "k8s_client_key or K8S_KEY_FILE"
 
 
@@ -54,11 +58,13 @@ class _LoadedAccess:
 class AccessSource:
     """The current access for some settings, for any number of threads.
 
-    ``environ`` is the environment: it has the API's address in a pod, and the user's home folder.
+    ``environ`` is the environment: it has the API's address in a pod, and the user's home folder. ``account_folder``
+    has the files of a service account, which is then the only access that is looked for.
     """
 
     settings: KubernetesAccess
     environ: Mapping[str, str] = field(repr=False)
+    account_folder: str = ""
     _loaded: _LoadedAccess | None = field(default=None, init=False, repr=False)
     _loading: Lock = field(factory=Lock, init=False, repr=False, eq=False)
 
@@ -130,6 +136,8 @@ class AccessSource:
 
     def _find_origin(self) -> tuple[str, Callable[[FileReader], ApiAccess]]:
         settings = self.settings
+        if self.account_folder:
+            return _ACCOUNT, self._from_account
         if settings.kubeconfig_inline:
             return _INLINE, self._from_inline
         if settings.kubeconfig:
@@ -140,7 +148,7 @@ class AccessSource:
         if os.path.exists(own):
             return own, lambda read: self._from_files((own,), read)
         if self.environ.get("KUBERNETES_SERVICE_HOST"):
-            return "the pod's service account", self._from_account
+            return _ACCOUNT, self._from_account
         raise ConfigurationError(
             _WHERE, "", "name a kubeconfig or k8s_api_root: there is no other access to the orchestrator's API here"
         )
@@ -170,11 +178,11 @@ class AccessSource:
         )
 
     def _from_account(self, reader: FileReader) -> ApiAccess:
-        host, port = self.environ["KUBERNETES_SERVICE_HOST"], self.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+        folder = self.account_folder or SERVICE_ACCOUNT_FOLDER
         return ApiAccess(
-            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-            token=reader.read_token(f"{_SERVICE_ACCOUNT_FOLDER}/token"),
-            certificate_authority=Pem(path=f"{_SERVICE_ACCOUNT_FOLDER}/ca.crt"),
+            server=in_cluster_server(self.environ),
+            token=reader.read_token(f"{folder}/token"),
+            certificate_authority=Pem(path=f"{folder}/ca.crt"),
         )
 
 

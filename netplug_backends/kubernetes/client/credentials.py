@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
 
@@ -14,8 +14,8 @@ from netplug_core.clock import Deadline
 from netplug_core.errors import ConfigurationError, UnusableFile
 
 __all__ = [
-    "ApiAccess", "FileReader", "FileStamp", "Pem", "TlsVerification", "describe_file", "find_file_stamp", "is_host",
-    "parse_scheme",
+    "ApiAccess", "FileReader", "FileStamp", "Pem", "TlsVerification", "describe_file", "find_file_stamp",
+    "in_cluster_server", "is_host", "parse_scheme",
 ]  # fmt: skip
 
 FileStamp = tuple[int, int, int]
@@ -148,6 +148,14 @@ def parse_scheme(server: str) -> str:
             return address.scheme
     accepted = "a URL such as https://host:6443 is expected, without user and password"
     raise ConfigurationError("kubernetes API", shown, accepted)
+
+
+def in_cluster_server(environ: Mapping[str, str]) -> str:
+    """The API's URL that the environment of a pod names; empty if it names none."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    protocol = environ.get("KUBERNETES_SERVICE_PROTOCOL") or "https"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{protocol}://{shown}:{port}" if host else ""
 
 
 def is_host(text: str) -> bool:

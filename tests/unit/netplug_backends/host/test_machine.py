@@ -143,3 +143,23 @@ def test_a_file_that_cannot_take_the_place_of_another_leaves_nothing_behind(tmp_
     with pytest.raises(IsADirectoryError):
         HostMachine().publish(str(tmp_path / "nodename"), "node-1")
     assert os.listdir(tmp_path) == ["nodename"]
+
+
+def test_a_secret_is_replaced_as_a_whole_and_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "netplug-kubeconfig"
+    path.write_text("before, and longer")
+    path.chmod(0o644)
+    left = tmp_path / ".netplug-kubeconfig.new"  # of a process that was killed
+    left.write_text("half")
+    left.chmod(0o666)
+    reader = path.open()
+    HostMachine().replace_secret(str(path), "after")
+    assert (path.read_text(), reader.read()) == ("after", "before, and longer")
+    reader.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["netplug-kubeconfig"]
+
+
+def test_a_secret_needs_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        HostMachine().replace_secret(str(tmp_path / "net.d" / "netplug-kubeconfig"), "text")

@@ -1,0 +1,112 @@
+"""When a token is renewed, when it expires, and how a duration is written."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netplug_core.clock import SECOND_NS
+from netplug_core.installation.tokens import IssuedToken, parse_duration_s, parse_token_expiry, refresh_delay_s
+
+NOW_NS = 1_790_000_000 * SECOND_NS
+HOUR_S = 3600.0
+chances = st.floats(0, 1)
+
+
+def issued(lifetime_s: float) -> IssuedToken:
+    return IssuedToken(text="t", expires_ns=NOW_NS + int(lifetime_s * SECOND_NS))
+
+
+def delay_s(token: IssuedToken | None, chance: float, interval_s: float | None = None) -> float:
+    return refresh_delay_s(token, now_ns=NOW_NS, interval_s=interval_s, chance=chance)
+
+
+@given(chance=chances)
+def test_a_token_of_a_day_is_renewed_after_six_to_twelve_hours(chance: float) -> None:
+    assert 6 * HOUR_S <= delay_s(issued(24 * HOUR_S), chance) <= 12 * HOUR_S
+
+
+def test_the_lifetime_that_the_server_granted_counts() -> None:
+    assert delay_s(issued(600), 0.0) == 150.0
+    assert delay_s(issued(600), 1.0) == 300.0
+
+
+@given(chance=chances, interval_s=st.none() | st.floats(0.1, 1e6))
+def test_a_failure_is_tried_again_after_five_to_ten_seconds(chance: float, interval_s: float | None) -> None:
+    assert 5.0 <= delay_s(None, chance, interval_s) <= 10.0
+
+
+@pytest.mark.parametrize("lifetime_s", [-100.0, 0.0, 20.0])
+def test_a_token_that_expires_soon_is_renewed_soon(lifetime_s: float) -> None:
+    assert delay_s(issued(lifetime_s), 0.0, 1000.0) == 5.0
+
+
+def test_a_configured_interval_replaces_the_quarter() -> None:
+    assert delay_s(issued(24 * HOUR_S), 0.5, 60.0) == 90.0
+
+
+def jwt(payload: bytes, *, padding: bool = False) -> str:
+    text = base64.urlsafe_b64encode(payload).decode()
+    return f"e30.{text if padding else text.rstrip('=')}.c2ln"
+
+
+@pytest.mark.parametrize("padding", [False, True])
+@pytest.mark.parametrize("more", ["", "a", "ab", "abc", "ÿ?>"])
+def test_the_expiry_is_in_the_token(more: str, *, padding: bool) -> None:
+    assert parse_token_expiry(jwt(json.dumps({"exp": 1790000000, "x": more}).encode(), padding=padding)) == NOW_NS
+
+
+def test_a_fraction_of_a_second_is_a_number() -> None:
+    assert parse_token_expiry(jwt(b'{"exp": 1.5}')) == 1_500_000_000
+
+
+@pytest.mark.parametrize(
+    "token, message",
+    [
+        ("secret", "three parts"),
+        ("a.secret", "three parts"),
+        ("a.b.c.secret", "three parts"),
+        ("e30.secret.c", "JSON in base64"),
+        (jwt(b"\xff\xfe"), "JSON in base64"),
+        (jwt(b"[" * 100_000), "JSON in base64"),
+        (jwt(b"[]"), "claim exp"),
+        (jwt(b"{}"), "claim exp"),
+        (jwt(b'{"exp": "1790000000"}'), "claim exp"),
+        (jwt(b'{"exp": true}'), "claim exp"),
+        (jwt(b'{"exp": Infinity}'), "claim exp"),
+        (jwt(b'{"exp": NaN}'), "claim exp"),
+        (jwt(b'{"exp": 1e300}'), "claim exp"),
+    ],
+)
+def test_a_token_without_a_usable_expiry_is_refused_and_not_shown(token: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        parse_token_expiry(token)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_repr_of_a_token_does_not_show_it() -> None:
+    assert "secret" not in repr(IssuedToken(text="secret", expires_ns=0))
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("90s", 90.0),
+        ("1h30m", 5400.0),
+        ("500ms", 0.5),
+        ("1.5h", 5400.0),
+        (".5s", 0.5),
+        ("1us", 1e-6),
+        ("2µs1ns", 2.001e-6),
+    ],
+)
+def test_a_duration_is_read(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "90", "s", "0s", "-5s", "1h30", "1 h", "1d", "1h x", "1.2.3s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a duration such as 90s or 1h30m is"):
+        parse_duration_s(text)
