@@ -116,6 +116,11 @@ class EtcdClient:
             connection.close()
 
     @property
+    def certificate(self) -> bytes:
+        """The client's certificate (PEM) of the last call; empty if it has none."""
+        return self._material.certificate
+
+    @property
     def closing(self) -> Event:
         """Set by the next :meth:`close`; it ends every call that began before."""
         return self._closing

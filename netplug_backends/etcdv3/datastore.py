@@ -28,7 +28,7 @@ from netplug_backends.etcdv3.operations import (
 from netplug_backends.etcdv3.revisions import EtcdRevision, get_etcd_revision
 from netplug_backends.etcdv3.watch import EtcdWatcher
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, DatastoreDescription
+from netplug_core.datastore.protocol import Atomicity, CredentialsInUse, DatastoreDescription
 from netplug_core.datastore.write_set import Condition, KeyCondition, Mutation, condition_error, fold_writes
 from netplug_core.encoding.stored_json import ValueCodec
 from netplug_core.errors import InvariantBroken, Unavailable
@@ -71,6 +71,12 @@ class EtcdDatastore:
     def close(self) -> None:
         """Close the connections, which ends calls and watches; a later call connects again."""
         self._client.close()
+
+    def credentials_in_use(self) -> CredentialsInUse:
+        """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""
+        return CredentialsInUse(
+            access=self.description.name, location=self.description.location, certificate=self._client.certificate
+        )
 
     def read(self, queries: Sequence[Query], *, deadline: Deadline) -> Snapshot:
         """Answer all queries at one revision; see :class:`~netplug_core.datastore.protocol.Datastore`."""

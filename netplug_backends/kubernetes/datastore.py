@@ -25,7 +25,7 @@ from netplug_backends.kubernetes.kinds.store import ConditionFailed, KindStore, 
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.clock import Deadline
-from netplug_core.datastore.protocol import Atomicity, DatastoreDescription, EndpointStorage
+from netplug_core.datastore.protocol import Atomicity, CredentialsInUse, DatastoreDescription, EndpointStorage
 from netplug_core.datastore.write_set import condition_error, fold_writes, requirement_revision
 from netplug_core.errors import Unauthorized, Unavailable
 from netplug_core.ipam.allocation.commit_sizes import ADDRESSES_PER_COMMIT
@@ -93,6 +93,10 @@ class KubernetesDatastore:
             location=self._client.location,
             endpoints=EndpointStorage.PODS,
         )
+
+    def credentials_in_use(self) -> CredentialsInUse | None:
+        """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""
+        return self._client.credentials_in_use()
 
     def close(self) -> None:
         """Close the connections."""

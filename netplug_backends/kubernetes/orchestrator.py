@@ -11,6 +11,7 @@ from netplug_backends.kubernetes.client.objects import find_object
 from netplug_backends.kubernetes.kinds.pod_and_node_facts import namespace_facts, node_facts, pod_facts
 from netplug_backends.kubernetes.names import namespace_path, node_path, pod_path
 from netplug_core.clock import Deadline
+from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.orchestrator.model import NamespaceFacts, NodeFacts, PodFacts
 
 __all__ = ["KubernetesOrchestrator"]
@@ -23,6 +24,10 @@ class KubernetesOrchestrator:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+
+    def credentials_in_use(self) -> CredentialsInUse | None:
+        """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""
+        return self._client.credentials_in_use()
 
     def close(self) -> None:
         """Close the connections."""

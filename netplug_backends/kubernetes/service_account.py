@@ -21,7 +21,8 @@ from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.names import namespaced_path, path_segment
 from netplug_core.clock import Clock, Deadline, parse_time
 from netplug_core.errors import ConfigurationError, Unavailable, UnusableFile
-from netplug_core.installation.tokens import LIFETIME_S, IssuedToken, parse_token_expiry
+from netplug_core.expiry import parse_token_expiry
+from netplug_core.installation.tokens import LIFETIME_S, IssuedToken
 from netplug_core.settings.model import KubernetesAccess
 
 __all__ = ["ServiceAccount", "find_service_account"]

@@ -9,6 +9,9 @@ from typing import TypeAlias
 
 from attrs import define, frozen
 
+from netplug_cli.node.caches import OpenCaches
+from netplug_cli.node.credentials import KnownCredentials
+from netplug_cli.node.tracked import Tracked
 from netplug_core.clock import Clock, Deadline
 from netplug_core.datastore.observed import CommitCall, DatastoreCall, ObservedDatastore
 from netplug_core.datastore.protocol import Datastore
@@ -87,43 +90,35 @@ class _MeasuredDatastore(ObservedDatastore):
 
 
 class OpenDatastores:
-    """The datastores that are open now. Threads may share it."""
+    """The datastores that are open now, with their credentials and their caches. Threads may share it."""
 
     def __init__(self, clock: Clock, note: NoteCall) -> None:
+        self.credentials = KnownCredentials(clock)
+        self.caches = OpenCaches(clock)
         self._clock = clock
         self._note = note
-        self._open: list[_MeasuredDatastore] = []
-        self._lock = Lock()
+        self._open: Tracked[_MeasuredDatastore] = Tracked()
         self._checking = Lock()
 
     @contextmanager
     def measured(self, datastore: Datastore) -> Iterator[Datastore]:
         """The same datastore, whose calls are noted. It counts as open for as long as the context lasts."""
         measured = _MeasuredDatastore(datastore, self._clock, self._note)
-        with self._lock:
-            self._open.append(measured)
-        try:
+        with self._open.including(measured), self.credentials.used_by(datastore):
             yield measured
-        finally:
-            with self._lock:
-                self._open.remove(measured)
 
     def states(self) -> tuple[DatastoreState, ...]:
         """Each of them, in the order in which they were opened. None is asked."""
-        return tuple(each.state for each in self._all())
+        return tuple(each.state for each in self._open.all())
 
     def check(self) -> tuple[DatastoreState, ...]:
         """Each of them; those that do not count as answering are asked first."""
         with self._checking:  # who comes meanwhile finds them asked
             deadline = Deadline.after(self._clock, CHECK_S)
-            for each in self._all():
+            for each in self._open.all():
                 if not each.state.does_answer and not deadline.has_passed:
                     self._ask(each, deadline)
         return self.states()
-
-    def _all(self) -> tuple[_MeasuredDatastore, ...]:
-        with self._lock:
-            return tuple(self._open)
 
     def _ask(self, datastore: _MeasuredDatastore, deadline: Deadline) -> None:
         try:

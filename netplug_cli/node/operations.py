@@ -150,6 +150,22 @@ class NodeOperations:
         self.metrics.add_values("netplug_node_datastore_up", text, labels, self._datastores_up)
         text = "How long ago an open datastore answered."
         self.metrics.add_values("netplug_node_datastore_answer_age_seconds", text, labels, self._answer_ages)
+        self._add_known_values()
+
+    def _add_known_values(self) -> None:
+        """Add what is known of credentials, and from caches."""
+        add, caches = self.metrics.add_values, self.datastores.caches
+        text = "How long a client certificate or a token in use is valid; negative once it has expired."
+        labels: tuple[str, ...] = ("access", "location", "credential")
+        add("netplug_node_credential_left_seconds", text, labels, self.datastores.credentials.seconds_left)
+        text = "How long ago a watch confirmed what is kept of a datastore: pools, reservations and configuration."
+        add("netplug_node_cache_age_seconds", text, ("datastore", "location"), caches.ages)
+        labels = ("datastore", "location", "pool")
+        add("netplug_node_pool_addresses", "Addresses of the range of a pool.", labels, caches.range_sizes)
+        text = "Addresses of this node's own blocks, as far as the process has seen them."
+        add("netplug_node_pool_block_addresses", text, labels, caches.block_sizes)
+        text = "Those of them that are assigned, cool down, or are reserved for the host."
+        add("netplug_node_pool_block_addresses_in_use", text, labels, caches.in_use)
 
     def _datastores_up(self) -> dict[tuple[str, ...], float]:
         states = self.datastores.states()

@@ -14,6 +14,7 @@ from attrs import define, field
 from netplug_cli.node.failures import RepeatedFailure
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_core.clock import Clock, format_time
+from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import NetplugError
 from netplug_core.installation.tokens import IssuedToken, refresh_delay_s
 from netplug_core.log import Level, Log
@@ -47,10 +48,12 @@ class TokenRefresh:
     def __attrs_post_init__(self) -> None:
         self._failure = RepeatedFailure("the plugin's token is not renewed", self.log)
 
-    @property
-    def issued(self) -> IssuedToken | None:
-        """The token that was written last; None if none was."""
-        return self._issued
+    def credentials_in_use(self) -> CredentialsInUse | None:
+        """The plugin's; None as long as this process has written none."""
+        issued = self._issued
+        if issued is None:
+            return None
+        return CredentialsInUse(access="plugin", location=self.path, expires_ns=issued.expires_ns)
 
     def task(self, every_s: float = LOOK_EVERY_S) -> PeriodicTask:
         """What looks again and again."""

@@ -130,7 +130,7 @@ def _serve(options: argparse.Namespace, sockets: _Sockets, signals: StopSignals)
         process = NodeProcess(
             answer=metrics.measured(calls.answer),
             refuse=metrics.counted(calls.refuse),
-            tasks=(calls.drain.task, *node_tasks(os.environ, options.config, log)),
+            tasks=(calls.drain.task, *node_tasks(os.environ, options.config, log, datastores.credentials)),
             observe=operations.running,
             log=log,
             workers=options.workers,

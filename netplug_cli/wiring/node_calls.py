@@ -127,6 +127,7 @@ class _CallBackends:
             self.registry.open_datastore(name, settings, clock) as datastore,
             self.open_datastores.measured(datastore) as measured,
             SharedDatastore.of(measured, clock).fed(self.log) as shared,
+            self.open_datastores.caches.used_by(shared),
         ):
             yield shared
 
@@ -139,7 +140,15 @@ class _CallBackends:
     def open_orchestrator(
         self, name: str, settings: DatastoreSettings, clock: Clock
     ) -> AbstractContextManager[Orchestrator]:
-        return self.orchestrators.open(settings, lambda: self.registry.open_orchestrator(name, settings, clock))
+        return self.orchestrators.open(settings, lambda: self._new_orchestrator(name, settings, clock))
+
+    @contextmanager
+    def _new_orchestrator(self, name: str, settings: DatastoreSettings, clock: Clock) -> Iterator[Orchestrator]:
+        with (
+            self.registry.open_orchestrator(name, settings, clock) as orchestrator,
+            self.open_datastores.credentials.used_by(orchestrator),
+        ):
+            yield orchestrator
 
 
 def _invocation(request: WireRequest) -> Invocation:

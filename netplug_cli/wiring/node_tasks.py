@@ -11,6 +11,7 @@ from functools import partial
 from random import random
 
 from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.node.filtering import packet_filter_task
 from netplug_cli.node.periodic import PeriodicTask
 from netplug_cli.node.registration import NodeRegistration
@@ -27,8 +28,13 @@ from netplug_core.settings.model import MEMORY_DATASTORE, DatastoreSettings
 __all__ = ["node_tasks"]
 
 
-def node_tasks(environ: Mapping[str, str], config_file: str, log: Log) -> tuple[PeriodicTask, ...]:
-    """The tasks that need no call. ``config_file`` names the datastore of the node; empty: the environment does."""
+def node_tasks(
+    environ: Mapping[str, str], config_file: str, log: Log, credentials: KnownCredentials
+) -> tuple[PeriodicTask, ...]:
+    """The tasks that need no call. ``config_file`` names the datastore of the node; empty: the environment does.
+
+    ``credentials`` gets those that a task renews.
+    """
     host, clock = HostMachine(), SystemClock()
     registration = NodeRegistration(
         names=_names(environ),
@@ -39,8 +45,11 @@ def node_tasks(environ: Mapping[str, str], config_file: str, log: Log) -> tuple[
         log=log,
     )
     refresh = find_token_refresh(environ, log)
-    tokens = () if refresh is None else (refresh.task(),)
-    return (packet_filter_task(_open_packet_filter, log=log), registration.task(), *tokens)
+    tasks = (packet_filter_task(_open_packet_filter, log=log), registration.task())
+    if refresh is None:
+        return tasks
+    credentials.add(refresh.credentials_in_use)
+    return (*tasks, refresh.task())
 
 
 def _names(environ: Mapping[str, str]) -> NetConf:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from attrs import frozen
+from attrs import field, frozen
 
 from netplug_core.clock import Deadline
 from netplug_core.records import Kind, Query, Revision, Snapshot, WatchEvent, Write
 
-__all__ = ["Atomicity", "Datastore", "DatastoreDescription", "EndpointStorage"]
+__all__ = ["Atomicity", "CredentialsInUse", "Datastore", "DatastoreDescription", "EndpointStorage", "HasCredentials"]
 
 
 class Atomicity(enum.Enum):
@@ -49,6 +49,34 @@ class DatastoreDescription:
     atomicity: Atomicity
     location: str
     endpoints: EndpointStorage = EndpointStorage.RECORDS
+
+
+@frozen(kw_only=True)
+class CredentialsInUse:
+    """What a client identifies itself with: to ``access`` (a backend's name) at ``location``, as texts for users.
+
+    ``certificate`` has the client's certificate (PEM), ``token`` its token; empty: it has none. ``expires_ns``: when
+    they expire, if their issuer said so (nanoseconds since 1970-01-01 UTC).
+    """
+
+    access: str
+    location: str
+    certificate: bytes = b""
+    token: str = field(default="", repr=False)
+    expires_ns: int | None = None
+
+
+@runtime_checkable
+class HasCredentials(Protocol):
+    """A datastore or an orchestrator whose client has credentials that may expire."""
+
+    def credentials_in_use(self) -> CredentialsInUse | None:
+        """Those of the last call; None before the first one. Nothing is sent.
+
+        Raises:
+            ConfigurationError: their file cannot be read.
+        """
+        ...
 
 
 class Datastore(Protocol):

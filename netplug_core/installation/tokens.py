@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from typing import Protocol
 
@@ -17,7 +15,6 @@ __all__ = [
     "IssuedToken",
     "TokenIssuer",
     "parse_duration_s",
-    "parse_token_expiry",
     "refresh_delay_s",
 ]
 
@@ -30,8 +27,6 @@ RETRY_S = 5.0
 _SOON_S = 20.0
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 _UNIT_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SEGMENTS = 3
-_MAX_S = 1e12  # far beyond the years that a time can be written in
 
 
 @frozen(kw_only=True)
@@ -82,29 +77,6 @@ def refresh_delay_s(issued: IssuedToken | None, *, now_ns: int, interval_s: floa
     left_s = 0.0 if issued is None else (issued.expires_ns - now_ns) / SECOND_NS
     usual_s = left_s / 4 if interval_s is None else interval_s
     return (usual_s if left_s > _SOON_S else RETRY_S) * (1 + chance)
-
-
-def parse_token_expiry(token: str) -> int:
-    """When a token expires (nanoseconds since 1970-01-01 UTC), as its own claim ``exp`` says. It is not verified.
-
-    Raises:
-        ValueError: it is not a JSON Web Token with that claim. The text has no part of the token.
-
-    Source: RFC 7519, section 4.1.4.
-    """
-    segments = token.split(".")
-    if len(segments) != _SEGMENTS:
-        raise ValueError("a token of three parts is expected")
-    payload = segments[1].rstrip("=")
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (ValueError, RecursionError):
-        raise ValueError("the second part of a token is expected to be JSON in base64") from None
-    expires = claims.get("exp") if isinstance(claims, dict) else None
-    # An infinite number is none, and True is an int.
-    if isinstance(expires, bool) or not isinstance(expires, int | float) or not abs(expires) < _MAX_S:
-        raise ValueError("the claim exp of a token is expected to be a number of seconds")
-    return int(expires * SECOND_NS)
 
 
 def parse_duration_s(text: str) -> float:

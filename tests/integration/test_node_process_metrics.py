@@ -88,6 +88,21 @@ def test_calls_and_the_round_trips_of_their_datastore_are_counted(observed: Obse
     assert value_of(file.read_bytes(), "netplug_node_workers") == 16
 
 
+def test_the_fill_of_pools_is_known_without_a_read(observed: Observed) -> None:
+    pod, conf = observed.node.make_pod(), observed.runtime.make_netconf()
+    observed.runtime.add(conf, pod)
+    store = f'datastore="sqlite",location="{observed.node.database}"'
+    names = ("pool_addresses", "pool_block_addresses", "pool_block_addresses_in_use")
+    series = [f'netplug_node_{name}{{{store},pool="v4"}}' for name in names]
+    wait_until(lambda: observed.value(series[0]) == 256, "pools are followed")
+    assert [observed.value(each) for each in series] == [256, 64, 1]
+    age_s = observed.value(f"netplug_node_cache_age_seconds{{{store}}}")
+    assert age_s is not None
+    assert age_s >= 0
+    observed.runtime.delete(conf, pod)
+    assert observed.value(series[2]) == 0
+
+
 def test_clients_of_the_pages_that_hang_delay_no_call(observed: Observed) -> None:
     with hanging_clients(observed):
         pod, conf = observed.node.make_pod(), observed.runtime.make_netconf()

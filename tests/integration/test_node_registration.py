@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from netplug_backends.host.machine import SystemClock
+from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.wiring.backends import open_datastore
 from netplug_cli.wiring.node_tasks import node_tasks
 from netplug_core.records import Get
@@ -102,7 +104,7 @@ def test_on_etcd_a_node_has_the_labels_of_the_clusters_node(
 def looked(environ: Mapping[str, str]) -> list[str]:
     """The lines of one look at a node whose labels have changed."""
     log = Lines()
-    _packet_filter, registration = node_tasks(environ, "", log)
+    _packet_filter, registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
     registration.start()
     wait_until(lambda: len(log.texts) >= 2, "the labels are copied")
     registration.stop()

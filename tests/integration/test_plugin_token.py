@@ -126,7 +126,9 @@ def test_the_file_that_is_written_gives_the_plugin_its_access(api_server: ApiSer
     log = Lines()
     refresh = pod.refresh(log)
     refresh.look()
-    assert refresh.issued is not None
+    credentials = refresh.credentials_in_use()
+    assert credentials is not None
+    assert credentials.expires_ns is not None
     assert len(log.texts) == 1
     assert log.texts[0].startswith("INFO the plugin's token is renewed")
     assert pod.token not in "".join(log.texts)
@@ -134,7 +136,7 @@ def test_the_file_that_is_written_gives_the_plugin_its_access(api_server: ApiSer
     assert os.listdir(pod.kubeconfig.parent) == [FILE_NAME]
     found = claims(pod.token)
     assert found["sub"] == f"system:serviceaccount:{NAMESPACE}:{PLUGIN_ACCOUNT}"
-    assert found["exp"] == refresh.issued.expires_ns // 1_000_000_000
+    assert found["exp"] == credentials.expires_ns // 1_000_000_000
     assert int(str(found["exp"])) - int(str(found["iat"])) == 86_400
     client = open_client(api_server, kubeconfig=str(pod.kubeconfig))
     reply = client.send(ApiRequest("GET", f"/api/v1/namespaces/{NAMESPACE}"), deadline=deadline_in())

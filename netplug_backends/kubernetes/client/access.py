@@ -89,6 +89,11 @@ class AccessSource:
             self._loading.release()
 
     @property
+    def loaded(self) -> ApiAccess | None:
+        """The access that the last request used; None if there was none."""
+        return None if self._loaded is None else self._loaded.access
+
+    @property
     def server(self) -> str:
         """The API's URL; credentials are not fetched. Errors are those of ``current``."""
         return self._configured_access(FileReader()).server

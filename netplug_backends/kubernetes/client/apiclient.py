@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from netplug_backends.kubernetes.client.access import AccessSource
-from netplug_backends.kubernetes.client.credentials import ApiAccess, parse_scheme
+from netplug_backends.kubernetes.client.credentials import ApiAccess, FileReader, parse_scheme
 from netplug_backends.kubernetes.client.messages import (
     ApiReply,
     ApiRequest,
@@ -31,6 +31,7 @@ from netplug_backends.kubernetes.client.messages import (
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.client.transport import ApiConnection, connect, tls_context
 from netplug_core.clock import Clock, Deadline
+from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import ConfigurationError, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
@@ -127,6 +128,20 @@ class ApiClient:
     def location(self) -> str:
         """The server's URL, for people; before the first request, where the access comes from."""
         return self._pool.access.server if self._pool else self._source.origin
+
+    def credentials_in_use(self) -> CredentialsInUse | None:
+        """See :class:`~netplug_core.datastore.protocol.HasCredentials`."""
+        access = self._source.loaded
+        if access is None:
+            return None
+        pem = access.certificate
+        return CredentialsInUse(
+            access="kubernetes",
+            location=access.server,
+            certificate=FileReader().read_bytes(pem.path, pem.where) if pem.path else pem.data,
+            token=access.token,
+            expires_ns=access.expires_ns,
+        )
 
     def describe(self, request: ApiRequest) -> str:
         """A request as error texts name it."""

@@ -6,6 +6,7 @@ from attrs import define, field
 
 from netplug_cli.node.token_refresh import TokenRefresh
 from netplug_core.clock import SECOND_NS
+from netplug_core.datastore.protocol import CredentialsInUse
 from netplug_core.errors import Unavailable
 from netplug_core.installation.tokens import IssuedToken
 from netplug_core.testing.clock import ManualClock
@@ -58,11 +59,12 @@ class Scene:
 
 def test_the_token_is_renewed_at_once_and_then_by_time() -> None:
     scene = Scene()
-    assert scene.refresh.issued is None
+    assert scene.refresh.credentials_in_use() is None
     assert scene.pass_time(0) == 1
     assert scene.pass_time(DAY_S / 4 * 1.5 - 1) == 1
     assert scene.pass_time(1) == 2
-    assert scene.refresh.issued is not None
+    expires_ns = scene.clock.now_ns() + int(DAY_S * SECOND_NS)
+    assert scene.refresh.credentials_in_use() == CredentialsInUse(access="plugin", location="/k", expires_ns=expires_ns)
 
 
 def test_a_configured_interval_is_used() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from netplug_backends.host.machine import HostMachine, SystemClock
+from netplug_cli.node.credentials import KnownCredentials
 from netplug_cli.wiring.node_tasks import _names, _open_world, _read_datastore, node_tasks
 from netplug_core.errors import ConfigurationError
 from netplug_core.netconf.model import NetConf
@@ -90,7 +91,7 @@ def test_the_node_is_registered_in_the_datastore_that_the_environment_names(tmp_
         "ENDPOINT_STATUS_DIR": str(tmp_path / "endpoint-status"),
     }
     log = Lines()
-    _packet_filter, registration = node_tasks(environ, "", log)
+    _packet_filter, registration = node_tasks(environ, "", log, KnownCredentials(SystemClock()))
     registration.start()
     wait_until(lambda: bool(log.texts), "the node is registered")
     registration.stop()
