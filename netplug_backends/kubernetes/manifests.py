@@ -11,8 +11,10 @@ from netplug_backends.kubernetes.client.messages import Json
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
 from netplug_backends.kubernetes.names import CrdMode
+from netplug_core.installation.schema import installation_schema
+from netplug_core.resources.installation import INSTALLATION_API_VERSION, INSTALLATION_KIND
 
-__all__ = ["SYSTEM_NAMESPACE", "definitions", "plugin_role"]
+__all__ = ["SYSTEM_NAMESPACE", "definitions", "operator_definitions", "plugin_role"]
 
 SYSTEM_NAMESPACE = "netplug-system"
 """The namespace of netplug's own accounts and pods."""
@@ -47,26 +49,40 @@ def definitions(mode: CrdMode) -> Iterator[tuple[str, Json]]:
             served["additionalPrinterColumns"] = [
                 {"name": title, "type": type_, "jsonPath": path} for title, type_, path in (*columns, age)
             ]
-        yield (
-            plural,
-            {
-                "apiVersion": "apiextensions.k8s.io/v1",
-                "kind": "CustomResourceDefinition",
-                "metadata": {"name": f"{plural}.{group}", "labels": {"app.kubernetes.io/part-of": "netplug"}},
-                "spec": {
-                    "group": group,
-                    "names": {
-                        "kind": kind,
-                        "listKind": f"{kind}List",
-                        "plural": plural,
-                        "singular": kind.lower(),
-                        "categories": ["netplug"],
-                    },
-                    "scope": "Cluster",
-                    "versions": [served],
-                },
+        yield plural, _definition(group, plural, kind, served)
+
+
+def operator_definitions() -> Iterator[tuple[str, Json]]:
+    """The custom resource definitions of the operator's API group, each with its plural."""
+    group, _, version = INSTALLATION_API_VERSION.partition("/")
+    served: dict[str, object] = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": installation_schema()},
+        "subresources": {"status": {}},
+    }
+    yield "installations", _definition(group, "installations", INSTALLATION_KIND, served)
+
+
+def _definition(group: str, plural: str, kind: str, served: Json) -> Json:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "labels": {"app.kubernetes.io/part-of": "netplug"}},
+        "spec": {
+            "group": group,
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "categories": ["netplug"],
             },
-        )
+            "scope": "Cluster",
+            "versions": [served],
+        },
+    }
 
 
 def plugin_role() -> tuple[Json, ...]:

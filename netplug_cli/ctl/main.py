@@ -26,7 +26,7 @@ _COMMANDS = {
     "create": ("netplug_cli.ctl.commands.resources", "create", "Create resources from files."),
     "delete": ("netplug_cli.ctl.commands.resources", "delete", "Delete resources, by name or from files."),
     "get": ("netplug_cli.ctl.commands.get", "get", "Show resources."),
-    "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine."),
+    "install": ("netplug_cli.ctl.commands.install", "install", "Put netplug onto a machine; check an Installation."),
     "ipam": ("netplug_cli.ctl.commands.ipam", "ipam", "Show, check and configure IP address management."),
     "label": ("netplug_cli.ctl.commands.edits", "label", "Set or remove a label of a resource."),
     "lab": ("netplug_cli.wiring.lab", "lab", "Run a node with pods in namespaces of this machine."),

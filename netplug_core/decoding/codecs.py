@@ -176,7 +176,8 @@ def enum_codec(choices: type[E]) -> Codec:
         except ValueError:
             raise ValueError(f"one of {', '.join(str(choice.value) for choice in choices)}") from None
 
-    return Codec(decode, lambda value: cast("enum.Enum", value).value)
+    schema = {"type": "string", "enum": [choice.value for choice in choices]}
+    return Codec(decode, lambda value: cast("enum.Enum", value).value, schema=schema)
 
 
 def _text(value: object) -> str:
@@ -285,9 +286,11 @@ def _encode_map(value: object) -> object:
     return dict(cast("tuple[tuple[str, str], ...]", value))
 
 
-TEXT: Final = Codec(_text)
-NONEMPTY_TEXT: Final = Codec(_nonempty_text)
-TEXT_MAP: Final = Codec(_map_of(_text), _encode_map)
+TEXT: Final = Codec(_text, schema={"type": "string"})
+NONEMPTY_TEXT: Final = Codec(_nonempty_text, schema={"type": "string", "minLength": 1})
+TEXT_MAP: Final = Codec(
+    _map_of(_text), _encode_map, schema={"type": "object", "additionalProperties": {"type": "string"}}
+)
 """An object of texts, as sorted pairs; labels and annotations are such objects."""
 
 STRING: Final = Codec(_string, schema={"type": "string", "pattern": "^[^\\u0000]*$"})

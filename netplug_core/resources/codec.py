@@ -49,7 +49,7 @@ from netplug_core.resources.node import Node, NodeSpec, OrchestratorReference
 from netplug_core.resources.profile import Profile, ProfileRule, ProfileSpec, RuleAction
 from netplug_core.resources.workloadendpoint import IPNAT, EndpointPort, WorkloadEndpoint, WorkloadEndpointSpec
 
-__all__ = ["from_mapping", "read_resource_version", "to_mapping"]
+__all__ = ["METADATA_TABLES", "from_mapping", "read_resource_version", "to_mapping"]
 
 T = TypeVar("T")
 
@@ -181,10 +181,7 @@ def _resource(
     return Table(cls=cls, fields=fields, ignored=("kind", "apiVersion"), ignored_from_users=ignored_from_users)
 
 
-_ENCAPSULATION = enum_codec(Encapsulation)
-_TABLES: Final[tuple[Table[object], ...]] = (
-    Table(cls=_Header, fields={"kind": Field("kind", TEXT), "api_version": Field("apiVersion", TEXT)}, is_partial=True),
-    Table(cls=_Version, fields={"resource_version": Field(("metadata", "resourceVersion"), TEXT)}, is_partial=True),
+METADATA_TABLES: Final[tuple[Table[object], ...]] = (
     Table(
         cls=Metadata,
         fields={
@@ -203,6 +200,14 @@ _TABLES: Final[tuple[Table[object], ...]] = (
         fields=fields_of(TEXT, api_version="apiVersion", kind="kind", name="name", uid="uid"),
         keeps_unknown=True,  # Kubernetes defines the members of these objects.
     ),
+)
+"""The metadata that documents of every kind have."""
+
+_ENCAPSULATION = enum_codec(Encapsulation)
+_TABLES: Final[tuple[Table[object], ...]] = (
+    Table(cls=_Header, fields={"kind": Field("kind", TEXT), "api_version": Field("apiVersion", TEXT)}, is_partial=True),
+    Table(cls=_Version, fields={"resource_version": Field(("metadata", "resourceVersion"), TEXT)}, is_partial=True),
+    *METADATA_TABLES,
     # A user does not write a status. It is in a user's document only because ``get`` printed it.
     _resource(IPPool, IPPoolSpec, status={"status": Field("status", IPPoolStatus, is_users=False)}),
     Table(

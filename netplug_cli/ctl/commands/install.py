@@ -1,9 +1,10 @@
-"""``netplugctl install`` and ``uninstall``: the executables on this host."""
+"""``netplugctl install`` and ``uninstall``: the executables on this host, and what a cluster's Installation says."""
 
 from __future__ import annotations
 
 import click
 
+from netplug_cli.ctl.commands.installation import validate
 from netplug_cli.ctl.session import session_of
 from netplug_core.errors import NetplugError
 
@@ -21,7 +22,10 @@ _UNIT_DIR = click.option(
 
 @click.group()
 def install() -> None:
-    """Put netplug onto a machine."""
+    """Put netplug onto a machine, or check how it is to be installed in a cluster."""
+
+
+install.add_command(validate)
 
 
 @install.command("host")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from netplug_backends.host.machine import SystemClock
@@ -13,13 +13,14 @@ from netplug_backends.kubernetes.client.apiclient import ApiClient
 from netplug_backends.kubernetes.client.ratelimit import RateLimiter
 from netplug_backends.kubernetes.datastore import KubernetesDatastore
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.manifests import definitions, plugin_role
+from netplug_backends.kubernetes.manifests import definitions, operator_definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 from netplug_core.addressing import Prefix
 from netplug_core.clock import Clock
 from netplug_core.ipam.model.affinity import AFFINITY, Affinity, AffinityState
 from netplug_core.ipam.model.handle import HANDLE, Handle
 from netplug_core.records import Key
+from netplug_core.resources.installation import INSTALLATION_API_VERSION
 from netplug_core.settings.model import KubernetesAccess
 from netplug_core.testing.samples import Samples
 from tests.harness.servers.kube_apiserver import ApiServer, RequestRefused
@@ -29,6 +30,7 @@ __all__ = [
     "SAMPLES",
     "delete_custom_objects",
     "install_definitions",
+    "install_operator_definitions",
     "install_role",
     "make_namespace",
     "make_node",
@@ -84,18 +86,24 @@ def open_store(server: ApiServer, mode: CrdMode | None, *, kubeconfig: str = "")
 
 def install_definitions(server: ApiServer, mode: CrdMode) -> None:
     """Install the shipped definitions of a group and wait until the server serves them."""
-    for _plural, definition in definitions(mode):
-        name = _name(definition)
-        server.request(
-            "PATCH",
-            f"{_DEFINITIONS}/{name}?fieldManager=tests&force=true",
-            definition,
-            content_type="application/apply-patch+yaml",
-        )
-    for _plural, definition in definitions(mode):
-        _wait_established(server, _name(definition))
+    _apply_definitions(server, [definition for _plural, definition in definitions(mode)])
     for sort in KIND_MAPPINGS.values():
         _wait_served(server, f"/apis/{mode.value}/{sort.plural[mode]}")
+
+
+def install_operator_definitions(server: ApiServer) -> None:
+    """Install the shipped definitions of the operator's kinds and wait until the server serves them."""
+    _apply_definitions(server, [definition for _plural, definition in operator_definitions()])
+    for plural, _definition in operator_definitions():
+        _wait_served(server, f"/apis/{INSTALLATION_API_VERSION}/{plural}")
+
+
+def _apply_definitions(server: ApiServer, found: Sequence[Mapping[str, object]]) -> None:
+    for definition in found:
+        target = f"{_DEFINITIONS}/{_name(definition)}?fieldManager=tests&force=true"
+        server.request("PATCH", target, definition, content_type="application/apply-patch+yaml")
+    for definition in found:
+        _wait_established(server, _name(definition))
 
 
 def delete_custom_objects(server: ApiServer, mode: CrdMode) -> None:

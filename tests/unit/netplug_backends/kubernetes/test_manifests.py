@@ -8,7 +8,7 @@ import yaml
 import netplug_cli
 from netplug_backends.kubernetes.kinds.schemas import SCHEMAS
 from netplug_backends.kubernetes.layout import KIND_MAPPINGS
-from netplug_backends.kubernetes.manifests import definitions, plugin_role
+from netplug_backends.kubernetes.manifests import definitions, operator_definitions, plugin_role
 from netplug_backends.kubernetes.names import CrdMode
 
 MANIFESTS = Path(netplug_cli.__file__).parent / "manifests"
@@ -43,3 +43,9 @@ def test_rights_that_the_plugin_never_gets() -> None:
     assert {verb for resource, verb in granted if resource == "pods"} == {"get", "list"}
     assert {verb for resource, verb in granted if resource == "nodes"} == {"get"}
     assert {verb for resource, verb in granted if resource == "pods/status"} == {"patch"}
+
+
+def test_the_shipped_definitions_of_the_operator_match_the_tables() -> None:
+    folder = MANIFESTS / "crds" / "operator"
+    shipped = {path.stem: yaml.safe_load(path.read_text()) for path in folder.iterdir()}
+    assert shipped == dict(operator_definitions())

@@ -1,0 +1,112 @@
+"""``netplugctl install validate`` and ``render``: an Installation, judged and shown without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+from attrs import frozen
+
+from netplug_cli.ctl.commands.options import FILES
+from netplug_cli.ctl.documents import read_documents
+from netplug_cli.ctl.errors import InputError
+from netplug_cli.formatting import print_error
+from netplug_core.errors import ConfigurationError
+from netplug_core.installation.check import CheckedInstallation, check
+from netplug_core.installation.document import InstallationDocument, is_installation, read_installation
+from netplug_core.installation.overlay import overlaid
+from netplug_core.installation.selection import find_selection_problems
+from netplug_core.resources.installation import INSTALLATION_KIND, INSTALLATION_NAME
+
+__all__ = ["validate"]
+
+_INVALID = 2
+_WARNED = 3
+
+
+@click.command()
+@FILES
+@click.option("--strict", "is_strict", is_flag=True, help=f"End with status {_WARNED} if there are only warnings.")
+def validate(files: tuple[str, ...], *, is_strict: bool) -> int:
+    """Check the Installations of some files by every rule that needs no cluster.
+
+    The cluster is taken as a new one. With an Installation named overlay, default is also checked with its settings.
+    The exit status is 2 if a rule is broken. Each problem and each warning is a line on standard error.
+    """
+    checked = _check_files(files)
+    if not checked.is_valid:
+        return _INVALID
+    for one in checked.all:
+        click.echo(f"{one.document.where}: valid")
+    return _WARNED if is_strict and any(one.warnings for one in checked.all) else 0
+
+
+@frozen(kw_only=True)
+class _Checked:
+    """The Installations of some files: those named default, and each with an overlay.
+
+    ``unreadable`` has what cannot be read or put together, as texts.
+    """
+
+    defaults: tuple[CheckedInstallation, ...]
+    overlaid: tuple[CheckedInstallation, ...]
+    unreadable: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[CheckedInstallation, ...]:
+        """Everything that was judged."""
+        return (*self.defaults, *self.overlaid)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether no rule is broken."""
+        return not self.unreadable and not any(one.problems for one in self.all)
+
+
+def _check_files(files: Sequence[str]) -> _Checked:
+    """The Installations of some files, judged; problems and warnings are printed."""
+    if not files:
+        raise click.UsageError("Give at least one file: -f FILE.")
+    documents, unreadable = _read_installations(files)
+    defaults = [one for one in documents if one.installation.metadata.name == INSTALLATION_NAME]
+    whole = list[InstallationDocument]()
+    for overlay in (one for one in documents if one not in defaults):
+        unselectable = tuple(find_selection_problems(overlay))
+        if unselectable:
+            unreadable += map(str, unselectable)
+        elif len(defaults) != 1:
+            unreadable.append(f"{overlay.where}: one {INSTALLATION_KIND}({INSTALLATION_NAME}) is needed beside it")
+        elif not any(find_selection_problems(defaults[0])):
+            whole.append(overlaid(defaults[0], overlay))
+    checked = _Checked(
+        defaults=tuple(map(check, defaults)), overlaid=tuple(map(check, whole)), unreadable=tuple(unreadable)
+    )
+    for line in (*checked.unreadable, *_lines(checked.all)):
+        print_error(line)
+    return checked
+
+
+def _read_installations(files: Sequence[str]) -> tuple[list[InstallationDocument], list[str]]:
+    """The Installations of some files, and what cannot be read."""
+    documents, problems = list[InstallationDocument](), list[str]()
+    try:
+        for document in read_documents(files):
+            if not is_installation(document.mapping):
+                print_error(f"{document.source}: skipped; it is no {INSTALLATION_KIND}")
+                continue
+            try:
+                documents.append(read_installation(document.mapping, source=document.source))
+            except ConfigurationError as error:
+                problems.append(str(error))
+    except InputError as error:
+        problems.append(str(error))
+    if not documents and not problems:
+        problems.append(f"there is no {INSTALLATION_KIND} in {', '.join(files)}")
+    return documents, problems
+
+
+def _lines(checked: Sequence[CheckedInstallation]) -> Iterator[str]:
+    """Every problem and every warning."""
+    for one in checked:
+        yield from map(str, one.problems)
+        yield from (f"warning: {warning}" for warning in one.warnings)

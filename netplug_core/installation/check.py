@@ -1,0 +1,86 @@
+"""A document judged for a cluster: what it becomes, what is wrong with it, and what is seldom meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from attrs import frozen
+
+from netplug_core.installation.defaults import ResolvedInstallation, resolve
+from netplug_core.installation.document import InstallationDocument
+from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.pool_defaults import POOLS_PATH, find_prefix
+from netplug_core.installation.pool_rules import find_encapsulation_problems, find_entry_problems, find_pool_problems
+from netplug_core.installation.problems import InvalidInstallation
+from netplug_core.installation.rules import find_cluster_problems, find_document_problems
+from netplug_core.installation.selection import find_selection_problems
+from netplug_core.resources.installation import LinuxDataplane, PodInterfaceType, PoolEncapsulation, Switch
+
+__all__ = ["CheckedInstallation", "check"]
+
+_LONG_HOLD_BACK_S: Final = 220
+"""A runtime usually cancels an ADD after about four minutes."""
+
+_NEW_CLUSTER: Final = ClusterFacts()
+
+
+@frozen(kw_only=True)
+class CheckedInstallation:
+    """The result. ``resolved`` is None if the CNI plugin or its IPAM is not known; it is for use without problems."""
+
+    document: InstallationDocument
+    resolved: ResolvedInstallation | None
+    problems: tuple[InvalidInstallation, ...]
+    warnings: tuple[str, ...]
+
+
+def check(document: InstallationDocument, facts: ClusterFacts = _NEW_CLUSTER) -> CheckedInstallation:
+    """Judge a document by every rule; all problems are in the result, in the order of the rules."""
+    problems = [
+        *find_selection_problems(document),
+        *find_document_problems(document),
+        *find_entry_problems(document),
+    ]
+    warnings = list(_document_warnings(document))
+    resolved = None
+    if not any(find_selection_problems(document)):
+        resolved = resolve(document, facts)
+        problems += find_cluster_problems(document, resolved, facts)
+        problems += find_encapsulation_problems(document, resolved)
+        problems += find_pool_problems(document, resolved, facts)
+        warnings += _inert_settings(document, resolved)
+    return CheckedInstallation(document=document, resolved=resolved, problems=tuple(problems), warnings=tuple(warnings))
+
+
+def _document_warnings(document: InstallationDocument) -> Iterator[str]:
+    network = document.installation.spec.network
+    for member in document.respelled:
+        yield f"{document.where}: {member.path}: an API server drops a field with this letter case"
+    timeout_s = network.policy_setup_timeout_s or 0
+    path = f"{document.where}: spec.netplugNetwork.linuxPolicySetupTimeoutSeconds"
+    if timeout_s > 0:
+        yield f"{path}: nothing in this release writes status files, so every pod starts {timeout_s} s later"
+    if timeout_s > _LONG_HOLD_BACK_S:
+        yield f"{path}: more than {_LONG_HOLD_BACK_S} s; a runtime usually cancels the call of a pod after four minutes"
+    for index, pool in enumerate(network.pools or ()):
+        prefix = find_prefix(pool.cidr)
+        if prefix is not None and str(prefix) != pool.cidr:
+            yield f"{document.where}: {POOLS_PATH}[{index}].cidr: {pool.cidr} is taken as {prefix}"
+
+
+def _inert_settings(document: InstallationDocument, resolved: ResolvedInstallation) -> Iterator[str]:
+    """What is accepted and rendered although nothing in this release acts upon it."""
+    wrapped = {one.encapsulation for one in resolved.pools} - {PoolEncapsulation.NONE}
+    inert = [
+        *(["bgp Enabled"] if resolved.bgp is Switch.ENABLED else []),
+        *(f"encapsulation {value}" for value in sorted(str(one.value) for one in wrapped)),
+        *(["natOutgoing Enabled"] if any(one.pool.spec.has_outgoing_nat for one in resolved.pools) else []),
+        *([f"linuxDataplane {resolved.dataplane.value}"] if resolved.dataplane in _PLANNED_DATAPLANES else []),
+        *(["linuxPodInterfaceType Netkit"] if resolved.pod_interface_type is PodInterfaceType.NETKIT else []),
+    ]
+    if inert:
+        yield f"{document.where}: nothing in this release programs {', '.join(inert)}"
+
+
+_PLANNED_DATAPLANES: Final = (LinuxDataplane.BPF, LinuxDataplane.VPP)

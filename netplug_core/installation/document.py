@@ -1,0 +1,247 @@
+"""An Installation as a JSON object: the table of its members, and the two readers.
+
+``read_installation`` reads what a user hands in. The definition of the kind is made from the same table
+(``schema``). Settings that a document leaves out stay None. Whether they fit together is decided in ``rules``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final, cast
+
+from attrs import frozen
+
+from netplug_core.decoding.codecs import (
+    BOOLEAN,
+    INTEGER,
+    NONEMPTY_TEXT,
+    TEXT,
+    TEXT_MAP,
+    Codec,
+    Refused,
+    enum_codec,
+)
+from netplug_core.decoding.spelling import RespelledMember, take_respelled
+from netplug_core.decoding.tables import Decoder, DocumentOrigin, Field, ListOf, Table, fields_of, find_member
+from netplug_core.installation.problems import InvalidInstallation, ProblemClass, document_problem
+from netplug_core.resources.codec import METADATA_TABLES
+from netplug_core.resources.installation import (
+    INSTALLATION_API_VERSION,
+    INSTALLATION_KIND,
+    INSTALLATION_NAME,
+    OVERLAY_NAME,
+    AddressDetection,
+    CNISettings,
+    ImagePullPolicy,
+    ImagePullSecret,
+    Installation,
+    InstallationPool,
+    InstallationSpec,
+    InstallMode,
+    IPAMSettings,
+    KubernetesAddress,
+    KubernetesProvider,
+    LinuxDataplane,
+    Logging,
+    LogSettings,
+    LogSeverity,
+    MultiInterfaceMode,
+    NetworkSettings,
+    NodeUpdate,
+    PodInterfaceType,
+    PoolEncapsulation,
+    RollingUpdate,
+    SpecVersion,
+    Switch,
+    Sysctl,
+)
+from netplug_core.resources.ippool import AllowedUse, AssignmentMode
+from netplug_core.resources.metadata import Metadata
+
+__all__ = ["INSTALLATION_TABLES", "InstallationDocument", "is_installation", "read_installation"]
+
+_MAX_INT32 = 2**31 - 1
+_RESPELLED: Final = (("spec", "cni", "type"), ("spec", "cni", "ipam", "type"), ("spec", "cni", "ipam", "plugin"))
+
+
+@frozen(kw_only=True)
+class InstallationDocument:
+    """What a document says. ``respelled`` has the fields that are read although their letter case is wrong.
+
+    An API server drops those. ``where`` names the document and the object in errors.
+    """
+
+    installation: Installation
+    respelled: tuple[RespelledMember, ...] = ()
+    where: str = f"{INSTALLATION_KIND}({INSTALLATION_NAME})"
+
+
+def is_installation(mapping: Mapping[str, object]) -> bool:
+    """Whether a document may be read as an Installation: it has no other kind."""
+    kind = find_member(mapping, "kind")
+    return not isinstance(kind, str) or kind == INSTALLATION_KIND
+
+
+def read_installation(mapping: Mapping[str, object], *, source: str = "") -> InstallationDocument:
+    """The Installation that a JSON object stands for.
+
+    ``Spec``, ``CNI``, ``IPAM`` and ``Plugin`` may be in any letter case. ``source`` names the document in errors.
+
+    Raises:
+        InvalidInstallation: it is no Installation, or a member is unknown or cannot be read.
+    """
+    members, respelled = take_respelled(mapping, *_RESPELLED)
+    decoder = _decoder()
+    header = decoder.decode(members, _Header, source or INSTALLATION_KIND)
+    where = f"{source} {INSTALLATION_KIND}({header.name})".strip()
+    for path, found, accepted in (
+        ("kind", header.kind, (INSTALLATION_KIND,)),
+        ("apiVersion", header.api_version, (INSTALLATION_API_VERSION,)),
+        ("metadata.name", header.name, (INSTALLATION_NAME, OVERLAY_NAME)),
+    ):
+        if found not in accepted:
+            problem_class = ProblemClass.UNSUPPORTED if found else ProblemClass.REQUIRED
+            expected = f"expected {' or '.join(accepted)}"
+            raise InvalidInstallation(source or INSTALLATION_KIND, found or None, expected, problem_class, (path,))
+    installation = decoder.decode(members, Installation, where)
+    return InstallationDocument(installation=installation, respelled=respelled, where=where)
+
+
+@frozen(kw_only=True)
+class _Header:
+    """What is read of a document before it is an Installation."""
+
+    kind: str = ""
+    api_version: str = ""
+    name: str = ""
+
+
+@cache
+def _decoder() -> Decoder:
+    return Decoder((*METADATA_TABLES, _HEADER, *INSTALLATION_TABLES), document_problem, DocumentOrigin.USER)
+
+
+def _read_number_or_text(value: object) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("a whole number, or a percentage as text")
+    return value if isinstance(value, int) else cast("str", TEXT.decode(value))
+
+
+def _read_int32(value: object) -> int:
+    number = cast("int", INTEGER.decode(value))
+    if not -_MAX_INT32 - 1 <= number <= _MAX_INT32:
+        raise Refused("a whole number of 32 bits")
+    return number
+
+
+_INT32: Final = Codec(_read_int32, schema={"type": "integer", "format": "int32"})
+_NUMBER_OR_TEXT: Final = Codec(_read_number_or_text, schema={"x-kubernetes-int-or-string": True})
+_SWITCH: Final = enum_codec(Switch)
+
+_HEADER: Final = Table(
+    cls=_Header,
+    fields={**fields_of(TEXT, kind="kind", api_version="apiVersion"), "name": Field(("metadata", "name"), TEXT)},
+    is_partial=True,
+)
+
+_POOL: Final = Table(
+    cls=InstallationPool,
+    fields={
+        **fields_of(TEXT, cidr="cidr", name="name"),
+        "encapsulation": Field("encapsulation", enum_codec(PoolEncapsulation)),
+        "nat_outgoing": Field("natOutgoing", _SWITCH),
+        "node_selector": Field("nodeSelector", TEXT),
+        "block_size": Field("blockSize", _INT32),
+        "is_bgp_export_disabled": Field("disableBGPExport", BOOLEAN),
+        "is_new_allocation_disabled": Field("disableNewAllocations", BOOLEAN),
+        "allowed_uses": Field("allowedUses", ListOf(enum_codec(AllowedUse))),
+        "assignment_mode": Field("assignmentMode", enum_codec(AssignmentMode)),
+    },
+)
+
+INSTALLATION_TABLES: Final[tuple[Table[object], ...]] = (
+    Table(
+        cls=Installation,
+        fields={"metadata": Field("metadata", Metadata), "spec": Field("spec", InstallationSpec)},
+        ignored=("kind", "apiVersion"),
+        ignored_from_users=("status",),
+    ),
+    Table(
+        cls=InstallationSpec,
+        fields={
+            "network": Field("netplugNetwork", NetworkSettings),
+            "cni": Field("cni", CNISettings),
+            "logging": Field("logging", Logging),
+            "provider": Field("kubernetesProvider", enum_codec(KubernetesProvider)),
+            **fields_of(TEXT, registry="registry", image_path="imagePath", image_prefix="imagePrefix"),
+            "image_pull_secrets": Field("imagePullSecrets", ListOf(ImagePullSecret)),
+            "image_pull_policy": Field("imagePullPolicy", enum_codec(ImagePullPolicy)),
+            "control_plane_replicas": Field("controlPlaneReplicas", _INT32),
+            "control_plane_node_selector": Field("controlPlaneNodeSelector", TEXT_MAP),
+            **fields_of(TEXT, flex_volume_path="flexVolumePath", kubelet_volume_plugin_path="kubeletVolumePluginPath"),
+            "node_update": Field("nodeUpdateStrategy", NodeUpdate),
+        },
+    ),
+    Table(
+        cls=NetworkSettings,
+        fields={
+            "cni": Field("cni", CNISettings),
+            "pools": Field("ipPools", ListOf(InstallationPool)),
+            "policy_setup_timeout_s": Field("linuxPolicySetupTimeoutSeconds", _INT32),
+            "bgp": Field("bgp", _SWITCH),
+            "mtu": Field("mtu", _INT32),
+            "ipv4_detection": Field("nodeAddressAutodetectionV4", AddressDetection),
+            "ipv6_detection": Field("nodeAddressAutodetectionV6", AddressDetection),
+            "host_ports": Field("hostPorts", _SWITCH),
+            "container_ip_forwarding": Field("containerIPForwarding", _SWITCH),
+            "linux_dataplane": Field("linuxDataplane", enum_codec(LinuxDataplane)),
+            "multi_interface_mode": Field("multiInterfaceMode", enum_codec(MultiInterfaceMode)),
+            "pod_interface_type": Field("linuxPodInterfaceType", enum_codec(PodInterfaceType)),
+            "sysctls": Field("sysctl", ListOf(Sysctl)),
+        },
+    ),
+    _POOL,
+    Table(
+        cls=CNISettings,
+        fields={
+            "type": Field("type", TEXT),
+            "ipam": Field("ipam", IPAMSettings),
+            "spec_version": Field("specVersion", enum_codec(SpecVersion)),
+            **fields_of(TEXT, bin_dir="binDir", conf_dir="confDir"),
+            "install_mode": Field("installMode", enum_codec(InstallMode)),
+        },
+    ),
+    Table(cls=IPAMSettings, fields=fields_of(TEXT, type="type", plugin="plugin")),
+    Table(
+        cls=AddressDetection,
+        fields={
+            "is_first_found": Field("firstFound", BOOLEAN),
+            "kubernetes": Field("kubernetes", enum_codec(KubernetesAddress)),
+            **fields_of(TEXT, interface="interface", skip_interface="skipInterface", can_reach="canReach"),
+            "cidrs": Field("cidrs", ListOf(TEXT)),
+        },
+    ),
+    Table(cls=Sysctl, fields=fields_of(NONEMPTY_TEXT, key="key", value="value")),
+    Table(cls=Logging, fields={"cni": Field("cni", LogSettings)}),
+    Table(
+        cls=LogSettings,
+        fields={
+            "severity": Field("logSeverity", enum_codec(LogSeverity)),
+            "max_size": Field("logFileMaxSize", TEXT),
+            **{
+                name: Field(key, _INT32)
+                for name, key in (("max_age_days", "logFileMaxAgeDays"), ("max_count", "logFileMaxCount"))
+            },
+        },
+    ),
+    Table(cls=ImagePullSecret, fields=fields_of(NONEMPTY_TEXT, name="name")),
+    Table(
+        cls=NodeUpdate, fields={"type": Field("type", TEXT), "rolling_update": Field("rollingUpdate", RollingUpdate)}
+    ),
+    Table(
+        cls=RollingUpdate,
+        fields=fields_of(_NUMBER_OR_TEXT, max_unavailable="maxUnavailable", max_surge="maxSurge"),
+    ),
+)
+"""The members of an Installation; the definition of the kind is made from them too."""

@@ -1,0 +1,25 @@
+"""What is known of the cluster that an Installation is for."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from netplug_core.addressing import Prefix
+from netplug_core.resources.installation import KubernetesProvider
+from netplug_core.resources.ippool import IPPool
+
+__all__ = ["ClusterFacts"]
+
+
+@frozen(kw_only=True)
+class ClusterFacts:
+    """The facts that defaults and rules depend on; without arguments, a new cluster of which nothing is known.
+
+    ``provider`` is the detected one, None if it is not known. ``pools`` are the pools of the cluster.
+    ``platform_prefixes`` are the pod CIDRs that the platform was set up with, in its order.
+    """
+
+    provider: KubernetesProvider | None = None
+    has_aws_node: bool = False
+    pools: tuple[IPPool, ...] = ()
+    platform_prefixes: tuple[Prefix, ...] = ()

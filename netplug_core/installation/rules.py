@@ -1,0 +1,262 @@
+"""What is refused of an Installation, except for its pools.
+
+The rules of the first group look at the document alone, those of the second at what it becomes in a cluster.
+``V`` and a number in a docstring name the rule of the list that the tests use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from netplug_core.addressing import Family
+from netplug_core.installation.defaults import MEBIBYTE, ResolvedInstallation, find_size
+from netplug_core.installation.document import InstallationDocument
+from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.pool_defaults import find_prefix
+from netplug_core.installation.problems import InvalidInstallation, ProblemClass
+from netplug_core.installation.selection import CNIType, IPAMType, select
+from netplug_core.resources.installation import (
+    AddressDetection,
+    KubernetesProvider,
+    LinuxDataplane,
+    Switch,
+)
+
+__all__ = ["SYSCTLS", "find_cluster_problems", "find_document_problems"]
+
+SYSCTLS: Final = tuple(f"net.ipv4.tcp_keepalive_{name}" for name in ("intvl", "probes", "time"))
+_NETWORK: Final = "spec.netplugNetwork"
+_MAX_MTU: Final = 65535
+_IPAMS: Final = {
+    CNIType.NETPLUG: (IPAMType.NETPLUG, IPAMType.HOST_LOCAL),
+    CNIType.GKE: (IPAMType.HOST_LOCAL,),
+    CNIType.AMAZON_VPC: (IPAMType.AMAZON_VPC,),
+    CNIType.AZURE_VNET: (IPAMType.AZURE_VNET,),
+}
+_PROVIDERS: Final = {
+    CNIType.GKE: KubernetesProvider.GKE,
+    CNIType.AMAZON_VPC: KubernetesProvider.EKS,
+    CNIType.AZURE_VNET: KubernetesProvider.AKS,
+}
+_LINUX_ONLY: Final = (("kubernetes.io/os", "linux"),)
+
+Problems = Iterator[InvalidInstallation]
+
+
+def find_document_problems(document: InstallationDocument) -> Problems:
+    """What is wrong in any cluster, with any CNI plugin."""
+    for rule in _DOCUMENT_RULES:
+        yield from rule(document)
+
+
+def find_cluster_problems(
+    document: InstallationDocument, resolved: ResolvedInstallation, facts: ClusterFacts
+) -> Problems:
+    """What is wrong with what the document becomes in a cluster."""
+    yield from _provider_problems(document, facts)
+    for rule in _RESOLVED_RULES:
+        yield from rule(document, resolved)
+
+
+# --- the document alone ----------------------------------------------------------------------------------------------
+
+
+def _log_problems(document: InstallationDocument) -> Problems:
+    """V6."""
+    log, path = document.installation.spec.logging.cni, "spec.logging.cni"
+    for name, number in (("logFileMaxAgeDays", log.max_age_days), ("logFileMaxCount", log.max_count)):
+        if number is not None and number <= 0:
+            yield _problem(document, f"{path}.{name}", number, "more than 0 is expected", ProblemClass.OUT_OF_RANGE)
+    size = find_size(log.max_size)
+    if log.max_size and size is None:
+        accepted = "a size with a binary suffix is expected, such as 100Mi"
+        yield _problem(document, f"{path}.logFileMaxSize", log.max_size, accepted, ProblemClass.FORMAT)
+    elif size is not None and size < MEBIBYTE:
+        accepted = "at least 1Mi is expected: the plugin counts in MiB"
+        yield _problem(document, f"{path}.logFileMaxSize", log.max_size, accepted, ProblemClass.OUT_OF_RANGE)
+
+
+def _detection_problems(document: InstallationDocument) -> Problems:
+    """V13 and V14."""
+    network = document.installation.spec.network
+    for name, detection in (
+        ("nodeAddressAutodetectionV4", network.ipv4_detection),
+        ("nodeAddressAutodetectionV6", network.ipv6_detection),
+    ):
+        if detection is None:
+            continue
+        path, methods = f"{_NETWORK}.{name}", _methods(detection)
+        if len(methods) > 1:
+            fields = tuple(f"{path}.{method}" for method in methods)
+            accepted = "one method is expected"
+            yield InvalidInstallation(document.where, ", ".join(methods), accepted, ProblemClass.CONFLICT, fields)
+        for index, text in enumerate(detection.cidrs):
+            if find_prefix(text) is None:
+                yield _problem(document, f"{path}.cidrs[{index}]", text, "a CIDR is expected", ProblemClass.FORMAT)
+
+
+def _methods(detection: AddressDetection) -> list[str]:
+    is_set = {
+        "firstFound": detection.is_first_found,
+        "kubernetes": detection.kubernetes is not None,
+        "interface": bool(detection.interface),
+        "skipInterface": bool(detection.skip_interface),
+        "canReach": bool(detection.can_reach),
+        "cidrs": bool(detection.cidrs),
+    }
+    return [name for name, is_method in is_set.items() if is_method]
+
+
+def _sysctl_problems(document: InstallationDocument) -> Problems:
+    """V16."""
+    keys = [sysctl.key for sysctl in document.installation.spec.network.sysctls]
+    for index, key in enumerate(keys):
+        path = f"{_NETWORK}.sysctl[{index}].key"
+        if key not in SYSCTLS:
+            yield _problem(document, path, key, f"one of {', '.join(SYSCTLS)}", ProblemClass.UNSUPPORTED)
+        elif key in keys[:index]:
+            yield _problem(document, path, key, "each key once", ProblemClass.DUPLICATE)
+
+
+def _number_problems(document: InstallationDocument) -> Problems:
+    """V17, the number of replicas of V20, and the MTU."""
+    spec = document.installation.spec
+    timeout_s, mtu, replicas = spec.network.policy_setup_timeout_s, spec.network.mtu, spec.control_plane_replicas
+    if timeout_s is not None and timeout_s < 0:
+        path = f"{_NETWORK}.linuxPolicySetupTimeoutSeconds"
+        yield _problem(document, path, timeout_s, "0 or more seconds are expected", ProblemClass.OUT_OF_RANGE)
+    if mtu is not None and not 0 <= mtu <= _MAX_MTU:
+        yield _problem(document, f"{_NETWORK}.mtu", mtu, f"0 to {_MAX_MTU} bytes", ProblemClass.OUT_OF_RANGE)
+    if replicas is not None and replicas <= 0:
+        accepted = "at least 1 is expected"
+        yield _problem(document, "spec.controlPlaneReplicas", replicas, accepted, ProblemClass.OUT_OF_RANGE)
+
+
+def _text_problems(document: InstallationDocument) -> Problems:
+    """V19, and the registry."""
+    spec = document.installation.spec
+    for name, path in (
+        ("flexVolumePath", spec.flex_volume_path),
+        ("kubeletVolumePluginPath", spec.kubelet_volume_plugin_path),
+    ):
+        if path and path != "None" and not path.startswith("/"):
+            accepted = "an absolute path or None is expected"
+            yield _problem(document, f"spec.{name}", path, accepted, ProblemClass.FORMAT)
+    if spec.registry and spec.registry != "UseDefault" and not spec.registry.endswith("/"):
+        accepted = "a registry that ends with / is expected, or UseDefault"
+        yield _problem(document, "spec.registry", spec.registry, accepted, ProblemClass.FORMAT)
+
+
+def _workload_problems(document: InstallationDocument) -> Problems:
+    """V20."""
+    spec = document.installation.spec
+    if spec.node_update is not None and spec.node_update.type != "RollingUpdate":
+        path, found = "spec.nodeUpdateStrategy.type", spec.node_update.type
+        yield _problem(document, path, found, "RollingUpdate is expected", ProblemClass.UNSUPPORTED)
+    for key, value in spec.control_plane_node_selector:
+        if key == _LINUX_ONLY[0][0] and value != _LINUX_ONLY[0][1]:
+            path = f"spec.controlPlaneNodeSelector[{key}]"
+            yield _problem(document, path, value, "linux is expected", ProblemClass.UNSUPPORTED)
+
+
+_DOCUMENT_RULES: Final[tuple[Callable[[InstallationDocument], Problems], ...]] = (
+    _log_problems,
+    _detection_problems,
+    _sysctl_problems,
+    _number_problems,
+    _text_problems,
+    _workload_problems,
+)
+
+
+# --- what it becomes -------------------------------------------------------------------------------------------------
+
+
+def _provider_problems(document: InstallationDocument, facts: ClusterFacts) -> Problems:
+    declared = document.installation.spec.provider
+    if declared and facts.provider and declared is not facts.provider:
+        accepted = f"the cluster is {facts.provider.value or 'of no known provider'}"
+        yield _problem(document, "spec.kubernetesProvider", declared.value, accepted, ProblemClass.CONFLICT)
+
+
+def _plugin_problems(document: InstallationDocument, resolved: ResolvedInstallation) -> Problems:
+    """V2 to V4, and the folders."""
+    selection, provider = select(document), _PROVIDERS.get(resolved.cni)
+    if selection.spec_version.value is not None and not resolved.is_netplug:
+        accepted = f"leave it out with the CNI plugin {resolved.cni.value}"
+        yield _problem(document, selection.spec_version.path, selection.spec_version.value.value, accepted)
+    if resolved.ipam not in _IPAMS[resolved.cni]:
+        choices = " or ".join(choice.value for choice in _IPAMS[resolved.cni])
+        accepted = f"the CNI plugin {resolved.cni.value} needs the IPAM {choices}"
+        yield _problem(document, selection.ipam.path, resolved.ipam.value, accepted)
+    if provider is not None and resolved.provider not in (provider, KubernetesProvider.OTHER):
+        accepted = f"the CNI plugin {resolved.cni.value} is the one of {provider.value}; the provider is "
+        accepted += resolved.provider.value
+        yield _problem(document, selection.cni.path, resolved.cni.value, accepted)
+    for path, folder in ((selection.bin_dir.path, resolved.bin_dir), (selection.conf_dir.path, resolved.conf_dir)):
+        if not folder.startswith("/"):
+            yield _problem(document, path, folder, "an absolute path is expected", ProblemClass.FORMAT)
+
+
+def _bpf_problems(document: InstallationDocument, resolved: ResolvedInstallation) -> Problems:
+    """V7."""
+    if resolved.dataplane is not LinuxDataplane.BPF:
+        return
+    families = {one.pool.spec.prefix.family for one in resolved.pools}
+    for family, detection in ((Family.IPV4, resolved.ipv4_detection), (Family.IPV6, resolved.ipv6_detection)):
+        if family in families and (detection is None or not _methods(detection)):
+            path = f"{_NETWORK}.nodeAddressAutodetectionV{family.value}"
+            accepted = f"the dataplane BPF with an {family} pool needs a method"
+            yield _problem(document, path, None, accepted, ProblemClass.REQUIRED)
+
+
+def _dataplane_problems(document: InstallationDocument, resolved: ResolvedInstallation) -> Problems:
+    """V12 and V18."""
+    network = document.installation.spec.network
+    if resolved.dataplane is not LinuxDataplane.VPP:
+        return
+    if not resolved.is_netplug:
+        yield _problem(document, select(document).cni.path, resolved.cni.value, "the dataplane VPP needs Netplug")
+        return
+    for name, value in (("bgp", resolved.bgp), ("hostPorts", resolved.host_ports)):
+        if value is Switch.DISABLED:
+            yield _problem(document, f"{_NETWORK}.{name}", value.value, "the dataplane VPP needs Enabled")
+    if network.policy_setup_timeout_s is not None:
+        path = f"{_NETWORK}.linuxPolicySetupTimeoutSeconds"
+        yield _problem(document, path, network.policy_setup_timeout_s, "leave it out with the dataplane VPP")
+
+
+def _foreign_plugin_problems(document: InstallationDocument, resolved: ResolvedInstallation) -> Problems:
+    """V11 about BGP, and V15."""
+    if resolved.is_netplug:
+        return
+    network, accepted = document.installation.spec.network, f"leave it out with the CNI plugin {resolved.cni.value}"
+    for name, value in (("bgp", network.bgp), ("hostPorts", network.host_ports)):
+        if value is Switch.ENABLED:
+            yield _problem(document, f"{_NETWORK}.{name}", value.value, accepted)
+    for name, setting in (
+        ("multiInterfaceMode", network.multi_interface_mode),
+        ("containerIPForwarding", network.container_ip_forwarding),
+        ("linuxPodInterfaceType", network.pod_interface_type),
+    ):
+        if setting is not None:
+            yield _problem(document, f"{_NETWORK}.{name}", setting.value, accepted)
+
+
+_RESOLVED_RULES: Final[tuple[Callable[[InstallationDocument, ResolvedInstallation], Problems], ...]] = (
+    _plugin_problems,
+    _bpf_problems,
+    _dataplane_problems,
+    _foreign_plugin_problems,
+)
+
+
+def _problem(
+    document: InstallationDocument,
+    path: str,
+    value: object,
+    accepted: str,
+    problem_class: ProblemClass = ProblemClass.INCOMPATIBLE,
+) -> InvalidInstallation:
+    return InvalidInstallation(document.where, value, accepted, problem_class, (path,))

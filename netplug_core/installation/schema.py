@@ -1,0 +1,155 @@
+"""The OpenAPI schema of the kind Installation, made from the tables that decode it.
+
+``netplug_backends.kubernetes.manifests`` makes the definition of it. Rules in the API's expression language (CEL) have
+what an API server can check of one object: its name, contradicting spellings, and methods that exclude each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from attrs import NOTHING, AttrsInstance, fields_dict
+
+from netplug_core.decoding.codecs import Codec
+from netplug_core.decoding.tables import ListOf, Table
+from netplug_core.installation.descriptions import find_field_text
+from netplug_core.installation.document import INSTALLATION_TABLES
+from netplug_core.installation.selection import CNIType, IPAMType
+from netplug_core.resources.installation import (
+    INSTALLATION_NAME,
+    MAX_INSTALLATION_POOLS,
+    OVERLAY_NAME,
+    InstallationSpec,
+)
+
+__all__ = ["field_schemas", "installation_schema"]
+
+Schema = dict[str, object]
+
+_TABLES: Final = {table.cls: table for table in INSTALLATION_TABLES}
+_METHODS: Final = ("kubernetes", "interface", "skipInterface", "canReach")
+_MAX_LENGTH: Final = 1024
+_SPELLED: Final = {"type": CNIType, "ipam.type": IPAMType, "ipam.plugin": IPAMType}
+
+
+def installation_schema() -> Schema:
+    """The schema of the whole object."""
+    spec = _object_of(InstallationSpec, "")
+    _limit(spec)
+    name = f"self.metadata.name in ['{INSTALLATION_NAME}', '{OVERLAY_NAME}']"
+    return {
+        "type": "object",
+        "description": "How netplug is installed in this cluster.",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+        "x-kubernetes-validations": [
+            {"rule": name, "message": f"the name is {INSTALLATION_NAME}, or {OVERLAY_NAME}"},
+        ],
+    }
+
+
+def field_schemas() -> Mapping[str, Schema]:
+    """The schema of each field, by its path below ``spec``; ``[]`` stands behind a list."""
+    spec, found = _object_of(InstallationSpec, ""), dict[str, Schema]()
+    _limit(spec)
+    _collect(spec, "", found)
+    return found
+
+
+def _collect(schema: Schema, path: str, found: dict[str, Schema]) -> None:
+    for name, member in cast("dict[str, Schema]", schema.get("properties", {})).items():
+        here = f"{path}.{name}".removeprefix(".")
+        found[here] = member
+        _collect(member, here, found)
+        _collect(cast("Schema", member.get("items", {})), f"{here}[]", found)
+
+
+# --- from tables -----------------------------------------------------------------------------------------------------
+
+
+def _object_of(cls: type, path: str) -> Schema:
+    table = _TABLES[cls]
+    members: dict[str, Schema] = {}
+    required = []
+    for attribute, line in table.fields.items():
+        (name,) = line.path
+        here = f"{path}.{name}".removeprefix(".")
+        members[name] = _value_of(line.codec, here) | {"description": find_field_text(here).effect}
+        if _is_required(table, attribute):
+            required.append(name)
+    return {"type": "object", "properties": members, **({"required": required} if required else {})}
+
+
+def _is_required(table: Table[object], attribute: str) -> bool:
+    return fields_dict(cast("type[AttrsInstance]", table.cls))[attribute].default is NOTHING
+
+
+def _value_of(codec: Codec | ListOf | type, path: str) -> Schema:
+    match codec:
+        case Codec():
+            return dict(codec.schema)
+        case ListOf():
+            return {"type": "array", "items": _value_of(codec.item, f"{path}[]")}
+    return _object_of(codec, path)
+
+
+# --- what the tables do not say --------------------------------------------------------------------------------------
+
+
+def _limit(spec: Schema) -> None:
+    """Add limits, so that a server can estimate the cost of the rules, and the rules."""
+    fields: dict[str, Schema] = {}
+    _collect(spec, "", fields)
+    pools = fields["netplugNetwork.ipPools"]
+    pools["maxItems"] = MAX_INSTALLATION_POOLS
+    cast("Schema", pools["items"])["required"] = ["cidr"]
+    for place in ("cni", "netplugNetwork.cni"):
+        for name, choices in _SPELLED.items():
+            words = "|".join(str(choice.value) for choice in choices)
+            fields[f"{place}.{name}"] |= {"pattern": f"^(?i:{words})?$", "maxLength": _MAX_LENGTH}
+        for name in ("binDir", "confDir"):
+            fields[f"{place}.{name}"]["maxLength"] = _MAX_LENGTH
+    for version in (4, 6):
+        detection = fields[f"netplugNetwork.nodeAddressAutodetectionV{version}"]
+        detection["x-kubernetes-validations"] = [_one_method()]
+    spec["x-kubernetes-validations"] = _spelling_rules()
+
+
+def _one_method() -> Schema:
+    counted = [
+        "(has(self.firstFound) && self.firstFound ? 1 : 0)",
+        *(f"(has(self.{name}) && self.{name} != '' ? 1 : 0)" for name in _METHODS),
+        "(has(self.cidrs) && self.cidrs.size() > 0 ? 1 : 0)",
+    ]
+    return {"rule": f"{' + '.join(counted)} <= 1", "message": "one method is expected"}
+
+
+def _spelling_rules() -> list[Schema]:
+    """Each pair of spellings of one setting is equal, or one of the two is not set."""
+    ipams = [f"{place}.ipam.{name}" for place in ("cni", "netplugNetwork.cni") for name in ("type", "plugin")]
+    pairs = [(one, other) for index, one in enumerate(ipams) for other in ipams[index + 1 :]]
+    names = ("type", "specVersion", "binDir", "confDir", "installMode")
+    pairs += [(f"cni.{name}", f"netplugNetwork.cni.{name}") for name in names]
+    return [
+        {
+            "rule": f"!({_is_set(one)}) || !({_is_set(other)}) || {_compared(one)} == {_compared(other)}",
+            "message": f"spec.{one} and spec.{other} are spellings of one setting; they have to be equal",
+        }
+        for one, other in pairs
+    ]
+
+
+def _is_set(path: str) -> str:
+    names = path.split(".")
+    steps = [f"has(self.{'.'.join(names[: depth + 1])})" for depth in range(len(names))]
+    return " && ".join([*steps, f"self.{path} != ''"])
+
+
+def _compared(path: str) -> str:
+    return f"self.{path}.lowerAscii()" if path.endswith((".type", ".plugin")) else f"self.{path}"

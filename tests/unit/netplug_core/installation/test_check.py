@@ -1,0 +1,54 @@
+"""What is accepted with a warning."""
+
+import pytest
+
+from tests.harness.installations import judge, network
+
+INERT = "Installation(default): nothing in this release programs "
+SECONDS = "Installation(default): spec.netplugNetwork.linuxPolicySetupTimeoutSeconds: "
+
+
+def quiet(**fields: object) -> dict[str, object]:
+    """A network of which this release programs everything."""
+    return network(bgp="Disabled", ipPools=[], **fields)
+
+
+def test_nothing_to_warn_about() -> None:
+    assert judge(quiet(linuxPolicySetupTimeoutSeconds=0)).warnings == ()
+
+
+@pytest.mark.parametrize("spec, names", [
+    ({}, "bgp Enabled, encapsulation IPIP, natOutgoing Enabled"),
+    (quiet(linuxDataplane="BPF"), "linuxDataplane BPF"),
+    (quiet(linuxPodInterfaceType="Netkit"), "linuxPodInterfaceType Netkit"),
+    (
+        network(bgp="Disabled", ipPools=[{"cidr": "10.0.0.0/16", "encapsulation": "VXLAN", "natOutgoing": "Disabled"}]),
+        "encapsulation VXLAN",
+    ),
+])  # fmt: skip
+def test_what_nothing_programs_is_named(spec: dict[str, object], names: str) -> None:
+    checked = judge(spec)
+    assert checked.problems == ()
+    assert checked.warnings == (INERT + names,)
+
+
+def test_holding_pods_back_only_delays_them() -> None:
+    delay = "nothing in this release writes status files, so every pod starts {} s later"
+    assert judge(quiet(linuxPolicySetupTimeoutSeconds=220)).warnings == (SECONDS + delay.format(220),)
+    assert judge(quiet(linuxPolicySetupTimeoutSeconds=2**31 - 1)).warnings == (
+        SECONDS + delay.format(2**31 - 1),
+        SECONDS + "more than 220 s; a runtime usually cancels the call of a pod after four minutes",
+    )
+
+
+def test_host_bits_are_named() -> None:
+    pool = {"cidr": "10.1.2.3/16", "encapsulation": "VXLAN", "natOutgoing": "Disabled"}
+    warnings = judge(network(bgp="Disabled", ipPools=[pool])).warnings
+    path = "Installation(default): spec.netplugNetwork.ipPools[0].cidr: "
+    assert warnings == (f"{path}10.1.2.3/16 is taken as 10.1.0.0/16", f"{INERT}encapsulation VXLAN")
+
+
+def test_an_installation_that_selects_nothing_known_is_not_resolved() -> None:
+    checked = judge({"cni": {"type": "Calico"}})
+    assert checked.resolved is None
+    assert len(checked.problems) == 1

@@ -1,0 +1,47 @@
+"""Which documents are read as an Installation."""
+
+import pytest
+
+from netplug_core.installation.document import is_installation, read_installation
+from netplug_core.installation.problems import InvalidInstallation
+from tests.harness.installations import manifest, network
+
+
+@pytest.mark.parametrize("document, is_read", [
+    (manifest(), True), ({}, True), ({"kind": 5}, True), ({"kind": "IPPool"}, False), ({"kind": "installation"}, False),
+])  # fmt: skip
+def test_a_document_of_another_kind_is_not_read(document: dict[str, object], *, is_read: bool) -> None:
+    assert is_installation(document) is is_read
+
+
+def test_what_a_cluster_adds_is_ignored() -> None:
+    document = manifest(network(mtu=9), status={"mtu": 5})
+    document["metadata"] = {
+        "name": "default", "uid": "1", "resourceVersion": "5", "generation": 3, "labels": {"a": "b"},
+        "creationTimestamp": "2026-08-20T10:00:00Z", "finalizers": ["x"],
+    }  # fmt: skip
+    found = read_installation(document)
+    assert found.installation.spec.network.mtu == 9
+    assert found.installation.metadata.labels == (("a", "b"),)
+
+
+def test_null_and_empty_objects_set_nothing() -> None:
+    empty = read_installation(manifest()).installation
+    assert (
+        read_installation(manifest({"cni": None, "netplugNetwork": {}, "logging": {"cni": None}})).installation == empty
+    )
+    assert read_installation(manifest(network(ipPools=[]))).installation != empty
+
+
+def test_an_error_names_document_object_field_value_and_what_is_accepted() -> None:
+    with pytest.raises(InvalidInstallation) as caught:
+        read_installation(manifest(network(linuxDataplane="Windows")), source="a.yaml#2")
+    assert str(caught.value) == (
+        "a.yaml#2 Installation(default): Unsupported: spec.netplugNetwork.linuxDataplane: 'Windows' is not accepted; "
+        "expected one of Iptables, Nftables, BPF, VPP"
+    )
+    with pytest.raises(InvalidInstallation) as caught:
+        read_installation({"kind": "Installation", "metadata": {}, "apiVersion": "v1"})
+    assert str(caught.value) == (
+        "Installation: Unsupported: apiVersion: 'v1' is not accepted; expected operator.projectnetplug.org/v1"
+    )
