@@ -4,8 +4,10 @@
 2. Every spelling of the CNI plugin and its IPAM becomes the same settings.
 3. A document with the defaults of a cluster spelled out becomes the same settings.
 4. An overlay that sets nothing changes nothing.
+5. What is rendered depends on the settings only. On the cluster that it leads to, nothing has to be done.
 """
 
+import json
 from collections.abc import Mapping
 from typing import cast
 
@@ -14,8 +16,11 @@ from hypothesis import strategies as st
 
 from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.document import read_installation
+from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.overlay import overlaid
+from netplug_core.installation.pool_plan import PoolAction
 from netplug_core.installation.problems import InvalidInstallation
+from netplug_core.installation.render import render
 from netplug_core.installation.schema import Schema, installation_schema
 from tests.harness.installations import judge, manifest, network, read
 
@@ -114,3 +119,18 @@ def test_defaults_spelled_out_change_nothing() -> None:
     assert explicit is not None
     assert explicit.pools[0].pool == implied.pools[0].pool
     assert (explicit.bgp, explicit.host_ports, explicit.mtu) == (implied.bgp, implied.host_ports, implied.mtu)
+
+
+@given(SPEC)
+def test_what_is_rendered_is_a_function_of_the_settings(spec: object) -> None:
+    found = judged(manifest(spec))
+    if isinstance(found, InvalidInstallation) or found.problems:
+        return
+    rendered = render(found.document, ClusterFacts())
+    assert rendered == render(found.document, ClusterFacts())
+    if rendered.conflist is not None:
+        conflist = json.loads(rendered.conflist)
+        assert rendered.conflist == json.dumps(conflist, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    again = render(found.document, ClusterFacts(pools=rendered.pools))
+    assert [step.action for step in again.steps if step.action is not PoolAction.LEAVE] == []
+    assert (again.pools, again.conflist) == (rendered.pools, rendered.conflist)

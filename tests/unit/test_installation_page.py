@@ -29,13 +29,21 @@ def test_every_class_of_problems_is_explained() -> None:
     assert rows[: len(ProblemClass)] == [one.value for one in ProblemClass]
 
 
-def test_the_example_is_valid() -> None:
-    (example,) = blocks("yaml")
-    assert check(read_installation(yaml.safe_load(example))).problems == ()
-
-
 def test_what_is_shown_is_printed(tmp_path: Path) -> None:
-    (script,), (shown,) = blocks("sh"), blocks("text")
+    """The first script gets a wrong document; the second one prints what the example installs."""
+    (example,), (checking, rendering) = blocks("yaml"), blocks("sh")
+    assert check(read_installation(yaml.safe_load(example))).problems == ()
+    (tmp_path / "installation.yaml").write_text(example)
+    wrong, right = run(checking, tmp_path), run(rendering, tmp_path)
+    assert (wrong.returncode, wrong.stdout, wrong.stderr) == (2, "", blocks("text")[0])
+    warning = "netplugctl: warning: installation.yaml#1 Installation(default): nothing in this release programs "
+    assert (right.returncode, right.stdout, right.stderr) == (
+        0,
+        blocks("text")[1],
+        f"{warning}encapsulation VXLAN\n" * 2,
+    )
+
+
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path, env=environ)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", shown)
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, cwd=folder, env=environ)

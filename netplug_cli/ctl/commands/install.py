@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from netplug_cli.ctl.commands.installation import validate
+from netplug_cli.ctl.commands.installation import render, validate
 from netplug_cli.ctl.session import session_of
 from netplug_core.errors import NetplugError
 
@@ -26,6 +26,7 @@ def install() -> None:
 
 
 install.add_command(validate)
+install.add_command(render)
 
 
 @install.command("host")

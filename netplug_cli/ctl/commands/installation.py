@@ -8,20 +8,27 @@ import click
 from attrs import frozen
 
 from netplug_cli.ctl.commands.options import FILES
-from netplug_cli.ctl.documents import read_documents
+from netplug_cli.ctl.documents import read_documents, render_yaml
 from netplug_cli.ctl.errors import InputError
 from netplug_cli.formatting import print_error
 from netplug_core.errors import ConfigurationError
 from netplug_core.installation.check import CheckedInstallation, check
 from netplug_core.installation.document import InstallationDocument, is_installation, read_installation
+from netplug_core.installation.facts import ClusterFacts
 from netplug_core.installation.overlay import overlaid
+from netplug_core.installation.render import RenderedInstallation
+from netplug_core.installation.render import render as render_installation
 from netplug_core.installation.selection import find_selection_problems
+from netplug_core.names import API_VERSION
+from netplug_core.resources.codec import to_mapping
 from netplug_core.resources.installation import INSTALLATION_KIND, INSTALLATION_NAME
 
-__all__ = ["validate"]
+__all__ = ["render", "validate"]
 
 _INVALID = 2
 _WARNED = 3
+_PARTS = ("conflist", "pools", "environment")
+_API_GROUPS = {"v1": "", "v3": API_VERSION}
 
 
 @click.command()
@@ -39,6 +46,51 @@ def validate(files: tuple[str, ...], *, is_strict: bool) -> int:
     for one in checked.all:
         click.echo(f"{one.document.where}: valid")
     return _WARNED if is_strict and any(one.warnings for one in checked.all) else 0
+
+
+@click.command()
+@FILES
+@click.option(
+    "--only",
+    "part",
+    type=click.Choice(_PARTS),
+    help="Print only the text of the conflist, the IPPools, or the environment of the container on the nodes.",
+)
+@click.option(
+    "--crds", "mode", type=click.Choice(tuple(_API_GROUPS)), default="v1", show_default=True, help="The cluster's CRDs."
+)
+def render(files: tuple[str, ...], part: str | None, mode: str) -> int:
+    """Print what an Installation installs in a new cluster, as YAML: the ConfigMap of the conflist, and the IPPools.
+
+    The pods of the nodes, the accounts and the CRDs are not printed. Problems and warnings are those of validate.
+    """
+    checked = _check_files(files)
+    if not checked.is_valid:
+        return _INVALID
+    if len(checked.defaults) != 1 or len(checked.overlaid) > 1:
+        raise click.UsageError("Give one Installation, and one overlay of it at most.")
+    rendered = render_installation(checked.all[-1].document, ClusterFacts(), api_group=_API_GROUPS[mode])
+    if rendered.no_conflist_reason and part in (None, "conflist"):
+        print_error(f"no conflist: {rendered.no_conflist_reason}")
+    click.echo(_format(rendered, part), nl=False)
+    return 0
+
+
+def _format(rendered: RenderedInstallation, part: str | None) -> str:
+    pools = [to_mapping(pool) for pool in rendered.pools]
+    match part:
+        case "conflist":
+            return "" if rendered.conflist is None else f"{rendered.conflist}\n"
+        case "environment":
+            return "".join(f"{name}={value}\n" for name, value in rendered.environment.items())
+        case "pools":
+            return _documents(pools)
+    config_maps = [] if rendered.config_map is None else [rendered.config_map]
+    return _documents([*config_maps, *pools])
+
+
+def _documents(objects: Sequence[object]) -> str:
+    return "---\n".join(map(render_yaml, objects))
 
 
 @frozen(kw_only=True)

@@ -1,13 +1,16 @@
-"""``install validate``: Installations against rules, with no cluster in sight."""
+"""``install validate`` and ``render``: Installations, judged and shown with no cluster in sight."""
 
 import io
+import json
 
 import pytest
+import yaml
 
 from tests.harness.ctl import ToolHarness
 
 HEAD = "apiVersion: operator.projectnetplug.org/v1\nkind: Installation\nmetadata: {name: %s}\nspec: %s\n"
 QUIET = "{netplugNetwork: {bgp: Disabled, ipPools: []}}"
+NO_POOL = "the IPAM Netplug needs a pool that serves pods, and the Installation creates none"
 OTHER = "kind: Namespace\nmetadata: {name: a}\n"
 
 
@@ -87,3 +90,57 @@ def test_standard_input(harness: ToolHarness, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stdin", io.StringIO(document()))
     assert harness.run_command("install", "validate", "-f", "-") == 0
     assert harness.out == "standard input#1 Installation(default): valid\n"
+
+
+LISTED = "{netplugNetwork: {bgp: Disabled, ipPools: [{cidr: 10.1.0.0/16, encapsulation: VXLAN}]}}"
+
+
+def render(harness: ToolHarness, *documents: str, options: tuple[str, ...] = ()) -> int:
+    file = harness.write_file("---\n".join(documents), "a.yaml")
+    return harness.run_command("install", "render", "-f", file, *options)
+
+
+def test_render_prints_the_objects(harness: ToolHarness) -> None:
+    assert render(harness, document(LISTED)) == 0
+    config_map, pool = yaml.safe_load_all(harness.out)
+    assert (config_map["kind"], config_map["metadata"]["name"]) == ("ConfigMap", "cni-config")
+    assert json.loads(config_map["data"]["config"])["name"] == "k8s-pod-network"
+    assert pool["metadata"] == {
+        "name": "default-ipv4-ippool",
+        "labels": {"app.kubernetes.io/managed-by": "netplug-operator"},
+    }
+    assert (pool["spec"]["cidr"], pool["spec"]["vxlanMode"]) == ("10.1.0.0/16", "Always")
+
+
+def test_render_prints_a_part(harness: ToolHarness) -> None:
+    assert render(harness, document(LISTED), options=("--only", "conflist", "--crds", "v3")) == 0
+    assert harness.out.startswith('{"cniVersion":"1.0.0","name":"k8s-pod-network"')
+    assert '"netplug_api_group":"projectnetplug.org/v3"' in harness.out
+    assert render(harness, document(LISTED), options=("--only", "environment")) == 0
+    assert harness.out.startswith("CLUSTER_TYPE=k8s,operator\nDATASTORE_TYPE=kubernetes\n")
+    assert "NETPLUG_API_GROUP" not in harness.out
+    assert render(harness, document(LISTED), options=("--only", "pools")) == 0
+    assert harness.run_command("validate", "-f", harness.write_file(harness.out)) == 0
+
+
+def test_render_applies_the_overlay(harness: ToolHarness) -> None:
+    overlay = document("{netplugNetwork: {mtu: 9000}}", "overlay")
+    assert render(harness, document(LISTED), overlay, options=("--only", "conflist")) == 0
+    assert '"mtu":9000' in harness.out
+
+
+def test_render_refuses_what_validate_refuses(harness: ToolHarness) -> None:
+    assert render(harness, document("{netplugNetwork: {mtu: -1}}")) == 2
+    assert harness.out == ""
+    assert "OutOfRange: spec.netplugNetwork.mtu" in harness.err
+    assert render(harness, document(LISTED), document(LISTED)) == 2
+    assert "Give one Installation, and one overlay of it at most." in harness.err
+
+
+def test_render_says_why_there_is_no_conflist(harness: ToolHarness) -> None:
+    assert render(harness, document()) == 0
+    assert (harness.out, harness.err) == ("", f"netplugctl: no conflist: {NO_POOL}\n")
+    assert render(harness, document(), options=("--only", "conflist")) == 0
+    assert (harness.out, harness.err) == ("", f"netplugctl: no conflist: {NO_POOL}\n")
+    assert render(harness, document("{cni: {type: AmazonVPC}}")) == 0
+    assert harness.err == "netplugctl: no conflist: the CNI plugin is AmazonVPC\n"

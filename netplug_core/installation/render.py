@@ -1,0 +1,74 @@
+"""What an Installation installs in a cluster, as far as this release renders it. Pure.
+
+The conflist, the pools and the environment of the container on every node. Called for a document without problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import evolve, frozen
+
+from netplug_core.installation.conflist import APIEndpoint, render_conflist
+from netplug_core.installation.defaults import ResolvedInstallation, resolve
+from netplug_core.installation.document import InstallationDocument
+from netplug_core.installation.environment import render_environment
+from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.pool_plan import PoolAPI, PoolStep, plan_pools, pools_afterwards
+from netplug_core.resources.ippool import IPPool
+
+__all__ = ["SYSTEM_NAMESPACE", "RenderedInstallation", "render"]
+
+SYSTEM_NAMESPACE: Final = "netplug-system"
+
+
+@frozen(kw_only=True)
+class RenderedInstallation:
+    """The result. ``pools`` are those of the cluster once the ``steps`` are done.
+
+    A ``conflist`` of None has its reason in ``no_conflist_reason``, which is empty otherwise.
+    """
+
+    steps: tuple[PoolStep, ...]
+    pools: tuple[IPPool, ...]
+    conflist: str | None
+    no_conflist_reason: str
+    environment: Mapping[str, str]
+
+    @property
+    def config_map(self) -> Mapping[str, object] | None:
+        """The object that the container on every node takes the conflist from."""
+        if self.conflist is None:
+            return None
+        metadata = {"name": "cni-config", "namespace": SYSTEM_NAMESPACE}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config": self.conflist}}
+
+
+def render(
+    document: InstallationDocument,
+    facts: ClusterFacts,
+    *,
+    api_group: str = "",
+    endpoint: APIEndpoint | None = None,
+    pool_api: PoolAPI = PoolAPI.AVAILABLE,
+) -> RenderedInstallation:
+    """What a document installs. Conflist and environment are those for the pools that the steps lead to."""
+    steps = plan_pools(resolve(document, facts), facts, pool_api)
+    pools = pools_afterwards(facts, steps)
+    later = evolve(facts, pools=pools)
+    resolved = resolve(document, later)
+    conflist = render_conflist(resolved, later, api_group=api_group, endpoint=endpoint)
+    return RenderedInstallation(
+        steps=steps,
+        pools=pools,
+        conflist=conflist,
+        no_conflist_reason=_why_none(resolved) if conflist is None else "",
+        environment=render_environment(resolved, api_group=api_group),
+    )
+
+
+def _why_none(resolved: ResolvedInstallation) -> str:
+    if not resolved.is_netplug:
+        return f"the CNI plugin is {resolved.cni.value}"
+    return "the IPAM Netplug needs a pool that serves pods, and the Installation creates none"

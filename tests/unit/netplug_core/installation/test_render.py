@@ -1,0 +1,32 @@
+"""Everything that is installed, for a cluster as it will be."""
+
+from netplug_core.installation.facts import ClusterFacts
+from netplug_core.installation.render import render
+from tests.harness.installations import make_pool, network, read
+
+
+def test_a_new_cluster() -> None:
+    found = render(read(), ClusterFacts())
+    assert [step.action.value for step in found.steps] == ["create"]
+    assert [str(pool.spec.prefix) for pool in found.pools] == ["192.168.0.0/16"]
+    assert found.conflist is not None
+    assert '"assign_ipv4":"true","assign_ipv6":"false"' in found.conflist
+    assert found.no_conflist_reason == ""
+    assert found.environment["IP"] == "autodetect"
+    assert found.config_map == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cni-config", "namespace": "netplug-system"},
+        "data": {"config": found.conflist},
+    }
+
+
+def test_the_pools_of_a_cluster_decide_the_families() -> None:
+    found = render(read(), ClusterFacts(pools=(make_pool("fd00::/48"),)))
+    assert found.conflist is not None
+    assert '"assign_ipv4":"false","assign_ipv6":"true"' in found.conflist
+
+
+def test_no_conflist_before_there_is_a_pool() -> None:
+    found = render(read(network(ipPools=[])), ClusterFacts())
+    assert (found.steps, found.pools, found.conflist, found.config_map) == ((), (), None, None)
