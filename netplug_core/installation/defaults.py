@@ -123,7 +123,7 @@ def resolve(document: InstallationDocument, facts: ClusterFacts) -> ResolvedInst
     """The settings of a document without selection problems, for a cluster."""
     spec, selection = document.installation.spec, select(document)
     network = spec.network
-    provider = spec.provider or facts.provider or KubernetesProvider.OTHER
+    provider = _provider(spec, facts)
     cni = selection.cni.value or _default_cni(provider, facts)
     ipam = selection.ipam.value or _IPAM_OF_CNI[cni]
     is_netplug = cni is CNIType.NETPLUG
@@ -166,6 +166,13 @@ def find_size(text: str) -> int | None:
     if found is None:
         return None
     return int(Fraction(found[1]) * 1024 ** (_SUFFIXES.index(found[2]) + 1))
+
+
+def _provider(spec: InstallationSpec, facts: ClusterFacts) -> KubernetesProvider:
+    """The declared provider; the empty text declares none."""
+    if spec.provider is None or spec.provider is KubernetesProvider.OTHER:
+        return facts.provider
+    return spec.provider
 
 
 def _default_cni(provider: KubernetesProvider, facts: ClusterFacts) -> CNIType:

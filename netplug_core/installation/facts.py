@@ -15,11 +15,11 @@ __all__ = ["ClusterFacts"]
 class ClusterFacts:
     """The facts that defaults and rules depend on; without arguments, a new cluster of which nothing is known.
 
-    ``provider`` is the detected one, None if it is not known. ``pools`` are the pools of the cluster.
+    ``provider`` is the detected one. ``pools`` are the pools of the cluster.
     ``platform_prefixes`` are the pod CIDRs that the platform was set up with, in its order.
     """
 
-    provider: KubernetesProvider | None = None
+    provider: KubernetesProvider = KubernetesProvider.OTHER
     has_aws_node: bool = False
     pools: tuple[IPPool, ...] = ()
     platform_prefixes: tuple[Prefix, ...] = ()

@@ -12,6 +12,9 @@ from netplug_core.errors import ConfigurationError, excerpt, quote
 
 __all__ = ["InvalidInstallation", "ProblemClass", "document_problem"]
 
+_MAX_NAMES = 5
+"""Unknown members that an error names."""
+
 
 class ProblemClass(enum.Enum):
     """What is wrong with a field."""
@@ -53,7 +56,8 @@ def document_problem(refused: Refused, where: str) -> InvalidInstallation:
     accepted = f"expected {refused.accepted}"
     if isinstance(refused, UnknownKeys):
         place = path or "the document"
-        paths = tuple(f"{path}.{name}".removeprefix(".") for name in str(refused.value).split(", "))
+        names = str(refused.value).split(", ")[:_MAX_NAMES]
+        paths = tuple(f"{path}.{name}".removeprefix(".") for name in names)
         accepted = f"there is no such field; {place} has {refused.accepted}"
         return InvalidInstallation(where, refused.value, accepted, ProblemClass.UNSUPPORTED, paths)
     return InvalidInstallation(where, refused.value, accepted, _class_of(refused), (path or "the document",))

@@ -174,9 +174,9 @@ _DOCUMENT_RULES: Final[tuple[Callable[[InstallationDocument], Problems], ...]] =
 
 
 def _provider_problems(document: InstallationDocument, facts: ClusterFacts) -> Problems:
-    declared = document.installation.spec.provider
-    if declared and facts.provider and declared is not facts.provider:
-        accepted = f"the cluster is {facts.provider.value or 'of no known provider'}"
+    declared, detected = document.installation.spec.provider, facts.provider
+    if declared not in (None, detected, KubernetesProvider.OTHER) and detected is not KubernetesProvider.OTHER:
+        accepted = f"the cluster is {detected.value}"
         yield _problem(document, "spec.kubernetesProvider", declared.value, accepted, ProblemClass.CONFLICT)
 
 

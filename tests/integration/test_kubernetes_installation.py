@@ -82,6 +82,21 @@ def test_both_accept(server: ApiServer, document: dict[str, object]) -> None:
     assert find_refusal(server, document) == ""
 
 
+def test_a_patch_that_adds_a_second_method_is_refused(server: ApiServer) -> None:
+    """V13: each method alone is right."""
+    server.create(PATH, manifest(network(nodeAddressAutodetectionV4={"firstFound": True})))
+    try:
+        with pytest.raises(RequestRefused, match="one method is expected"):
+            server.request(
+                "PATCH",
+                f"{PATH}/default",
+                {"spec": network(nodeAddressAutodetectionV4={"canReach": "8.8.8.8"})},
+                content_type="application/merge-patch+json",
+            )
+    finally:
+        server.request("DELETE", f"{PATH}/default")
+
+
 @pytest.mark.parametrize("document, problem_class, path, _text", WRONG_DOCUMENTS)
 def test_the_server_refuses_what_cannot_be_read(
     server: ApiServer, document: dict[str, object], problem_class: str, path: str, _text: str

@@ -14,6 +14,13 @@ def test_a_document_of_another_kind_is_not_read(document: dict[str, object], *, 
     assert is_installation(document) is is_read
 
 
+def test_an_error_about_many_members_names_some() -> None:
+    with pytest.raises(InvalidInstallation) as caught:
+        read_installation(manifest({f"field{number}" + "x" * 300: number for number in range(100)}))
+    assert len(caught.value.paths) == 5
+    assert len(str(caught.value)) < 2000
+
+
 def test_what_a_cluster_adds_is_ignored() -> None:
     document = manifest(network(mtu=9), status={"mtu": 5})
     document["metadata"] = {

@@ -38,6 +38,15 @@ def test_check_26_a_provider_that_is_not_the_detected_one() -> None:
     )
 
 
+@pytest.mark.parametrize("declared, detected", [("", "EKS"), ("EKS", ""), ("EKS", "EKS"), (None, "EKS")])
+def test_a_provider_that_is_not_known_contradicts_none(declared: str | None, detected: str) -> None:
+    document = read_installation(manifest({"kubernetesProvider": declared}))
+    checked = check(document, ClusterFacts(provider=KubernetesProvider(detected)))
+    assert checked.problems == ()
+    assert checked.resolved is not None
+    assert checked.resolved.provider is KubernetesProvider.EKS
+
+
 def test_all_problems_are_found_at_once() -> None:
     spec = {**network(mtu=-1, bgp="Disabled", ipPools=[{"cidr": "x"}, {"cidr": V4, "encapsulation": "None"}])}
     problems = check(read_installation(manifest({**spec, "cni": {"type": "x"}}))).problems
