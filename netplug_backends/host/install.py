@@ -25,18 +25,22 @@ from attrs import frozen
 
 from netplug_backends.host.static_client import build_client, built_file
 from netplug_backends.host.trust import installing_environment, remove_open_caches, require_trusted
+from netplug_core.cni.node_socket import SOCKET_VARIABLE
 from netplug_core.errors import ConfigurationError, Unavailable
 
 __all__ = [
-    "EXECUTABLES", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "compile_package", "install",
-    "last_error_line", "readable_by_all", "render_launcher", "require_trusted_environment", "uninstall",
-    "write_executable",
+    "EXECUTABLES", "EXECUTABLE_MODE", "SHEBANG_LIMIT", "STANDALONE", "Client", "Installed", "compile_package",
+    "install", "last_error_line", "readable_by_all", "render_launcher", "replace_file", "require_trusted_environment",
+    "uninstall",
 ]  # fmt: skip
 
 EXECUTABLES = ("netplug", "netplug-ipam")
 
 STANDALONE = tuple(f"{name}-standalone" for name in EXECUTABLES)
 """What the static client executes where no node process answers; it looks for them beside itself."""
+
+EXECUTABLE_MODE = 0o755
+"""Everybody may execute what is installed, only its owner may change it."""
 
 SHEBANG_LIMIT = 127
 """The length of a ``#!`` line, in bytes, that every Linux kernel reads; older ones cut a longer line silently."""
@@ -53,7 +57,7 @@ _WRITE_CACHE = "from netplug_cli.cni.method_cache import write_cache; write_cach
 # The first one is in the launchers of earlier releases.
 _OUR_IMPORTS = (b"from netplug_cli.wiring.cni import", b"from netplug_cli.cni.")
 # In the static client, and in no program that is not of the node process.
-_OUR_VARIABLE = b"NETPLUG_NODE_SOCKET"
+_OUR_VARIABLE = SOCKET_VARIABLE.encode()
 
 # The packages that the executables load (pyroute2 only for CHECK). They are byte-compiled as a whole.
 _LIBRARIES = (
@@ -123,7 +127,7 @@ def _install(folder: Path, shebang: str, static: bytes | None, report: Callable[
     contents = dict.fromkeys(STANDALONE, standalone) if static is not None else {}
     contents |= dict.fromkeys(EXECUTABLES, python if static is None else static)
     for name, content in contents.items():
-        write_executable(folder / name, content, _find_problem)
+        replace_file(folder / name, content, EXECUTABLE_MODE, _find_problem)
         report(f"installed {folder / name}")
     return Installed(files=tuple(str(folder / name) for name in contents), compiled=compiled)
 
@@ -244,8 +248,10 @@ def _cache_attrs_methods(start: str, report: Callable[[str], None]) -> None:
         report(f"warning: every call will be slower by a quarter: {problem}")
 
 
-def write_executable(file: Path, content: bytes, find_problem: Callable[[Path], str]) -> None:
-    """Write an executable; one in which ``find_problem`` finds a problem replaces nothing.
+def replace_file(
+    file: Path, content: bytes, mode: int, find_problem: Callable[[Path], str] = lambda _new_file: ""
+) -> None:
+    """Replace a file as a whole, with its mode. What ``find_problem`` finds a problem in replaces nothing.
 
     Raises:
         Unavailable: it cannot be written, or does not run.
@@ -254,7 +260,7 @@ def write_executable(file: Path, content: bytes, find_problem: Callable[[Path], 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         new_file.write_bytes(content)
-        new_file.chmod(0o755)
+        new_file.chmod(mode)
         problem = find_problem(new_file)
         if not problem:
             new_file.rename(file)

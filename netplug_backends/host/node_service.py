@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from netplug_backends.host.install import (
+    EXECUTABLE_MODE,
     compile_package,
     last_error_line,
     readable_by_all,
     render_launcher,
-    write_executable,
+    replace_file,
 )
 from netplug_backends.host.units import SERVICE, UNITS, render_units
 from netplug_core.errors import ConfigurationError, Unavailable
@@ -30,6 +30,7 @@ _CALL = "from netplug_cli.wiring.node import main; main()"
 _LIBRARY = "prometheus_client"  # of the node process alone; the others are compiled with the executables
 _HEAD = "# Written by `netplugctl install host --node`; for changes of yours: systemctl edit.\n"
 _RUNNING_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
+_UNIT_MODE = 0o644
 _TRIAL_TIMEOUT_S = 60.0
 
 
@@ -47,10 +48,10 @@ def install_node(bin_dir: str, unit_dir: str, report: Callable[[str], None]) -> 
             raise ConfigurationError("unit", str(unit), "it was not written by netplugctl; remove it first")
     with readable_by_all():
         compile_package(_LIBRARY, report)
-        write_executable(program, render_launcher(_CALL), _find_problem)
+        replace_file(program, render_launcher(_CALL), EXECUTABLE_MODE, _find_problem)
         report(f"installed {program}")
         for unit, text in units.items():
-            _write(unit, text)
+            replace_file(unit, text.encode(), _UNIT_MODE)
             report(f"installed {unit}")
     names = " ".join(UNITS)
     where = "next" if _is_systemd_running() else "systemd does not run here; where it does"
@@ -102,19 +103,6 @@ def _find_text(file: Path) -> str | None:
         return None
     except OSError as error:
         raise Unavailable(str(file), error.strerror or str(error)) from error
-
-
-def _write(file: Path, text: str) -> None:
-    new_file = file.with_name(f".{file.name}.new")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new_file.write_text(text, "utf-8")
-        new_file.rename(file)
-    except OSError as error:
-        raise Unavailable(str(file), error.strerror or str(error)) from error
-    finally:
-        with suppress(OSError):
-            new_file.unlink()
 
 
 def _enabling_links(unit_dir: Path) -> Iterator[Path]:

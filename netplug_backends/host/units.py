@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from netplug_core.cni.node_socket import DEFAULT_SOCKET
 from netplug_core.errors import ConfigurationError
 
 __all__ = ["DEFAULT_PROGRAM", "OPTIONS_FILE", "SERVICE", "SOCKET", "UNITS", "render_units"]
@@ -32,7 +33,7 @@ _SOCKET = """\
 Description=Socket of the netplug node process
 
 [Socket]
-ListenStream=/run/netplug/node.sock
+ListenStream={path}
 SocketMode=0600
 DirectoryMode=0755
 RemoveOnStop=yes
@@ -83,4 +84,7 @@ def render_units(program: str) -> dict[str, str]:
     """
     if not _PLAIN_PATH.fullmatch(program):
         raise ConfigurationError("program", program, "a path of letters, digits and /._+:@- is needed in a unit")
-    return {SOCKET: _SOCKET, SERVICE: _SERVICE.format(socket=SOCKET, options_file=OPTIONS_FILE, program=program)}
+    return {
+        SOCKET: _SOCKET.format(path=DEFAULT_SOCKET),
+        SERVICE: _SERVICE.format(socket=SOCKET, options_file=OPTIONS_FILE, program=program),
+    }

@@ -14,6 +14,7 @@ from attrs import frozen
 from netplug_cli.lab.model import CNI_VERSION, IFNAME, POD_NAMESPACE, Lab, LabError
 from netplug_cli.lab.paths import LabFolder
 from netplug_cli.lab.stores import store_netconf_keys
+from netplug_core.cni.node_socket import SOCKET_VARIABLE
 from netplug_core.decoding.codecs import NONEMPTY_STRING, OBJECT
 from netplug_core.decoding.errors import cni_error
 from netplug_core.decoding.tables import Decoder, Field, ListOf, Table
@@ -67,7 +68,7 @@ def plugin_environment(call: PluginCall) -> dict[str, str]:
     }
     return {
         "PATH": _PATH,
-        "NETPLUG_NODE_SOCKET": call.node_socket,
+        SOCKET_VARIABLE: call.node_socket,
         "CNI_COMMAND": call.command,
         "CNI_CONTAINERID": call.pod,
         "CNI_NETNS": call.netns,

@@ -17,10 +17,7 @@ from contextlib import ExitStack, suppress
 
 from netplug_backends.files import PRIVATE_FILE_MODE, make_folder, open_file
 
-__all__ = ["DEFAULT_SOCKET", "CannotListen", "Listener", "find_activated", "listen", "listen_to_this_machine"]
-
-DEFAULT_SOCKET = "/run/netplug/node.sock"
-"""Where the executables look for the node process."""
+__all__ = ["CannotListen", "Listener", "find_activated", "listen", "listen_to_this_machine"]
 
 _BACKLOG = 1024  # connections that are not accepted yet; the kernel may have a lower limit
 _LOOPBACK = "127.0.0.1"

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from netplug_cli.cni.method_cache import use_cache
 from netplug_cli.node.listening import (
-    DEFAULT_SOCKET,
     CannotListen,
     Listener,
     find_activated,
@@ -24,6 +23,7 @@ from netplug_cli.node.listening import (
     listen_to_this_machine,
 )
 from netplug_cli.node.signals import StopSignals
+from netplug_core.cni.node_socket import DEFAULT_SOCKET
 
 __all__ = ["main", "run"]
 

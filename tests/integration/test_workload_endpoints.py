@@ -145,6 +145,60 @@ def test_check_50_labels_of_mesos(runtime: CNIRuntime, pod: PodNamespace, plugin
     assert plugin_datastore.endpoint_documents() == {}
 
 
+POD_LABELS = {
+    "app": "x",
+    "projectnetplug.org/namespace": NAMESPACE,
+    "projectnetplug.org/orchestrator": "k8s",
+    "projectnetplug.org/serviceaccount": "default",
+}
+POD_PROFILES = [f"kns.{NAMESPACE}", f"ksa.{NAMESPACE}.default"]
+
+
+def endpoint_name(pod: PodNamespace) -> str:
+    return f"node--1-k8s-{pod.name.replace('-', '--')}-eth0"
+
+
+def assert_endpoint_read(cluster: PodCluster, pod: PodNamespace) -> None:
+    """What the datastore gives as the pod's endpoint, the same in each form in which it is stored."""
+    stored = cluster.datastore.store.endpoints()[f"{NAMESPACE}/{endpoint_name(pod)}"]
+    assert (dict(stored.metadata.labels), stored.metadata.generate_name) == (POD_LABELS, "web-")
+    assert (stored.spec.service_account, list(stored.spec.profiles)) == ("default", POD_PROFILES)
+    assert [(port.name, port.protocol, port.port, port.host_port, port.host_ip) for port in stored.spec.ports] == [
+        tuple(port.values()) for port in PORTS
+    ]
+
+
+def assert_annotations_written(cluster: PodCluster, pod: PodNamespace, networks: list[str]) -> None:
+    own = cluster.server.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod.name}")["metadata"]
+    assert isinstance(own, dict)
+    written = {"podIP": networks[0], "podIPs": ",".join(networks), "containerID": pod.name}
+    assert own["annotations"] == {f"cni.projectnetplug.org/{key}": text for key, text in written.items()}
+
+
+def assert_document_written(cluster: PodCluster, pod: PodNamespace, networks: list[str]) -> None:
+    name = endpoint_name(pod)
+    document, made = split_times(cluster.datastore.endpoint_documents()[f"{NAMESPACE}/{name}"])
+    assert document == {
+        "kind": "WorkloadEndpoint",
+        "apiVersion": "projectnetplug.org/v3",
+        "metadata": {"name": name, "generateName": "web-", "namespace": NAMESPACE, "labels": POD_LABELS},
+        "spec": {
+            "orchestrator": "k8s",
+            "node": "node-1",
+            "containerID": pod.name,
+            "pod": pod.name,
+            "endpoint": "eth0",
+            "serviceAccountName": "default",
+            "ipNetworks": networks,
+            "profiles": POD_PROFILES,
+            "interfaceName": host_ends(cluster.node)[0],
+            "mac": mac_of(cluster.node, pod),
+            "ports": [{key: value for key, value in port.items() if (key, value) != ("name", "")} for port in PORTS],
+        },
+    }
+    assert_made(made)
+
+
 @pytest.mark.apiserver
 @on_every_pod_datastore
 def test_checks_60_to_64_the_endpoint_of_a_pod(cluster: PodCluster) -> None:
@@ -159,48 +213,11 @@ def test_checks_60_to_64_the_endpoint_of_a_pod(cluster: PodCluster) -> None:
     assert {("get", "pods"), ("get", "namespaces")} <= asked
     assert {one for one in asked if one[1].partition("/")[0] in ("pods", "namespaces", "nodes")} <= ASKED
     networks = [f"{address}/{128 if ':' in address else 32}" for address in added.addresses]
-    name = f"node--1-k8s-{pod.name.replace('-', '--')}-eth0"
-    labels = {
-        "app": "x",
-        "projectnetplug.org/namespace": NAMESPACE,
-        "projectnetplug.org/orchestrator": "k8s",
-        "projectnetplug.org/serviceaccount": "default",
-    }
-    profiles = [f"kns.{NAMESPACE}", f"ksa.{NAMESPACE}.default"]
-    stored = cluster.datastore.store.endpoints()[f"{NAMESPACE}/{name}"]
-    assert (dict(stored.metadata.labels), stored.metadata.generate_name) == (labels, "web-")
-    assert (stored.spec.service_account, list(stored.spec.profiles)) == ("default", profiles)
-    assert [(port.name, port.protocol, port.port, port.host_port, port.host_ip) for port in stored.spec.ports] == [
-        tuple(port.values()) for port in PORTS
-    ]
+    assert_endpoint_read(cluster, pod)
     if cluster.datastore.name == "kubernetes":
-        own = cluster.server.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod.name}")["metadata"]
-        assert isinstance(own, dict)
-        written = {"podIP": networks[0], "podIPs": ",".join(networks), "containerID": pod.name}
-        assert own["annotations"] == {f"cni.projectnetplug.org/{key}": text for key, text in written.items()}
+        assert_annotations_written(cluster, pod, networks)
     else:
-        document, made = split_times(cluster.datastore.endpoint_documents()[f"{NAMESPACE}/{name}"])
-        assert document == {
-            "kind": "WorkloadEndpoint",
-            "apiVersion": "projectnetplug.org/v3",
-            "metadata": {"name": name, "generateName": "web-", "namespace": NAMESPACE, "labels": labels},
-            "spec": {
-                "orchestrator": "k8s",
-                "node": "node-1",
-                "containerID": pod.name,
-                "pod": pod.name,
-                "endpoint": "eth0",
-                "serviceAccountName": "default",
-                "ipNetworks": networks,
-                "profiles": profiles,
-                "interfaceName": host_ends(cluster.node)[0],
-                "mac": mac_of(cluster.node, pod),
-                "ports": [
-                    {key: value for key, value in port.items() if (key, value) != ("name", "")} for port in PORTS
-                ],
-            },
-        }
-        assert_made(made)
+        assert_document_written(cluster, pod, networks)
     checked = cluster.runtime.check(cluster.conf(**conf), pod, added, CNI_ARGS=cni_args(pod))
     assert checked.is_success_without_output, checked
     cluster.delete(pod)

@@ -12,11 +12,9 @@ from netplug_cli.ctl.session import session_of
 from netplug_cli.formatting import format_columns, format_duration
 from netplug_cli.node_status import NodeDatastore, NodeStatus, encode_status
 from netplug_core.clock import SECOND_NS, format_time
+from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
 
 __all__ = ["node"]
-
-_DEFAULT_SOCKET = "/run/netplug/node.sock"
-_SOCKET_VARIABLE = "NETPLUG_NODE_SOCKET"
 
 
 @click.group()
@@ -26,14 +24,14 @@ def node() -> None:
 
 @node.command("status")
 @click.option(
-    "--socket", metavar="PATH", help=f"Its socket for calls. Default: {_SOCKET_VARIABLE}, otherwise {_DEFAULT_SOCKET}."
+    "--socket", metavar="PATH", help=f"Its socket for calls. Default: {SOCKET_VARIABLE}, otherwise {DEFAULT_SOCKET}."
 )
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", show_default=True)
 @click.pass_context
 def show_status(context: click.Context, socket: str | None, output: str) -> int:
     """Show whether the node process runs, and what it does. The exit status is 1 if it does not run or is not ready."""
     session = session_of(context)
-    status = ask_node(socket or session.environ.get(_SOCKET_VARIABLE) or _DEFAULT_SOCKET)
+    status = ask_node(socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET)
     if output == "text":
         for line in _status_lines(status, session.clock.now_ns()):
             click.echo(line.rstrip())

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from netplug_cli.cni import client
-from netplug_cli.node.listening import DEFAULT_SOCKET, CannotListen, find_activated, listen
+from netplug_cli.node.listening import CannotListen, find_activated, listen
+from netplug_core.cni.node_socket import DEFAULT_SOCKET, SOCKET_VARIABLE
 from tests.harness.node_process import connect
 from tests.harness.umask import UMASKS, under_umask
 
@@ -23,7 +24,17 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_it_listens_where_the_executables_look() -> None:
-    assert client._DEFAULT_PATH.decode() == DEFAULT_SOCKET  # noqa: SLF001  it imports nothing to share it with
+    sources = [Path(client.__file__), Path(client.__file__).parent / "static" / "netplug.c"]
+
+    # They import and include nothing of ours to share the texts with.
+    missing = [
+        (source.name, text)
+        for source in sources
+        for text in (DEFAULT_SOCKET, SOCKET_VARIABLE)
+        if source.read_text().count(f'"{text}"') != 1
+    ]
+
+    assert not missing
 
 
 @pytest.mark.parametrize("umask", UMASKS)
