@@ -20,10 +20,10 @@ _MAX_EXACT = 10**9
 
 
 def format_columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; every cell is padded, the last one of a line too."""
+    """The lines of a table; every cell is padded, and no line ends in blanks."""
     lines = [tuple(headers), *map(tuple, rows)]
     widths = [max(_MIN_WIDTH, _GAP + max(map(len, cells))) for cells in zip(*lines, strict=True)]
-    return ["".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    return ["".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def format_count(count: int) -> str:

@@ -8,7 +8,7 @@ import click
 
 from netplug_cli.ctl.errors import InputError
 from netplug_core.records import Key
-from netplug_core.resources.kinds import Resource, ResourceKind, UnknownKind, get_kind
+from netplug_core.resources.kinds import KINDS, Resource, ResourceKind, UnknownKind, get_kind
 
 __all__ = ["DEFAULT_NAMESPACE", "parse_keys", "parse_kind"]
 
@@ -25,7 +25,7 @@ def parse_kind(text: str, verb: str) -> ResourceKind:
     try:
         return get_kind(text)
     except UnknownKind as error:
-        raise InputError(f"failed to {verb} resources", text, str(error)) from error
+        raise InputError(f"failed to {verb} resources", text, f"{error}{_suggest_kind(text)}") from error
 
 
 def parse_keys(kind: ResourceKind, names: Iterable[str], namespace: str) -> tuple[Key[Resource], ...]:
@@ -37,3 +37,10 @@ def parse_keys(kind: ResourceKind, names: Iterable[str], namespace: str) -> tupl
     if not all(names):
         raise click.UsageError("A NAME must not be empty.")
     return tuple(kind.key(name, namespace) for name in names)
+
+
+def _suggest_kind(text: str) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(text.lower(), [alias for row in KINDS for alias in row.aliases], n=1, cutoff=0.7)
+    return f"; did you mean {found[0]}?" if found else ""

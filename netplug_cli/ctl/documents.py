@@ -75,9 +75,9 @@ def require_manifests(files: Sequence[str], *, may_be_empty: bool = False) -> tu
     """
     manifests, problems = read_manifests(files)
     if problems:
-        raise InputError("failed to execute command", None, "; ".join(problems))
+        raise InputError("", None, f"{'; '.join(problems)}; nothing was done")
     if not manifests and not may_be_empty:
-        raise InputError("failed to execute command", None, "no resources specified in file")
+        raise InputError(", ".join(files), None, "no resources specified in file")
     return manifests
 
 

@@ -8,7 +8,7 @@ __all__ = ["InputError"]
 
 
 class InputError(ConfigurationError):
-    """Input that cannot be used; ``where`` names it or the command, ``accepted`` is the reason."""
+    """Input that cannot be used; ``where`` names it or the command, if the reason ``accepted`` does not."""
 
     def __str__(self) -> str:
-        return f"{excerpt(self.where)}: {self.accepted}"
+        return f"{excerpt(self.where)}: {self.accepted}" if self.where else self.accepted

@@ -57,6 +57,7 @@ def usage_lines(usages: Sequence[PoolUsage], *, shows_blocks: bool) -> Iterator[
     yield ""
     yield from block_lines(blocks)
     yield ""
+    yield "IP HANDLE OWNER"
     yield from (allocation_line(held) for usage in blocks for held in usage.block.held())
 
 
@@ -131,7 +132,8 @@ def address_lines(state: AddressState) -> list[str]:
     if allocation is None:
         reservations = ", ".join(f"IPReservation({name})" for name in state.reserved_by)
         reserved = f"; it is reserved by {reservations}" if reservations else ""
-        return [f"{address} is not assigned{reserved}"]
+        where = "; no IPPool contains it" if state.is_in_no_pool else ""
+        return [f"{address} is not assigned{reserved}{where}"]
     attribute = allocation.attribute
     if attribute.released_ns is not None and state.cooldown_ends_ns is not None:
         released, until = format_time(attribute.released_ns), format_time(state.cooldown_ends_ns)

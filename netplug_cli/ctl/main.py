@@ -47,15 +47,12 @@ _COMMANDS = {
 class _LazyGroup(click.Group):
     """A group that imports a command when it is named, and adds the global options to it."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), attribute)
-        _addglobal_options(command)
+        _add_global_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -63,17 +60,34 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
 
-def _addglobal_options(command: click.Command) -> None:
+def _add_global_options(command: click.Command) -> None:
     """Add the global options to a command, or to every command of a group, unless it has them."""
     if isinstance(command, click.Group):
         for member in command.commands.values():
-            _addglobal_options(member)
+            _add_global_options(member)
     elif not any(parameter.callback is remember_option for parameter in command.params):
         command.params = [*command.params, *global_options(is_hidden=True)]
 
 
+def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - click's signature
+    if is_asked:
+        from netplug_core import __version__
+
+        click.echo(f"netplugctl v{__version__}")
+        context.exit()
+
+
+_VERSION = click.Option(
+    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Show the version of this tool and exit.",
+)  # fmt: skip
+
+
 @click.group(
-    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=global_options(is_hidden=False)
+    cls=_LazyGroup,
+    commands={name: click.Command(name) for name in _COMMANDS},  # of which click lists and suggests the names
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[*global_options(is_hidden=False), _VERSION],
 )
 def netplugctl() -> None:
     """Work with netplug: its pools, its addresses, and its place on this machine.

@@ -15,9 +15,9 @@ from netplug_cli.ctl.tracing import TracedDatastore, TraceLevel
 from netplug_cli.formatting import print_error
 from netplug_core import __version__
 from netplug_core.clock import Clock, Deadline, Pace
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.resources.cluster import refuse_older_client
-from netplug_core.settings.model import MEMORY_DATASTORE, MissingFile
+from netplug_core.settings.model import DEFAULT_ETCD_ENDPOINT, MEMORY_DATASTORE, MissingFile
 
 if TYPE_CHECKING:
     import click
@@ -31,6 +31,10 @@ DEFAULT_CONFIG_FILE = "/etc/netplug/netplugctl.cfg"
 """The tool's configuration file, unless ``--config`` names another. If it does not exist, the environment is used."""
 
 _TIMEOUT_S = 30.0
+_DEFAULT_LOCATION = (
+    "this is the default if no datastore is configured; set ETCD_ENDPOINTS, or DATASTORE_TYPE and what belongs to it, "
+    f"or write {DEFAULT_CONFIG_FILE}"
+)
 
 
 class VersionCheck(enum.Enum):
@@ -115,8 +119,13 @@ class Session:
         settings = self.settings()
         if settings.type == MEMORY_DATASTORE:
             raise ConfigurationError("datastore", settings.type, "it ends with this command; name one that stays")
-        with self.open_backend(evolve(settings, sqlite_missing_file=self.missing_file)) as store:
-            yield self._traced(store)
+        try:
+            with self.open_backend(evolve(settings, sqlite_missing_file=self.missing_file)) as store:
+                yield self._traced(store)
+        except Unavailable as error:
+            if settings.is_default_location and DEFAULT_ETCD_ENDPOINT in error.cause:
+                raise evolve(error, cause=f"{error.cause}; {_DEFAULT_LOCATION}") from error
+            raise
 
     def settings(self) -> DatastoreSettings:
         """The settings of the datastore: from the named file, else from the default file, else from the environment.

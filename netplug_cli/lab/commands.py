@@ -167,4 +167,4 @@ def _folder(name: str, path: str | None) -> LabFolder:
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        click.echo(line.rstrip())
+        click.echo(line)

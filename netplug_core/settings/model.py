@@ -124,6 +124,12 @@ class DatastoreSettings:
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_FINGERPRINT_DIGITS]
 
     @property
+    def is_default_location(self) -> bool:
+        """Whether it is where a datastore is looked for if none is configured: etcd on this machine."""
+        named = (self.type, self.etcd_endpoints, self.etcd_discovery_srv)
+        return named == (ETCD_DATASTORE, (DEFAULT_ETCD_ENDPOINT,), "")
+
+    @property
     def is_kubernetes(self) -> bool:
         """Whether the records are the orchestrator's own objects, its nodes and pods among them."""
         return self.type == KUBERNETES_DATASTORE

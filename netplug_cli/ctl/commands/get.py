@@ -113,7 +113,9 @@ def _read_records(session: Session, request: _GetRequest) -> tuple[list[Record[R
 
 def _print_tables(request: _GetRequest, found: Sequence[Record[Resource]], width: Width) -> None:
     if request.kind is not None and request.keys is None and not found:
+        within = f" in namespace {request.namespace}; -A shows all namespaces" if request.namespace else ""
         _print_lines(format_resources(request.kind, (), width))
+        print_error(f"no {request.kind.name} found{within}")
     is_everywhere = request.keys is None and not request.namespace
     for position, (kind, records) in enumerate(groupby(found, key=lambda record: record.key.kind)):
         row = get_kind(kind.name)

@@ -191,6 +191,8 @@ def delete_block(context: click.Context, *, block: Prefix, is_forced: bool) -> i
 def _pool_table_lines(session: Session, pools: tuple[str, ...], *, shows_blocks: bool) -> Iterable[str]:
     with session.open_datastore() as store:
         usages = read_utilization(store, pools, deadline=session.deadline())
+    if not usages:
+        print_error("no IPPool found")
     return usage_lines(usages, shows_blocks=shows_blocks)
 
 

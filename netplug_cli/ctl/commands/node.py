@@ -34,7 +34,7 @@ def show_status(context: click.Context, socket: str | None, output: str) -> int:
     status = ask_node(socket or session.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET)
     if output == "text":
         for line in _status_lines(status, session.clock.now_ns()):
-            click.echo(line.rstrip())
+            click.echo(line)
     else:
         document = encode_status(status)
         click.echo(render_yaml(document) if output == "yaml" else render_json(document), nl=False)

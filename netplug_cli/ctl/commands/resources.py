@@ -102,7 +102,7 @@ def delete(
 @FILES
 @click.option("--skip-empty", "may_be_empty", is_flag=True, help="Accept files without resources.")
 def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
-    """Check the resources of some files against every rule that needs no datastore."""
+    """Check the resources of some files, together, against every rule that needs no datastore."""
     if not files:
         raise click.UsageError("Give at least one file: -f FILE.")
     manifests = require_manifests(files, may_be_empty=may_be_empty)
@@ -110,9 +110,9 @@ def validate(files: tuple[str, ...], *, may_be_empty: bool) -> int:
         click.echo("No resources specified")
         return 0
     report = ChangeReport(Verb.VALIDATE)
-    for manifest in manifests:
+    for number, manifest in enumerate(manifests):
         with report.collect_errors(kind_of(manifest.resource).name, manifest.source):
-            report.add_success(validate_resource(manifest))
+            report.add_success(validate_resource(manifest, earlier=manifests[:number]))
     return report.print_summary()
 
 

@@ -242,7 +242,7 @@ def _print(scenario: Scenario, result: SimulationResult, output: str) -> None:
         click.echo(result_to_csv(result), nl=False)
     else:
         for line in report_lines(scenario, result):
-            click.echo(line.rstrip())
+            click.echo(line)
 
 
 def _write_plot(scenario: Scenario, result: SimulationResult, path: str) -> None:

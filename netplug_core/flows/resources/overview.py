@@ -32,11 +32,13 @@ _RESERVATIONS = List(IPRESERVATION)
 class AddressState:
     """What is stored about one address.
 
-    ``reserved_by`` names the reservations that contain it. ``cooldown_ends_ns`` is when a released address can be
+    ``is_in_no_pool`` is False also if a pool that cannot be read may contain it. ``reserved_by`` names the reservations
+    that contain it. ``cooldown_ends_ns`` is when a released address can be
     assigned again; None if it is not cooling down.
     """
 
     holder: AddressHolder
+    is_in_no_pool: bool = False
     reserved_by: tuple[str, ...] = ()
     cooldown_ends_ns: int | None = None
 
@@ -66,14 +68,16 @@ def find_address(store: Datastore, address: Address, *, pace: Pace) -> AddressSt
     """
     holder = find_holder(store, address, pace=pace)
     configuration = find_ipam_configuration(store, deadline=pace.deadline)
-    reservations = store.read([_RESERVATIONS], deadline=pace.deadline.capped(CALL_TIMEOUT_S)).list(_RESERVATIONS)
+    snapshot = store.read([_POOLS, _RESERVATIONS], deadline=pace.deadline.capped(CALL_TIMEOUT_S))
+    is_in_pool = any(record.value.spec.prefix.contains(address) for record in snapshot.readable(_POOLS))
     released_ns = holder.allocation.attribute.released_ns if holder.allocation else None
     cooldown_ns = configuration.cooldown_s * SECOND_NS
     return AddressState(
         holder=holder,
+        is_in_no_pool=not is_in_pool and not snapshot.malformed(_POOLS),
         reserved_by=tuple(
             record.key.name
-            for record in reservations
+            for record in snapshot.list(_RESERVATIONS)
             if any(prefix.contains(address) for prefix in record.value.spec.reserved)
         ),
         cooldown_ends_ns=None if released_ns is None else cooldown_ends_ns(released_ns, cooldown_ns),

@@ -7,9 +7,9 @@ from netplug_cli.formatting import format_columns, format_count, format_duration
 
 def test_cells_are_padded_by_three_and_to_five_at_least() -> None:
     assert format_columns(("A", "LONGER"), [("b", ""), ("", "x")]) == [
-        "A    LONGER   ",
-        "b             ",
-        "     x        ",
+        "A    LONGER",
+        "b",
+        "     x",
     ]
 
 

@@ -12,6 +12,7 @@ from netplug_backends.host.machine import SystemClock
 from netplug_backends.sqlite.schema import open_database
 from netplug_cli.ctl.main import netplugctl, run
 from netplug_cli.wiring import ctl
+from netplug_core import __version__
 from netplug_core.clock import Deadline
 from netplug_core.errors import Unavailable
 from tests.harness.ctl import ToolHarness
@@ -86,7 +87,7 @@ def test_the_global_options_may_stand_before_and_after_a_command(harness: ToolHa
             "file",
             "x",
         )
-        assert harness.err == ""
+        assert harness.err == "netplugctl: no IPPool found\n"
 
 
 def test_a_context_beside_another_store_than_the_orchestrators_is_refused(harness: ToolHarness) -> None:
@@ -124,9 +125,10 @@ def test_the_log_level_sets_how_much_is_logged(harness: ToolHarness) -> None:
         "netplugctl: datastore memory: this process",
         "netplugctl: read ClusterInformation(default) in 0.0 ms",
         "netplugctl: read IPPool(*) in 0.0 ms",
+        "netplugctl: no IPPool found",
     ]
     assert harness.run_command("get", "pools", "--log-level", "INFO") == 0
-    assert harness.err == "netplugctl: datastore memory: this process\n"
+    assert harness.err.splitlines() == ["netplugctl: datastore memory: this process", "netplugctl: no IPPool found"]
     assert harness.run_command("get", "pools", "-l", "loud") == 2
 
 
@@ -212,3 +214,24 @@ def test_the_installed_script_acts_on_this_machine(
     open_database(str(tmp_path / "netplug.db"), deadline=Deadline.after(SystemClock(), 5)).close()
     assert run(["get", "clusterinformation"], ctl.make_session) == 0
     assert capsys.readouterr().out.startswith("NAME")
+
+
+def test_the_version_is_printed_without_a_datastore(harness: ToolHarness) -> None:
+    assert harness.run_command("--version") == 0
+    assert harness.out == f"netplugctl v{__version__}\n"
+    assert harness.opened_settings == []
+
+
+@pytest.mark.parametrize(
+    "argv, meant", [(["gte", "pools"], "Did you mean 'get'?"), (["ipam", "shwo"], "Did you mean 'show'?")]
+)
+def test_a_mistyped_command_gets_a_suggestion(harness: ToolHarness, argv: list[str], meant: str) -> None:
+    assert harness.run_command(*argv) == 2
+    assert harness.err.endswith(f"{meant}\n")
+
+
+def test_a_mistyped_kind_gets_a_suggestion(harness: ToolHarness) -> None:
+    assert harness.run_command("get", "ippols") == 1
+    assert harness.err.endswith("; did you mean ippools?\n")
+    assert harness.run_command("get", "google") == 1
+    assert "did you mean" not in harness.err

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from netplug_cli.ctl.session import GlobalOptions, Session, VersionCheck
 from netplug_cli.wiring.backends import open_datastore
-from netplug_core.errors import ConfigurationError
+from netplug_core.errors import ConfigurationError, Unavailable
 from netplug_core.flows.resources.cluster import VersionMismatch, ensure_initialized
 from netplug_core.settings.model import DatastoreSettings
 from tests.harness.ctl import ToolHarness
@@ -107,3 +107,26 @@ def test_a_missing_file_is_refused_unless_the_command_creates(session: Session, 
         assert path.exists()
     with on_sqlite.open_datastore():
         pass
+
+
+@pytest.mark.parametrize(
+    "environ, is_said",
+    [
+        ({}, True),
+        ({"KUBECONFIG": "/kc"}, False),
+        ({"ETCD_ENDPOINTS": "http://127.0.0.2:2379"}, False),
+        ({"DATASTORE_TYPE": "sqlite"}, False),
+    ],
+)
+def test_where_nothing_is_configured_the_error_says_what_to_set(
+    session: Session, environ: dict[str, str], *, is_said: bool
+) -> None:
+    cause = "http://127.0.0.1:2379: Connection refused"
+    with (
+        pytest.raises(Unavailable) as raised,
+        evolve(session, environ=environ).open_datastore_of_any_release() as store,
+    ):
+        raise Unavailable("etcd", cause)
+    assert store is not None
+    told = f"etcd: {cause}; this is the default if no datastore is configured; set ETCD_ENDPOINTS, or DATASTORE_TYPE"
+    assert str(raised.value).startswith(told) is is_said

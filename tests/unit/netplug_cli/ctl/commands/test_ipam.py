@@ -24,7 +24,7 @@ def reserve(*cidrs: str) -> Create[object]:
 
 
 def lines(harness: ToolHarness) -> list[str]:
-    return [line.rstrip() for line in harness.out.splitlines()]
+    return harness.out.splitlines()
 
 
 @pytest.fixture
@@ -72,22 +72,23 @@ def test_blocks_and_then_every_address_with_its_handle(used: ToolHarness) -> Non
     used.store_records(reserve("10.65.0.60/30", "fd5f:abcd:64::/120"))
     assert used.run_command("ipam", "show", "--show-blocks") == 0
     _, blocks, held = used.out.split("\n\n")
-    assert [line.rstrip() for line in blocks.splitlines()] == [
+    assert blocks.splitlines() == [
         "BLOCK                NODE     IPS IN USE   IPS COOLING   IPS RESERVED   IPS FREE",
         "10.65.0.0/26         node-a   5 (8%)       0             4              55 (86%)",
         "fd5f:abcd:64::/122   node-a   7 (11%)      0             64             0 (0%)",
     ]
     rows = held.splitlines()
-    assert len(rows) == 12
-    assert rows[0] == r'10.65.0.0 net.4f2a node=node-a note="two \"words\"" pod=web-0'
-    assert rows[5] == "fd5f:abcd:64:: -"
+    assert len(rows) == 13
+    assert rows[0] == "IP HANDLE OWNER"
+    assert rows[1] == r'10.65.0.0 net.4f2a node=node-a note="two \"words\"" pod=web-0'
+    assert rows[6] == "fd5f:abcd:64:: -"
 
 
 def test_the_blocks_of_a_pool_alone(used: ToolHarness) -> None:
     used.store_records(block("10.70.0.0/28", 8, MINE))
     used.run_command("ipam", "show", "v4", "--show-blocks")
     pools, blocks, held = used.out.split("\n\n")
-    assert [len(part.splitlines()) for part in (pools, blocks, held)] == [2, 2, 5]
+    assert [len(part.splitlines()) for part in (pools, blocks, held)] == [2, 2, 6]
 
 
 def test_shares_are_of_the_block(harness: ToolHarness) -> None:
@@ -112,7 +113,8 @@ def test_an_address_that_cools_down_says_when_it_was_released(harness: ToolHarne
 
 def test_nothing_to_show_is_headers_alone(harness: ToolHarness) -> None:
     assert harness.run_command("ipam", "show", "--show-blocks") == 0
-    assert [line.split()[:1] for line in harness.out.splitlines()] == [["POOL"], [], ["BLOCK"], []]
+    assert [line.split()[:1] for line in harness.out.splitlines()] == [["POOL"], [], ["BLOCK"], [], ["IP"]]
+    assert harness.err == "netplugctl: no IPPool found\n"
 
 
 # --- one address ---------------------------------------------------------------------------------------------------

@@ -162,8 +162,8 @@ def test_standard_input_is_a_file(harness: ToolHarness, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("", "no resources specified in file"),
-        ("---\n---\n", "no resources specified in file"),
+        ("", "{file}: no resources specified in file"),
+        ("---\n---\n", "{file}: no resources specified in file"),
         ("kind: [", "{file}: neither YAML nor JSON, line 1, column 8: "),
         ("kind: Pod", "resource type 'Pod' is not supported @ {file}#1 $.kind; there are IPPool, "),
         ("a: 1\n---\n- b", "resource type '' is not supported @ {file}#1 $.kind; there are "),
@@ -178,15 +178,14 @@ def test_nothing_is_begun_with_a_file_that_cannot_be_read(harness: ToolHarness, 
     files = ("-f", bad) if "no resources" in sentence else ("-f", good, "-f", bad)
     assert harness.run_command("create", *files) == 1
     assert harness.out == ""
-    assert harness.err.startswith(f"netplugctl: failed to execute command: {sentence.format(file=bad)}")
+    assert harness.err.startswith(f"netplugctl: {sentence.format(file=bad)}")
     assert harness.err.count("\n") == 1
     assert harness.store.calls.commits == 0
 
 
 def test_a_file_that_is_not_there(harness: ToolHarness) -> None:
     assert harness.run_command("create", "-f", "/nowhere/pool.yaml") == 1
-    expected = "netplugctl: failed to execute command: /nowhere/pool.yaml: No such file or directory\n"
-    assert harness.err == expected
+    assert harness.err == "netplugctl: /nowhere/pool.yaml: No such file or directory; nothing was done\n"
 
 
 @pytest.mark.parametrize(
@@ -222,23 +221,26 @@ def test_the_tables_of_a_pool(harness: ToolHarness) -> None:
     harness.run_command("create", "-f", harness.write_pools(("ippool-name1", "10.0.1.0/24"), spec=spec))
     assert harness.run_command("get", "pool") == 0
     assert harness.out.splitlines() == [
-        "NAME           CIDR          SELECTOR       ",
-        "ippool-name1   10.0.1.0/24   foo == 'bar'   ",
+        "NAME           CIDR          SELECTOR",
+        "ippool-name1   10.0.1.0/24   foo == 'bar'",
     ]
     assert harness.run_command("get", "IPPools", "ippool-name1", "--output", "wide") == 0
     header, row = harness.out.splitlines()
     assert header.split() == (
         ["NAME", "CIDR", "NAT", "IPIPMODE", "VXLANMODE", "DISABLED", "DISABLEBGPEXPORT", "SELECTOR", "ASSIGNMENTMODE"]
     )
-    assert row.rstrip() == (
+    assert row == (
         "ippool-name1   10.0.1.0/24   false   Always     Never       false      false              "
         "foo == 'bar'   Automatic"
     )
 
 
-def test_a_list_is_sorted_and_an_empty_one_has_its_header(harness: ToolHarness) -> None:
+def test_a_list_is_sorted_and_an_empty_one_is_a_header_and_a_remark(harness: ToolHarness) -> None:
     assert harness.run_command("get", "pools") == 0
     assert harness.out.split() == ["NAME", "CIDR", "SELECTOR"]
+    assert harness.err == "netplugctl: no IPPool found\n"
+    assert harness.run_command("get", "weps") == 0
+    assert harness.err == "netplugctl: no WorkloadEndpoint found in namespace default; -A shows all namespaces\n"
     harness.run_command("create", "-f", harness.write_pools(*reversed(TWO)))
     harness.run_command("get", "pools")
     assert [line.split()[0] for line in harness.out.splitlines()] == ["NAME", "a", "b"]

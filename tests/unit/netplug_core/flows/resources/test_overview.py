@@ -10,8 +10,10 @@ from netplug_core.ipam.model.block import Attribute, Block
 from netplug_core.ipam.reporting.utilization import ORPHANS
 from netplug_core.records import Create
 from netplug_core.resources.ipamconfiguration import IPAM_CONFIGURATION_KEY, IPAMConfiguration, IPAMConfigurationSpec
+from netplug_core.resources.ippool import ippool_key
 from netplug_core.resources.ipreservation import IPReservation, IPReservationSpec, ipreservation_key
 from netplug_core.resources.metadata import Metadata
+from netplug_core.testing.damage import DamagedDatastore
 from tests.harness.resources import ResourceHarness, make_pool
 
 RELEASED_NS = 1_767_225_600_000_000_000
@@ -85,6 +87,13 @@ def test_an_address_is_found_in_a_pool_and_outside_of_pools(harness: ResourceHar
     assert state.holder.allocation is not None
     assert state.holder.allocation.attribute == MINE
     assert state.cooldown_ends_ns is None
+    assert state.is_in_no_pool is (address == "172.16.0.3")
+
+
+def test_a_pool_that_cannot_be_read_may_contain_an_address(harness: ResourceHarness) -> None:
+    store = DamagedDatastore(harness.store, damage={ippool_key("four"): b"no JSON"})
+    state = find_address(store, Address.parse("172.16.0.9"), pace=harness.pace)
+    assert not state.is_in_no_pool
 
 
 @pytest.mark.parametrize(
